@@ -1,0 +1,1 @@
+"""AdaCalib: field-level calibration of click and conversion models, from raw day logs to a release."""

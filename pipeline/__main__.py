@@ -1,0 +1,43 @@
+"""python -m pipeline STAGE PATH…: run one stage on the paths that dvc.yaml declares for it."""
+
+import importlib
+import inspect
+import sys
+from pathlib import Path
+
+from pipeline.errors import AdaCalibError
+from pipeline.params import STAGES, read_params, section
+
+
+def run_stage(stage: str, paths: list[Path], params_path: Path = Path("params.yaml")) -> None:
+    """Call `pipeline.stages.<stage>.run(*paths, params=…)`, with `log=…` where the stage asks for it.
+
+    Raises:
+        AdaCalibError: the stage is unknown, its paths do not fit, or the stage itself refused.
+    """
+    if stage not in STAGES:
+        raise AdaCalibError(f"no stage {stage!r}; the stages are {', '.join(STAGES)}")
+    run = importlib.import_module(f"pipeline.stages.{stage}").run
+    signature = inspect.signature(run)
+    expected = [name for name, p in signature.parameters.items() if p.kind is not p.KEYWORD_ONLY]
+    if len(paths) != len(expected):
+        raise AdaCalibError(f"{stage} takes the paths {expected}, got {[str(p) for p in paths]}")
+    params = read_params(params_path)
+    sections = {"params": section(params, stage)}
+    if "log" in signature.parameters:
+        sections["log"] = params.log
+    run(*paths, **sections)
+
+
+def main() -> None:
+    """Run the stage named on the command line; a refusal is one sentence on stderr and exit code 1."""
+    if len(sys.argv) < 2:
+        sys.exit("usage: python -m pipeline STAGE PATH…")
+    try:
+        run_stage(sys.argv[1], [Path(argument) for argument in sys.argv[2:]])
+    except AdaCalibError as error:
+        sys.exit(f"{sys.argv[1]}: {error}")
+
+
+if __name__ == "__main__":
+    main()

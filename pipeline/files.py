@@ -1,0 +1,94 @@
+"""Whole files or nothing: what is published appears under its name complete, or not at all."""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pipeline.errors import ArtifactError
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _discard(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def publish(target: Path) -> Iterator[Path]:
+    """Yield a temporary path beside `target`; on a clean exit it becomes `target`, else it is removed.
+
+    The writer may make a file or a folder there. Everything is fsynced before the rename, so a
+    reader sees the previous version or the whole new one, also after a power cut. A folder that
+    stands at `target` is moved aside first (a rename cannot replace a folder that is not empty).
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.tmp-{os.getpid()}")
+    _discard(temporary)
+    try:
+        yield temporary
+        for file in [*temporary.rglob("*"), temporary] if temporary.is_dir() else [temporary]:
+            _sync(file)
+        if target.is_dir():
+            aside = target.with_name(f".{target.name}.tmp-old-{os.getpid()}")
+            target.rename(aside)
+            temporary.rename(target)
+            _discard(aside)
+        else:
+            temporary.replace(target)
+        _sync(target.parent)
+    except BaseException:
+        _discard(temporary)
+        raise
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Publish `value` as JSON with sorted keys; NaN and infinities are written as null."""
+    with publish(path) as temporary:
+        temporary.write_text(json.dumps(finite_json(value), indent=2, sort_keys=True, allow_nan=False) + "\n")
+
+
+def finite_json(value: Any) -> Any:
+    """`value` with every float that is not finite replaced by None, which JSON can carry."""
+    if isinstance(value, dict):
+        return {str(key): finite_json(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite_json(item) for item in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float) and not (float("-inf") < value < float("inf")):
+        return None
+    return value
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file.
+
+    Raises:
+        ArtifactError: the file is missing or is not JSON.
+    """
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        raise ArtifactError(f"{path} does not exist; run the stage that writes it: dvc repro") from None
+    except json.JSONDecodeError as error:
+        raise ArtifactError(f"{path} is not JSON ({error}); remove it and run dvc repro") from None
+
+
+def sha256_of(path: Path) -> str:
+    """The sha256 of a file's bytes, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
