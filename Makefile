@@ -1,0 +1,53 @@
+# make demo [DATA=flights|simulated|obd]   real data through the whole pipeline, then the result and the verdict
+# make test                               every test        make check   format, lint and types
+# make up | make down                     a local Prefect server and worker with the deployments
+# PYTHON=python3.12 chooses the interpreter, VENV=folder the environment, TORCH_INDEX the index torch comes from.
+
+PYTHON ?= python3
+VENV ?= .venv
+DATA ?= flights
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+# PyTorch's own index offers a CPU build; a plain install from PyPI takes a CUDA build of several GB.
+# Where wheels are given by PIP_FIND_LINKS, they are used instead.
+ifndef PIP_FIND_LINKS
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+endif
+
+export DO_NOT_TRACK := 1
+export PREFECT_SERVER_ANALYTICS_ENABLED := false
+export DVC_NO_ANALYTICS := 1
+export GX_ANALYTICS_ENABLED := false
+
+.PHONY: demo test check up down clean
+
+demo: $(STAMP)
+	@$(BIN)/adacalib demo $(DATA)
+
+test: $(STAMP)
+	@$(BIN)/python -m pytest --cov --cov-report=term:skip-covered
+
+check: $(STAMP)
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+
+up down: $(STAMP)
+	@$(BIN)/python -m flows.local $@
+
+clean:
+	rm -rf $(VENV) demo .release .prefect
+
+$(STAMP): pyproject.toml constraints.txt
+	@command -v git >/dev/null || { echo "git is not installed; install it and run make again" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v < (3, 14) else f"Python 3.11 to 3.13 is needed, {sys.executable} is {v[0]}.{v[1]}; choose another with make PYTHON=python3.12")'
+	@$(PYTHON) -m venv $(VENV) || { echo "no virtual environment could be made; on Debian install python3-venv" >&2; exit 1; }
+	@echo "installing into $(VENV) (a few minutes the first time)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=26" \
+	  || { echo "pip could not be upgraded; is a package index reachable?" >&2; exit 1; }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -c constraints.txt $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) "torch>=2.9,<2.14" \
+	  || { echo "torch could not be installed; set TORCH_INDEX to an index that has a CPU build" >&2; exit 1; }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]" \
+	  || { echo "the dependencies could not be installed; is a package index reachable?" >&2; exit 1; }
+	@touch $@
