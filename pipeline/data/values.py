@@ -1,0 +1,185 @@
+"""Field values and categories are text: one spelling for every reader, table, artifact and request.
+
+The spelling never depends on how a file happened to store a column, so the id 7 is "7" on a day
+that holds integers, on a day that holds text, and in a serving request.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.errors import DataError
+
+SEPARATOR = "\x1f"
+LARGEST_EXACT = 2**53  # from here on neighbouring whole numbers share one float64
+
+Column: TypeAlias = pa.Array | pa.ChunkedArray
+NUMBER_TYPES = (
+    pa.types.is_integer,
+    pa.types.is_floating,
+    pa.types.is_boolean,
+    pa.types.is_decimal,
+)
+TEXT_TYPES = (
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_string_view,
+    pa.types.is_integer,
+    pa.types.is_boolean,
+    pa.types.is_null,
+)
+
+
+def _plain(column: Column) -> pa.Array:
+    """`column` as one array without dictionary encoding."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+        if isinstance(column, pa.ChunkedArray):  # pyarrow before 21 answers so for no chunks at all
+            column = pa.concat_arrays(column.chunks) if column.chunks else pa.array([], column.type)
+    if pa.types.is_dictionary(column.type):
+        return _plain(column.dictionary_decode())
+    return column
+
+
+def _whole(numbers: pa.Array) -> pa.Array:
+    """Float `numbers` as int64, NaN as null."""
+    numbers = numbers.cast(pa.float64())
+    numbers = pc.if_else(pc.is_nan(numbers), pa.scalar(None, numbers.type), numbers)
+    wrong = pc.or_(
+        pc.not_equal(numbers, pc.trunc(numbers)), pc.greater_equal(pc.abs(numbers), LARGEST_EXACT)
+    )
+    row = pc.index(wrong, True).as_py()
+    if row >= 0:
+        raise DataError(
+            f"a float column names values only by whole numbers below 2**53, row {row} has "
+            f"{numbers[row].as_py()!r}; write the column as text or integers"
+        )
+    return numbers.cast(pa.int64())
+
+
+def as_text(column: Column) -> pa.StringArray:
+    """The values of `column` as text; null stays null.
+
+    Text stays as it is ("001", "NA", "null", "TRUE", "" are values like any other). Integers are
+    spelled in decimal, every digit of a 64-bit id kept. Booleans are "true" and "false". Floats,
+    which is what integers with gaps turn into in many tools, are accepted where every value is a
+    whole number below 2**53, and spelled as integers: "7", never "7.0"; NaN is null there. The
+    rule looks at values alone, so it does not matter how a log is cut into files.
+
+    Args:
+        column: [n] array, chunked or not, dictionary-encoded or not.
+
+    Raises:
+        DataError: a float is not whole or may have lost digits, or the type has no spelling.
+    """
+    column = _plain(column)
+    if pa.types.is_floating(column.type):
+        column = _whole(column)
+    if not any(is_type(column.type) for is_type in TEXT_TYPES):
+        raise DataError(f"type {column.type} cannot name values; write the column as text")
+    return column.cast(pa.string())
+
+
+def as_numbers(column: Column) -> np.ndarray:
+    """The values of a number column as float64 [n], null as NaN.
+
+    Raises:
+        DataError: the column holds text or anything else that is not a number.
+    """
+    column = _plain(column)
+    if pa.types.is_null(column.type):
+        return np.full(len(column), np.nan)
+    if not any(is_type(column.type) for is_type in NUMBER_TYPES):
+        raise DataError(f"type {column.type} is not a number; write the column as numbers")
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.int8())
+    return column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+
+
+def field_keys(table: pa.Table, columns: Sequence[str]) -> pa.StringArray:
+    """The joint value of `columns` in every row: text [n], null where any part is null.
+
+    Several columns are joined by the unit separator "\\x1f".
+
+    Raises:
+        DataError: a column is missing, cannot name values, or a part of a joint value holds the
+            separator itself (two different values could then share a key).
+    """
+    parts = []
+    for name in columns:
+        if name not in table.column_names:
+            raise DataError(f"column {name} is missing; the table has {table.column_names}")
+        try:
+            parts.append(as_text(table.column(name)))
+        except DataError as error:
+            raise DataError(f"column {name}: {error}") from None
+    if len(parts) == 1:
+        return parts[0]
+    for name, part in zip(columns, parts, strict=True):
+        row = pc.index(pc.match_substring(part, SEPARATOR), True).as_py()
+        if row >= 0:
+            raise DataError(f"column {name} holds the separator \\x1f in row {row}; remove it")
+    return pc.binary_join_element_wise(*parts, SEPARATOR, null_handling="emit_null")
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Known values of one column or field, in ascending order; id = position + 1.
+
+    Attributes:
+        values: text, strictly ascending by code point. The id 0 belongs to null and to every
+            value that is not among them.
+    """
+
+    values: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if any(a >= b for a, b in zip(self.values, self.values[1:], strict=False)):
+            raise DataError("a vocabulary's values must be strictly ascending; build it again")
+
+    @classmethod
+    def of(cls, keys: Column | Iterable[Column], max_size: int | None = None) -> "Vocabulary":
+        """The `max_size` most frequent values of `keys` (all where None), ties kept by name.
+
+        Args:
+            keys: text [n]; or an iterable of such arrays (one a day), counted one at a time.
+            max_size: number of values kept; null is never one of them.
+        """
+        if isinstance(keys, pa.ChunkedArray):
+            keys = keys.chunks
+        counts = None
+        for chunk in [keys] if isinstance(keys, pa.Array) else keys:
+            one = pa.Table.from_struct_array(pc.value_counts(as_text(chunk).drop_null()))
+            counts = one if counts is None else _add(counts, one)
+        if counts is None:
+            return cls(())
+        by_frequency = counts.sort_by([("counts", "descending"), ("values", "ascending")])
+        return cls(tuple(by_frequency["values"].slice(0, max_size).sort().to_pylist()))
+
+    def ids(self, keys: Column) -> np.ndarray:
+        """The id of every key: int32 [n] in [0, len(values)], 0 where null or unknown."""
+        positions = pc.index_in(as_text(keys), value_set=self._value_set)
+        ids = pc.add(positions, pa.scalar(1, pa.int32())).fill_null(0)
+        return ids.to_numpy(zero_copy_only=False)
+
+    @property
+    def names(self) -> list[str | None]:
+        """The value of every id, None for the id 0."""
+        return [None, *self.values]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @cached_property
+    def _value_set(self) -> pa.StringArray:
+        return pa.array(self.values, pa.string())
+
+
+def _add(counts: pa.Table, more: pa.Table) -> pa.Table:
+    both = pa.concat_tables([counts, more]).group_by("values").aggregate([("counts", "sum")])
+    return both.rename_columns({"counts_sum": "counts"}).select(["values", "counts"])
