@@ -1,1 +1,1 @@
-"""AdaCalib: field-level calibration of click and conversion models, from raw day logs to a release."""
+"""AdaCalib: field-level calibration of click and conversion models, from day logs to a release."""

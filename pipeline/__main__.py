@@ -10,7 +10,7 @@ from pipeline.params import STAGES, read_params, section
 
 
 def run_stage(stage: str, paths: list[Path], params_path: Path = Path("params.yaml")) -> None:
-    """Call `pipeline.stages.<stage>.run(*paths, params=…)`, with `log=…` where the stage asks for it.
+    """Call `pipeline.stages.<stage>.run(*paths, params=…)`, with `log=…` where the stage asks.
 
     Raises:
         AdaCalibError: the stage is unknown, its paths do not fit, or the stage itself refused.
@@ -30,7 +30,7 @@ def run_stage(stage: str, paths: list[Path], params_path: Path = Path("params.ya
 
 
 def main() -> None:
-    """Run the stage named on the command line; a refusal is one sentence on stderr and exit code 1."""
+    """Run the stage named on the command line; a refusal is one sentence and exit code 1."""
     if len(sys.argv) < 2:
         sys.exit("usage: python -m pipeline STAGE PATH…")
     try:

@@ -29,7 +29,7 @@ def _discard(path: Path) -> None:
 
 @contextmanager
 def publish(target: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `target`; on a clean exit it becomes `target`, else it is removed.
+    """Yield a temporary path beside `target`; on a clean exit it becomes `target`, else it goes.
 
     The writer may make a file or a folder there. Everything is fsynced before the rename, so a
     reader sees the previous version or the whole new one, also after a power cut. A folder that
@@ -58,7 +58,9 @@ def publish(target: Path) -> Iterator[Path]:
 def write_json(path: Path, value: Any) -> None:
     """Publish `value` as JSON with sorted keys; NaN and infinities are written as null."""
     with publish(path) as temporary:
-        temporary.write_text(json.dumps(finite_json(value), indent=2, sort_keys=True, allow_nan=False) + "\n")
+        temporary.write_text(
+            json.dumps(finite_json(value), indent=2, sort_keys=True, allow_nan=False) + "\n"
+        )
 
 
 def finite_json(value: Any) -> Any:
@@ -83,7 +85,9 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text())
     except FileNotFoundError:
-        raise ArtifactError(f"{path} does not exist; run the stage that writes it: dvc repro") from None
+        raise ArtifactError(
+            f"{path} does not exist; run the stage that writes it: dvc repro"
+        ) from None
     except json.JSONDecodeError as error:
         raise ArtifactError(f"{path} is not JSON ({error}); remove it and run dvc repro") from None
 

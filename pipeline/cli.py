@@ -1,0 +1,96 @@
+"""adacalib …: what people call. Every command imports what it needs when it runs."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipeline.errors import AdaCalibError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Yesterday's ad logs in, today's field-calibrated model out, with the evidence.",
+)
+
+
+@app.command()
+def data(
+    log_format: Annotated[str, typer.Argument(metavar="FORMAT", help="flights, obd or simulated")],
+    rows: Annotated[int | None, typer.Option(help="simulated: impressions in all")] = None,
+    days: Annotated[int | None, typer.Option(help="simulated: number of days")] = None,
+    field_values: Annotated[int | None, typer.Option(help="simulated: number of items")] = None,
+    seed: Annotated[int | None, typer.Option(help="simulated: seed")] = None,
+) -> None:
+    """Bring a log into data/, a folder a day, and into DVC's cache; nothing is done where it fits.
+
+    Example: adacalib data flights
+    """
+    from pipeline.data.formats import land
+    from pipeline.release.registry import commit_data
+
+    options = {"rows": rows, "days": days, "field_values": field_values, "seed": seed}
+    given = {name: value for name, value in options.items() if value is not None}
+    typer.echo(land(log_format, Path("data"), **given))
+    commit_data(Path())
+
+
+@app.command()
+def demo(
+    log_format: Annotated[
+        str, typer.Argument(metavar="LOG", help="flights, simulated or obd")
+    ] = "flights",
+) -> None:
+    """Bring a log, run the whole pipeline on it, and show the result and the verdict.
+
+    flights runs in this folder; the others in demo/LOG, a copy with its own params.yaml.
+    """
+    import os
+
+    from pipeline.release.registry import commit_data, reproduce
+    from pipeline.workspace import prepare
+
+    os.chdir(prepare(log_format))
+    from pipeline.data.formats import land
+
+    typer.echo(land(log_format, Path("data")))
+    commit_data(Path())
+    reproduce(None, Path())
+    results()
+
+
+@app.command()
+def results() -> None:
+    """Show the last evaluation and the verdict."""
+    from pipeline.report.terminal import show_results
+
+    show_results(Path())
+
+
+@app.command()
+def promote() -> None:
+    """Make the model of this folder the production model, if its verdict allows it."""
+    from pipeline.release.promotion import promote as promote_model
+
+    typer.echo(promote_model(Path()))
+
+
+@app.command()
+def status() -> None:
+    """Say what is in production, since when and why, and what the last verdict was."""
+    from pipeline.release.promotion import status as release_status
+
+    typer.echo(release_status(Path()))
+
+
+def main() -> None:
+    """Run the command line; a refusal is one sentence on stderr and exit code 1."""
+    debug = "--debug" in sys.argv
+    sys.argv = [argument for argument in sys.argv if argument != "--debug"]
+    try:
+        app()
+    except AdaCalibError as error:
+        if debug:
+            raise
+        sys.exit(f"adacalib: {error}")

@@ -1,0 +1,1 @@
+"""What people look at: the table in the terminal and the HTML report."""

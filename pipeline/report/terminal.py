@@ -1,0 +1,63 @@
+"""The result table and the verdict for the terminal."""
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from pipeline.files import read_json
+
+# Column title, key in reports/evaluation.json, format.
+METRICS = (
+    ("LogLoss", "logloss", ".5f"),
+    ("field deviance", "field_deviance", ".4f"),
+    ("Field-RCE", "field_rce", ".4f"),
+    ("Field-AUC", "field_auc", ".4f"),
+    ("AUC", "auc", ".4f"),
+    ("PCOC", "pcoc", ".4f"),
+)
+NAMES = {
+    "uncalibrated": "uncalibrated (base model)",
+    "isotonic": "global isotonic regression",
+    "eb_platt": "empirical-Bayes Platt",
+    "adacalib": "AdaCalib",
+    "model": "what ships",
+}
+
+
+def _number(value: Any, form: str) -> str:
+    return "undefined" if value is None else format(value, form)
+
+
+def metric_rows(evaluation: dict[str, Any]) -> list[list[str]]:
+    """One row of texts a method: its name, then METRICS; what is undefined says so."""
+    return [
+        [NAMES.get(method, method)] + [_number(values.get(key), form) for _, key, form in METRICS]
+        for method, values in evaluation["methods"].items()
+    ]
+
+
+def show_results(folder: Path) -> None:
+    """Print the metric table of reports/evaluation.json, the verdict and the place of the report.
+
+    Raises:
+        ArtifactError: the pipeline has not run in `folder`.
+    """
+    evaluation = read_json(folder / "reports/evaluation.json")
+    gate = read_json(folder / "reports/gate.json")
+    console = Console()
+    title = (
+        f"{evaluation['rows']:,} test rows, {evaluation['responses']:,} responses, "
+        f"{evaluation['first_day']} to {evaluation['last_day']}"
+    )
+    table = Table("method", title=title)
+    for name, _, _ in METRICS:
+        table.add_column(name, justify="right")
+    for row in metric_rows(evaluation):
+        table.add_row(*row)
+    console.print(table)
+    console.print(f"verdict: [bold]{gate['verdict']}[/bold]")
+    for reason in gate["reasons"]:
+        console.print(f"  - {reason}", highlight=False)
+    console.print(f"report: {(folder / 'artifacts/report/report.html').resolve()}", soft_wrap=True)

@@ -1,0 +1,65 @@
+"""A folder of its own for an example: the project's files with the example's params.yaml."""
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from pipeline.errors import AdaCalibError, ToolError
+from pipeline.params import read_params, set_values
+
+
+def _project_files() -> list[Path]:
+    """The files of the project in this folder: tracked by git, or new and not ignored."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    try:
+        listing = subprocess.run(command, capture_output=True, check=True, text=True).stdout
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise ToolError(
+            f"git could not list the project's files ({error}); run in a clone"
+        ) from None
+    return [Path(name) for name in listing.split("\0") if name and Path(name).is_file()]
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        flat |= _flat(value, f"{name}.") if isinstance(value, dict) else {name: value}
+    return flat
+
+
+def prepare(example: str) -> Path:
+    """The folder in which an example runs: this one where params.yaml fits it, else demo/EXAMPLE.
+
+    demo/EXAMPLE gets the project's files as they are now and params.yaml with the values of
+    examples/EXAMPLE.yaml. Its data, artifacts and DVC cache stay between calls, so that a second
+    run finds nothing to do.
+
+    Raises:
+        AdaCalibError: there is no such example, or this is not the project's folder.
+        ToolError: git is missing or this is not a clone.
+    """
+    if read_params().log.format == example:
+        return Path()
+    overrides = Path("examples") / f"{example}.yaml"
+    if not overrides.is_file():
+        known = sorted(path.stem for path in Path("examples").glob("*.yaml"))
+        raise AdaCalibError(
+            f"no example {example!r}; there are {known} and {read_params().log.format}"
+        )
+    folder = Path("demo") / example
+    kept = {Path("params.yaml"), Path("data.dvc"), Path("dvc.lock")}
+    shutil.rmtree(folder / "pipeline", ignore_errors=True)  # modules deleted since the last call
+    for file in _project_files():
+        if file not in kept and file.parts[0] != "reports":
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, folder / file)
+    shutil.copyfile("params.yaml", folder / "params.yaml")
+    set_values(
+        folder / "params.yaml", _flat(YAML(typ="safe", pure=True).load(overrides.read_text()))
+    )
+    (folder / ".dvc" / "config.local").write_text("[core]\n    no_scm = true\n")
+    return folder

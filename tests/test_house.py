@@ -1,0 +1,231 @@
+"""The walls of the house: who may import whom, and where each thing is written."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from pipeline.params import STAGES, Params, read_params
+
+ROOT = Path(__file__).parent.parent
+PIPELINE = sorted((ROOT / "pipeline").rglob("*.py"))
+FLOWS = sorted((ROOT / "flows").rglob("*.py"))
+DAG = YAML(typ="safe", pure=True).load((ROOT / "dvc.yaml").read_text())["stages"]
+
+
+def imports(file: Path) -> set[str]:
+    """Every module a file imports, anywhere in it, by its full name."""
+    names = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def module_file(name: str) -> Path | None:
+    """The file of a module of the pipeline, or None where the name is something in a module."""
+    path = ROOT / Path(*name.split("."))
+    candidates = (path.with_suffix(".py"), path / "__init__.py")
+    return next((file for file in candidates if file.is_file()), None)
+
+
+def importers(package: str, files: list[Path]) -> set[str]:
+    """The files that import a package."""
+    return {
+        str(file.relative_to(ROOT))
+        for file in files
+        if any(name == package or name.startswith(f"{package}.") for name in imports(file))
+    }
+
+
+def imported_by(file: Path) -> set[Path]:
+    """The pipeline's files that a file imports, directly or not, with the packages they are in."""
+    found: set[Path] = set()
+    waiting = [file]
+    while waiting:
+        current = waiting.pop()
+        if current in found:
+            continue
+        found.add(current)
+        for name in imports(current):
+            if name.split(".")[0] == "pipeline":
+                parts = name.split(".")
+                names = [".".join(parts[: i + 1]) for i in range(len(parts))]
+                waiting += [f for f in map(module_file, names) if f]
+    return found
+
+
+def data_paths(stage: dict) -> set[str]:
+    """The declared data paths of a stage: dependencies and outputs that are not code."""
+    declared = stage.get("deps", []) + stage.get("outs", [])
+    declared += [next(iter(metric)) for metric in stage.get("metrics", [])]
+    return {path for path in declared if not path.startswith("pipeline")}
+
+
+def test_the_pipeline_knows_nothing_of_prefect_or_flows():
+    assert importers("prefect", PIPELINE) == set()
+    assert importers("flows", PIPELINE) == set()
+
+
+def test_only_the_registry_touches_dvc_and_gto():
+    assert importers("dvc", PIPELINE + FLOWS) | importers("gto", PIPELINE + FLOWS) <= {
+        "pipeline/release/registry.py"
+    }
+    callers = {
+        str(file.relative_to(ROOT))
+        for file in PIPELINE + FLOWS
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.List) and node.elts
+        if isinstance(node.elts[0], ast.Constant) and node.elts[0].value in {"dvc", "gto"}
+    }
+    assert callers <= {"pipeline/release/registry.py"}
+
+
+@pytest.mark.parametrize("package", ["numpy", "pandas", "torch", "pyarrow"])
+def test_flows_hold_no_numbers(package):
+    assert importers(package, FLOWS) == set()
+
+
+@pytest.mark.parametrize("room", ["data", "model", "calibration", "metrics"])
+def test_rooms_do_not_import_one_another_nor_what_wires_them(room):
+    others = {"data", "model", "calibration", "metrics", "quality", "report", "release"} - {room}
+    forbidden = {f"pipeline.{name}" for name in others | {"stages", "params", "cli"}}
+    allowed = {"model": {"pipeline.data.values", "pipeline.data.score_files"}}.get(room, set())
+    allowed |= {"pipeline.calibration.tables", "pipeline.calibration.piecewise"} & (
+        {f"pipeline.calibration.{m}" for m in ("tables", "piecewise")} if room == "data" else set()
+    )
+    for file in (ROOT / "pipeline" / room).rglob("*.py"):
+        for name in imports(file):
+            inside = any(name == f or name.startswith(f"{f}.") for f in forbidden)
+            permitted = any(name == a or name.startswith(f"{a}.") for a in allowed)
+            packages_only = name in {f"pipeline.{other}" for other in others} and any(
+                a.startswith(name) for a in allowed
+            )
+            assert not inside or permitted or packages_only, f"{file} imports {name}"
+
+
+def test_only_quality_imports_great_expectations():
+    files = importers("great_expectations", PIPELINE + FLOWS)
+    assert all(file.startswith("pipeline/quality/") for file in files)
+
+
+def test_only_params_opens_params_yaml():
+    openers = {
+        str(file.relative_to(ROOT))
+        for file in PIPELINE
+        if any(
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in {"open", "read_text", "load"}
+            and "params.yaml" in ast.unparse(node)
+            for node in ast.walk(ast.parse(file.read_text()))
+        )
+    }
+    assert openers <= {"pipeline/params.py"}
+
+
+@pytest.mark.parametrize("room", ["calibration", "metrics"])
+def test_kernels_do_not_touch_the_disk(room):
+    for file in (ROOT / "pipeline" / room).rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call):
+                called = ast.unparse(node.func)
+                assert called != "open", file
+                assert not called.endswith(
+                    (".write_text", ".read_text", ".write_bytes", ".read_table", ".write_table")
+                ), file
+
+
+def test_stages_have_one_name_everywhere():
+    modules = {f.stem for f in (ROOT / "pipeline/stages").glob("*.py")} - {"__init__"}
+    sections = set(read_params(ROOT / "params.yaml").model_dump(by_alias=True)) - {"log"}
+    assert tuple(DAG) == STAGES
+    assert modules == sections == set(STAGES)
+    assert {f.alias or name for name, f in Params.model_fields.items()} == {*STAGES, "log"}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_lists_its_own_section_and_the_contract_only_where_it_reads_it(stage):
+    log = ["log"] if stage in {"validate", "split", "train_base"} else []
+    assert DAG[stage]["params"] == [*log, stage]
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_command_names_exactly_its_declared_data_paths(stage):
+    words = DAG[stage]["cmd"].split()
+    assert words[:4] == ["python", "-m", "pipeline", stage]
+    assert set(words[4:]) == data_paths(DAG[stage])
+    assert len(words[4:]) == len(set(words[4:]))
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_the_code_dependencies_of_a_stage_cover_what_it_imports(stage):
+    declared = [ROOT / path for path in DAG[stage]["deps"] if path.startswith("pipeline")]
+    used = imported_by(ROOT / f"pipeline/stages/{stage}.py") | {ROOT / "pipeline/__main__.py"}
+    trivial = {ROOT / "pipeline/__init__.py", ROOT / "pipeline/stages/__init__.py"}
+    uncovered = {
+        str(file.relative_to(ROOT))
+        for file in used - trivial
+        if not any(file == path or path in file.parents for path in declared)
+    }
+    assert not uncovered
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_no_stage_writes_under_data(stage):
+    written = DAG[stage].get("outs", []) + [next(iter(m)) for m in DAG[stage].get("metrics", [])]
+    assert all(path.startswith(("artifacts/", "reports/")) for path in written)
+
+
+def test_every_stage_depends_on_the_check_before_it():
+    assert "reports/validation.json" in DAG["split"]["deps"]
+    assert "reports/tables.json" in DAG["calibrate"]["deps"]
+    assert {"reports/tables.json", "reports/evaluation.json"} <= set(DAG["gate"]["deps"])
+
+
+def test_byte_code_is_no_dependency():
+    assert "__pycache__/" in (ROOT / ".dvcignore").read_text().split()
+
+
+def test_no_pickle_is_read_or_written():
+    for file in PIPELINE + FLOWS:
+        assert not {"pickle", "joblib", "cloudpickle", "dill"} & imports(file), file
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in {
+                "torch.load",
+                "torch.save",
+            }:
+                assert "weights_only=True" in ast.unparse(node), file
+
+
+def test_the_tree_in_the_readme_is_the_tree_on_disk():
+    tree = (ROOT / "README.md").read_text().split("<!-- tree -->")[1]
+    named = {line.split()[0].rstrip("/") for line in tree.splitlines() if line.startswith("    ")}
+    on_disk = {p.name for p in (ROOT / "pipeline").iterdir() if p.suffix == ".py" or p.is_dir()}
+    on_disk |= {p.name for p in (ROOT / "flows").iterdir() if p.suffix == ".py"}
+    on_disk -= {"__pycache__", "__init__.py", "__main__.py"}
+    assert {name.removesuffix(".py") for name in on_disk} <= {n.removesuffix(".py") for n in named}
+
+
+def modules_loaded_by(code: str) -> set[str]:
+    """Top-level packages in memory after running `code` in a new interpreter."""
+    program = f"{code}\nimport sys\nprint(*{{name.split('.')[0] for name in sys.modules}})"
+    finished = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return set(finished.stdout.split())
+
+
+HEAVY = {"torch", "pandas", "prefect", "great_expectations", "sklearn", "matplotlib", "dvc"}
+
+
+@pytest.mark.parametrize(
+    "code", ["import pipeline", "import pipeline.cli", "import pipeline.params"]
+)
+def test_a_light_import_stays_light(code):
+    assert not HEAVY & modules_loaded_by(code)
