@@ -1,0 +1,103 @@
+"""Serving maps on disk."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.calibration.piecewise import PiecewiseLinearMap, affine_map, from_knots, identity_map
+from pipeline.data.map_files import read_maps, write_maps
+from pipeline.errors import ArtifactError
+
+FIELD_VALUES = [None, "a", "b"]
+
+
+@pytest.fixture
+def bent() -> PiecewiseLinearMap:
+    """A map whose rows have different numbers of knots."""
+    return from_knots(
+        [np.array([0.1]), np.array([-3.0, 0.3, 1 / 3]), np.array([-1.0, 2.0])],
+        [np.array([0.7]), np.array([-2.9, 0.1, 0.2]), np.array([-1.5, 2.2])],
+        np.array([1.0, 0.9, 1.1]),
+        np.array([1.2, 0.05, 0.8]),
+    )
+
+
+def test_a_map_read_back_returns_the_same_bits(tmp_path, bent):
+    write_maps(tmp_path / "maps.parquet", {"bent": bent, "identity": identity_map(3)}, FIELD_VALUES)
+    maps = read_maps(tmp_path / "maps.parquet")
+    logit = np.random.default_rng(1).normal(0, 3, 1000)
+    row = np.arange(1000) % 3
+    assert list(maps) == ["bent", "identity"]
+    np.testing.assert_array_equal(maps["bent"](logit, row), bent(logit, row))
+    np.testing.assert_array_equal(maps["identity"](logit, row), logit)
+
+
+def test_equal_maps_are_equal_bytes(tmp_path, bent):
+    for name in ("one.parquet", "other.parquet"):
+        write_maps(tmp_path / name, {"bent": bent}, FIELD_VALUES)
+    assert (tmp_path / "one.parquet").read_bytes() == (tmp_path / "other.parquet").read_bytes()
+
+
+def test_field_values_travel_as_text_and_null_stays_null(tmp_path):
+    texts = [None, "001", "NA", ""]
+    write_maps(tmp_path / "maps.parquet", {"identity": identity_map(4)}, texts)
+    assert pq.read_table(tmp_path / "maps.parquet")["field_value"].to_pylist() == texts
+
+
+@pytest.mark.parametrize("knots", [[0.0, 0.0], [1.0, 0.5], [0.0, float("nan")], [-np.inf, 0.0]])
+def test_knots_that_do_not_ascend_are_refused_at_write_by_field_value(tmp_path, knots):
+    """H8: edges are checked sorted at write."""
+    good = from_knots(
+        [np.array([0.0, 1.0])] * 2, [np.array([0.0, 1.0])] * 2, np.ones(2), np.ones(2)
+    )
+    bad = good.knots.copy()
+    bad[1] = knots
+    broken = PiecewiseLinearMap(bad, good.segment_knots, good.segment_values, good.segment_slopes)
+    with pytest.raises(ArtifactError, match=r"map m, field value id 1: knots .* ascending"):
+        write_maps(tmp_path / "maps.parquet", {"m": broken}, [None, "a"])
+    assert not list(tmp_path.iterdir())
+
+
+def test_knots_that_do_not_ascend_are_refused_at_load_by_field_value(tmp_path, bent):
+    """H8: edges are checked sorted at load."""
+    path = tmp_path / "maps.parquet"
+    write_maps(path, {"bent": bent}, FIELD_VALUES)
+    rows = pq.read_table(path).to_pylist()
+    rows[2]["knots"].reverse()
+    pq.write_table(pa.Table.from_pylist(rows, schema=pq.read_schema(path)), path)
+    with pytest.raises(ArtifactError, match=r"map bent, field value id 2: knots .* ascending"):
+        read_maps(path)
+
+
+def test_values_that_are_not_finite_are_refused(tmp_path):
+    broken = affine_map(np.array([0.0, np.nan]), np.ones(2))
+    with pytest.raises(ArtifactError, match="finite"):
+        write_maps(tmp_path / "maps.parquet", {"m": broken}, [None, "a"])
+
+
+def test_a_field_value_that_is_missing_from_the_file_is_noticed(tmp_path, bent):
+    path = tmp_path / "maps.parquet"
+    write_maps(path, {"bent": bent}, FIELD_VALUES)
+    pq.write_table(pq.read_table(path).take([0, 2]), path)
+    with pytest.raises(ArtifactError, match="in order"):
+        read_maps(path)
+
+
+def test_a_map_of_other_field_values_is_refused(tmp_path, bent):
+    with pytest.raises(ArtifactError, match="3 rows for 2"):
+        write_maps(tmp_path / "maps.parquet", {"bent": bent}, [None, "a"])
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut", "other"])
+def test_a_file_that_is_not_a_map_is_named(tmp_path, bent, damage):
+    path = tmp_path / "maps.parquet"
+    write_maps(path, {"bent": bent}, FIELD_VALUES)
+    if damage == "missing":
+        path.unlink()
+    elif damage == "cut":
+        path.write_bytes(path.read_bytes()[:-100])
+    else:
+        pq.write_table(pa.table({"x": [1]}), path)
+    with pytest.raises(ArtifactError, match=r"maps\.parquet"):
+        read_maps(path)
