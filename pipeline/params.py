@@ -149,7 +149,6 @@ class ReportParams(Section):
     """What the report draws."""
 
     field_values: Count
-    bins: Count
 
 
 class Params(Section):
@@ -235,7 +234,8 @@ def set_values(path: Path, values: dict[str, Any]) -> None:
     yaml.preserve_quotes = True
     yaml.width = 200
     yaml.representer.add_representer(
-        type(None), lambda representer, _: representer.represent_scalar("tag:yaml.org,2002:null", "null")
+        type(None),
+        lambda representer, _: representer.represent_scalar("tag:yaml.org,2002:null", "null"),
     )
     before = path.read_text()
     document = yaml.load(before)

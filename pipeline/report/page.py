@@ -1,0 +1,125 @@
+"""The HTML report: one page that opens without a network, the verdict first."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from pipeline.report.pictures import horizontal_intervals, reliability, wilson_band
+from pipeline.report.terminal import METRICS, NAMES, metric_rows
+
+SUMS = ["impressions", "responses", "expected_responses"]
+PICTURED = ("uncalibrated", "model")
+
+
+def curves(bins: pd.DataFrame, field_value_id: int) -> dict[str, dict[str, np.ndarray]]:
+    """The reliability bins of one field value (-1: all of them) by pictured method."""
+    of_value = bins[bins["field_value_id"] == field_value_id]
+    return {
+        NAMES[method]: {
+            name: of_value.loc[of_value["method"] == method, name].to_numpy(float) for name in SUMS
+        }
+        for method in PICTURED
+    }
+
+
+def pcoc_by_value(counts: pd.DataFrame, names: list[str], largest: list[int]) -> str:
+    """A forest plot of expected over observed responses of the given field values, what ships."""
+    shipped = counts[counts["method"] == "model"].groupby("field_value_id")[SUMS].sum()
+    sums = shipped.loc[largest]
+    low, high = wilson_band(sums["responses"].to_numpy(), sums["impressions"].to_numpy())
+    expected_rate = (sums["expected_responses"] / sums["impressions"]).to_numpy()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        value = sums["expected_responses"].to_numpy() / sums["responses"].to_numpy()
+    value[~np.isfinite(value)] = np.nan
+    return horizontal_intervals(
+        [names[i] for i in largest], (expected_rate / high, value, expected_rate / low), 1.0, "PCOC"
+    )
+
+
+def gain_rows(gains: dict[str, dict[str, dict[str, float]]]) -> list[list[str]]:
+    """Rows of method, measure, gain and interval."""
+    return [
+        [
+            NAMES.get(method, method),
+            measure.replace("_", " "),
+            *(
+                ["undefined", ""]
+                if gain["value"] is None
+                else [f"{gain['value']:+.5f}", f"{gain['low']:+.5f} to {gain['high']:+.5f}"]
+            ),
+        ]
+        for method, measures in gains.items()
+        for measure, gain in measures.items()
+        if isinstance(gain, dict)
+    ]
+
+
+def _result_rows(evaluation: dict[str, Any]) -> list[list[str]]:
+    rows = []
+    for row, values in zip(metric_rows(evaluation), evaluation["methods"].values(), strict=True):
+        ends = [values["field_rce_low"], values["field_rce_high"], values["field_rce_floor"]]
+        texts = ["undefined" if end is None else f"{end:.4f}" for end in ends]
+        rows.append([*row, f"{texts[0]} to {texts[1]}", texts[2]])
+    return rows
+
+
+def display_name(name: str | None) -> str:
+    """A field value as people read it: parts of a tuple apart, the row of id 0 by its meaning."""
+    return "unseen or null" if name is None else name.replace("\x1f", " / ")
+
+
+def render(
+    reports: dict[str, dict[str, Any]],
+    counts: pd.DataFrame,
+    bins: pd.DataFrame,
+    *,
+    field: str,
+    field_values: list[str | None],
+    shipped: str,
+    shown: int,
+) -> str:
+    """The page as text.
+
+    Args:
+        reports: `validation`, `tables`, `evaluation` and `gate`, as the stages wrote them.
+        counts: method, day, field_value_id and additive sums.
+        bins: method, field_value_id (-1: all), bin_id and additive sums.
+        field: name of the calibrated field.
+        field_values: names by id, None at 0.
+        shipped: name of the map that ships.
+        shown: pictures are drawn of this many field values, by impressions.
+    """
+    evaluation, gate = reports["evaluation"], reports["gate"]
+    names = [display_name(name) for name in field_values]
+    of_model = counts[counts["method"] == "model"]
+    sizes = of_model.groupby("field_value_id")["impressions"].sum()
+    largest = sizes.sort_values(ascending=False, kind="stable").index[:shown].tolist()
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined
+    )
+    truth = evaluation.get("truth") or {}
+    return environment.get_template("page.html").render(
+        **reports,
+        verdict_word=gate["verdict"],
+        verdict_sentence=(
+            "This model may be promoted" if gate["passed"] else "This model was refused"
+        ),
+        field=field,
+        shipped=NAMES.get(shipped, shipped),
+        metric_names=[name for name, _, _ in METRICS],
+        rows=_result_rows(evaluation),
+        coverage=evaluation["methods"]["model"]["field_rce_coverage"] or 0.0,
+        gains=gain_rows(evaluation["gains"]),
+        truth=[
+            [NAMES.get(method, method), f"{1e4 * value:.2f}"]
+            for method, value in truth.get("excess_logloss", {}).items()
+        ],
+        overall=reliability(curves(bins, -1), "Reliability, all field values"),
+        forest=pcoc_by_value(counts, names, largest),
+        values=[
+            (names[i], reliability(curves(bins, i), f"Reliability of {names[i]}")) for i in largest
+        ],
+    )

@@ -1,0 +1,95 @@
+"""params.yaml is typed; what does not fit is refused with its path."""
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.errors import ParamsError
+from pipeline.params import read_params, set_values
+
+
+@pytest.fixture
+def edited(project, tmp_path):
+    """params.yaml with one text replaced, as a file."""
+
+    def edit(before: str, after: str) -> Path:
+        text = (project / "params.yaml").read_text()
+        assert before in text
+        path = tmp_path / "params.yaml"
+        path.write_text(text.replace(before, after, 1))
+        return path
+
+    return edit
+
+
+@pytest.mark.parametrize("spelling", ["0.001", "1e-3", "1.0e-3"])
+def test_a_number_is_a_number_however_it_is_spelled(edited, spelling):
+    """H20."""
+    path = edited("  learning_rate: ", f"  learning_rate: {spelling} # ")
+    assert read_params(path).train_base.learning_rate == 0.001
+
+
+def test_the_order_of_candidates_does_not_matter(edited):
+    """H20."""
+    path = edited("candidates: [5, 10, 20]", "candidates: [20, 10, 5]")
+    assert read_params(path).tabulate.candidates == (5, 10, 20)
+
+
+def test_a_whole_number_is_accepted_where_a_number_is_asked(edited):
+    """H20: 1 and 1.0 are the same number."""
+    path = edited("confidence: 0.95", "confidence: 1")
+    with pytest.raises(ParamsError, match=r"evaluate.confidence is 1: .* less than 1"):
+        read_params(path)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "sentence"),
+    [
+        ("candidates: [5, 10, 20]", 'candidates: "5,10,20"', "tabulate.candidates is '5,10,20'"),
+        ("grid_cells: 160", "grid_cell: 160", r"tabulate has unknown \['grid_cell'\] and lacks"),
+        ("grid_cells: 160", "grid_cells: 161", "grid_cells 161 is not a multiple of candidates"),
+        ("batch_size: 1024", "batch_size: 1024.0", "train_base.batch_size is 1024.0"),
+        ("batch_size: 1024", "batch_size: -1", "train_base.batch_size is -1"),
+        ("  seed: 1", "  seed: true", "seed is True"),
+        ('last_day: "2013', "last_day: 2013", "last_day"),
+        ('last_day: "2013-', 'last_day: "2013/', "last_day"),
+        ("min_slope: 0.05", "min_slope: .nan", "calibrate.min_slope is nan"),
+        ("log:", "logs:", r"the file has unknown \['logs'\] and lacks \['log'\]"),
+        ("log:", "log: [", "is not YAML"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_its_path(edited, before, after, sentence):
+    """H20: wrong types, unknown keys, values out of range."""
+    with pytest.raises(ParamsError, match=sentence):
+        read_params(edited(before, after))
+
+
+def test_a_missing_file_says_where_to_run(tmp_path):
+    with pytest.raises(ParamsError, match="run in the project's folder"):
+        read_params(tmp_path / "params.yaml")
+
+
+def test_setting_a_value_keeps_every_other_line(edited):
+    path = edited("field_values: 12", "field_values: 12")
+    before = path.read_text().splitlines()
+    set_values(path, {"log.last_day": "2013-10-01", "log.truth": None})
+    after = path.read_text().splitlines()
+    changed = [(b, a) for b, a in zip(before, after, strict=True) if b != a]
+    assert len(changed) == 1
+    assert changed[0][1].startswith('  last_day: "2013-10-01" #')
+
+
+@pytest.mark.parametrize("values", [{"log.last_dy": "2013-10-01"}, {"log.last_day": "tomorrow"}])
+def test_a_setting_that_does_not_fit_leaves_the_file_as_it_was(edited, values):
+    path = edited("field_values: 12", "field_values: 12")
+    before = path.read_bytes()
+    with pytest.raises(ParamsError):
+        set_values(path, values)
+    assert path.read_bytes() == before
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_sections_are_frozen(project):
+    params = read_params(project / "params.yaml")
+    with pytest.raises(ValueError, match="frozen"):
+        params.split.test_days = 3
