@@ -1,0 +1,210 @@
+"""Calibration of field values: LogLoss, field deviance, Field-RCE with its floor, PCOC with bands.
+
+O, E and n are a field value's responses, expected responses and impressions, |D| is Σ n. Every
+function reads the last axis of its counts as field values.
+"""
+
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+from scipy.special import rel_entr
+
+from pipeline.metrics.counts import ResponseCounts
+from pipeline.metrics.ratios import Terms, ratio
+
+WELL_OBSERVED = 20.0
+"""Expected responses from which on a field value counts as well observed."""
+
+
+def log_loss_terms(counts: ResponseCounts) -> Terms:
+    """LogLoss: nats per impression. Defined without responses too."""
+    return Terms(counts.log_loss, counts.impressions)
+
+
+def deviance_terms(counts: ResponseCounts) -> Terms:
+    """Field deviance: 2 Σ_z [O ln(O/E) − (O − E)] / Σ_z O over *all* field values.
+
+    A value without responses costs 2E. It is the Poisson deviance of the values' totals, a proper
+    score: nothing has a lower expectation than the true rates. Infinite where E = 0 < O.
+    """
+    observed = counts.responses.astype(np.float64)
+    shortfall = observed - counts.expected_responses
+    deviance = 2 * (rel_entr(observed, counts.expected_responses) - shortfall)
+    return Terms(deviance, observed)
+
+
+def field_rce_terms(counts: ResponseCounts) -> Terms:
+    """Field-RCE: 1/|D| Σ_z |Σ (y − p)| / (Σ y / n), which is Σ_z n |O − E| / O / |D|.
+
+    The paper's metric, word for word. Values without responses, where it divides by zero, are left
+    out of the sum and of |D|.
+    """
+    has_responses = counts.responses > 0
+    error = np.abs(counts.responses - counts.expected_responses) * counts.impressions
+    relative = np.divide(error, counts.responses, out=np.zeros(counts.shape), where=has_responses)
+    return Terms(relative, np.where(has_responses, counts.impressions, 0))
+
+
+def pcoc_terms(counts: ResponseCounts) -> Terms:
+    """PCOC, predicted over observed responses: Σ E / Σ O."""
+    return Terms(counts.expected_responses, counts.responses)
+
+
+def absolute_error_terms(counts: ResponseCounts) -> Terms:
+    """Absolute field error: 1/|D| Σ_z |O − E| over *all* values.
+
+    Pan et al. (WWW 2020) call it Field-ECE. Defined without responses too.
+    """
+    return Terms(np.abs(counts.responses - counts.expected_responses), counts.impressions)
+
+
+def log_loss(counts: ResponseCounts) -> float:
+    """Nats per impression; NaN without impressions (see `log_loss_terms`)."""
+    return float(log_loss_terms(counts).ratio())
+
+
+def field_deviance(counts: ResponseCounts) -> float:
+    """Field deviance divided by Σ O; NaN without responses (see `deviance_terms`)."""
+    return float(deviance_terms(counts).ratio())
+
+
+def absolute_field_error(counts: ResponseCounts) -> float:
+    """Absolute field error per impression; NaN without impressions (see `absolute_error_terms`)."""
+    return float(absolute_error_terms(counts).ratio())
+
+
+def pcoc(counts: ResponseCounts) -> np.ndarray:
+    """E / O of every field value, float64, NaN without responses; overall: of `counts.sum()`."""
+    return ratio(counts.expected_responses, counts.responses)
+
+
+def wilson_interval(
+    responses: np.ndarray, impressions: np.ndarray, confidence: float = 0.95
+) -> tuple[np.ndarray, np.ndarray]:
+    """Wilson's interval (1927) of a response rate: low and high, float64, NaN without impressions.
+
+    Args:
+        responses: O, any shape.
+        impressions: n, same shape.
+        confidence: share of intervals that hold the true rate, in (0, 1).
+    """
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    rate = ratio(responses, impressions)
+    inverse = ratio(np.ones_like(rate), impressions)
+    center = rate + z * z * inverse / 2
+    half = z * np.sqrt(rate * (1 - rate) * inverse + (z * inverse / 2) ** 2)
+    scale = 1 + z * z * inverse
+    low = np.where(rate == 0, 0.0, np.maximum(center - half, 0) / scale)
+    high = np.where(rate == 1, 1.0, np.minimum((center + half) / scale, 1))
+    return low, high
+
+
+def pcoc_band(counts: ResponseCounts, confidence: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+    """Low and high PCOC of every field value, from Wilson's interval of its observed rate.
+
+    The band is E / (n · high rate) … E / (n · low rate): a PCOC of 1 lies inside where the
+    predictions can be true. Without responses it has no upper end (inf); without impressions it is
+    NaN.
+    """
+    low, high = wilson_interval(counts.responses, counts.impressions, confidence)
+    expected_rate = ratio(counts.expected_responses, counts.impressions)
+    unbounded = np.where(np.isnan(low), np.nan, np.inf)
+    upper = np.divide(expected_rate, low, out=unbounded, where=low > 0)
+    return ratio(expected_rate, high), upper
+
+
+@dataclass(frozen=True)
+class FieldRce:
+    """Field-RCE and what it leaves out.
+
+    Attributes:
+        value: Field-RCE over the values it counts; NaN if it counts none.
+        coverage: share of all impressions those values hold.
+        values: how many it counts.
+        values_left_out: how many have impressions and are not counted.
+        absolute_error_left_out: Σ |E − O| over those, in responses.
+    """
+
+    value: float
+    coverage: float
+    values: int
+    values_left_out: int
+    absolute_error_left_out: float
+
+
+def field_rce(counts: ResponseCounts, among: np.ndarray | None = None) -> FieldRce:
+    """Field-RCE (see `field_rce_terms`), with the values it leaves out beside it.
+
+    Args:
+        counts: shape [V].
+        among: bool [V], the values to look at; None: all. `well_observed` makes one.
+    """
+    chosen = np.ones(counts.shape, dtype=bool) if among is None else among
+    counted = chosen & (counts.responses > 0)
+    left_out = ~counted & (counts.impressions > 0)
+    missed = np.abs(counts.expected_responses - counts.responses)[left_out].sum()
+    return FieldRce(
+        value=float(field_rce_terms(counts.take(counted)).ratio()),
+        coverage=float(ratio(counts.impressions[counted].sum(), counts.impressions.sum())),
+        values=int(counted.sum()),
+        values_left_out=int(left_out.sum()),
+        absolute_error_left_out=float(missed),
+    )
+
+
+def well_observed(reference: ResponseCounts, minimum: float = WELL_OBSERVED) -> np.ndarray:
+    """bool [V]: the values with at least `minimum` responses expected by one fixed reference.
+
+    The choice must not hang on the method that is measured, nor on the responses: the reference is
+    the same for all methods (global isotonic regression).
+    """
+    return reference.expected_responses >= minimum
+
+
+def field_rce_floor(
+    counts: ResponseCounts, among: np.ndarray | None = None, draws: int = 200, seed: int = 0
+) -> float:
+    """Field-RCE that label noise alone would give: labels drawn from the calibrated probabilities.
+
+    A method cannot be expected below its floor on a test set of this size, and at it only if its
+    probabilities are the true ones. A value's responses are drawn from the binomial with mean E and
+    the number of trials that brings its variance next to Σ impressions · p(1 − p), so rows are not
+    needed. Each draw leaves out values without drawn responses, by Field-RCE's own rule.
+
+    Args:
+        counts: shape [V]; its responses are not read.
+        among: bool [V], the values to look at; None: all.
+        draws: number of simulated test sets, whose Field-RCE is averaged.
+        seed: of the draws.
+
+    Returns:
+        The mean, NaN where no drawn test set has a response.
+    """
+    held = counts.impressions > 0 if among is None else among & (counts.impressions > 0)
+    chosen = counts.take(held)
+    generator = np.random.default_rng(seed)
+    trials, chance = _matching_binomials(chosen)
+    drawn = [_drawn_field_rce(chosen, generator.binomial(trials, chance)) for _ in range(draws)]
+    defined = [value for value in drawn if not np.isnan(value)]
+    return float(np.mean(defined)) if defined else float("nan")
+
+
+def _matching_binomials(counts: ResponseCounts) -> tuple[np.ndarray, np.ndarray]:
+    """Trials and chance of mean E exactly and variance V nearly: trials = E² / (E − V), rounded."""
+    expected = counts.expected_responses
+    sum_of_squares = np.maximum(expected - counts.expected_variance, expected**2 / 2**40)
+    trials = np.divide(expected**2, sum_of_squares, out=np.zeros_like(expected), where=expected > 0)
+    trials = np.maximum(np.ceil(expected), np.rint(trials)).clip(min=1)
+    return trials.astype(np.int64), np.minimum(expected / trials, 1.0)
+
+
+def _drawn_field_rce(counts: ResponseCounts, responses: np.ndarray) -> float:
+    drawn = ResponseCounts(
+        counts.impressions,
+        responses,
+        counts.expected_responses,
+        counts.expected_variance,
+        counts.log_loss,
+    )
+    return float(field_rce_terms(drawn).ratio())
