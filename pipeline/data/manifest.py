@@ -1,0 +1,181 @@
+"""The manifest of a landed log: which days there are, of which rows, in which files."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.errors import ArtifactError, DataError
+from pipeline.files import read_json, sha256_of, write_json
+
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True)
+class DayEntry:
+    """One landed day.
+
+    Attributes:
+        rows: number of rows, over all its files.
+        content_sha256: `content_sha256` of its rows, whatever wrote the files.
+        files: name in the day's folder → sha256 of the file's bytes.
+    """
+
+    rows: int
+    content_sha256: str
+    files: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A landed log.
+
+    Attributes:
+        format: name of the reader that landed it.
+        time_zone: days begin at midnight there.
+        days: "YYYY-MM-DD" → its entry, in ascending order.
+        columns: name → Arrow type, as the format declares them for every day.
+        origin: what the rows were made from (a package and its sha256, a size and a seed); empty
+            where the log cannot be brought again by a command.
+    """
+
+    format: str
+    time_zone: str
+    days: Mapping[str, DayEntry]
+    columns: Mapping[str, str] = field(default_factory=dict)
+    origin: Mapping[str, Any] = field(default_factory=dict)
+
+    def entry(self, day: str) -> DayEntry:
+        """The entry of `day`.
+
+        Raises:
+            DataError: the manifest does not name the day.
+        """
+        if day not in self.days:
+            raise DataError(f"day {day} is not in the manifest, which {self.extent()}; land it")
+        return self.days[day]
+
+    def extent(self) -> str:
+        """How many days there are, and from when to when, as the end of a sentence."""
+        if not self.days:
+            return "has no days"
+        return f"has {len(self.days)} days: {min(self.days)}..{max(self.days)}"
+
+
+def read_manifest(path: Path) -> Manifest:
+    """The manifest at `path`.
+
+    Raises:
+        DataError: there is none, or it is not a manifest.
+    """
+    try:
+        document = read_json(path)
+    except ArtifactError as error:
+        if path.exists():
+            raise DataError(str(error)) from None
+        raise DataError(
+            f"{path} does not exist: there is no data; bring a log with adacalib data FORMAT"
+        ) from None
+    try:
+        days = {day: DayEntry(**entry) for day, entry in sorted(document["days"].items())}
+        return Manifest(**{**document, "days": days})
+    except (TypeError, KeyError, AttributeError):
+        raise DataError(f"{path} is not the manifest of a log; land the log again") from None
+
+
+def write_manifest(path: Path, manifest: Manifest) -> None:
+    """Publish `manifest` as JSON: same manifest, same bytes."""
+    write_json(path, asdict(manifest))
+
+
+def content_sha256(table: pa.Table) -> str:
+    """The sha256 of column names, types and values, in order: equal for equal rows.
+
+    It reads values, not storage, so chunks, the Parquet writer and its version do not matter.
+
+    Raises:
+        DataError: a column has a type other than text, numbers, booleans, dates or time stamps.
+    """
+    digest = hashlib.sha256(f"{table.num_rows} rows".encode())
+    for name in table.column_names:
+        column = table.column(name).combine_chunks()
+        if pa.types.is_large_string(column.type):
+            column = column.cast(pa.string())
+        digest.update(f"\n{name}: {column.type}\n".encode())
+        digest.update(np.packbits(column.is_valid().to_numpy(zero_copy_only=False)).tobytes())
+        for part in _bytes_of(name, column):
+            digest.update(part)
+    return digest.hexdigest()
+
+
+def _bytes_of(name: str, column: pa.Array) -> list[bytes | memoryview]:
+    """The values of `column` as bytes: little-endian numbers, or lengths and then all text."""
+    if pa.types.is_null(column.type):
+        return []
+    if pa.types.is_string(column.type):
+        lengths = pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False)
+        return [lengths.astype("<i8").tobytes(), _text_of(column.drop_null())]
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
+    elif pa.types.is_date32(column.type):
+        column = column.cast(pa.int32())
+    elif pa.types.is_boolean(column.type):
+        column = column.cast(pa.uint8())
+    elif not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+        raise DataError(f"column {name} has type {column.type}, which a log's manifest cannot hash")
+    numbers = column.fill_null(pa.scalar(0).cast(column.type)).to_numpy(zero_copy_only=False)
+    return [numbers.astype(numbers.dtype.newbyteorder("<")).tobytes()]
+
+
+def _text_of(column: pa.StringArray) -> memoryview:
+    """All text of `column`, which has no nulls, in one piece and without a copy."""
+    _, offsets, text = column.buffers()
+    if not len(column) or text is None:
+        return memoryview(b"")
+    ends = np.frombuffer(offsets, "<i4")[column.offset : column.offset + len(column) + 1]
+    return memoryview(text)[ends[0] : ends[-1]]
+
+
+def check_listing(folder: Path, manifest: Manifest, days: list[str]) -> None:
+    """Refuse a log whose folders and files are not those its manifest names, for `days`.
+
+    Raises:
+        DataError: a day folder or a file is there and not in the manifest, or the reverse.
+    """
+    on_disk = {path.name.removeprefix("day=") for path in folder.glob("day=*")}
+    unknown = sorted(on_disk - set(manifest.days))
+    if unknown:
+        raise DataError(
+            f"{folder}/day={unknown[0]} is not in {folder / MANIFEST}; land that day, or remove it"
+        )
+    for day in days:
+        found = {p.name for p in day_folder(folder, day).glob("*") if not p.name.startswith(".")}
+        named = set(manifest.entry(day).files)
+        for name in sorted(found ^ named):
+            fault = "is not in the manifest" if name in found else "is missing"
+            raise DataError(
+                f"{day_folder(folder, day) / name} {fault}; land the day {day} again, or dvc pull"
+            )
+
+
+def holds(folder: Path, manifest: Manifest) -> bool:
+    """Whether `folder` holds exactly the files the manifest names, byte for byte."""
+    try:
+        check_listing(folder, manifest, list(manifest.days))
+    except DataError:
+        return False
+    return all(
+        sha256_of(day_folder(folder, day) / name) == sha256
+        for day, entry in manifest.days.items()
+        for name, sha256 in entry.files.items()
+    )
+
+
+def day_folder(folder: Path, day: str) -> Path:
+    """Where the files of `day` lie below `folder`."""
+    return folder / f"day={day}"
