@@ -1,0 +1,134 @@
+"""The data contract: what a log's columns mean, and whether a day keeps to it.
+
+A column's type follows from its role, the same on every day however a file stores it: fields and
+categorical features are text (`as_text`), numeric features and labels are numbers.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.data.values import as_numbers, as_text, field_keys
+from pipeline.errors import DataError
+
+
+@dataclass(frozen=True)
+class Contract:
+    """The roles of a log's columns; see the `log` section of params.yaml.
+
+    Attributes:
+        label: responses of a row: 0 or 1, or a count where there is an impressions column.
+        impressions: impressions of a row; None: one.
+        field: columns whose joint value is calibrated.
+        categorical: features that are names.
+        numeric: features that are numbers.
+        truth: the true probability, in simulated logs; None elsewhere.
+    """
+
+    label: str
+    impressions: str | None
+    field: Sequence[str]
+    categorical: Sequence[str]
+    numeric: Sequence[str]
+    truth: str | None
+
+    @property
+    def names(self) -> list[str]:
+        """Columns that hold names, each once."""
+        return list(dict.fromkeys([*self.field, *self.categorical]))
+
+    @property
+    def columns(self) -> list[str]:
+        """Every column the contract names, each once."""
+        counts = [c for c in (self.label, self.impressions, self.truth) if c is not None]
+        return list(dict.fromkeys([*self.names, *self.numeric, *counts]))
+
+
+@dataclass(frozen=True)
+class DayFacts:
+    """What one day holds; counts add up over days.
+
+    Attributes:
+        nulls: rows without a value, by name, for field and feature columns.
+        field_values: number of different field values, null not counted.
+    """
+
+    rows: int
+    impressions: int
+    responses: int
+    nulls: dict[str, int]
+    field_values: int
+
+
+def check_day(table: pa.Table, day: str, contract: Contract) -> DayFacts:
+    """What `day` holds.
+
+    Args:
+        table: the rows of the day, with the contract's columns.
+
+    Raises:
+        DataError: a value breaks the contract; the sentence names day, column and row (from 0).
+    """
+    impressions, responses = _counts(table, day, contract)
+    nulls = {name: table[name].null_count for name in [*contract.names, *contract.numeric]}
+    for name in contract.names:
+        _refuse_unspelled(table, day, name)
+    for name in contract.numeric:
+        numbers = _numbers(table, day, name)
+        odd = ~np.isfinite(numbers) & table[name].is_valid().to_numpy()
+        _refuse(odd, numbers, day, name, "must be finite, or null where it is not known")
+    if contract.truth is not None:
+        truth = _numbers(table, day, contract.truth)
+        _refuse(~((truth > 0) & (truth < 1)), truth, day, contract.truth, "must lie in (0, 1)")
+    return DayFacts(
+        rows=len(table),
+        impressions=int(impressions.sum()),
+        responses=int(responses.sum()),
+        nulls=nulls,
+        field_values=pc.count_distinct(field_keys(table, contract.field)).as_py(),
+    )
+
+
+def _counts(table: pa.Table, day: str, contract: Contract) -> tuple[np.ndarray, np.ndarray]:
+    """Impressions and responses of every row, float64 [n], whole and consistent."""
+    responses = _numbers(table, day, contract.label)
+    if contract.impressions is None:
+        rule = "must be 0 or 1 (a missing response is not a 0)"
+        _refuse(~np.isin(responses, (0, 1)), responses, day, contract.label, rule)
+        return np.ones(len(table)), responses
+    impressions = _numbers(table, day, contract.impressions)
+    whole = (impressions >= 0) & (impressions == np.floor(impressions)) & np.isfinite(impressions)
+    _refuse(~whole, impressions, day, contract.impressions, "must be a whole number, 0 or more")
+    fits = (responses >= 0) & (responses <= impressions) & (responses == np.floor(responses))
+    rule = f"must be a whole number from 0 to {contract.impressions}"
+    _refuse(~fits, responses, day, contract.label, rule)
+    return impressions, responses
+
+
+def _numbers(table: pa.Table, day: str, name: str) -> np.ndarray:
+    try:
+        return as_numbers(table[name])
+    except DataError as error:
+        raise DataError(f"day {day}, column {name}: {error}") from None
+
+
+def _refuse_unspelled(table: pa.Table, day: str, name: str) -> None:
+    try:
+        as_text(table[name])
+    except DataError as error:
+        raise DataError(f"day {day}, column {name}: {error}") from None
+
+
+def _refuse(wrong: np.ndarray, values: np.ndarray, day: str, name: str, rule: str) -> None:
+    rows = np.flatnonzero(wrong)
+    if len(rows):
+        value = values[rows[0]]
+        shown = "null or NaN" if np.isnan(value) else f"{value:g}"
+        more = f", as {len(rows) - 1} more rows do" if len(rows) > 1 else ""
+        raise DataError(
+            f"day {day}, column {name}, row {rows[0]} is {shown}{more}: it {rule}; repair the rows "
+            f"and land the day again"
+        )
