@@ -1,0 +1,5 @@
+"""What happens in the world: when stages run, what is retried, who is told, promotion."""
+
+from flows.settings import use_defaults
+
+use_defaults()  # Prefect reads its settings while it is imported

@@ -1,0 +1,33 @@
+"""How Prefect behaves in this project, unless the environment says otherwise."""
+
+import os
+from pathlib import Path
+
+from pipeline.files import read_json
+
+POOL = "adacalib"
+STATE = "local.json"  # in home(): what flows.local started, and the address of its server
+
+# Without an API URL a flow starts a server of its own for the time it runs. That server may be slow
+# to come up on a busy machine, and prints tracebacks of cancelled requests when it goes down.
+DEFAULTS = {
+    "DO_NOT_TRACK": "1",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "PREFECT_SERVER_LOGGING_LEVEL": "CRITICAL",
+    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
+    "PREFECT_RUNNER_AUTO_INSTALL_DEPENDENCIES": "false",
+}
+
+
+def home() -> Path:
+    """The folder with Prefect's database and logs: PREFECT_HOME, or `.prefect` in this folder."""
+    return Path(os.environ.get("PREFECT_HOME") or ".prefect").absolute()
+
+
+def use_defaults() -> None:
+    """Put the project's settings into the environment where they are not set yet."""
+    os.environ["PREFECT_HOME"] = str(home())
+    if (home() / STATE).exists():
+        os.environ.setdefault("PREFECT_API_URL", f"{read_json(home() / STATE)['url']}/api")
+    for name, value in DEFAULTS.items():
+        os.environ.setdefault(name, value)
