@@ -1,0 +1,200 @@
+"""Rows in the order of (field value, logit): the one sort behind every statistic of the field."""
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypeVar
+
+import numpy as np
+
+from pipeline.calibration.logits import from_sortable_bits, sortable_bits
+from pipeline.scores import Scores
+
+Result = TypeVar("Result")
+
+BLOCK = 1 << 15  # rows handled at once, so that the arrays of a pass stay in the cache
+
+
+def usable_threads() -> int:
+    """Number of processors this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def blocks(start: int, stop: int) -> Iterator[slice]:
+    """Slices of at most BLOCK rows that cover [start, stop)."""
+    for first in range(start, stop, BLOCK):
+        yield slice(first, min(first + BLOCK, stop))
+
+
+@dataclass(frozen=True)
+class KeyLayout:
+    """What a uint64 key holds, from its top: field value id, sortable bits of the logit, low part.
+
+    The low part is 2 · (day - first_day) + response where a row is one impression (`packed`), and
+    absent where days and counts travel beside the keys.
+    """
+
+    first_day: int
+    n_days: int
+    low_bits: int
+    packed: bool
+
+    @classmethod
+    def of(cls, scores: Scores) -> "KeyLayout":
+        """The layout for these rows: packed if a row is one impression and 64 bits are enough."""
+        if not len(scores):
+            return cls(0, 1, 0, False)
+        first_day = int(scores.day.min())
+        n_days = int(scores.day.max()) - first_day + 1
+        low_bits = (2 * n_days - 1).bit_length()
+        id_bits = (scores.n_field_values - 1).bit_length()
+        single = int(scores.impressions.min()) == int(scores.impressions.max()) == 1
+        packed = single and id_bits + 32 + low_bits <= 64
+        return cls(first_day, n_days, low_bits if packed else 0, packed)
+
+    def keys(self, scores: Scores, rows: slice | np.ndarray) -> np.ndarray:
+        """uint64 keys of some rows; nothing of `scores` is written to."""
+        keys = scores.field_value_id[rows].astype(np.uint64)
+        keys <<= np.uint64(32)
+        keys |= sortable_bits(scores.uncalibrated_logit[rows]).astype(np.uint64)
+        if self.packed:
+            keys <<= np.uint64(self.low_bits)
+            low = scores.day[rows] - scores.day.dtype.type(self.first_day)
+            low *= 2
+            low += scores.responses[rows].astype(low.dtype)
+            keys |= low.astype(np.uint64)
+        return keys
+
+
+@dataclass(frozen=True)
+class RowCounts:
+    """What travels beside the keys where a row is several impressions; all in the keys' order."""
+
+    day: np.ndarray  # int64 [n], days since the layout's first day
+    impressions: np.ndarray  # int64 [n], > 0
+    responses: np.ndarray  # int64 [n]
+    impressions_before: np.ndarray  # int64 [n + 1], impressions of all earlier rows
+
+
+@dataclass(frozen=True)
+class SortedRows:
+    """The rows of one range of field values, ascending by (field value, logit).
+
+    Attributes:
+        keys: uint64 [n] as `layout` says, ascending.
+        layout: what the keys hold.
+        counts: days and counts of rows that are several impressions; None where the keys hold them.
+        ids: the half-open range of field value ids [first, last) these rows may have.
+    """
+
+    keys: np.ndarray
+    layout: KeyLayout
+    counts: RowCounts | None
+    ids: tuple[int, int]
+
+    def heads(self, rows: np.ndarray | slice) -> np.ndarray:
+        """uint64: field value id << 32 | sortable bits of the logit."""
+        return self.keys[rows] >> np.uint64(self.layout.low_bits)
+
+    def logits(self, rows: np.ndarray | slice) -> np.ndarray:
+        """float32 logits of some rows."""
+        return from_sortable_bits(self.heads(rows).astype(np.uint32))
+
+    def position(self, heads: np.ndarray) -> np.ndarray:
+        """int64: number of rows before the first one with a given head or a greater one."""
+        return np.searchsorted(self.keys, heads << np.uint64(self.layout.low_bits))
+
+    def impressions_before(self, rows: np.ndarray) -> np.ndarray:
+        """int64: impressions of all rows before the given ones (a row number up to n)."""
+        return rows if self.counts is None else self.counts.impressions_before[rows]
+
+    def row_of(self, impression: np.ndarray) -> np.ndarray:
+        """int64: the row that holds the impression of a given number, counted from 0."""
+        if self.counts is None:
+            return impression
+        return np.searchsorted(self.counts.impressions_before, impression, side="right") - 1
+
+
+def sorted_ranges(
+    scores: Scores, threads: int, work: Callable[[SortedRows], Result]
+) -> list[Result]:
+    """What `work` returns for the rows of each range of field values, in the order of the ids.
+
+    Every thread packs one stretch of the rows, then sorts and works on one range of field values
+    (numpy lets go of the interpreter meanwhile). A field value is never cut, so a `work` whose
+    results belong to single field values returns the same for any number of threads.
+    """
+    layout = KeyLayout.of(scores)
+    threads = max(1, min(threads, len(scores) // BLOCK))
+    limits = _range_limits(scores.field_value_id, scores.n_field_values, threads)
+    ranges = list(pairwise(limits))
+    with ThreadPoolExecutor(threads) as pool:
+        if not layout.packed:
+            return list(pool.map(lambda ids: work(_sorted_counts(scores, layout, ids)), ranges))
+        keys = _packed_ranges(scores, layout, limits, pool, threads)
+
+        def sort_and_work(r: int) -> Result:
+            keys[r].sort()
+            return work(SortedRows(keys[r], layout, None, ranges[r]))
+
+        return list(pool.map(sort_and_work, range(len(ranges))))
+
+
+def _range_limits(field_value_id: np.ndarray, n_field_values: int, n_ranges: int) -> list[int]:
+    """Ids that cut all field values into at most `n_ranges` ranges with about equally many rows.
+
+    Judged on a sample: the limits decide which thread does what, never a result.
+    """
+    sample = np.sort(field_value_id[:: max(1, len(field_value_id) // 10_000)])
+    inner = (
+        [int(sample[len(sample) * i // n_ranges]) for i in range(1, n_ranges)]
+        if len(sample)
+        else []
+    )
+    return sorted({0, *inner, n_field_values})
+
+
+def _packed_ranges(
+    scores: Scores, layout: KeyLayout, limits: list[int], pool: ThreadPoolExecutor, threads: int
+) -> list[np.ndarray]:
+    """Unsorted keys of each range of field values; every thread packs one stretch of the rows."""
+    ids = scores.field_value_id
+    stretches = list(pairwise([len(scores) * i // threads for i in range(threads + 1)]))
+
+    def count(stretch: tuple[int, int]) -> list[int]:
+        return [int(np.count_nonzero(ids[slice(*stretch)] < limit)) for limit in limits]
+
+    sizes = np.diff(np.array(list(pool.map(count, stretches)), dtype=np.int64), axis=1)
+    ends = np.cumsum(sizes, axis=0)
+    ranges = [np.empty(total, dtype=np.uint64) for total in ends[-1]]
+
+    def pack(stretch: tuple[int, int], offsets: np.ndarray) -> None:
+        for rows in blocks(*stretch):
+            keys, block_ids = layout.keys(scores, rows), ids[rows]
+            for r, (first, last) in enumerate(pairwise(limits)):
+                inside = (block_ids >= first) & (block_ids < last)
+                piece = keys.compress(inside) if len(ranges) > 1 else keys
+                ranges[r][offsets[r] : offsets[r] + len(piece)] = piece
+                offsets[r] += len(piece)
+
+    list(pool.map(pack, stretches, ends - sizes))
+    return ranges
+
+
+def _sorted_counts(scores: Scores, layout: KeyLayout, ids: tuple[int, int]) -> SortedRows:
+    """The rows of a range where a row is any number of impressions; those of none are left out."""
+    inside = (scores.field_value_id >= ids[0]) & (scores.field_value_id < ids[1])
+    rows = np.flatnonzero(inside & (scores.impressions > 0))
+    keys = layout.keys(scores, rows)
+    order = np.argsort(keys)
+    rows = rows[order]
+    impressions = scores.impressions[rows].astype(np.int64)
+    counts = RowCounts(
+        day=scores.day[rows].astype(np.int64) - layout.first_day,
+        impressions=impressions,
+        responses=scores.responses[rows].astype(np.int64),
+        impressions_before=np.concatenate([[0], np.cumsum(impressions)]),
+    )
+    return SortedRows(keys[order], layout, counts, ids)
