@@ -37,6 +37,10 @@ class Resampling:
     seed: int = 0
 
 
+USUAL = Resampling()
+"""95 % intervals from 1,000 samples."""
+
+
 @dataclass(frozen=True)
 class Interval:
     """A value with its interval.
@@ -58,7 +62,7 @@ class Interval:
 
 
 def field_value_interval(
-    statistic: Statistic, counts: ResponseCounts, resampling: Resampling = Resampling()
+    statistic: Statistic, counts: ResponseCounts, resampling: Resampling = USUAL
 ) -> Interval:
     """A metric with the wider of its two intervals (see `gain_interval`).
 
@@ -77,7 +81,7 @@ def gain_interval(
     statistic: Statistic,
     method: ResponseCounts,
     reference: ResponseCounts,
-    resampling: Resampling = Resampling(),
+    resampling: Resampling = USUAL,
 ) -> Interval:
     """The reference's metric minus the method's, paired: positive is a gain where less is better.
 
@@ -126,7 +130,7 @@ def _difference(values: list[np.ndarray]) -> np.ndarray:
 
 
 def field_value_bootstrap(
-    terms: tuple[Terms, ...], resampling: Resampling = Resampling()
+    terms: tuple[Terms, ...], resampling: Resampling = USUAL
 ) -> tuple[float, float]:
     """Interval over field values of one metric, or of the first of two minus the second.
 
