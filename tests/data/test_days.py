@@ -1,0 +1,206 @@
+"""Days: where they begin, which stamps they hold, which part they belong to, and their rows."""
+
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.data.days import (
+    day_boundaries,
+    day_name,
+    day_number,
+    local_days,
+    read_day,
+    read_days,
+    rows_by_day,
+    split_days,
+)
+from pipeline.errors import DataError, NotEnoughDataError
+from tests.tiny_logs import tiny_day, write_log
+
+ZONES = ["UTC", "Asia/Shanghai", "America/New_York", "America/Los_Angeles", "Asia/Kathmandu"]
+ODD_ZONES = ["America/Sao_Paulo", "America/St_Johns", "Pacific/Apia", "Africa/Cairo"]
+
+
+def instants(*stamps: str) -> pa.Array:
+    return pa.array([datetime.fromisoformat(s) for s in stamps], pa.timestamp("us", "UTC"))
+
+
+@given(st.integers(-700_000, 2_900_000))
+def test_a_day_and_its_number_name_each_other(number):
+    assert day_number(day_name(number)) == number
+
+
+def test_day_numbers_count_from_1970():
+    assert day_number("1970-01-01") == 0
+    assert day_number("2013-01-01") == (datetime(2013, 1, 1) - datetime(1970, 1, 1)).days
+
+
+@pytest.mark.parametrize("day", ["2013-1-1", "20130101", "2013-02-30", "2013-W01-1", "", "today"])
+def test_another_spelling_of_a_day_is_refused(day):
+    with pytest.raises(DataError, match="YYYY-MM-DD"):
+        day_number(day)
+
+
+def test_new_york_has_days_of_23_and_25_hours():
+    """H17."""
+    start, end = day_boundaries("2013-03-10", "America/New_York")
+    assert (start.isoformat(), end - start) == ("2013-03-10T05:00:00+00:00", timedelta(hours=23))
+    start, end = day_boundaries("2013-11-03", "America/New_York")
+    assert end - start == timedelta(hours=25)
+
+
+def test_a_day_whose_midnight_is_skipped_begins_at_its_first_instant():
+    start, _ = day_boundaries("2018-11-04", "America/Sao_Paulo")
+    assert start.astimezone(ZoneInfo("America/Sao_Paulo")).isoformat() == "2018-11-04T01:00:00-02:00"
+
+
+@pytest.mark.parametrize("zone", ["Mars/Olympus", "", "../etc/passwd"])
+def test_an_unknown_time_zone_is_named(zone):
+    with pytest.raises(DataError, match="no time zone"):
+        day_boundaries("2013-01-01", zone)
+
+
+def test_the_same_events_fall_on_the_days_of_their_zone():
+    """H17: 23:30Z and 00:30Z."""
+    events = instants("2024-03-09T23:30:00+00:00", "2024-03-10T00:30:00+00:00")
+    for zone, days in {
+        "UTC": ["2024-03-09", "2024-03-10"],
+        "Asia/Shanghai": ["2024-03-10", "2024-03-10"],
+        "America/Los_Angeles": ["2024-03-09", "2024-03-09"],
+    }.items():
+        assert [day_name(n) for n in local_days(events, zone)] == days
+
+
+@given(
+    st.lists(st.integers(1_200_000_000, 1_600_000_000), min_size=1, max_size=20),
+    st.sampled_from([*ZONES, *ODD_ZONES]),
+)
+def test_every_instant_is_in_exactly_the_day_whose_boundaries_hold_it(seconds, zone):
+    """H17: also where a zone skips a midnight, repeats one or leaves out a day."""
+    stamps = pa.array(np.array(seconds) * 10**6, pa.timestamp("us", "UTC"))
+    days = local_days(stamps, zone)
+    assert days.dtype == np.int32
+    for second, number in zip(seconds, days, strict=True):
+        start, end = day_boundaries(day_name(number), zone)
+        assert start <= datetime.fromtimestamp(second, UTC) < end
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_days_join_without_gap_or_overlap_over_a_whole_year(zone):
+    days = [day_name(day_number("2013-01-01") + i) for i in range(366)]
+    edges = [day_boundaries(day, zone) for day in days]
+    assert all(a[1] == b[0] for a, b in zip(edges, edges[1:], strict=False))
+    assert all(a[0].astimezone(ZoneInfo(zone)).date().isoformat() == d
+               for a, d in zip(edges, days, strict=True))
+
+
+def test_the_unit_of_a_stamp_does_not_matter():
+    stamps = instants("2024-03-10T23:59:59+00:00", "1969-12-31T23:59:59+00:00")
+    for unit in ("s", "ms", "us", "ns"):
+        days = local_days(stamps.cast(pa.timestamp(unit, "UTC")), "UTC")
+        assert days.tolist() == [day_number("2024-03-10"), -1]
+
+
+def test_stamps_without_a_zone_are_refused_unless_their_clock_is_named():
+    """H17."""
+    walls = pa.array([datetime(2013, 11, 3, 23, 30), datetime(2013, 7, 1, 0, 30)])
+    with pytest.raises(DataError, match="without a zone"):
+        local_days(walls, "America/New_York")
+    local = local_days(walls, "America/New_York", stamps_zone="America/New_York")
+    assert [day_name(n) for n in local] == ["2013-11-03", "2013-07-01"]
+    abroad = local_days(walls, "America/New_York", stamps_zone="UTC")
+    assert [day_name(n) for n in abroad] == ["2013-11-03", "2013-06-30"]
+
+
+def test_null_and_absurd_stamps_are_refused():
+    with pytest.raises(DataError, match="1 time stamps are null"):
+        local_days(pa.array([None], pa.timestamp("us", "UTC")), "UTC")
+    with pytest.raises(DataError, match="no calendar year"):
+        local_days(pa.array([2**62], pa.timestamp("us", "UTC")), "UTC")
+
+
+def test_rows_by_day_conserves_rows_and_their_order():
+    table = pa.table({"x": [0, 1, 2, 3]})
+    days = dict(rows_by_day(table, np.array([5, 3, 5, 3])))
+    assert {d: t["x"].to_pylist() for d, t in days.items()} == {
+        "1970-01-04": [1, 3],
+        "1970-01-06": [0, 2],
+    }
+
+
+def test_split_takes_whole_days_in_order_and_ends_with_the_last_day():
+    days = [day_name(n) for n in range(10)]
+    parts = split_days(days, days[8], {"training": 4, "calibration": 2, "test": 1})
+    assert parts == {"training": days[2:6], "calibration": days[6:8], "test": days[8:9]}
+
+
+def test_split_says_how_many_days_it_lacks():
+    with pytest.raises(NotEnoughDataError, match=r"needs 3 days .* has 1: 2024-01-01\.\.2024-01-01"):
+        split_days(["2024-01-01"], "2024-01-01", {"training": 1, "calibration": 1, "test": 1})
+    with pytest.raises(NotEnoughDataError, match="has 0"):
+        split_days([], "2024-01-01", {"training": 1})
+
+
+@pytest.mark.parametrize(
+    ("gap", "part"), [("2024-01-02", "training"), ("2024-01-04", "calibration"), ("2024-01-05", "test")]
+)
+def test_split_names_the_missing_day_and_its_part(gap, part):
+    """H18: dev day missing."""
+    days = [f"2023-12-{d}" for d in range(20, 32)] + [f"2024-01-0{d}" for d in range(1, 6)]
+    with pytest.raises(NotEnoughDataError, match=f"the {part} day {gap} is missing"):
+        split_days(
+            [day for day in days if day != gap],
+            "2024-01-05",
+            {"training": 3, "calibration": 1, "test": 1},
+        )
+
+
+def test_a_day_comes_back_as_it_was_with_the_columns_asked_for_in_their_order(tmp_path):
+    folder = write_log(tmp_path / "data", {"2024-01-01": [tiny_day(2), tiny_day(3)]})
+    table = read_day(folder, "2024-01-01", ["click", "item"])
+    assert table.column_names == ["click", "item"]
+    assert table["item"].to_pylist() == ["a", "b", "a", "b", "001"]
+    assert [day for day, _ in read_days(folder, ["2024-01-01"])] == ["2024-01-01"]
+
+
+def test_a_truncated_file_is_named_with_its_day(tmp_path):
+    """H15."""
+    folder = write_log(tmp_path / "data", {"2024-01-01": tiny_day(400)})
+    part = folder / "day=2024-01-01" / "part-0.parquet"
+    part.write_bytes(part.read_bytes()[:-100])
+    with pytest.raises(DataError, match=r"part-0\.parquet \(day 2024-01-01\) is not the file"):
+        read_day(folder, "2024-01-01")
+
+
+def test_a_file_that_was_landed_damaged_is_named_with_its_day(tmp_path):
+    folder = write_log(tmp_path / "data", {"2024-01-01": tiny_day(400)})
+    part = folder / "day=2024-01-01" / "part-0.parquet"
+    content = part.read_bytes()
+    from hashlib import sha256
+
+    manifest = folder / "manifest.json"
+    cut = content[:-100]
+    part.write_bytes(cut)
+    manifest.write_text(
+        manifest.read_text().replace(sha256(content).hexdigest(), sha256(cut).hexdigest())
+    )
+    with pytest.raises(DataError, match=r"\(day 2024-01-01\) is no whole Parquet file"):
+        read_day(folder, "2024-01-01")
+
+
+def test_what_is_missing_is_named(tmp_path):
+    folder = write_log(tmp_path / "data", {"2024-01-01": tiny_day()})
+    with pytest.raises(DataError, match=r"day 2024-01-02 is not in the manifest, which has 1 days"):
+        read_day(folder, "2024-01-02")
+    with pytest.raises(DataError, match="column revenue is missing on day 2024-01-01"):
+        read_day(folder, "2024-01-01", ["item", "revenue"])
+    (folder / "day=2024-01-01" / "part-0.parquet").unlink()
+    with pytest.raises(DataError, match=r"\(day 2024-01-01\) is missing"):
+        read_day(folder, "2024-01-01")
+    with pytest.raises(DataError, match="there is no data"):
+        read_day(tmp_path / "nowhere", "2024-01-01")

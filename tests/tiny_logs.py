@@ -1,0 +1,71 @@
+"""Small logs for tests: landed as the product lands them, or written as a stranger would."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.data.landing import LogKind
+from pipeline.data.manifest import content_sha256
+from pipeline.files import sha256_of
+from pipeline.params import LogParams
+
+SCHEMA = pa.schema(
+    {"item": pa.string(), "price": pa.float64(), "shown": pa.int64(), "click": pa.int8()}
+)
+KIND = LogKind("tiny", "UTC", SCHEMA, {"seed": 1})
+PRIVATE = LogKind("tiny", "UTC", SCHEMA, {})
+
+
+def tiny_day(rows: int = 4, **columns: list[Any]) -> pa.Table:
+    """A day of `rows` rows that keeps the contract of `tiny_log_params`, with columns replaced."""
+    values: dict[str, list[Any]] = {
+        "item": ["a", "b", "001", "NA"] * rows,
+        "price": [1.0, 2.5, 3.0, 0.5] * rows,
+        "shown": [1, 2, 3, 4] * rows,
+        "click": [0, 1, 0, 1] * rows,
+    }
+    return pa.table(
+        {n: pa.array(columns.get(n, v[:rows]), SCHEMA.field(n).type) for n, v in values.items()}
+    )
+
+
+def tiny_log_params(**values: Any) -> LogParams:
+    """The log section that fits `tiny_day`, with values replaced."""
+    section = {
+        "format": "tiny",
+        "time_zone": "UTC",
+        "label": "click",
+        "impressions": None,
+        "field": ("item",),
+        "categorical": ("item",),
+        "numeric": ("price",),
+        "truth": None,
+        "last_day": None,
+    }
+    return LogParams(**{**section, **values})
+
+
+def write_log(folder: Path, days: dict[str, pa.Table | list[pa.Table]]) -> Path:
+    """A log as any other tool might have written it: types and columns as they come."""
+    manifest: dict[str, Any] = {"format": "tiny", "time_zone": "UTC", "days": {}}
+    for day, tables in days.items():
+        parts = tables if isinstance(tables, list) else [tables]
+        files = {}
+        (folder / f"day={day}").mkdir(parents=True)
+        for number, table in enumerate(parts):
+            path = folder / f"day={day}" / f"part-{number}.parquet"
+            pq.write_table(table, path)
+            files[path.name] = sha256_of(path)
+        entry = {"rows": sum(map(len, parts)), "content_sha256": content_sha256(parts[0])}
+        manifest["days"][day] = {**entry, "files": files}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return folder
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """Every file below `folder`, hidden ones too, and its bytes."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
