@@ -1,0 +1,1 @@
+"""From a fitted calibrator to production: one checkpoint, the gate, the registry, promotion."""

@@ -1,0 +1,238 @@
+"""The verdict: may this model replace the one in production, and if not, why."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.params import GateParams
+
+SHIPPED, REFERENCE = "model", "uncalibrated"
+RIVALS = ("isotonic", "eb_platt")
+METRICS = ("logloss", "field_deviance", "field_rce", "field_auc", "auc", "pcoc")
+
+
+@dataclass(frozen=True)
+class Check:
+    """One question to the evidence.
+
+    Attributes:
+        name: short and stable, for tables.
+        value: what was found; NaN where it is undefined.
+        limit: what it was held against.
+        passed: whether it held; an undefined value never does.
+        sentence: value, limit and interval in words, and the next step where it did not hold.
+    """
+
+    name: str
+    value: float
+    limit: float
+    passed: bool
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """All checks; it passes if each of them does."""
+
+    checks: tuple[Check, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether the model may be promoted."""
+        return bool(self.checks) and all(check.passed for check in self.checks)
+
+    @property
+    def reasons(self) -> list[str]:
+        """The sentences of the checks that did not hold, none of a verdict that passed."""
+        return [check.sentence for check in self.checks if not check.passed]
+
+
+@dataclass(frozen=True)
+class Gain:
+    """A method against the uncalibrated model, positive = better; NaN where it is undefined."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:+.3g} (interval {self.low:+.3g} to {self.high:+.3g})"
+
+
+def judge(
+    tables_report: dict[str, Any],
+    evaluation: dict[str, Any],
+    params: GateParams,
+    *,
+    falls: Sequence[str],
+) -> Verdict:
+    """The verdict on a model; what is missing, null, NaN or infinite never passes.
+
+    Args:
+        tables_report: content of reports/tables.json.
+        evaluation: content of reports/evaluation.json, measured on the test days.
+        params: the limits.
+        falls: sentences about field values whose calibrated logit falls somewhere.
+    """
+    return Verdict(
+        (
+            _tables(tables_report),
+            _responses(evaluation, params.min_test_responses),
+            _defined(evaluation),
+            _log_loss(_gain(evaluation, SHIPPED, "logloss"), params.min_logloss_gain),
+            _deviance(_gain(evaluation, SHIPPED, "field_deviance")),
+            _pcoc(_number(evaluation, "methods", SHIPPED, "pcoc"), params.max_pcoc_error),
+            _ranking(evaluation, "field_auc", "Field-AUC", params.max_field_auc_loss),
+            _ranking(evaluation, "auc", "AUC", params.max_field_auc_loss),
+            _monotone(falls),
+            *(_rival(evaluation, name) for name in RIVALS),
+        )
+    )
+
+
+def _number(report: Any, *names: str) -> float:
+    """The number under a path of names; NaN where it is missing, no number or not finite."""
+    for name in names:
+        report = report.get(name) if isinstance(report, dict) else None
+    if isinstance(report, bool) or not isinstance(report, (int, float)):
+        return math.nan
+    return float(report) if math.isfinite(report) else math.nan
+
+
+def _gain(evaluation: dict[str, Any], method: str, measure: str) -> Gain:
+    return Gain(
+        *(_number(evaluation, "gains", method, measure, n) for n in ("value", "low", "high"))
+    )
+
+
+def _tables(report: dict[str, Any]) -> Check:
+    passed = isinstance(report, dict) and report.get("passed") is True
+    breaches = report.get("breaches") if isinstance(report, dict) else None
+    found = "; ".join(map(str, breaches)) if isinstance(breaches, list) and breaches else "no pass"
+    sentence = (
+        "the checks of the field statistics passed"
+        if passed
+        else f"the checks of the field statistics say: {found}; see reports/tables.json"
+    )
+    return Check("tables", float(passed), 1.0, passed, sentence)
+
+
+def _responses(evaluation: dict[str, Any], limit: int) -> Check:
+    value = _number(evaluation, "responses")
+    passed = value >= limit
+    sentence = (
+        f"{value:.0f} responses on the test days, at least {limit}"
+        if passed
+        else f"too few responses to tell: the test days have {value:.0f}, a verdict needs {limit} "
+        "(gate.min_test_responses); take more test days or a more frequent response"
+    )
+    return Check("test_responses", value, float(limit), passed, sentence)
+
+
+def _defined(evaluation: dict[str, Any]) -> Check:
+    undefined = list(_undefined(evaluation))
+    passed = not undefined
+    shown = ", ".join(undefined[:6]) + (f" and {len(undefined) - 6} more" if undefined[6:] else "")
+    sentence = (
+        "every metric is defined on the test days"
+        if passed
+        else f"undefined on the test days: {shown}; nothing can be told without them: take test "
+        "days with responses in several field values"
+    )
+    return Check("defined", float(len(undefined)), 0.0, passed, sentence)
+
+
+def _undefined(evaluation: dict[str, Any]) -> Iterator[str]:
+    """The names of required metrics that are missing and of any metric that is no finite number."""
+    methods = evaluation.get("methods")
+    for method in (REFERENCE, *RIVALS, SHIPPED):
+        measured = methods.get(method) if isinstance(methods, dict) else None
+        absent = set(METRICS) - set(measured if isinstance(measured, dict) else ())
+        yield from (f"{method}.{name}" for name in sorted(absent))
+    yield from _not_finite(methods)
+    yield from _not_finite(evaluation.get("gains"), "gains")
+
+
+def _not_finite(report: Any, *names: str) -> Iterator[str]:
+    if isinstance(report, dict):
+        for key, value in report.items():
+            yield from _not_finite(value, *names, key)
+    elif report is None or (isinstance(report, float) and not math.isfinite(report)):
+        yield ".".join(names)
+
+
+def _log_loss(gain: Gain, limit: float) -> Check:
+    passed = gain.low > limit
+    sentence = f"LogLoss gains {gain} nats an impression over the uncalibrated model"
+    sentence += (
+        f", the whole interval above {limit:g}"
+        if passed
+        else f"; its whole interval must lie above {limit:g} (gate.min_logloss_gain): the gain "
+        "cannot be told from luck, take more calibration or test days"
+    )
+    return Check("logloss_gain", gain.low, limit, passed, sentence)
+
+
+def _deviance(gain: Gain) -> Check:
+    passed = gain.high >= 0
+    sentence = f"field deviance gains {gain} over the uncalibrated model"
+    sentence += (
+        ", not worse"
+        if passed
+        else "; an interval wholly below 0 says that field values are served worse than before: "
+        "look at the largest in the report"
+    )
+    return Check("field_deviance", gain.high, 0.0, passed, sentence)
+
+
+def _pcoc(value: float, limit: float) -> Check:
+    error = abs(value - 1)
+    passed = error <= limit
+    sentence = f"expected / observed responses (PCOC) is {value:.4g} on the test days"
+    sentence += (
+        f", within {limit:g} of 1"
+        if passed
+        else f", it must lie within {limit:g} of 1 (gate.max_pcoc_error): look for rows that were "
+        "sampled without saying so, for responses still to come, or for a change after calibration"
+    )
+    return Check("pcoc", error, limit, passed, sentence)
+
+
+def _ranking(evaluation: dict[str, Any], key: str, title: str, limit: float) -> Check:
+    before, after = (_number(evaluation, "methods", m, key) for m in (REFERENCE, SHIPPED))
+    loss = before - after
+    passed = loss <= limit
+    sentence = f"{title} goes from {before:.5f} to {after:.5f}"
+    sentence += (
+        f", a loss of at most {limit:g}"
+        if passed
+        else f", a loss above {limit:g} (gate.max_field_auc_loss): look for plateaus in the maps "
+        "or raise calibrate.min_slope"
+    )
+    return Check(f"{key}_loss", loss, limit, passed, sentence)
+
+
+def _monotone(falls: Sequence[str]) -> Check:
+    passed = not falls
+    sentence = (
+        "no calibrated logit falls anywhere"
+        if passed
+        else "; ".join(
+            [*falls[:3], *(["others too"] if falls[3:] else []), "run dvc repro calibrate"]
+        )
+    )
+    return Check("monotone", float(len(falls)), 0.0, passed, sentence)
+
+
+def _rival(evaluation: dict[str, Any], name: str) -> Check:
+    """What ships is worse beyond noise if it gains less than the rival's whole interval."""
+    shipped, rival = (_gain(evaluation, method, "logloss") for method in (SHIPPED, name))
+    passed = shipped.value >= rival.low
+    sentence = f"LogLoss gains {shipped.value:+.3g}, {name} gains {rival}"
+    sentence += (
+        ", not worse beyond noise"
+        if passed
+        else f"; what ships is worse than {name}: with calibrate.choose: held_out the better ships"
+    )
+    return Check(f"not_worse_than_{name}", shipped.value, rival.low, passed, sentence)

@@ -1,0 +1,231 @@
+"""Promotion: an act that makes a judged model the production model, or leaves production alone."""
+
+import json
+import tempfile
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pipeline.errors import ArtifactError, ReleaseError
+from pipeline.files import read_json, sha256_of
+from pipeline.release import commits, registry, tags
+from pipeline.release.programs import git
+from pipeline.release.seal import MANIFEST, verify
+
+GATE = "reports/gate.json"
+
+
+@dataclass(frozen=True)
+class Production:
+    """What is in production.
+
+    Attributes:
+        version: for example "v0.0.3".
+        commit: the commit that names its data, parameters, code and model.
+        since: when it was put there, "YYYY-MM-DD HH:MM UTC".
+        last_day: the newest day of the log it was made from, "YYYY-MM-DD".
+        model_sha256: of the model's manifest.
+        evidence: the sentences of its verdict.
+    """
+
+    version: str
+    commit: str
+    since: str
+    last_day: str
+    model_sha256: str
+    evidence: tuple[str, ...]
+
+
+def production(folder: Path) -> Production | None:
+    """What is in production as far as this clone knows, None if nothing is.
+
+    Raises:
+        ToolError: git failed.
+        ArtifactError: the commit in production holds no verdict.
+    """
+    held = tags.assignments(folder)[-1:]
+    return _described(folder, held[0]) if held else None
+
+
+def _described(folder: Path, held: tags.Assignment) -> Production:
+    gate = _gate_of(folder, held.commit)
+    since = datetime.fromtimestamp(held.seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    evidence = tuple(check["sentence"] for check in gate["checks"])
+    return Production(
+        held.version, held.commit, since, gate["last_day"], gate["model_sha256"], evidence
+    )
+
+
+def _gate_of(folder: Path, commit: str) -> dict[str, Any]:
+    shown = git(folder, "show", f"{commit}:{GATE}", check=False)
+    try:
+        return json.loads(shown.output)
+    except json.JSONDecodeError:
+        raise ArtifactError(f"commit {commit[:10]} is in production without {GATE}") from None
+
+
+def promote(folder: Path) -> str:
+    """Make the model of a folder the production model; one sentence says what was done.
+
+    In order: the verdict must have passed and be about this model's bytes, which dvc.lock names;
+    parameters, locks and reports are committed; data and model go to DVC's remote and the model is
+    read back; version and production are tagged in one atomic push, which is the fence. Whatever
+    refuses on the way, production stays as it was.
+
+    Raises:
+        ReleaseError: the model may not replace the one in production.
+        ArtifactError: the model or a report is missing or damaged.
+        ToolError: git, dvc or gto is missing or failed.
+    """
+    commits.check_repository(folder)
+    gate = _passing_gate(folder)
+    authority = commits.authority(folder)
+    tags.fetch_tags(folder, authority)
+    held = tags.assignments(folder)[-1:]
+    current = _described(folder, held[0]) if held else None
+    if current and current.model_sha256 == gate["model_sha256"]:
+        return f"{current.version} is this model: it is in production since {current.since}"
+    _refuse_older(gate["last_day"], current)
+    who = commits.identity(folder)
+    commits.refuse_modified_code(folder)
+    _refuse_stale(folder)
+    commit = commits.commit_naming_files(folder, f"Model of days up to {gate['last_day']}", who)
+    kept = _push_and_read_back(folder, commit, gate["model_sha256"])
+    new = registry.assign(folder, commit, who, authority, held[0] if held else None)
+    return f"{new.version} is in production ({_reach(authority)}); {kept}"
+
+
+def _reach(authority: str) -> str:
+    if authority == ".":
+        return "in this clone alone: it has no git remote"
+    return f"for everyone who follows git remote {authority!r}"
+
+
+def _passing_gate(folder: Path) -> dict[str, Any]:
+    """The verdict, if it passed and is about the bytes of artifacts/model, which dvc.lock names."""
+    gate, model = read_json(folder / GATE), folder / registry.MODEL
+    if gate.get("passed") is not True:
+        reasons = "; ".join(gate.get("reasons") or ["it has no reasons"])
+        raise ReleaseError(f"the verdict is no, production stays as it is: {reasons}")
+    verify(model)
+    found = sha256_of(model / MANIFEST)
+    if found != gate["model_sha256"]:
+        raise ReleaseError(
+            f"{GATE} judged the model {str(gate['model_sha256'])[:10]}, {registry.MODEL} is "
+            f"{found[:10]}; run dvc repro"
+        )
+    if registry.folder_md5(model) != registry.locked_md5(folder):
+        raise ReleaseError(f"dvc.lock names another model than {registry.MODEL}; run dvc repro")
+    if not isinstance(gate["last_day"], str):
+        raise ReleaseError(f"{GATE} does not say up to which day the model was made; run dvc repro")
+    return gate
+
+
+def _refuse_older(last_day: str, current: Production | None) -> None:
+    if current and last_day < current.last_day:
+        raise ReleaseError(
+            f"{current.version} in production was made from days up to {current.last_day}, this "
+            f"model from days up to {last_day}: an older model never replaces a newer one; to go "
+            "back on purpose, roll back"
+        )
+
+
+def _refuse_stale(folder: Path) -> None:
+    """Refuse if parameters, code or data changed since the verdict."""
+    stale = registry.status("gate", folder)
+    if stale:
+        raise ReleaseError(
+            f"the verdict is not about what is here: {', '.join(sorted(stale))} changed since; run "
+            "dvc repro"
+        )
+
+
+def _push_and_read_back(folder: Path, commit: str, model_sha256: str) -> str:
+    """Bring data and model where others find them, and prove it; says where that is."""
+    remote = registry.default_remote(folder)
+    with tempfile.TemporaryDirectory(prefix="adacalib-") as place:
+        copy = Path(place) / "model"
+        if remote is None:
+            registry.fetch_version(folder, commit, copy)
+        else:
+            registry.push(folder, "gate")
+            registry.fetch_from_remote(folder, copy)
+        _check_copy(copy, model_sha256)
+    if remote is None:
+        return "its bytes are in this folder's DVC cache alone: DVC has no default remote"
+    return f"its bytes were read back from DVC remote {remote}"
+
+
+def _check_copy(copy: Path, model_sha256: str) -> None:
+    verify(copy)
+    if sha256_of(copy / MANIFEST) != model_sha256:
+        raise ReleaseError("DVC gives another model than the one that was judged; run dvc repro")
+
+
+def rollback(folder: Path, version: str | None = None) -> str:
+    """Put an earlier version back into production; one sentence says which.
+
+    Args:
+        folder: the project's folder.
+        version: a registered version; None: the one that was in production before this one.
+
+    Raises:
+        ReleaseError: there is no such version, or its bytes are not the ones that were judged.
+        ToolError: git, dvc or gto is missing or failed.
+    """
+    commits.check_repository(folder)
+    authority = commits.authority(folder)
+    tags.fetch_tags(folder, authority)
+    history = tags.assignments(folder)
+    if not history:
+        raise ReleaseError("nothing is in production, so there is nothing to roll back")
+    earlier = [a.version for a in history if a.version != history[-1].version]
+    known = tags.versions(folder)
+    chosen = version or (earlier[-1] if earlier else None)
+    if chosen not in known or chosen == history[-1].version:
+        raise ReleaseError(
+            f"{history[-1].version} is in production, and the registry has {', '.join(known)}: "
+            f"there is no way back to {chosen or 'an earlier version'}"
+        )
+    commit = known[chosen]
+    with tempfile.TemporaryDirectory(prefix="adacalib-") as place:
+        copy = Path(place) / "model"
+        registry.fetch_version(folder, commit, copy)
+        _check_copy(copy, _gate_of(folder, commit)["model_sha256"])
+    registry.assign(folder, commit, commits.identity(folder), authority, history[-1])
+    return f"{chosen} is back in production in place of {history[-1].version} ({_reach(authority)})"
+
+
+def status(folder: Path) -> str:
+    """What is in production, since when and why, and what the last verdict in this folder says.
+
+    Raises:
+        ToolError: git is missing.
+    """
+    inside = not git(folder, "rev-parse", "--git-dir", check=False).code
+    current = production(folder) if inside else None
+    if current is None:
+        lines = ["Nothing is in production."]
+    else:
+        lines = [
+            f"{current.version} is in production since {current.since}, made from days up to "
+            f"{current.last_day} (commit {current.commit[:10]}), because:",
+            *(f"  - {sentence}" for sentence in current.evidence),
+        ]
+    return "\n".join([*lines, *_last_verdict(folder, current)])
+
+
+def _last_verdict(folder: Path, current: Production | None) -> list[str]:
+    try:
+        gate = read_json(folder / GATE)
+    except ArtifactError:
+        return ["No model was judged in this folder: run dvc repro."]
+    if current and gate["model_sha256"] == current.model_sha256:
+        return ["The model of this folder is the one in production."]
+    if gate["passed"]:
+        return [
+            "The model of this folder passed its verdict; adacalib promote makes it production."
+        ]
+    reasons = (f"  - {reason}" for reason in gate["reasons"])
+    return ["The model of this folder was refused:", *reasons]

@@ -1,0 +1,271 @@
+"""DVC and GTO, by their command lines: the only place that touches them."""
+
+import hashlib
+import json
+import re
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+from ruamel.yaml import YAML
+
+from pipeline.errors import AdaCalibError, ToolError
+from pipeline.release.programs import Finished, beside_python, run_leashed
+from pipeline.release.tags import (
+    NAME,
+    STAGE,
+    Assignment,
+    assignments,
+    next_version,
+    proposed,
+    versions,
+)
+
+MODEL = Path("artifacts/model")
+PATIENCE = 600.0  # seconds to wait for another dvc in the same folder
+_HOLDER = re.compile(r"\(PID (\d+)\): (.+)")
+
+
+def _dvc(
+    folder: Path,
+    *arguments: str,
+    tell: Callable[[str], None] | None = None,
+    patience: float = PATIENCE,
+) -> Finished:
+    """Run dvc; where another dvc works in the folder, wait for it, and say once for whom.
+
+    Raises:
+        ToolError: dvc is missing, or the other one still holds the folder after `patience` seconds.
+    """
+    command, give_up = [beside_python("dvc"), *arguments], time.monotonic() + patience
+    waiting = False
+    while True:
+        finished = run_leashed(command, folder, tell)
+        holder = _holder(finished)
+        if holder is None:
+            return finished
+        if _forgot_the_dead(folder):
+            continue
+        if time.monotonic() > give_up:
+            raise ToolError(
+                f"{holder} has held {folder.resolve()} for more than {patience:.0f} s; try again "
+                "when it has ended"
+            )
+        if tell and not waiting:
+            tell(f"waiting for {holder}")
+        waiting = True
+        time.sleep(min(1.0, patience))
+
+
+def _holder(finished: Finished) -> str | None:
+    """The other dvc that made this one give up, None if none did."""
+    said = finished.output + finished.errors
+    busy = "is busy, it is being blocked by" in said or "Unable to acquire lock" in said
+    if not finished.code or not busy:
+        return None
+    named = re.search(r"\(PID (\d+)\): (.+)", said)
+    return f"process {named[1]} ({named[2]})" if named else "another dvc"
+
+
+def _forgot_the_dead(folder: Path) -> bool:
+    """Whether DVC's lock file was removed, because every process in it is gone.
+
+    DVC itself forgets a process whose number is free. After a restart of the machine or container
+    the number may belong to another program, and DVC would wait for that one for ever.
+    """
+    file = folder / ".dvc" / "tmp" / "rwlock"
+    try:
+        lock = json.loads(file.read_text())
+    except (OSError, ValueError):
+        return False
+    readers = [holder for holders in lock.get("read", {}).values() for holder in holders]
+    holders = [*lock.get("write", {}).values(), *readers]
+    if not holders or any(_is_dvc(holder["pid"]) for holder in holders):
+        return False
+    file.unlink(missing_ok=True)
+    return True
+
+
+def _is_dvc(pid: int) -> bool:
+    try:
+        return any("dvc" in word for word in psutil.Process(pid).cmdline())
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.Error:
+        return True
+
+
+def _failure(action: str, finished: Finished) -> ToolError:
+    """An error with what dvc said last, its own advertisements left out."""
+    said = finished.errors or finished.output
+    lines = [line for line in said.splitlines() if line and "dvc.org/support" not in line]
+    errors = [line for line in lines if line.startswith("ERROR: ")] or lines[-1:]
+    reason = " ".join(errors).replace("ERROR: ", "") or f"exit code {finished.code}"
+    return ToolError(f"{action} failed: {reason}")
+
+
+def reproduce(
+    stage: str | None,
+    folder: Path,
+    tell: Callable[[str], None] = print,
+    patience: float = PATIENCE,
+) -> list[str]:
+    """The stages that were executed to make `stage` (None: all) fresh; none if nothing was stale.
+
+    Args:
+        stage: a stage of dvc.yaml; what it depends on is made fresh first.
+        folder: the project's folder.
+        tell: called with each line that dvc and the stages write, as they write it.
+        patience: seconds to wait for another dvc in the folder.
+
+    Raises:
+        AdaCalibError: a stage refused; the sentence is the stage's own.
+        ToolError: dvc failed, or is held by another one for too long.
+    """
+
+    def tell_progress(line: str) -> None:
+        if not line.startswith("ERROR: ") and "dvc.org/support" not in line:
+            tell(line)
+
+    stages = [stage] if stage else []
+    finished = _dvc(folder, "repro", *stages, tell=tell_progress, patience=patience)
+    if finished.code:
+        stopped = re.search(r"ERROR: failed to reproduce '([^']+)'", finished.output)
+        said = re.findall(rf"^{stopped[1]}: (.+)$", finished.output, re.M) if stopped else []
+        if stopped and said:
+            raise AdaCalibError(f"{stopped[1]}: {said[-1]}")
+        raise _failure(f"dvc repro {stage or ''}".strip(), finished)
+    return re.findall(r"^Running stage '([^']+)':$", finished.output, re.M)
+
+
+def status(stage: str, folder: Path) -> dict[str, Any]:
+    """What is stale in a stage and what it depends on, by stage; empty if all is fresh.
+
+    Raises:
+        ToolError: dvc failed.
+    """
+    finished = _dvc(folder, "status", stage, "--with-deps", "--json")
+    if finished.code:
+        raise _failure("dvc status", finished)
+    return json.loads(finished.output)
+
+
+def commit_data(folder: Path) -> None:
+    """Put data/ into DVC's cache and let data.dvc say so; nothing changes where it says so already.
+
+    Raises:
+        ToolError: dvc failed.
+    """
+    finished = _dvc(folder, "add", "--quiet", "data")
+    if finished.code:
+        raise _failure("dvc add data", finished)
+
+
+def locked_md5(folder: Path) -> str | None:
+    """The md5 that dvc.lock has for the model, None if it has none."""
+    try:
+        lock = YAML(typ="safe", pure=True).load((folder / "dvc.lock").read_text())
+    except FileNotFoundError:
+        return None
+    outputs = ((lock or {}).get("stages") or {}).get("merge", {}).get("outs", [])
+    return next((out.get("md5") for out in outputs if out["path"] == MODEL.as_posix()), None)
+
+
+def folder_md5(folder: Path) -> str:
+    """The md5 under which DVC keeps a folder: that of its sorted list of file md5s and paths."""
+    entries = []
+    for path in sorted(folder.rglob("*"), key=lambda path: path.relative_to(folder).as_posix()):
+        if path.is_file():
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "md5").hexdigest()
+            entries.append({"md5": digest, "relpath": path.relative_to(folder).as_posix()})
+    return hashlib.md5(json.dumps(entries, sort_keys=True).encode()).hexdigest() + ".dir"
+
+
+def default_remote(folder: Path) -> str | None:
+    """The address of DVC's default remote, None if there is none.
+
+    Raises:
+        ToolError: dvc failed.
+    """
+    finished = _dvc(folder, "remote", "list")
+    if finished.code:
+        raise _failure("dvc remote list", finished)
+    line = re.search(r"^\S+\s+(.+?)\s+\(default\)$", finished.output, re.M)
+    return line[1] if line else None
+
+
+def push(folder: Path, stage: str) -> None:
+    """Send the outputs of a stage, and of all it depends on, to DVC's default remote.
+
+    Raises:
+        ToolError: dvc failed.
+    """
+    finished = _dvc(folder, "push", stage, "--with-deps")
+    if finished.code:
+        raise _failure("dvc push", finished)
+
+
+def fetch_from_remote(folder: Path, target: Path) -> None:
+    """Bring the model that dvc.lock names from DVC's default remote, past this folder's own cache.
+
+    Raises:
+        ToolError: the remote does not give it.
+    """
+    with tempfile.TemporaryDirectory(prefix="adacalib-") as empty:
+        settings = Path(empty) / "config"
+        settings.write_text(f"[cache]\n    dir = {empty}/cache\n")
+        finished = _dvc(
+            folder, "get", ".", str(MODEL), "--config", str(settings), "-o", str(target.absolute())
+        )
+    if finished.code:
+        raise _failure("reading the model back from DVC's remote", finished)
+
+
+def fetch_version(folder: Path, commit: str, target: Path) -> None:
+    """Bring the model that a commit names, from this folder's cache or else from DVC's remote.
+
+    Raises:
+        ToolError: neither has it.
+    """
+    remote = default_remote(folder)
+    # Read at another commit, dvc takes a remote's relative path from the wrong place.
+    local = ["--remote-config", f"url={remote}"] if remote and remote.startswith("/") else []
+    finished = _dvc(
+        folder, "get", ".", str(MODEL), "--rev", commit, "-o", str(target.absolute()), *local
+    )
+    if finished.code:
+        raise _failure(f"reading the model of commit {commit[:10]}", finished)
+
+
+def assign(
+    folder: Path,
+    commit: str,
+    identity: dict[str, str],
+    authority: str,
+    replaced: Assignment | None,
+) -> Assignment:
+    """Put the model of a commit into production, as a new version unless it has one already.
+
+    Args:
+        folder: a git repository that holds the commit and the authority's newest tags.
+        commit: the full name of a commit.
+        identity: GIT_COMMITTER_NAME, GIT_COMMITTER_EMAIL and so on.
+        authority: name of a git remote, or "." for this repository itself.
+        replaced: what is in production, as far as the caller knows.
+
+    Raises:
+        ReleaseError: another promotion came first, or the authority takes no tags from here.
+        ToolError: gto or git failed.
+    """
+    held = next((version for version, c in versions(folder).items() if c == commit), None)
+    version = ["--force"] if held else ["--version", next_version(folder)]
+    with proposed(folder, identity, authority, replaced) as clone:
+        command = [beside_python("gto"), "assign", "-r", str(clone), NAME, commit]
+        finished = run_leashed([*command, "--stage", STAGE, *version], folder, None, identity)
+        if finished.code:
+            raise _failure("gto assign", finished)
+    return assignments(folder)[-1]

@@ -1,0 +1,37 @@
+"""gate: table checks, evaluation and model → reports/gate.json. A no is a fact, not a failure."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+from pipeline.files import read_json, sha256_of, write_json
+from pipeline.params import GateParams
+from pipeline.release.gate import judge
+from pipeline.release.seal import MANIFEST, verify
+from pipeline.release.serving_table import falls, read_table
+
+
+def run(tables: Path, evaluation: Path, model: Path, report: Path, *, params: GateParams) -> None:
+    """Write the verdict on a model, with the model's sha256 and the last day it was tested on.
+
+    Raises:
+        ArtifactError: a report or the model is missing or damaged.
+    """
+    field_values = verify(model)["field_values"]
+    measured = read_json(evaluation)
+    verdict = judge(
+        read_json(tables),
+        measured,
+        params,
+        falls=falls(read_table(model, len(field_values)), field_values),
+    )
+    write_json(
+        report,
+        {
+            "passed": verdict.passed,
+            "verdict": "pass" if verdict.passed else "refuse",
+            "reasons": verdict.reasons,
+            "checks": [asdict(check) for check in verdict.checks],
+            "model_sha256": sha256_of(model / MANIFEST),
+            "last_day": measured.get("last_day"),
+        },
+    )
