@@ -2,7 +2,7 @@
 
 calibrated_logit = c + a_z + b_z · (uncalibrated_logit - c), with c the mean logit and b_z > 0.
 
-(a_z, ln b_z) has a normal prior whose mean and covariance are estimated from all field values, so a
+(a_z, b_z) has a normal prior whose mean and covariance are estimated from all field values, so a
 value with many responses follows its own and one with few the others. The prior is found by EM
 (Dempster, Laird & Rubin 1977) around Newton's modes, with the posterior taken as normal at its mode
 (Laplace; Breslow & Clayton 1993).
@@ -15,12 +15,14 @@ import numpy as np
 from pipeline.calibration.piecewise import PiecewiseLinearMap, affine_map
 from pipeline.errors import NotEnoughDataError
 
-# What is believed of a log before it is seen, worth one field value: near the base model's logit.
-VAGUE_MEAN = np.zeros(2)
+# What is believed of a log before it is seen: (a, b) near (0, 1), with little force.
+VAGUE_MEAN = np.array([0.0, 1.0])
 VAGUE_PRECISION = np.diag([4.0**-2, 0.5**-2])
-# Spread of (a, ln b) among field values that stands in while they are few (inverse-Wishart prior).
-TYPICAL_COVARIANCE = np.diag([0.5**2, 0.2**2])
+# Inverse-Wishart prior of the covariance: this one counts as the values that are missing to
+# TRUSTED_VALUES, and as three (the least that is proper for two dimensions) where none is missing.
+TYPICAL_COVARIANCE = np.diag([0.5**2, 0.1**2])
 TRUSTED_VALUES = 30
+PROPER = 3
 FOLDS = 5
 
 
@@ -30,10 +32,10 @@ class Anchor:
 
     Attributes:
         center: c, the impression-weighted mean logit of the calibration rows.
-        offsets: float64 [V], a_z; row 0 and values without rows carry the unseen value's.
-        slopes: float64 [V], b_z > 0.
+        offsets: float64 [V], a_z; row 0 and values without impressions carry the unseen value's.
+        slopes: float64 [V], b_z >= the least slope.
         seen: bool [V], the values that had impressions of their own.
-        prior_mean: float64 [2], mean of (a, ln b) over field values.
+        prior_mean: float64 [2], mean of (a, b) over field values.
         prior_covariance: float64 [2, 2].
     """
 
@@ -60,64 +62,72 @@ class _Evidence:
 
     groups: np.ndarray  # int64 [U], ascending
     starts: np.ndarray  # int64 [U], first row of each group
-    sizes: np.ndarray  # int64 [U]
+    sizes: np.ndarray  # int64 [U], rows of each group
     center: float
     centred: np.ndarray  # float64 [n], logit - center
     impressions: np.ndarray  # float64 [n]
     responses: np.ndarray  # float64 [n]
 
-    def logit(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The logit of each row under (a, ln b) of its group, and its derivative by ln b."""
-        lever = np.repeat(np.exp(theta[:, 1]), self.sizes) * self.centred
-        return self.center + np.repeat(theta[:, 0], self.sizes) + lever, lever
+    def logit(self, theta: np.ndarray) -> np.ndarray:
+        """The logit [n] of each row under (a, b) [U, 2] of its group."""
+        offset, slope = (np.repeat(column, self.sizes) for column in theta.T)
+        return self.center + offset + slope * self.centred
 
     def sums(self, *columns: np.ndarray) -> np.ndarray:
         """Sums over the rows of each group, float64 [columns, U]."""
         return np.add.reduceat(np.stack(columns), self.starts, axis=1)
 
+    def take(self, picked: np.ndarray) -> "_Evidence":
+        """The groups that a boolean mask [U] picks."""
+        row = np.repeat(picked, self.sizes)
+        columns = (column[row] for column in (self.centred, self.impressions, self.responses))
+        sizes = self.sizes[picked]
+        return _Evidence(
+            self.groups[picked], np.cumsum(sizes) - sizes, sizes, self.center, *columns
+        )
+
+
+def _evidence(columns: tuple[np.ndarray, ...], center: float | None) -> _Evidence:
+    """Rows (field value id, logit, impressions, responses) with impressions, sorted by value."""
+    kept = np.flatnonzero(np.asarray(columns[2]) > 0)
+    if not len(kept):
+        raise NotEnoughDataError(
+            "an anchor needs rows with impressions, there are none; give it more calibration days"
+        )
+    group = np.asarray(columns[0])[kept]
+    rows = kept[np.argsort(group, kind="stable")]
+    logit, impressions, responses = (np.asarray(c)[rows].astype(np.float64) for c in columns[1:])
+    groups, starts, sizes = np.unique(
+        np.asarray(columns[0])[rows], return_index=True, return_counts=True
+    )
+    if center is None:
+        center = float(np.average(logit, weights=impressions))
+    return _Evidence(groups, starts, sizes, center, logit - center, impressions, responses)
+
 
 @dataclass(frozen=True)
 class _Curvature:
-    """Binomial log-loss of each group at some (a, ln b), its gradient and Fisher information."""
+    """Binomial log-loss of each group at some (a, b), its gradient and second derivatives."""
 
     loss: np.ndarray  # float64 [U]
     gradient: np.ndarray  # float64 [U, 2]
     information: np.ndarray  # float64 [U, 2, 2]
 
-    def where(self, better: np.ndarray, other: "_Curvature") -> "_Curvature":
-        return _Curvature(
-            np.where(better, self.loss, other.loss),
-            np.where(better[:, None], self.gradient, other.gradient),
-            np.where(better[:, None, None], self.information, other.information),
-        )
-
-
-def _evidence(
-    group: np.ndarray,
-    centred: np.ndarray,
-    impressions: np.ndarray,
-    responses: np.ndarray,
-    center: float,
-) -> _Evidence:
-    order = np.argsort(group, kind="stable")
-    groups, starts, sizes = np.unique(group[order], return_index=True, return_counts=True)
-    columns = (column[order] for column in (centred, impressions, responses))
-    return _Evidence(groups, starts, sizes, center, *columns)
-
 
 def _curvature(evidence: _Evidence, theta: np.ndarray) -> _Curvature:
-    logit, lever = evidence.logit(theta)
+    logit = evidence.logit(theta)
     odds = np.exp(-np.abs(logit))
     probability = np.where(logit >= 0, 1.0, odds) / (1.0 + odds)
     expected = evidence.impressions * probability
-    loss = (
-        evidence.impressions * (np.maximum(logit, 0) + np.log1p(odds)) - evidence.responses * logit
-    )
+    softplus = np.maximum(logit, 0.0) + np.log1p(odds)
     residual, variance = expected - evidence.responses, expected * (1.0 - probability)
+    x = evidence.centred
     loss, *gradient, aa, ab, bb = evidence.sums(
-        loss, residual, residual * lever, variance, variance * lever, variance * lever**2
+        evidence.impressions * softplus - evidence.responses * logit,
+        *(residual, residual * x, variance, variance * x, variance * x * x),
     )
-    return _Curvature(loss, np.stack(gradient, 1), np.stack([aa, ab, ab, bb], 1).reshape(-1, 2, 2))
+    information = np.stack([aa, ab, ab, bb], axis=1).reshape(-1, 2, 2)
+    return _Curvature(loss, np.stack(gradient, axis=1), information)
 
 
 def _inverse(matrices: np.ndarray) -> np.ndarray:
@@ -127,45 +137,44 @@ def _inverse(matrices: np.ndarray) -> np.ndarray:
     return adjugate / (a * d - b * b)[..., None, None]
 
 
-def _apply(matrices: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-    return np.einsum("...ij,...j->...i", matrices, vectors)
-
-
 @dataclass(frozen=True)
 class _Prior:
-    mean: np.ndarray  # float64 [2] or [U, 2]
+    mean: np.ndarray  # float64 [2]
     precision: np.ndarray  # float64 [2, 2]
 
     def loss(self, theta: np.ndarray) -> np.ndarray:
+        """Minus the log density [U] of (a, b) [U, 2], up to a constant."""
         deviation = theta - self.mean
         return 0.5 * (deviation * (deviation @ self.precision)).sum(axis=1)
 
     def step(self, theta: np.ndarray, curvature: _Curvature) -> tuple[np.ndarray, np.ndarray]:
-        """Newton's step from theta [U, 2] and the posterior covariance there [U, 2, 2]."""
+        """Newton's step from (a, b) [U, 2], and the posterior covariance there [U, 2, 2]."""
         covariance = _inverse(curvature.information + self.precision)
         gradient = curvature.gradient + (theta - self.mean) @ self.precision
-        return -_apply(covariance, gradient), covariance
+        return -np.einsum("uij,uj->ui", covariance, gradient), covariance
+
+    def holding(self, slope: float) -> "_Prior":
+        """This prior, given that the slope is as named (to a relative 1e-6)."""
+        hold = np.array([0.0, 1e6 * self.precision[1, 1]])
+        precision = self.precision + np.diag(hold)
+        return _Prior(_inverse(precision) @ (self.precision @ self.mean + hold * slope), precision)
 
 
-def _modes(
-    evidence: _Evidence, prior: _Prior, theta: np.ndarray, curvature: _Curvature
-) -> tuple[np.ndarray, _Curvature]:
-    """Posterior modes of (a, ln b), all groups at once: Newton, halved where it overshoots."""
-    for _ in range(25):
+def _modes(evidence: _Evidence, prior: _Prior, theta: np.ndarray) -> tuple[np.ndarray, _Curvature]:
+    """Posterior modes of (a, b), all groups at once: Newton, halved where it overshoots."""
+    curvature = _curvature(evidence, theta)
+    for _ in range(30):
         step, _ = prior.step(theta, curvature)
         objective = curvature.loss + prior.loss(theta)
-        scale = np.ones(len(theta))
-        for _ in range(10):
-            trial = theta + scale[:, None] * step
-            curvature_there = _curvature(evidence, trial)
-            better = curvature_there.loss + prior.loss(trial) <= objective + 1e-9 * np.abs(
-                objective
-            )
-            if better.all():
+        while np.abs(step).max() > 1e-6:
+            there = _curvature(evidence, theta + step)
+            worse = there.loss + prior.loss(theta + step) > objective + 1e-9 * np.abs(objective)
+            if not worse.any():
                 break
-            scale[~better] /= 2
-        theta = np.where(better[:, None], trial, theta)
-        curvature = curvature_there.where(better, curvature)
+            step[worse] /= 2
+        else:
+            break
+        theta, curvature = theta + step, there
         if np.abs(step).max() < 1e-4:
             break
     return theta, curvature
@@ -174,35 +183,45 @@ def _modes(
 def _estimate(prior: _Prior, theta: np.ndarray, curvature: _Curvature) -> _Prior:
     """The prior under which the values are likeliest, each taken as normal around its mode."""
     n = len(theta)
-    missing = max(TRUSTED_VALUES - n, 1)
-    mean, precision = prior.mean, prior.precision
+    missing = max(TRUSTED_VALUES - n, PROPER)
     for _ in range(50):
-        step, covariance = _Prior(mean, precision).step(theta, curvature)
+        step, covariance = prior.step(theta, curvature)
         at = theta + step
-        weight = n * precision + VAGUE_PRECISION
-        mean = _inverse(weight) @ (precision @ at.sum(axis=0) + VAGUE_PRECISION @ VAGUE_MEAN)
-        deviation = at - mean
-        scatter = deviation.T @ deviation + covariance.sum(axis=0) + missing * TYPICAL_COVARIANCE
-        precision = _inverse(scatter / (n + missing))
-    return _Prior(mean, precision)
+        pull = prior.precision @ at.sum(axis=0) + VAGUE_PRECISION @ VAGUE_MEAN
+        mean = _inverse(n * prior.precision + VAGUE_PRECISION) @ pull
+        scatter = (at - mean).T @ (at - mean) + covariance.sum(axis=0)
+        prior = _Prior(mean, _inverse((scatter + missing * TYPICAL_COVARIANCE) / (n + missing)))
+    return prior
 
 
 def _posterior(evidence: _Evidence) -> tuple[_Prior, np.ndarray]:
     """The estimated prior and the modes [U, 2] under it."""
     prior = _Prior(VAGUE_MEAN, _inverse(TYPICAL_COVARIANCE))
-    theta = np.zeros((len(evidence.groups), 2))
-    curvature = _curvature(evidence, theta)
+    theta = np.tile(VAGUE_MEAN, (len(evidence.groups), 1))
     for _ in range(20):
-        theta, curvature = _modes(evidence, prior, theta, curvature)
+        theta, curvature = _modes(evidence, prior, theta)
         previous, prior = prior, _estimate(prior, theta, curvature)
-        moved = np.abs(_inverse(prior.precision) - _inverse(previous.precision)).max()
-        if moved < 1e-3 and np.abs(prior.mean - previous.mean).max() < 1e-3:
+        moved = _inverse(prior.precision) - _inverse(previous.precision)
+        if max(np.abs(moved).max(), np.abs(prior.mean - previous.mean).max()) < 1e-3:
             break
-    return prior, _modes(evidence, prior, theta, curvature)[0]
+    return prior, _modes(evidence, prior, theta)[0]
 
 
-def _unseen(evidence: _Evidence, prior: _Prior, theta: np.ndarray) -> np.ndarray:
-    """(a, ln b) of a field value that was never seen: a Platt map fitted on held-out field values.
+def _raise_slopes(
+    evidence: _Evidence, prior: _Prior, theta: np.ndarray, min_slope: float
+) -> np.ndarray:
+    """The modes with slopes of at least `min_slope`; where one is raised the offset follows."""
+    low = theta[:, 1] < min_slope
+    raised = theta.copy()
+    if low.any():
+        start = np.column_stack([theta[low, 0], np.full(low.sum(), min_slope)])
+        raised[low] = _modes(evidence.take(low), prior.holding(min_slope), start)[0]
+        raised[low, 1] = min_slope
+    return raised
+
+
+def _unseen(evidence: _Evidence, prior: _Prior, theta: np.ndarray, min_slope: float) -> np.ndarray:
+    """(a, b) of a field value that was never seen: a Platt map fitted on held-out field values.
 
     The prior mean is the logit of a typical value; the mean *rate* of values is higher, because
     rates spread upwards. So each fold of values gets the prior mean of the others, and one Platt
@@ -210,24 +229,22 @@ def _unseen(evidence: _Evidence, prior: _Prior, theta: np.ndarray) -> np.ndarray
     expected responses counts as E / (1 + E s²) of them, s² the relative variance of rates.
     """
     n = len(evidence.groups)
-    fold = np.arange(n) % min(FOLDS, n)
-    totals = np.stack([theta[fold == k].sum(axis=0) for k in range(fold.max() + 1)])
-    others = n - np.bincount(fold)
-    held_out = (theta.sum(axis=0) - totals) / np.maximum(others, 1)[:, None]
-    logit, _ = evidence.logit(held_out[fold])
-    spread = np.expm1(np.minimum(_inverse(prior.precision)[0, 0], 5.0))
+    fold = np.arange(n) % FOLDS
+    held_out = np.stack(
+        [theta[fold != k].mean(axis=0) if n > 1 else VAGUE_MEAN for k in range(min(FOLDS, n))]
+    )
+    logit = evidence.logit(held_out[fold])
+    spread = np.expm1(_inverse(prior.precision)[0, 0])
     (expected,) = evidence.sums(evidence.impressions / (1.0 + np.exp(-logit)))
     weight = np.repeat(1.0 / (1.0 + spread * expected), evidence.sizes)
-    pooled = _Evidence(
-        np.zeros(1, int), np.zeros(1, int), np.array([len(logit)]), evidence.center,
-        logit - evidence.center, evidence.impressions * weight, evidence.responses * weight,
-    )  # fmt: skip
-    start = np.zeros((1, 2))
-    vague = _Prior(VAGUE_MEAN, VAGUE_PRECISION)
-    platt, _ = _modes(pooled, vague, start, _curvature(pooled, start))
-    offset, log_slope = platt[0]
-    mean = prior.mean if n > 1 else np.zeros(2)
-    return np.array([offset + np.exp(log_slope) * mean[0], log_slope + mean[1]])
+    columns = (evidence.impressions * weight, evidence.responses * weight)
+    pooled = _evidence((np.zeros(len(logit), int), logit, *columns), evidence.center)
+    platt = _Prior(VAGUE_MEAN, VAGUE_PRECISION)
+    start = VAGUE_MEAN[None]
+    modes, _ = _modes(pooled, platt, start)
+    (offset, slope) = _raise_slopes(pooled, platt, modes, min_slope)[0]
+    typical = prior.mean if n > 1 else VAGUE_MEAN
+    return np.array([offset + slope * typical[0], max(slope * typical[1], min_slope)])
 
 
 def fit_anchor(
@@ -238,6 +255,7 @@ def fit_anchor(
     n_field_values: int,
     *,
     center: float | None = None,
+    min_slope: float = 0.05,
 ) -> Anchor:
     """The anchor of rows or grid cells: empirical-Bayes estimates of all (a_z, b_z).
 
@@ -252,35 +270,17 @@ def fit_anchor(
         responses: float or int [n], 0 <= responses <= impressions.
         n_field_values: V.
         center: c; None takes the impression-weighted mean logit.
+        min_slope: least b_z, > 0.
 
     Raises:
         NotEnoughDataError: no row stands for an impression.
     """
-    rows = np.flatnonzero(np.asarray(impressions) > 0)
-    if not len(rows):
-        raise NotEnoughDataError(
-            "the anchor needs calibration rows with impressions, there are none"
-        )
-    group, logit, impressions, responses = (
-        np.asarray(column)[rows].astype(dtype)
-        for column, dtype in (
-            (field_value_id, np.int64), (logit, float), (impressions, float), (responses, float)
-        )
-    )  # fmt: skip
-    if center is None:
-        center = float(np.average(logit, weights=impressions))
-    evidence = _evidence(group, logit - center, impressions, responses, center)
+    evidence = _evidence((field_value_id, logit, impressions, responses), center)
     prior, theta = _posterior(evidence)
-    everywhere = np.tile(_unseen(evidence, prior, theta), (n_field_values, 1))
+    everywhere = np.tile(_unseen(evidence, prior, theta, min_slope), (n_field_values, 1))
+    own = evidence.groups > 0
+    everywhere[evidence.groups[own]] = _raise_slopes(evidence, prior, theta, min_slope)[own]
     seen = np.zeros(n_field_values, dtype=bool)
-    seen[evidence.groups] = True
-    seen[0] = False
-    everywhere[seen] = theta[evidence.groups > 0]
-    return Anchor(
-        center,
-        everywhere[:, 0],
-        np.exp(everywhere[:, 1]),
-        seen,
-        prior.mean,
-        _inverse(prior.precision),
-    )
+    seen[evidence.groups[own]] = True
+    covariance = _inverse(prior.precision)
+    return Anchor(evidence.center, everywhere[:, 0], everywhere[:, 1], seen, prior.mean, covariance)
