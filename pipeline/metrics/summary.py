@@ -35,6 +35,7 @@ from pipeline.metrics.significance import (
     gain_interval,
     paired_t_test,
 )
+from pipeline.metrics.truth import count_truth, excess_log_loss
 from pipeline.scores import Scores
 
 BINS = 20
@@ -56,32 +57,39 @@ class Measurement:
     """What one method's predictions on the test rows come to.
 
     Attributes:
+        days: int32 [days], the days that have rows, as days since 1970-01-01, ascending.
         counts: shape [days, V].
         auc_by_value: float64 [V], NaN for values with one class.
         auc: over all rows; NaN with one class.
         distinct_outputs: number of different logits.
         bins: equal-frequency bins of all rows (group 0).
         bins_by_value: equal-frequency bins of each field value (group = field value id).
+        truth: `excess_logloss` (nats per impression) and `field_rce` against the true
+            probabilities; empty where they are not known.
     """
 
+    days: np.ndarray
     counts: ResponseCounts
     auc_by_value: np.ndarray
     auc: float
     distinct_outputs: int
     bins: ReliabilityBins
     bins_by_value: ReliabilityBins
+    truth: dict[str, float]
 
 
-def measure(calibrated_logit: np.ndarray, rows: Scores, n_bins: int = BINS) -> Measurement:
+def measure(
+    calibrated_logit: np.ndarray, rows: Scores, true_probability: np.ndarray | None = None
+) -> Measurement:
     """The measurement of one method: one pass for the counts and two sorts.
 
     Args:
         calibrated_logit: float [n], the method's logit of each row; computed on in float64.
         rows: the test rows; their own logit is not read. Days without rows have no counts.
-        n_bins: bins of the reliability pictures and of ECE.
+        true_probability: float [n] of each row, in simulated logs.
 
     Raises:
-        DataError: lengths differ, or a logit is not finite.
+        DataError: lengths differ, a logit is not finite, or a true probability is none.
     """
     days, day = np.unique(rows.day, return_inverse=True)
     shape = len(days), rows.n_field_values
@@ -91,13 +99,25 @@ def measure(calibrated_logit: np.ndarray, rows: Scores, n_bins: int = BINS) -> M
     by_value = logit_runs(calibrated_logit, *row_counts, rows.field_value_id, shape[1])
     everything = logit_runs(calibrated_logit, *row_counts, np.zeros_like(rows.field_value_id), 1)
     return Measurement(
+        days=days,
         counts=counts.reshape(*shape),
         auc_by_value=auc_per_group(by_value),
         auc=float(auc_per_group(everything)[0]),
         distinct_outputs=distinct_outputs(everything),
-        bins=reliability_bins(everything, n_bins),
-        bins_by_value=reliability_bins(by_value, n_bins),
+        bins=reliability_bins(everything, BINS),
+        bins_by_value=reliability_bins(by_value, BINS),
+        truth={}
+        if true_probability is None
+        else _against_truth(calibrated_logit, true_probability, rows),
     )
+
+
+def _against_truth(logit: np.ndarray, truth: np.ndarray, rows: Scores) -> dict[str, float]:
+    counts = count_truth(logit, truth, rows.impressions, rows.field_value_id, rows.n_field_values)
+    return {
+        "excess_logloss": excess_log_loss(logit, truth, rows.impressions),
+        "field_rce": field_rce(counts).value,
+    }
 
 
 def summarise(measurement: Measurement, resampling: Resampling = USUAL) -> dict[str, float]:
@@ -230,7 +250,8 @@ def compare(
         `methods`: `summarise` of each; `gains`: of each but the reference, by metric, `value`,
         `low`, `high`, `over`, `days`, and for Field-RCE whether it `counts`; `well_observed`:
         Field-RCE over the well-observed values of each; `t_tests`: over days, of each but the
-        reference; `claim_over_days`: whether the days are enough to speak of other days.
+        reference; `truth`: of each, by metric, in simulated logs; `claim_over_days`: whether the
+        days are enough to speak of other days.
     """
     among = well_observed(measured[fixed].counts.sum(axis=0))
     base = measured[reference]
@@ -247,6 +268,9 @@ def compare(
         "t_tests": {
             name: {metric: asdict(test) for metric, test in t_tests(m, base).items()}
             for name, m in others.items()
+        },
+        "truth": {
+            metric: {name: m.truth[metric] for name, m in measured.items()} for metric in base.truth
         },
         "claim_over_days": base.counts.shape[0] >= MIN_DAYS,
     }

@@ -1,0 +1,116 @@
+"""evaluate: test days, rivals, the merged model → how good each is, and the sums behind it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.data.days import day_number, read_days
+from pipeline.data.map_files import read_maps
+from pipeline.data.values import as_numbers
+from pipeline.errors import DataError
+from pipeline.files import publish, read_json, write_json
+from pipeline.metrics.columns import bin_columns, count_columns
+from pipeline.metrics.significance import Resampling
+from pipeline.metrics.summary import compare, measure
+from pipeline.params import EvaluateParams
+from pipeline.release.checkpoint import MergedModel, load
+from pipeline.scores import Scores
+
+
+def run(
+    data: Path,
+    split: Path,
+    calibrator: Path,
+    model: Path,
+    evaluation: Path,
+    sums: Path,
+    *,
+    params: EvaluateParams,
+) -> None:
+    """Write reports/evaluation.json and, under artifacts/evaluation, the sums it is made from.
+
+    What is measured is what ships: the merged model scores the raw rows of the test days, one day
+    in memory at a time. The rivals' maps are applied to the same model's uncalibrated logit.
+
+    Raises:
+        DataError: a test day is missing or damaged, or a response or impression count is null.
+        ArtifactError: an artifact is missing or damaged.
+    """
+    days = read_json(split / "manifest.json")["parts"]["test"]
+    merged = load(model)
+    rows, shipped, truth = _score(data, days, merged)
+    methods = _methods(rows, shipped, calibrator)
+    measured = {name: measure(logit, rows, truth) for name, logit in methods}
+    resampling = Resampling(params.confidence, params.replicates, params.seed)
+    write_json(evaluation, _extent(rows, days) | compare(measured, resampling))
+    with publish(sums) as folder:
+        folder.mkdir()
+        _write(folder / "counts.parquet", count_columns(measured))
+        _write(folder / "reliability.parquet", bin_columns(measured))
+        names = {"field": merged.conventions["field"], "field_values": merged.field_values}
+        write_json(folder / "manifest.json", names)
+
+
+def _score(
+    data: Path, days: list[str], merged: MergedModel
+) -> tuple[Scores, np.ndarray, np.ndarray | None]:
+    """The test rows, the shipped logit of each, and its true probability where the log has it."""
+    label, impressions, truth = (merged.conventions[k] for k in ("label", "impressions", "truth"))
+    parts = []
+    for day, table in read_days(data, days):
+        prediction = merged.predict(table)
+        ones = np.ones(len(table), np.int64)
+        columns = {
+            "uncalibrated_logit": prediction.uncalibrated_logit,
+            "field_value_id": prediction.field_value_id,
+            "impressions": _counts(table, impressions, day) if impressions else ones,
+            "responses": _counts(table, label, day),
+            "day": ones.astype(np.int32) * day_number(day),
+            "shipped": prediction.calibrated_logit,
+        }
+        parts.append(columns | ({"truth": as_numbers(table[truth])} if truth else {}))
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    shipped, true_probability = joined.pop("shipped"), joined.pop("truth", None)
+    return Scores(**joined, n_field_values=len(merged.field_values)), shipped, true_probability
+
+
+def _counts(table: pa.Table, column: str, day: str) -> np.ndarray:
+    """A column of counts, int64; a null is not a zero."""
+    numbers = as_numbers(table[column])
+    missing = np.flatnonzero(np.isnan(numbers))
+    if len(missing):
+        raise DataError(f"day {day}, column {column}, row {missing[0]} is null; land the day again")
+    return numbers.astype(np.int64)
+
+
+def _methods(
+    rows: Scores, shipped: np.ndarray, calibrator: Path
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Every method and its logit, one at a time: the base, the rivals, what ships."""
+    yield "uncalibrated", rows.uncalibrated_logit
+    for name, serving_map in read_maps(calibrator / "maps.parquet").items():
+        if name != "identity":
+            yield name, serving_map(rows.uncalibrated_logit, rows.field_value_id)
+    yield "model", shipped
+
+
+def _extent(rows: Scores, days: list[str]) -> dict[str, Any]:
+    """What the report says of the test rows themselves."""
+    return {
+        "first_day": days[0],
+        "last_day": days[-1],
+        "days": len(days),
+        "rows": len(rows),
+        "impressions": int(rows.impressions.sum()),
+        "responses": int(rows.responses.sum()),
+        "field_values": len(np.unique(rows.field_value_id)),
+        "unseen_impressions": int(rows.impressions[rows.field_value_id == 0].sum()),
+    }
+
+
+def _write(path: Path, columns: dict[str, np.ndarray]) -> None:
+    pq.write_table(pa.table({n: pa.array(c) for n, c in columns.items()}), path, compression="zstd")
