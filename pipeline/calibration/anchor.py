@@ -73,9 +73,9 @@ class _Evidence:
         offset, slope = (np.repeat(column, self.sizes) for column in theta.T)
         return self.center + offset + slope * self.centred
 
-    def sums(self, *columns: np.ndarray) -> np.ndarray:
-        """Sums over the rows of each group, float64 [columns, U]."""
-        return np.add.reduceat(np.stack(columns), self.starts, axis=1)
+    def sums(self, *columns: np.ndarray) -> list[np.ndarray]:
+        """Sums of each column over the rows of each group, float64 [U]."""
+        return [np.add.reduceat(column, self.starts) for column in columns]
 
     def take(self, picked: np.ndarray) -> "_Evidence":
         """The groups that a boolean mask [U] picks."""
