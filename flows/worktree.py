@@ -13,12 +13,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pipeline.errors import ReleaseError, ToolError
+from pipeline.release.commits import NAMING
 from pipeline.release.programs import git
+from pipeline.release.registry import restore_data, share_cache
 
 BRANCH = "release"
 FOLDER = ".release"
-RECORD = ("data.dvc", "dvc.lock", "reports")
-IDENTITY = ("-c", "user.name=AdaCalib refresh", "-c", "user.email=adacalib@localhost")
+RECORD = tuple(name for name in NAMING if name != "params.yaml")
 
 
 def said(folder: Path, *arguments: str) -> str:
@@ -44,7 +45,10 @@ def release_worktree(checkout: Path, purpose: str) -> Iterator[Path]:
             if not said(checkout, "branch", "--list", BRANCH):
                 git(checkout, "branch", BRANCH)
             git(checkout, "worktree", "add", "--quiet", FOLDER, BRANCH)
+            share_cache(release, checkout)
         git(release, "reset", "--hard", "--quiet", "HEAD")
+        if (release / "data.dvc").exists() and not (release / "data").exists():
+            restore_data(release)  # what the cache does not have is landed again
         yield release
 
 
@@ -101,17 +105,18 @@ def refuse_older_day(release: Path, day: str) -> None:
         )
 
 
-def commit_day(release: Path, day: str) -> str:
-    """Commit the day's parameters, record and reports as `day=D`; the commit that now holds them.
+def commit_day(release: Path, day: str, who: dict[str, str]) -> None:
+    """Commit the day's parameters, record and reports as `day=D`.
 
-    A second run of a day that changed nothing makes no second commit. Where git knows nobody's
-    name, the commit is the refresh's own.
+    A second run of a day that changed nothing makes no second commit.
+
+    Args:
+        release: the worktree.
+        day: YYYY-MM-DD.
+        who: the identity, as git's variables.
     """
-    record = [path for path in RECORD if (release / path).exists()]
-    git(release, "add", "--all", "--", "params.yaml", *record)
-    changed = said(release, "diff", "--cached", "--name-only")
-    if changed or newest_day(release) != day:
-        identity = IDENTITY if git(release, "config", "user.email", check=False).code else ()
+    present = [name for name in NAMING if (release / name).exists()]
+    git(release, "add", "--all", "--", *present)
+    if said(release, "diff", "--cached", "--name-only") or newest_day(release) != day:
         options = ("--quiet", "--allow-empty", "--no-verify")
-        git(release, *identity, "commit", *options, "--message", f"day={day}")
-    return said(release, "rev-parse", "HEAD")
+        git(release, "commit", *options, "--message", f"day={day}", variables=who)

@@ -94,3 +94,7 @@ def main() -> None:
         if debug:
             raise
         sys.exit(f"adacalib: {error}")
+
+
+if __name__ == "__main__":
+    main()

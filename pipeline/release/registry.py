@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+import shutil
 import tempfile
 import time
 from collections.abc import Callable
@@ -162,6 +163,26 @@ def commit_data(folder: Path) -> None:
     finished = _dvc(folder, "add", "--quiet", "data")
     if finished.code:
         raise _failure("dvc add data", finished)
+
+
+def restore_data(folder: Path) -> bool:
+    """Whether data/ was brought back as data.dvc names it, from DVC's cache."""
+    return not _dvc(folder, "checkout", "--quiet", "data.dvc").code
+
+
+def share_cache(folder: Path, owner: Path) -> None:
+    """Let a checkout use the cache and the private settings of another, which has run before.
+
+    Raises:
+        ToolError: dvc failed.
+    """
+    settings = owner / ".dvc" / "config.local"
+    if settings.exists():
+        shutil.copyfile(settings, folder / ".dvc" / "config.local")
+    place = _dvc(owner, "cache", "dir")
+    shared = place.code or _dvc(folder, "cache", "dir", "--local", place.output.strip()).code
+    if shared:
+        raise _failure("dvc cache dir", place)
 
 
 def locked_md5(folder: Path) -> str | None:

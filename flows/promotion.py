@@ -1,0 +1,49 @@
+"""Promotion: the model of the newest refreshed day becomes the production model.
+
+python -m flows.promotion promote [--folder DIR]
+"""
+
+import argparse
+from pathlib import Path
+
+from pipeline.release.promotion import promote as promote_model
+from prefect import flow
+from prefect.client.schemas.objects import State
+from prefect.states import Completed
+
+from flows.states import failing_in_one_sentence, finish
+from flows.worktree import release_worktree
+
+
+def put_in_production(release: Path) -> State:
+    """Promote what is committed in the release worktree; `Promoted`, with the registry's sentence.
+
+    Raises:
+        ReleaseError: the verdict, the model and the commit do not belong together, or the verdict
+            is no; production is as it was.
+    """
+    return Completed(name="Promoted", message=promote_model(release))
+
+
+@flow(name="promote", flow_run_name="promote", persist_result=False)
+@failing_in_one_sentence
+def promote(folder: str = ".") -> State:
+    """Put the newest refreshed day of a checkout in production, if its verdict allows it.
+
+    Args:
+        folder: the checkout; the model is that of its release worktree.
+    """
+    with release_worktree(Path(folder), "promotion") as release:
+        return put_in_production(release)
+
+
+def main() -> None:
+    """Run the command line; a refusal is one sentence on stderr and exit code 1."""
+    parser = argparse.ArgumentParser(prog="python -m flows.promotion", description=__doc__)
+    parser.add_argument("action", choices=["promote"])
+    parser.add_argument("--folder", default=".", help="the checkout")
+    finish("promote", promote(parser.parse_args().folder, return_state=True))
+
+
+if __name__ == "__main__":
+    main()

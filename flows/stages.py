@@ -1,0 +1,129 @@
+"""A Prefect flow for every stage of dvc.yaml, made from the DAG that it declares.
+
+    python -m flows.stages STAGE [--folder DIR]
+
+DVC decides whether a stage runs; the flow says which it was and why, and shows the stage's lines
+as they are written. A deterministic stage is not retried, and Prefect caches nothing.
+"""
+
+import argparse
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from prefect import Flow, flow
+from prefect.client.schemas.objects import State
+from prefect.logging import get_run_logger
+from prefect.states import Completed
+from ruamel.yaml import YAML
+
+from flows.causes import NOTHING, cause, locked
+from flows.states import failing_in_one_sentence, finish
+from pipeline.errors import AdaCalibError, ToolError
+from pipeline.release.registry import reproduce
+
+
+def _declared(stage: dict[str, Any], *kinds: str) -> Iterator[PurePosixPath]:
+    """The paths under some keys of a stage; an entry with options is a mapping of one key."""
+    for kind in kinds:
+        for entry in stage.get(kind, []):
+            yield PurePosixPath(entry if isinstance(entry, str) else next(iter(entry)))
+
+
+def _overlap(one: PurePosixPath, other: PurePosixPath) -> bool:
+    return one.is_relative_to(other) or other.is_relative_to(one)
+
+
+def stage_order(folder: Path) -> list[str]:
+    """The stages that dvc.yaml declares, each after those whose outputs it depends on.
+
+    Raises:
+        AdaCalibError: the folder has no dvc.yaml, or its stages depend on one another in a circle.
+    """
+    try:
+        text = (folder / "dvc.yaml").read_text()
+    except FileNotFoundError:
+        raise AdaCalibError(f"{folder} has no dvc.yaml; run in the project's folder") from None
+    stages = YAML(typ="safe", pure=True).load(text)["stages"]
+    makers = [
+        (path, name)
+        for name, stage in stages.items()
+        for path in _declared(stage, "outs", "metrics", "plots")
+    ]
+    upstreams = {
+        name: {
+            maker
+            for dep in _declared(stage, "deps")
+            for path, maker in makers
+            if _overlap(dep, path)
+        }
+        for name, stage in stages.items()
+    }
+    try:
+        return list(TopologicalSorter(upstreams).static_order())
+    except CycleError as error:
+        raise AdaCalibError(f"dvc.yaml goes in a circle: {' → '.join(error.args[1])}") from None
+
+
+def stage_flow(stage: str) -> Flow[[str], State]:
+    """The flow of one stage: `dvc repro STAGE` in a folder, so that its upstreams are fresh too.
+
+    Its final state is `Ran` with the dependency that had changed, or `Cached`.
+    """
+
+    @flow(name=stage, flow_run_name=stage, persist_result=False)
+    @failing_in_one_sentence
+    def run(folder: str = ".") -> State:
+        before = locked(Path(folder), stage)
+        executed = reproduce(stage, Path(folder), get_run_logger().info)
+        why = cause(before, locked(Path(folder), stage))
+        return outcome(stage, executed, why)
+
+    return run
+
+
+def outcome(stage: str, executed: list[str], why: str) -> State:
+    """`Ran` or `Cached`, with the reason.
+
+    Args:
+        stage: the stage that was asked for.
+        executed: the stages that DVC ran for it, upstreams first.
+        why: what differs between the stage's inputs now and those of its last run.
+    """
+    if stage not in executed:
+        return Completed(name="Cached", message=why)
+    upstream = [name for name in executed if name != stage]
+    after = f" (after {', '.join(upstream)})" if upstream else ""
+    changed = "its outputs were missing or changed" if why == NOTHING else why
+    return Completed(name="Ran", message=f"{changed}{after}")
+
+
+def stage_flows(folder: Path) -> dict[str, Flow[[str], State]]:
+    """The flow of every stage of a folder's dvc.yaml by its name, upstreams first."""
+    return {stage: stage_flow(stage) for stage in stage_order(folder)}
+
+
+def run_stages(folder: Path) -> None:
+    """Run the flow of every stage, one after another, until one fails.
+
+    Raises:
+        ToolError: a stage failed; the sentence is its own.
+    """
+    for stage, run in stage_flows(folder).items():
+        state = run(str(folder), return_state=True)
+        if not state.is_completed():
+            raise ToolError(state.message or f"{stage} ended as {state.name}")
+
+
+def main() -> None:
+    """Run the flow of one stage; a failure is one sentence on stderr and exit code 1."""
+    parser = argparse.ArgumentParser(prog="python -m flows.stages", description=__doc__)
+    parser.add_argument("stage")
+    parser.add_argument("--folder", default=".", help="where dvc.yaml is")
+    arguments = parser.parse_args()
+    finish(arguments.stage, stage_flow(arguments.stage)(arguments.folder, return_state=True))
+
+
+if __name__ == "__main__":
+    main()
