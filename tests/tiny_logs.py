@@ -50,11 +50,12 @@ def tiny_log_params(**values: Any) -> LogParams:
 
 def write_log(folder: Path, days: dict[str, pa.Table | list[pa.Table]]) -> Path:
     """A log as any other tool might have written it: types and columns as they come."""
+    folder.mkdir(parents=True)
     manifest: dict[str, Any] = {"format": "tiny", "time_zone": "UTC", "days": {}}
     for day, tables in days.items():
         parts = tables if isinstance(tables, list) else [tables]
         files = {}
-        (folder / f"day={day}").mkdir(parents=True)
+        (folder / f"day={day}").mkdir()
         for number, table in enumerate(parts):
             path = folder / f"day={day}" / f"part-{number}.parquet"
             pq.write_table(table, path)

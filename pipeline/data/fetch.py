@@ -74,7 +74,8 @@ def _download(requirement: str, sha256: str, folder: Path) -> Path:
     archives = list((folder / "archive").glob("*"))
     if pip.returncode or len(archives) != 1:
         errors = [line for line in pip.stderr.splitlines() if line.startswith("ERROR")]
-        last = (errors or pip.stderr.splitlines() or ["pip said nothing"])[-1].strip()
+        last = (errors or pip.stderr.splitlines() or ["pip said nothing"])[-1]
+        last = last.removeprefix("ERROR:").strip()
         raise ToolError(
             f"{requirement} could not be downloaded by pip ({last}); see that the package index "
             f"which `pip config list` shows can be reached, and run the command again"

@@ -1,6 +1,8 @@
 """Days: where they begin, which stamps they hold, which part they belong to, and their rows."""
 
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -56,7 +58,9 @@ def test_new_york_has_days_of_23_and_25_hours():
 
 def test_a_day_whose_midnight_is_skipped_begins_at_its_first_instant():
     start, _ = day_boundaries("2018-11-04", "America/Sao_Paulo")
-    assert start.astimezone(ZoneInfo("America/Sao_Paulo")).isoformat() == "2018-11-04T01:00:00-02:00"
+    assert (
+        start.astimezone(ZoneInfo("America/Sao_Paulo")).isoformat() == "2018-11-04T01:00:00-02:00"
+    )
 
 
 @pytest.mark.parametrize("zone", ["Mars/Olympus", "", "../etc/passwd"])
@@ -94,9 +98,11 @@ def test_every_instant_is_in_exactly_the_day_whose_boundaries_hold_it(seconds, z
 def test_days_join_without_gap_or_overlap_over_a_whole_year(zone):
     days = [day_name(day_number("2013-01-01") + i) for i in range(366)]
     edges = [day_boundaries(day, zone) for day in days]
-    assert all(a[1] == b[0] for a, b in zip(edges, edges[1:], strict=False))
-    assert all(a[0].astimezone(ZoneInfo(zone)).date().isoformat() == d
-               for a, d in zip(edges, days, strict=True))
+    assert all(a[1] == b[0] for a, b in pairwise(edges))
+    assert all(
+        a[0].astimezone(ZoneInfo(zone)).date().isoformat() == d
+        for a, d in zip(edges, days, strict=True)
+    )
 
 
 def test_the_unit_of_a_stamp_does_not_matter():
@@ -140,14 +146,17 @@ def test_split_takes_whole_days_in_order_and_ends_with_the_last_day():
 
 
 def test_split_says_how_many_days_it_lacks():
-    with pytest.raises(NotEnoughDataError, match=r"needs 3 days .* has 1: 2024-01-01\.\.2024-01-01"):
+    with pytest.raises(
+        NotEnoughDataError, match=r"needs 3 days .* has 1: 2024-01-01\.\.2024-01-01"
+    ):
         split_days(["2024-01-01"], "2024-01-01", {"training": 1, "calibration": 1, "test": 1})
     with pytest.raises(NotEnoughDataError, match="has 0"):
         split_days([], "2024-01-01", {"training": 1})
 
 
 @pytest.mark.parametrize(
-    ("gap", "part"), [("2024-01-02", "training"), ("2024-01-04", "calibration"), ("2024-01-05", "test")]
+    ("gap", "part"),
+    [("2024-01-02", "training"), ("2024-01-04", "calibration"), ("2024-01-05", "test")],
 )
 def test_split_names_the_missing_day_and_its_part(gap, part):
     """H18: dev day missing."""
@@ -181,8 +190,6 @@ def test_a_file_that_was_landed_damaged_is_named_with_its_day(tmp_path):
     folder = write_log(tmp_path / "data", {"2024-01-01": tiny_day(400)})
     part = folder / "day=2024-01-01" / "part-0.parquet"
     content = part.read_bytes()
-    from hashlib import sha256
-
     manifest = folder / "manifest.json"
     cut = content[:-100]
     part.write_bytes(cut)

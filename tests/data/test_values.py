@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.data.landing import LogKind, land_day
 from pipeline.data.days import read_day
+from pipeline.data.landing import LogKind, land_day
 from pipeline.data.values import Vocabulary, as_numbers, as_text, field_keys
 from pipeline.errors import DataError
 

@@ -1,0 +1,92 @@
+"""split: whole days in order, each in exactly one part, and conventions that travel on."""
+
+import json
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from pipeline.data.manifest import read_manifest
+from pipeline.errors import ArtifactError, NotEnoughDataError
+from pipeline.params import SplitParams
+from pipeline.stages import split
+from tests.tiny_logs import files_of, tiny_day, tiny_log_params, write_log
+
+DAYS = [f"2024-03-{day:02}" for day in range(8, 15)]
+COUNTS = {"training_days": 3, "calibration_days": 2, "test_days": 1}
+
+
+def written(folder: Path, days: list[str], checked: list[str] | None = None, **log) -> dict:
+    """artifacts/split/manifest.json for a log of `days`."""
+    write_log(folder / "data", {day: tiny_day() for day in days})
+    validation = folder / "validation.json"
+    validation.write_text(json.dumps({"by_day": dict.fromkeys(checked or days)}))
+    split.run(
+        folder / "data" / "manifest.json",
+        validation,
+        folder / "split",
+        params=SplitParams(**COUNTS),
+        log=tiny_log_params(**log),
+    )
+    return json.loads((folder / "split" / "manifest.json").read_text())
+
+
+def test_the_parts_end_with_the_newest_day_and_follow_each_other(tmp_path):
+    parts = written(tmp_path, DAYS)["parts"]
+    assert parts == {"training": DAYS[1:4], "calibration": DAYS[4:6], "test": DAYS[6:]}
+
+
+def test_the_parts_end_with_the_last_day_that_params_name(tmp_path):
+    assert written(tmp_path, DAYS, last_day=DAYS[5])["parts"]["test"] == [DAYS[5]]
+
+
+def test_the_boundaries_join_and_know_the_change_of_clocks(tmp_path):
+    """H17: New York's clocks went forward on 2024-03-10."""
+    boundaries = written(tmp_path, DAYS, time_zone="America/New_York")["boundaries"]
+    assert boundaries["training"] == ["2024-03-09T05:00:00+00:00", "2024-03-12T04:00:00+00:00"]
+    ends = [
+        datetime.fromisoformat(instant)
+        for part in ("training", "calibration", "test")
+        for instant in boundaries[part]
+    ]
+    assert ends == sorted(ends)
+    assert ends[1] == ends[2]
+    assert ends[3] == ends[4]
+
+
+def test_the_conventions_and_the_hash_of_every_used_day_travel_on(tmp_path):
+    document = written(tmp_path, DAYS)
+    log = tiny_log_params()
+    assert document["conventions"] == json.loads(log.model_dump_json())
+    landed = read_manifest(tmp_path / "data" / "manifest.json").days
+    assert document["data"] == {day: landed[day].content_sha256 for day in DAYS[1:]}
+
+
+def test_a_missing_day_is_named_with_its_part_and_nothing_is_written(tmp_path):
+    """H18: dev day missing."""
+    days = ["2024-03-07", *(day for day in DAYS if day != DAYS[4])]
+    with pytest.raises(NotEnoughDataError, match=f"the calibration day {DAYS[4]} is missing"):
+        written(tmp_path, days)
+    assert not (tmp_path / "split").exists()
+
+
+def test_too_few_days_are_counted(tmp_path):
+    with pytest.raises(NotEnoughDataError, match=r"split 3/2/1 needs 6 days .* has 2: "):
+        written(tmp_path, DAYS[:2])
+
+
+def test_no_days_at_all_are_too_few(tmp_path):
+    with pytest.raises(NotEnoughDataError, match="has no days"):
+        written(tmp_path, [])
+
+
+def test_a_validation_of_other_days_is_refused(tmp_path):
+    with pytest.raises(ArtifactError, match=f"does not cover the day {DAYS[1]}"):
+        written(tmp_path, DAYS, checked=DAYS[2:])
+
+
+def test_the_same_log_makes_the_same_split(tmp_path):
+    """H21."""
+    for name in ("a", "b"):
+        written(tmp_path / name, DAYS)
+    assert files_of(tmp_path / "a" / "split") == files_of(tmp_path / "b" / "split")

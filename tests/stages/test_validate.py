@@ -1,0 +1,261 @@
+"""validate: what breaks the contract stops the run and is named by day, column and row."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pipeline.data.landing import land_day
+from pipeline.errors import AdaCalibError, DataError, NotEnoughDataError
+from pipeline.params import ValidateParams
+from pipeline.stages import validate
+from tests.tiny_logs import PRIVATE, files_of, tiny_day, tiny_log_params, write_log
+
+DAYS = ["2024-01-01", "2024-01-02", "2024-01-03"]
+GOOD = {day: tiny_day(4) for day in DAYS}
+
+
+def report(folder: Path, *, limits: dict | None = None, **log) -> dict:
+    """reports/validation.json of the log in `folder`."""
+    target = folder.parent / "reports" / "validation.json"
+    params = ValidateParams(**{"min_rows_per_day": 1, "max_null_share": 0.5, **(limits or {})})
+    validate.run(folder, target, params=params, log=tiny_log_params(**log))
+    return json.loads(target.read_text())
+
+
+def refusal(folder: Path, kind: type[AdaCalibError] = DataError, **arguments) -> str:
+    """The sentence with which the log in `folder` is refused; nothing is written."""
+    with pytest.raises(kind) as error:
+        report(folder, **arguments)
+    assert not (folder.parent / "reports").exists() or not files_of(folder.parent / "reports")
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def with_column(table: pa.Table, name: str, values: pa.Array) -> pa.Table:
+    return table.set_column(table.column_names.index(name), name, values)
+
+
+def test_the_report_counts_what_the_log_holds(tmp_path):
+    days = {**GOOD, DAYS[1]: tiny_day(2, item=["a", None], price=[None, 1.0])}
+    document = report(write_log(tmp_path / "data", days))
+    assert {name: document[name] for name in ("first_day", "last_day", "days", "rows")} == {
+        "first_day": DAYS[0],
+        "last_day": DAYS[2],
+        "days": 3,
+        "rows": 10,
+    }
+    assert (document["impressions"], document["responses"]) == (10, 5)
+    assert document["response_rate"] == 0.5
+    assert document["null_shares"] == {"item": 0.1, "price": 0.1}
+    assert document["missing_days"] == []
+    assert document["by_day"][DAYS[1]] == {
+        "rows": 2,
+        "impressions": 2,
+        "responses": 1,
+        "response_rate": 0.5,
+        "field_values": 1,
+    }
+
+
+def test_counted_rows_stand_for_their_impressions(tmp_path):
+    folder = write_log(tmp_path / "data", GOOD)
+    document = report(folder, impressions="shown")
+    assert (document["rows"], document["impressions"], document["responses"]) == (12, 30, 6)
+
+
+def test_days_after_the_last_day_are_not_looked_at(tmp_path):
+    broken = with_column(GOOD[DAYS[2]], "click", pa.array([None] * 4, pa.int8()))
+    folder = write_log(tmp_path / "data", {**GOOD, DAYS[2]: broken})
+    assert "2024-01-09 is not in the manifest" in refusal(folder, last_day="2024-01-09")
+    assert report(folder, last_day=DAYS[1])["days"] == 2
+
+
+def test_a_gap_in_the_days_is_listed(tmp_path):
+    days = {"2024-01-01": tiny_day(), "2024-01-04": tiny_day()}
+    assert report(write_log(tmp_path / "data", days))["missing_days"] == [
+        "2024-01-02",
+        "2024-01-03",
+    ]
+
+
+@pytest.mark.parametrize("column", ["click", "item", "price", "shown"])
+def test_a_missing_column_is_named_with_its_day(tmp_path, column):
+    """H16: a later day without the label is never read as one without responses."""
+    days = {**GOOD, DAYS[1]: GOOD[DAYS[1]].drop_columns(column)}
+    sentence = refusal(write_log(tmp_path / "data", days), impressions="shown")
+    assert f"column {column} is missing on day {DAYS[1]}" in sentence
+
+
+def test_a_renamed_label_is_a_missing_label(tmp_path):
+    """H16."""
+    renamed = GOOD[DAYS[2]].rename_columns({"click": "clicked"})
+    sentence = refusal(write_log(tmp_path / "data", {**GOOD, DAYS[2]: renamed}))
+    assert f"column click is missing on day {DAYS[2]}" in sentence
+    assert "clicked" in sentence
+
+
+def test_a_null_label_is_never_no_response(tmp_path):
+    """H16: it is refused with its row."""
+    days = {**GOOD, DAYS[1]: tiny_day(4, click=[0, 1, None, None])}
+    sentence = refusal(write_log(tmp_path / "data", days))
+    assert f"day {DAYS[1]}, column click, row 2 is null or NaN, as 1 more rows do" in sentence
+
+
+@pytest.mark.parametrize("label", [2, -1])
+def test_a_label_other_than_0_or_1_is_refused(tmp_path, label):
+    days = {**GOOD, DAYS[0]: tiny_day(4, click=[0, label, 0, 0])}
+    sentence = refusal(write_log(tmp_path / "data", days))
+    assert f"day {DAYS[0]}, column click, row 1 is {label}" in sentence
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "row"),
+    [
+        (
+            "click",
+            [0, 3, 0, 0],
+            "column click, row 1 is 3: it must be a whole number from 0 to shown",
+        ),
+        ("click", [0, -1, 0, 0], "column click, row 1 is -1"),
+        ("click", [0, None, 0, 0], "column click, row 1 is null"),
+        ("shown", [1, 2, -1, 0], "column shown, row 2 is -1: it must be a whole number, 0 or more"),
+        ("shown", [1, 2, None, 0], "column shown, row 2 is null"),
+    ],
+)
+def test_counts_that_cannot_be_are_refused(tmp_path, column, values, row):
+    days = {**GOOD, DAYS[1]: tiny_day(4, **{column: values})}
+    assert row in refusal(write_log(tmp_path / "data", days), impressions="shown")
+
+
+def test_half_a_response_is_refused(tmp_path):
+    days = {**GOOD, DAYS[1]: with_column(GOOD[DAYS[1]], "click", pa.array([0, 0.5, 0, 0]))}
+    assert "row 1 is 0.5" in refusal(write_log(tmp_path / "data", days), impressions="shown")
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_a_number_that_is_not_finite_is_refused_and_a_null_is_not(tmp_path, value):
+    days = {
+        **GOOD,
+        DAYS[1]: tiny_day(4, price=pa.array([1.0, None, value, 2.0], from_pandas=False)),
+    }
+    sentence = refusal(write_log(tmp_path / "data", days))
+    assert f"day {DAYS[1]}, column price, row 2 is" in sentence
+    assert "must be finite, or null" in sentence
+
+
+def test_integers_one_day_and_text_the_next_are_the_same_field_values(tmp_path):
+    """H14: the role of a column, not its storage, gives its type."""
+    ids = ["7", "1582218195625938945", None, "12"]
+    numbers = pa.array([None if i is None else int(i) for i in ids], pa.int64())
+    days = {
+        DAYS[0]: with_column(tiny_day(4), "item", numbers),
+        DAYS[1]: tiny_day(4, item=ids),
+    }
+    document = report(write_log(tmp_path / "data", days))
+    assert [day["field_values"] for day in document["by_day"].values()] == [3, 3]
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "sentence"),
+    [
+        ("price", pa.array(["1", "2", "x", "3"]), "column price: type string is not a number"),
+        ("click", pa.array(["0", "1", "0", "1"]), "column click: type string is not a number"),
+        ("item", pa.array([1.0, 2.5, 3.0, 4.0]), "column item: a float column names values only"),
+    ],
+)
+def test_a_type_that_does_not_fit_its_role_is_named_with_its_day(
+    tmp_path, column, values, sentence
+):
+    """H14."""
+    days = {**GOOD, DAYS[1]: with_column(GOOD[DAYS[1]], column, values)}
+    assert f"day {DAYS[1]}, {sentence}" in refusal(write_log(tmp_path / "data", days))
+
+
+@pytest.mark.parametrize("kind", [pa.null(), pa.float64(), pa.string()], ids=str)
+def test_a_feature_without_any_value_on_one_day_is_accepted(tmp_path, kind):
+    """H16: all-null on the first day, text or numbers later."""
+    column = "item" if kind == pa.string() else "price"
+    days = {**GOOD, DAYS[0]: with_column(GOOD[DAYS[0]], column, pa.nulls(4, kind))}
+    document = report(write_log(tmp_path / "data", days))
+    assert document["null_shares"][column] == pytest.approx(1 / 3)
+
+
+def test_too_many_nulls_are_refused_with_the_day_that_has_most(tmp_path):
+    days = {**GOOD, DAYS[1]: tiny_day(4, price=[None] * 4)}
+    sentence = refusal(write_log(tmp_path / "data", days), limits={"max_null_share": 0.3})
+    assert "column price has no value in 33.3% of all rows" in sentence
+    assert f"day {DAYS[1]} lacks most" in sentence
+
+
+def test_an_empty_day_stops_the_run(tmp_path):
+    """H18: a day with a header only."""
+    sentence = refusal(
+        write_log(tmp_path / "data", {**GOOD, DAYS[1]: tiny_day(0)}), NotEnoughDataError
+    )
+    assert f"day {DAYS[1]} has 0 impressions" in sentence
+
+
+def test_a_day_with_too_few_impressions_stops_the_run(tmp_path):
+    days = {**GOOD, DAYS[1]: tiny_day(2)}
+    folder = write_log(tmp_path / "data", days)
+    assert "has 2 impressions" in refusal(
+        folder, NotEnoughDataError, limits={"min_rows_per_day": 3}
+    )
+    assert report(folder, limits={"min_rows_per_day": 3}, impressions="shown")["rows"] == 10
+
+
+def test_no_data_and_one_day_of_data_are_refused(tmp_path):
+    assert "there is no data" in refusal(tmp_path / "data")
+    sentence = refusal(write_log(tmp_path / "one", {DAYS[0]: tiny_day()}), NotEnoughDataError)
+    assert "needs more than one day, this one has 1: 2024-01-01" in sentence
+    assert "has 0" in refusal(write_log(tmp_path / "none", {}), NotEnoughDataError)
+
+
+def test_a_truncated_file_is_named_with_its_day(tmp_path):
+    """H15."""
+    folder = write_log(tmp_path / "data", GOOD)
+    part = folder / f"day={DAYS[1]}" / "part-0.parquet"
+    part.write_bytes(part.read_bytes()[:-100])
+    assert f"part-0.parquet (day {DAYS[1]}) is not the file that was landed" in refusal(folder)
+
+
+def test_a_copied_file_and_a_day_that_nobody_landed_are_refused(tmp_path):
+    """H15: a duplicated input file would count every click twice."""
+    folder = write_log(tmp_path / "data", GOOD)
+    part = folder / f"day={DAYS[1]}" / "part-0.parquet"
+    copy = part.with_name("part-1.parquet")
+    copy.write_bytes(part.read_bytes())
+    assert f"day={DAYS[1]}/part-1.parquet is not in the manifest" in refusal(folder)
+    copy.unlink()
+    part.unlink()
+    assert f"day={DAYS[1]}/part-0.parquet is missing" in refusal(folder)
+    (folder / "day=2024-02-01").mkdir()
+    assert "day=2024-02-01 is not in" in refusal(folder)
+
+
+def test_a_log_of_another_format_or_zone_is_refused(tmp_path):
+    """H17: days that were cut elsewhere are other days."""
+    folder = write_log(tmp_path / "data", GOOD)
+    assert "time_zone UTC, params.yaml says log.time_zone: Asia/Tokyo" in refusal(
+        folder, time_zone="Asia/Tokyo"
+    )
+    assert "format tiny, params.yaml says log.format: obd" in refusal(folder, format="obd")
+
+
+def test_a_true_probability_must_be_one(tmp_path):
+    days = {**GOOD, DAYS[1]: tiny_day(4, price=[0.1, 0.2, 1.0, 0.3])}
+    days = {DAYS[0]: tiny_day(4, price=[0.1, 0.2, 0.5, 0.3]), DAYS[1]: days[DAYS[1]]}
+    sentence = refusal(write_log(tmp_path / "data", days), truth="price", numeric=())
+    assert f"day {DAYS[1]}, column price, row 2 is 1: it must lie in (0, 1)" in sentence
+
+
+def test_the_same_log_makes_the_same_report(tmp_path):
+    """H21: no time stamp, no path."""
+    for name in ("a", "b"):
+        for day in DAYS:
+            land_day(tmp_path / name / "data", PRIVATE, day, tiny_day(4))
+        report(tmp_path / name / "data")
+    assert files_of(tmp_path / "a" / "reports") == files_of(tmp_path / "b" / "reports")
