@@ -87,15 +87,16 @@ class Simulation:
         features = self._features(rng, rows, index)
         logit = self._turned(self._score(features, index), features["item"], index)
         probability = 1 / (1 + np.exp(-logit))
+        items = [f"item-{number:06}" for number in range(1, self.field_values + 1)]
         columns = {
-            "item_id": np.char.mod("item-%06d", features["item"] + 1),
-            "slot": np.array(SLOTS)[features["slot"]],
-            "device": np.array(DEVICES)[features["device"]],
-            **{name: features[name] for name in ("hour", "weekday", "affinity", "price")},
-            "true_probability": probability,
-            "click": rng.random(rows) < probability,
+            "item_id": pa.array(items).take(pa.array(features["item"])),
+            "slot": pa.array(SLOTS).take(pa.array(features["slot"])),
+            "device": pa.array(DEVICES).take(pa.array(features["device"])),
+            **{name: pa.array(features[name]) for name in ("hour", "weekday", "affinity", "price")},
+            "true_probability": pa.array(probability),
+            "click": pa.array(rng.random(rows) < probability),
         }
-        return pa.table({n: pa.array(c).cast(SCHEMA.field(n).type) for n, c in columns.items()})
+        return pa.table(columns).cast(SCHEMA)
 
     def _features(self, rng: np.random.Generator, rows: int, index: int) -> dict[str, np.ndarray]:
         item = rng.choice(self.field_values, rows, p=self._world["share"])
