@@ -4,6 +4,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# A busy machine is slow, not wrong.
+settings.register_profile("any machine", deadline=None)
+settings.load_profile("any machine")
 
 # Reasons (their beginnings) for which a test may be skipped in CI.
 EXPECTED_SKIPS = ("mcgrad is not installed", "the AdWords scores are not there")

