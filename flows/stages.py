@@ -91,12 +91,14 @@ def outcome(stage: str, executed: list[str], why: str) -> State:
         executed: the stages that DVC ran for it, upstreams first.
         why: what differs between the stage's inputs now and those of its last run.
     """
-    if stage not in executed:
-        return Completed(name="Cached", message=why)
     upstream = [name for name in executed if name != stage]
     after = f" (after {', '.join(upstream)})" if upstream else ""
-    changed = "its outputs were missing or changed" if why == NOTHING else why
-    return Completed(name="Ran", message=f"{changed}{after}")
+    ran = stage in executed
+    if ran and why == NOTHING:
+        why = "its outputs were missing or changed"
+    elif not ran and why != NOTHING:
+        why = f"{why}; its outputs for this were in the cache"
+    return Completed(name="Ran" if ran else "Cached", message=f"{why}{after}")
 
 
 def stage_flows(folder: Path) -> dict[str, Flow[[str], State]]:

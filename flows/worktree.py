@@ -45,6 +45,7 @@ def release_worktree(checkout: Path, purpose: str) -> Iterator[Path]:
             if not said(checkout, "branch", "--list", BRANCH):
                 git(checkout, "branch", BRANCH)
             git(checkout, "worktree", "add", "--quiet", FOLDER, BRANCH)
+        if not (release / ".dvc/config.local").exists():
             share_cache(release, checkout)
         git(release, "reset", "--hard", "--quiet", "HEAD")
         if (release / "data.dvc").exists() and not (release / "data").exists():

@@ -1,5 +1,6 @@
 """DVC and GTO, by their command lines: the only place that touches them."""
 
+import configparser
 import hashlib
 import json
 import re
@@ -103,9 +104,9 @@ def _failure(action: str, finished: Finished) -> ToolError:
     """An error with what dvc said last, its own advertisements left out."""
     said = finished.errors or finished.output
     lines = [line for line in said.splitlines() if line and "dvc.org/support" not in line]
-    errors = [line for line in lines if line.startswith("ERROR: ")] or lines[-1:]
-    reason = " ".join(errors).replace("ERROR: ", "") or f"exit code {finished.code}"
-    return ToolError(f"{action} failed: {reason}")
+    errors = [line for line in lines if line.startswith("ERROR: ")] or lines
+    reason = " ".join(" ".join(errors).replace("ERROR: ", "").split())
+    return ToolError(f"{action} failed: {reason[:500] or f'exit code {finished.code}'}")
 
 
 def reproduce(
@@ -179,10 +180,11 @@ def share_cache(folder: Path, owner: Path) -> None:
     settings = owner / ".dvc" / "config.local"
     if settings.exists():
         shutil.copyfile(settings, folder / ".dvc" / "config.local")
-    place = _dvc(owner, "cache", "dir")
-    shared = place.code or _dvc(folder, "cache", "dir", "--local", place.output.strip()).code
-    if shared:
-        raise _failure("dvc cache dir", place)
+    finished = _dvc(owner, "cache", "dir")
+    if not finished.code:
+        finished = _dvc(folder, "cache", "dir", "--local", finished.output.strip())
+    if finished.code:
+        raise _failure("sharing DVC's cache", finished)
 
 
 def locked_md5(folder: Path) -> str | None:
@@ -230,36 +232,36 @@ def push(folder: Path, stage: str) -> None:
         raise _failure("dvc push", finished)
 
 
-def fetch_from_remote(folder: Path, target: Path) -> None:
-    """Bring the model that dvc.lock names from DVC's default remote, past this folder's own cache.
+def fetch(folder: Path, commit: str, target: Path, *, remote: str | None, cached: bool) -> None:
+    """Bring the model that a commit names.
+
+    It is read at the commit, not from the working tree: there dvc would quietly take the file of
+    the working tree for one that the remote lacks.
+
+    Args:
+        folder: the project's folder.
+        commit: the full name of a commit.
+        target: where the model's folder appears.
+        remote: the address of DVC's default remote, None if there is none.
+        cached: whether this folder's cache may serve; if not, every byte comes from the remote.
 
     Raises:
-        ToolError: the remote does not give it.
+        ToolError: the model cannot be had from there.
     """
-    with tempfile.TemporaryDirectory(prefix="adacalib-") as empty:
-        settings = Path(empty) / "config"
-        settings.write_text(f"[cache]\n    dir = {empty}/cache\n")
-        finished = _dvc(
-            folder, "get", ".", str(MODEL), "--config", str(settings), "-o", str(target.absolute())
-        )
+    arguments = ["get", ".", MODEL.as_posix(), "--rev", commit, "-o", str(target.absolute())]
+    if remote and Path(remote).is_absolute():  # at a commit, dvc resolves a relative one wrongly
+        arguments += ["--remote-config", f"url={remote}"]
+    with tempfile.TemporaryDirectory(prefix="adacalib-") as place:
+        settings = configparser.ConfigParser(interpolation=None)
+        settings.read(folder / ".dvc" / "config.local")  # not in the commit: credentials
+        if not cached:
+            settings.read_dict({"cache": {"dir": f"{place}/cache"}})
+        with (Path(place) / "config").open("w") as file:
+            settings.write(file)
+        finished = _dvc(folder, *arguments, "--config", file.name)
     if finished.code:
-        raise _failure("reading the model back from DVC's remote", finished)
-
-
-def fetch_version(folder: Path, commit: str, target: Path) -> None:
-    """Bring the model that a commit names, from this folder's cache or else from DVC's remote.
-
-    Raises:
-        ToolError: neither has it.
-    """
-    remote = default_remote(folder)
-    # Read at another commit, dvc takes a remote's relative path from the wrong place.
-    local = ["--remote-config", f"url={remote}"] if remote and remote.startswith("/") else []
-    finished = _dvc(
-        folder, "get", ".", str(MODEL), "--rev", commit, "-o", str(target.absolute()), *local
-    )
-    if finished.code:
-        raise _failure(f"reading the model of commit {commit[:10]}", finished)
+        source = "DVC's cache" if cached else f"DVC remote {remote}"
+        raise _failure(f"reading the model of commit {commit[:10]} from {source}", finished)
 
 
 def assign(

@@ -1,0 +1,51 @@
+"""Stages that take no time: python cheap.py STAGE OUTPUT…, in a project made by conftest.py."""
+
+import json
+import sys
+from pathlib import Path
+
+from pipeline.files import sha256_of
+from pipeline.params import read_params
+from pipeline.release.seal import seal
+
+
+def verdict(last_day: str) -> dict:
+    """A verdict that is no where params.yaml asks for many test responses."""
+    passed = read_params().gate.min_test_responses <= 1000
+    sentence = f"the test days have 1000 responses, {'enough' if passed else 'too few'}"
+    check = {"name": "test responses", "value": 1000, "limit": 0, "passed": passed}
+    return {
+        "passed": passed,
+        "verdict": "pass" if passed else "refuse",
+        "reasons": [] if passed else [sentence],
+        "checks": [check | {"sentence": sentence}],
+        "last_day": last_day,
+        "model_sha256": sha256_of(Path("artifacts/model/manifest.json")),
+    }
+
+
+def main() -> None:
+    """Write the outputs of a stage; a label called `unheard_of` is what validate refuses."""
+    stage, output = sys.argv[1], Path(sys.argv[2])
+    output.parent.mkdir(parents=True, exist_ok=True)
+    print(f"{stage} is at work", flush=True)
+    if stage == "validate":
+        log = read_params().log
+        if log.label == "unheard_of":
+            sys.exit("validate: no column unheard_of on day 2013-01-01; land the day again")
+        output.write_text(json.dumps({"last_day": log.last_day}))
+        return
+    last_day = json.loads(Path("reports/validation.json").read_text())["last_day"]
+    if stage == "merge":
+        output.mkdir()
+        (output / "weights.txt").write_text(last_day)
+        seal(output, {"last_day": last_day})
+    elif stage == "evaluate":
+        metrics = {"logloss": 0.25, "field_rce": None, "auc": 0.75}
+        output.write_text(json.dumps({"last_day": last_day, "methods": {"model": metrics}}))
+    else:
+        output.write_text(json.dumps(verdict(last_day)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""Stage flows: one for every stage of dvc.yaml, in the DAG's order, saying what ran and why."""
+
+import pytest
+from ruamel.yaml import YAML
+
+from flows.causes import cause, locked
+from flows.stages import outcome, stage_flows, stage_order
+from pipeline.errors import AdaCalibError
+from pipeline.params import STAGES
+
+LOCK = """\
+schema: '2.0'
+stages:
+  split:
+    cmd: python -m pipeline split
+    deps:
+    - {path: data/manifest.json, hash: md5, md5: aaa, size: 1}
+    - {path: reports/validation.json, hash: md5, md5: bbb, size: 1}
+    params:
+      params.yaml:
+        log: {field: [carrier], label: late}
+        split.test_days: 28
+    outs:
+    - {path: artifacts/split, hash: md5, md5: ccc.dir, size: 1, nfiles: 2}
+"""
+
+
+def write_stages(folder, stages):
+    """A dvc.yaml with the stages."""
+    with (folder / "dvc.yaml").open("w") as file:
+        YAML().dump({"stages": stages}, file)
+
+
+def test_every_stage_of_the_project_has_a_flow_of_its_name(project):
+    flows = stage_flows(project)
+    assert [flow.name for flow in flows.values()] == list(flows)
+    assert set(flows) == set(STAGES)
+
+
+def test_the_order_is_the_one_in_which_the_stages_feed_one_another(project):
+    order = stage_order(project)
+    declared = YAML(typ="safe").load((project / "dvc.yaml").read_text())["stages"]
+    made = set()
+    for stage in order:
+        needed = {path for path in declared[stage]["deps"] if path.startswith("artifacts/")}
+        assert needed <= made, stage
+        made |= set(declared[stage].get("outs", []))
+
+
+def test_the_order_does_not_depend_on_where_a_stage_is_written(tmp_path):
+    write_stages(
+        tmp_path,
+        {
+            "last": {"cmd": "x", "deps": ["artifacts/model/weights"]},
+            "middle": {"cmd": "x", "deps": ["reports/a.json"], "outs": ["artifacts/model"]},
+            "first": {"cmd": "x", "metrics": [{"reports/a.json": {"cache": False}}]},
+        },
+    )
+    assert stage_order(tmp_path) == ["first", "middle", "last"]
+
+
+def test_a_circle_is_named(tmp_path):
+    write_stages(
+        tmp_path,
+        {
+            "one": {"cmd": "x", "deps": ["b"], "outs": ["a"]},
+            "two": {"cmd": "x", "deps": ["a"], "outs": ["b"]},
+        },
+    )
+    with pytest.raises(AdaCalibError, match=r"circle: .*(one → two|two → one)"):
+        stage_order(tmp_path)
+
+
+def test_a_folder_without_dvc_yaml_is_refused_in_one_sentence(tmp_path):
+    with pytest.raises(AdaCalibError, match=r"has no dvc\.yaml; run in the project's folder"):
+        stage_order(tmp_path)
+
+
+def test_the_dependencies_that_changed_are_named(tmp_path):
+    (tmp_path / "dvc.lock").write_text(LOCK)
+    before = locked(tmp_path, "split")
+    (tmp_path / "dvc.lock").write_text(LOCK.replace("bbb", "ddd").replace("28", "14"))
+    after = locked(tmp_path, "split")
+    expected = "changed: reports/validation.json, params.yaml: split.test_days"
+    assert cause(before, after) == expected
+
+
+def test_a_parameter_of_a_whole_section_is_named_by_its_path(tmp_path):
+    (tmp_path / "dvc.lock").write_text(LOCK)
+    before = locked(tmp_path, "split")
+    (tmp_path / "dvc.lock").write_text(LOCK.replace("late", "early"))
+    assert cause(before, locked(tmp_path, "split")) == "changed: params.yaml: log.label"
+
+
+def test_outputs_are_no_cause(tmp_path):
+    (tmp_path / "dvc.lock").write_text(LOCK)
+    before = locked(tmp_path, "split")
+    (tmp_path / "dvc.lock").write_text(LOCK.replace("ccc", "eee"))
+    assert cause(before, locked(tmp_path, "split")) == "nothing changed"
+
+
+def test_a_stage_that_is_not_in_the_lock_had_not_run_before(tmp_path):
+    assert locked(tmp_path, "split") == {}
+    (tmp_path / "dvc.lock").write_text(LOCK)
+    assert cause({}, locked(tmp_path, "split")) == "it had not run before"
+    assert locked(tmp_path, "score") == {}
+
+
+@pytest.mark.parametrize(
+    ("executed", "why", "name", "message"),
+    [
+        ([], "nothing changed", "Cached", "nothing changed"),
+        ([], "changed: data", "Cached", "changed: data; its outputs for this were in the cache"),
+        (["score"], "changed: data", "Ran", "changed: data"),
+        (["score"], "nothing changed", "Ran", "its outputs were missing or changed"),
+        (["split", "score"], "changed: data", "Ran", "changed: data (after split)"),
+        (["split"], "nothing changed", "Cached", "nothing changed (after split)"),
+    ],
+)
+def test_the_final_state_says_whether_the_stage_ran_and_why(executed, why, name, message):
+    state = outcome("score", executed, why)
+    assert state.is_completed()
+    assert (state.name, state.message) == (name, message)
