@@ -70,9 +70,11 @@ class TrainBaseParams(Section):
     hidden_sizes: tuple[Count, ...]
     max_vocabulary: Count
     epochs: Count
+    patience: Count
     batch_size: Count
     learning_rate: Positive
     weight_decay: NotNegative
+    unseen_share: Annotated[float, Field(ge=0, lt=1)]
     held_out_share: Annotated[float, Field(gt=0, lt=1)]
     seed: int
 

@@ -1,0 +1,1 @@
+"""The base model: features, network, training with exact resume, scoring."""

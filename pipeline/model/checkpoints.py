@@ -1,0 +1,101 @@
+"""The last good epoch of a training on disk, so that a killed training goes on where it was."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import nn
+
+from pipeline.files import publish
+
+LAST_EPOCH = "last_epoch.safetensors"
+
+
+@dataclass(frozen=True)
+class EpochRecord:
+    """What an epoch ended with; losses in nats per impression.
+
+    Attributes:
+        epoch: from 1.
+        loss: mean over the batches of the epoch, each before its step.
+        held_out_loss: over the held-out days, after the epoch.
+    """
+
+    epoch: int
+    loss: float
+    held_out_loss: float
+
+
+def best_epoch(history: Sequence[EpochRecord]) -> EpochRecord:
+    """The epoch with the smallest held-out loss, the earliest of equals."""
+    return min(history, key=lambda record: record.held_out_loss)
+
+
+def save_epoch(
+    folder: Path,
+    fingerprint: str,
+    *,
+    history: Sequence[EpochRecord],
+    best_weights: dict[str, torch.Tensor],
+    network: nn.Module,
+    optimizer: torch.optim.Optimizer,
+) -> None:
+    """Publish the state after an epoch; a reader sees the previous epoch's file or this one.
+
+    Random numbers need no state of their own: an epoch's are drawn from its seed and number.
+
+    Args:
+        folder: where the training is kept.
+        fingerprint: of the data and the recipe; only the same training may go on from this file.
+        history: one record for each epoch so far.
+        best_weights: the network's weights after the best of them.
+        network: with the weights after the last of them.
+        optimizer: with its moments and step counts.
+    """
+    tensors = {f"network.{name}": tensor for name, tensor in network.state_dict().items()}
+    tensors |= {f"best.{name}": tensor for name, tensor in best_weights.items()}
+    for index, moments in optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer.{index}.{name}": tensor for name, tensor in moments.items()}
+    note = {"fingerprint": fingerprint, "history": [asdict(record) for record in history]}
+    with publish(folder / LAST_EPOCH) as temporary:
+        on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        temporary.write_bytes(save(on_cpu, {"training": json.dumps(note)}))
+
+
+def resume_epoch(
+    folder: Path, fingerprint: str, network: nn.Module, optimizer: torch.optim.Optimizer
+) -> tuple[list[EpochRecord], dict[str, torch.Tensor]]:
+    """The history and best weights saved in `folder`; network and optimizer are set to go on.
+
+    Where there is nothing, another training, or a file that cannot be read, the history is empty
+    and nothing is changed: starting again is always right, only slower.
+    """
+    path = folder / LAST_EPOCH
+    try:
+        with safe_open(path, framework="pt") as file:
+            note = json.loads((file.metadata() or {}).get("training", "{}"))
+            if note.get("fingerprint") != fingerprint:
+                return [], {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (FileNotFoundError, SafetensorError):
+        return [], {}
+    network.load_state_dict(_under("network.", tensors))
+    moments: dict[int, dict[str, torch.Tensor]] = {}
+    for key, tensor in _under("optimizer.", tensors).items():
+        index, name = key.split(".")
+        moments.setdefault(int(index), {})[name] = tensor
+    groups = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": moments, "param_groups": groups})
+    return [EpochRecord(**record) for record in note["history"]], _under("best.", tensors)
+
+
+def _under(prefix: str, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {
+        name.removeprefix(prefix): tensor
+        for name, tensor in tensors.items()
+        if name.startswith(prefix)
+    }

@@ -1,0 +1,253 @@
+"""Rows of a log as the arrays that the base network reads; everything it needs is in a manifest."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.data.values import Vocabulary, as_numbers, field_keys
+from pipeline.errors import DataError
+
+LARGEST_SCALED = 6.0  # standard deviations; a value further out is served as if it were there
+SMALLEST_SPREAD = 1e-6  # of the mean's size; a feature that varies less is a constant
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Rows as the base network reads them.
+
+    Attributes:
+        categorical: int32 [n, C], ids in [0, size of the vocabulary]; 0 = unseen or null.
+        numeric: float32 [n, N], standardised, finite.
+        field_value_id: int32 [n]; 0 = unseen or null.
+    """
+
+    categorical: np.ndarray
+    numeric: np.ndarray
+    field_value_id: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.field_value_id)
+
+
+def signed_log(values: np.ndarray) -> np.ndarray:
+    """sign(x) · ln(1 + |x|): near zero the value itself, far out its logarithm on either side.
+
+    Counters and amounts span powers of ten, and some are negative; unlike ln(1 + x), this is
+    finite for every finite x.
+    """
+    return np.sign(values) * np.log1p(np.abs(values))
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """How one numeric feature becomes one or two columns.
+
+    Attributes:
+        name: the column in the log.
+        mean: mean of `signed_log` over the rows it was fitted on, nulls left out.
+        scale: standard deviation there, > 0; 1 for a constant.
+        missing: whether a second column tells nulls (1) from values (0): only where there were
+            nulls to learn from. The first column is 0, the mean, in a null row.
+    """
+
+    name: str
+    mean: float
+    scale: float
+    missing: bool
+
+    @classmethod
+    def fit(cls, name: str, days: Iterable[np.ndarray]) -> "Scaling":
+        """The scaling of a feature's numbers, float64 [n] a day, NaN where null."""
+        rows, missing, total, squares = 0, 0, 0.0, 0.0
+        for values in days:
+            present = signed_log(values[~np.isnan(values)])
+            rows, missing = rows + len(present), missing + len(values) - len(present)
+            total, squares = total + float(present.sum()), squares + float(present @ present)
+        mean = total / rows if rows else 0.0
+        spread = max(squares / rows - mean**2, 0.0) ** 0.5 if rows else 0.0
+        constant = spread <= SMALLEST_SPREAD * max(1.0, abs(mean))
+        return cls(name, mean, 1.0 if constant else spread, missing > 0)
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns this feature becomes."""
+        return [self.name, f"{self.name}.missing"] if self.missing else [self.name]
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        """The feature as float32 [n, 1] or [n, 2], within ±6 standard deviations.
+
+        Args:
+            values: float64 [n], finite, or NaN where null.
+        """
+        absent = np.isnan(values)
+        scaled = (signed_log(values) - self.mean) / self.scale
+        scaled = np.where(absent, 0.0, np.clip(scaled, -LARGEST_SCALED, LARGEST_SCALED))
+        parts = [scaled, absent] if self.missing else [scaled]
+        return np.stack(parts, axis=1).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """What turns rows into arrays: a vocabulary for each categorical feature and for the field.
+
+    Attributes:
+        categorical: feature → its vocabulary, in the order of the network's inputs.
+        numeric: scalings, in that order too.
+        field: columns whose joint value is calibrated.
+        field_values: the vocabulary of their keys.
+    """
+
+    categorical: Mapping[str, Vocabulary]
+    numeric: tuple[Scaling, ...]
+    field: tuple[str, ...]
+    field_values: Vocabulary
+
+    @classmethod
+    def from_manifest(cls, manifest: Mapping[str, Any]) -> "Encoder":
+        """The encoder that a base model's manifest describes."""
+        return cls(
+            {f["name"]: Vocabulary(tuple(f["values"][1:])) for f in manifest["categorical"]},
+            tuple(Scaling(**feature) for feature in manifest["numeric"]),
+            tuple(manifest["field"]["columns"]),
+            Vocabulary(tuple(manifest["field"]["values"][1:])),
+        )
+
+    def manifest(self) -> dict[str, Any]:
+        """The encoder as JSON can hold it: `categorical`, `numeric` and `field`."""
+        return {
+            "categorical": [{"name": n, "values": v.names} for n, v in self.categorical.items()],
+            "numeric": [vars(scaling) for scaling in self.numeric],
+            "field": {"columns": list(self.field), "values": self.field_values.names},
+        }
+
+    @property
+    def vocabulary_sizes(self) -> list[int]:
+        """Number of ids of every categorical feature, the id 0 included."""
+        return [len(vocabulary) + 1 for vocabulary in self.categorical.values()]
+
+    @property
+    def numeric_columns(self) -> list[str]:
+        """Names of the columns of `Encoded.numeric`."""
+        return [name for scaling in self.numeric for name in scaling.columns]
+
+    def encode(self, table: pa.Table) -> Encoded:
+        """The rows of `table`, in their order.
+
+        Raises:
+            DataError: a column is missing or does not hold what it should.
+        """
+        categorical = np.empty((table.num_rows, len(self.categorical)), dtype=np.int32)
+        for position, (name, vocabulary) in enumerate(self.categorical.items()):
+            categorical[:, position] = vocabulary.ids(field_keys(table, [name]))
+        numeric = [scaling(_numbers(table, scaling.name)) for scaling in self.numeric]
+        return Encoded(
+            categorical,
+            np.concatenate([np.empty((table.num_rows, 0), np.float32), *numeric], axis=1),
+            self.field_values.ids(field_keys(table, self.field)),
+        )
+
+
+def encode(table: pa.Table, manifest: Mapping[str, Any]) -> Encoded:
+    """The rows of `table` as the network of `manifest` reads them.
+
+    Raises:
+        DataError: as `Encoder.encode`.
+    """
+    return Encoder.from_manifest(manifest).encode(table)
+
+
+def vocabulary_of(
+    days: Mapping[str, pa.Table], columns: Sequence[str], max_size: int
+) -> Vocabulary:
+    """The most frequent joint values of `columns`, at most `max_size`; the others share the id 0.
+
+    Args:
+        days: day → its rows.
+
+    Raises:
+        DataError: a column is missing or cannot name values; the day is named.
+    """
+    return Vocabulary.of(_each(days, lambda day: field_keys(day, columns)), max_size)
+
+
+def scaling_of(days: Mapping[str, pa.Table], name: str) -> Scaling:
+    """The scaling of the numeric feature `name`.
+
+    Args:
+        days: day → its rows.
+
+    Raises:
+        DataError: the column is missing, or a value is infinite or no number; the day is named.
+    """
+    return Scaling.fit(name, _each(days, lambda day: _numbers(day, name)))
+
+
+def _each(days: Mapping[str, pa.Table], what: Callable[[pa.Table], Any]) -> Iterator[Any]:
+    for day, table in days.items():
+        with named(day):
+            value = what(table)
+        yield value
+
+
+def _numbers(table: pa.Table, name: str) -> np.ndarray:
+    """The numbers of a column as float64 [n], NaN where null; what is infinite is refused."""
+    if name not in table.column_names:
+        raise DataError(f"column {name} is missing; the table has {table.column_names}")
+    try:
+        values = as_numbers(table.column(name))
+    except DataError as error:
+        raise DataError(f"column {name}: {error}") from None
+    if np.isinf(values).any():
+        row = int(np.flatnonzero(np.isinf(values))[0])
+        raise DataError(
+            f"column {name} is {values[row]} in row {row}; a logarithm of 0 or a division by 0 "
+            f"made it: give the raw value, or null where there is none"
+        )
+    return values
+
+
+def counts(table: pa.Table, label: str, impressions: str | None) -> tuple[np.ndarray, np.ndarray]:
+    """Impressions and responses of every row: int32 [n] each.
+
+    Args:
+        table: rows of a log.
+        label: column with the response: 0 or 1, or their number where a row is an aggregate.
+        impressions: column with the impressions of a row; None: every row is one.
+
+    Raises:
+        DataError: a count is null, negative or not whole, or there are more responses than
+            impressions in a row.
+    """
+    responses = _whole(table, label)
+    shown = np.ones_like(responses) if impressions is None else _whole(table, impressions)
+    if (responses > shown).any():
+        row = int(np.flatnonzero(responses > shown)[0])
+        raise DataError(
+            f"column {label} has {responses[row]} responses of {shown[row]} impressions in row "
+            f"{row}; name the column with impressions in log.impressions, or repair the day"
+        )
+    return shown, responses
+
+
+def _whole(table: pa.Table, name: str) -> np.ndarray:
+    values = _numbers(table, name)
+    wrong = ~((values >= 0) & (values <= np.iinfo(np.int32).max) & (values == np.trunc(values)))
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        raise DataError(
+            f"column {name} must hold whole numbers from 0, row {row} has {values[row]}"
+        )
+    return values.astype(np.int32)
+
+
+@contextmanager
+def named(day: str) -> Iterator[None]:
+    """Whatever is wrong with rows inside, the sentence begins with their day."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"day {day}: {error}") from None

@@ -1,0 +1,89 @@
+"""The base network: embeddings and standardised numbers into four fully-connected layers."""
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import nn
+
+EMBEDDING_SPREAD = 0.1  # standard deviation of an embedding before training
+
+
+class BaseNetwork(nn.Module):
+    """logit = L₄(relu L₃(relu L₂(relu L₁([e₁(id₁), …, e_C(id_C), numbers])))), not calibrated.
+
+    The paper's base model is a stack of four fully-connected layers; `hidden_sizes` has the first
+    three. All embeddings lie in one matrix, those of a feature below those of the one before, so
+    that a batch is one gather.
+
+    Args:
+        vocabulary_sizes: number of ids of each of C categorical features, the id 0 included.
+        n_numeric: number N of numeric columns.
+        embedding_size: numbers per id.
+        hidden_sizes: units of the layers before the last, which has one.
+    """
+
+    first_row: torch.Tensor
+
+    def __init__(
+        self,
+        vocabulary_sizes: Sequence[int],
+        n_numeric: int,
+        embedding_size: int,
+        hidden_sizes: Sequence[int],
+    ) -> None:
+        super().__init__()
+        first_row = [sum(vocabulary_sizes[:i]) for i in range(len(vocabulary_sizes))]
+        self.register_buffer("first_row", torch.tensor(first_row, dtype=torch.int64), False)
+        self.embedding = nn.Embedding(sum(vocabulary_sizes), embedding_size)
+        widths = [len(vocabulary_sizes) * embedding_size + n_numeric, *hidden_sizes]
+        layers: list[nn.Module] = []
+        for inputs, units in pairwise(widths):
+            layers += [nn.Linear(inputs, units), nn.ReLU()]
+        self.layers = nn.Sequential(*layers, nn.Linear(widths[-1], 1))
+
+    def forward(self, categorical: torch.Tensor, numeric: torch.Tensor) -> torch.Tensor:
+        """The uncalibrated logit of every row: float32 [n], log-odds.
+
+        Args:
+            categorical: int64 or int32 [n, C], ids; 0 = unseen or null.
+            numeric: float32 [n, N], standardised.
+        """
+        embedded = self.embedding(categorical + self.first_row).flatten(1)
+        return self.layers(torch.cat([embedded, numeric], dim=1)).squeeze(1)
+
+
+def network_from(sizes: Mapping[str, Any]) -> BaseNetwork:
+    """The network whose sizes a manifest holds under `network`; its weights are to be loaded."""
+    return BaseNetwork(
+        sizes["vocabulary_sizes"],
+        sizes["n_numeric"],
+        sizes["embedding_size"],
+        sizes["hidden_sizes"],
+    )
+
+
+@torch.no_grad()
+def initialise(network: BaseNetwork, seed: int, response_rate: float) -> None:
+    """Draw the weights from which training starts; same seed, same weights.
+
+    Layers are uniform in ±1/√inputs. Embeddings are small and random, those of the id 0 zero: what
+    is not known says nothing until training says otherwise. The last layer's bias is the log-odds
+    of the response rate, so that the first steps are not spent on finding it.
+
+    Args:
+        network: changed in place.
+        seed: of the draw.
+        response_rate: in (0, 1).
+    """
+    generator = torch.Generator().manual_seed(seed)
+    network.embedding.weight.normal_(0.0, EMBEDDING_SPREAD, generator=generator)
+    network.embedding.weight[network.first_row] = 0.0
+    linear = [layer for layer in network.layers if isinstance(layer, nn.Linear)]
+    for layer in linear:
+        bound = layer.in_features**-0.5
+        layer.weight.uniform_(-bound, bound, generator=generator)
+        layer.bias.uniform_(-bound, bound, generator=generator)
+    linear[-1].bias.fill_(math.log(response_rate / (1.0 - response_rate)))

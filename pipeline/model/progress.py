@@ -1,0 +1,60 @@
+"""What long work says on stderr: a line for each step done, and in a terminal a bar."""
+
+import sys
+import time
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+PATIENCE = 2.0  # seconds without a bar: work that is done by then needs none
+
+
+class WorkProgress:
+    """A context in which work of known size advances; the bar is gone when it ends.
+
+    Args:
+        title: what is done, a verb.
+        total: how much there is, in `unit`.
+        unit: plural, for example rows.
+    """
+
+    def __init__(self, title: str, total: int, unit: str) -> None:
+        self._console = Console(file=sys.stderr)
+        self._title, self._total, self._unit = title, total, unit
+        self._done, self._start = 0, time.monotonic()
+        self._bar: Progress | None = None
+        self._task = TaskID(0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._bar:
+            self._bar.stop()
+
+    def advance(self, amount: int) -> None:
+        """`amount` more is done."""
+        self._done += amount
+        seconds = time.monotonic() - self._start
+        if self._bar is None and self._console.is_terminal and seconds > PATIENCE:
+            self._show()
+        if self._bar:
+            rate = f"{self._done / seconds:,.0f} {self._unit}/s"
+            self._bar.update(self._task, completed=self._done, rate=rate)
+
+    def _show(self) -> None:
+        columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[rate]}")
+        self._bar = Progress(*columns, TimeRemainingColumn(), console=self._console, transient=True)
+        self._task = self._bar.add_task(self._title, total=self._total, rate="")
+        self._bar.start()
+
+    def line(self, text: str) -> None:
+        """Say `text` on a line of its own."""
+        self._console.print(text, soft_wrap=True, highlight=False, markup=False)

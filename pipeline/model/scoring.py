@@ -1,0 +1,134 @@
+"""A trained base model on disk and in memory, and the logits it gives."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+
+from pipeline.errors import ArtifactError
+from pipeline.files import read_json, sha256_of, write_json
+from pipeline.model.features import Encoded, Encoder
+from pipeline.model.network import BaseNetwork, network_from
+
+WEIGHTS = "weights.safetensors"
+MANIFEST = "manifest.json"
+FORMAT = 1
+
+
+@torch.inference_mode()
+def logits_of(
+    network: BaseNetwork, categorical: np.ndarray, numeric: np.ndarray, batch_size: int
+) -> np.ndarray:
+    """The uncalibrated logit of every row: float32 [n].
+
+    A row's logit does not depend on the rows around it, up to the last bits of float32: matrix
+    products of another size may add in another order.
+
+    Args:
+        network: on the device where it shall run.
+        categorical: int32 [n, C].
+        numeric: float32 [n, N].
+        batch_size: rows at a time.
+    """
+    device = next(network.parameters()).device
+    logit = np.empty(len(categorical), dtype=np.float32)
+    for start in range(0, len(logit), batch_size):
+        rows = slice(start, start + batch_size)
+        ids = torch.from_numpy(categorical[rows]).to(device)
+        numbers = torch.from_numpy(numeric[rows]).to(device)
+        logit[rows] = network(ids, numbers).cpu().numpy()
+    return logit
+
+
+@dataclass(frozen=True)
+class Base:
+    """A base model: what encodes rows, and the network that scores them.
+
+    Attributes:
+        manifest: conventions, sizes, scalings, vocabularies, history and days of the training.
+        encoder: made from the manifest.
+        network: with its weights.
+    """
+
+    manifest: Mapping[str, Any]
+    encoder: Encoder
+    network: BaseNetwork
+
+    @property
+    def conventions(self) -> dict[str, Any]:
+        """The data contract of the log it was trained on."""
+        return self.manifest["conventions"]
+
+    @property
+    def columns(self) -> list[str]:
+        """The log's columns that are read to score it, with what was observed; each once."""
+        roles = ("field", "categorical", "numeric")
+        names = [name for role in roles for name in self.conventions[role]]
+        names += [self.conventions["label"], self.conventions["impressions"]]
+        return [name for name in dict.fromkeys(names) if name is not None]
+
+    @property
+    def field_values(self) -> list[str | None]:
+        """The field value of every id; None for the id 0."""
+        return self.encoder.field_values.names
+
+    def encode(self, table: pa.Table) -> Encoded:
+        """The rows of `table` as the network reads them.
+
+        Raises:
+            DataError: a column is missing or does not hold what it should.
+        """
+        return self.encoder.encode(table)
+
+    def uncalibrated_logit(self, encoded: Encoded, batch_size: int) -> np.ndarray:
+        """float32 [n] log-odds of encoded rows, `batch_size` of them at a time."""
+        return logits_of(self.network, encoded.categorical, encoded.numeric, batch_size)
+
+
+def write_base(folder: Path, network: BaseNetwork, manifest: Mapping[str, Any]) -> None:
+    """Write the weights and the manifest, which gets their sha256, into an existing folder."""
+    weights = {name: tensor.cpu().contiguous() for name, tensor in network.state_dict().items()}
+    (folder / WEIGHTS).write_bytes(save(weights))
+    checks = {"format": FORMAT, "weights_sha256": sha256_of(folder / WEIGHTS)}
+    write_json(folder / MANIFEST, {**manifest, **checks})
+
+
+def base_state(folder: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """The manifest of a base model and its tensors by name, checked against each other.
+
+    Raises:
+        ArtifactError: a file is missing or damaged, or the two do not belong together.
+    """
+    manifest = read_json(folder / MANIFEST)
+    if manifest.get("format") != FORMAT:
+        raise ArtifactError(
+            f"{folder / MANIFEST} has format {manifest.get('format')}, this code reads {FORMAT}; "
+            f"run dvc repro train_base"
+        )
+    weights = folder / WEIGHTS
+    if not weights.is_file() or sha256_of(weights) != manifest["weights_sha256"]:
+        raise ArtifactError(
+            f"{weights} is missing or not the one that {MANIFEST} names; run dvc repro train_base"
+        )
+    try:
+        return manifest, load_file(weights)
+    except SafetensorError as error:
+        raise ArtifactError(f"{weights} is damaged ({error}); run dvc repro train_base") from None
+
+
+def load_base(folder: Path) -> Base:
+    """The base model that `train_base` left in `folder`.
+
+    Raises:
+        ArtifactError: as `base_state`.
+    """
+    manifest, tensors = base_state(folder)
+    network = network_from(manifest["network"])
+    network.load_state_dict(tensors)
+    return Base(manifest, Encoder.from_manifest(manifest), network.eval())

@@ -1,0 +1,220 @@
+"""Training of the base network: mini-batches of whole epochs, best epoch kept, exact resume."""
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from pipeline.errors import NotEnoughDataError, TrainingError
+from pipeline.model.checkpoints import EpochRecord, best_epoch, resume_epoch, save_epoch
+from pipeline.model.examples import Batch, Batches, Examples
+from pipeline.model.network import BaseNetwork, initialise
+from pipeline.model.progress import WorkProgress
+from pipeline.model.scoring import logits_of
+
+EVALUATION_BATCH = 65536  # rows; held-out losses are sums, so it changes nothing but memory
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How the network is trained; the values of params.yaml that change its weights.
+
+    Attributes:
+        epochs: at most.
+        patience: epochs in a row without a better held-out loss that end the training.
+        batch_size: rows of a step.
+        learning_rate: of Adam.
+        weight_decay: of Adam, on all weights.
+        unseen_share: share of ids replaced by 0 in a step, so that the id 0 learns what it means
+            not to know a value.
+        seed: of weights, orders and replaced ids.
+    """
+
+    epochs: int
+    patience: int
+    batch_size: int
+    learning_rate: float
+    weight_decay: float
+    unseen_share: float
+    seed: int
+
+
+def binomial_loss(
+    logit: torch.Tensor, impressions: torch.Tensor, responses: torch.Tensor
+) -> torch.Tensor:
+    """Σ impressions · ln(1 + e^logit) - responses · logit, in nats.
+
+    The negative log-likelihood of responses among impressions, without the binomial coefficient:
+    a row of 5 impressions and 2 responses costs what its five rows of one impression cost. It is
+    taken from the logit, so it is finite at ±120, where a float32 probability is 0 or 1.
+
+    Args:
+        logit: float [n], log-odds.
+        impressions: float [n].
+        responses: float [n], at most impressions.
+    """
+    return (impressions * functional.softplus(logit) - responses * logit).sum()
+
+
+def train(
+    network: BaseNetwork,
+    fitting: Examples,
+    held_out: Examples,
+    recipe: Recipe,
+    *,
+    folder: Path,
+    progress: WorkProgress,
+    device: str = "cpu",
+) -> list[EpochRecord]:
+    """Train `network` and leave it with the weights of its best epoch; one record an epoch.
+
+    After each epoch the whole state is published in `folder`. A training of the same rows by the
+    same recipe that finds it there goes on after that epoch, and ends with the same bytes as one
+    that was never interrupted. The caller removes the folder when the result is safe.
+
+    Args:
+        network: sized for the rows; changed in place.
+        fitting: rows whose loss is minimised.
+        held_out: rows of later days, which only decide which epoch is kept and when to stop.
+        recipe: how.
+        folder: where the last good epoch is kept.
+        progress: told of rows and epochs.
+        device: cpu or cuda.
+
+    Raises:
+        NotEnoughDataError: one of the sides has no impressions.
+        TrainingError: a loss is not finite; the sentence names epoch, batch and feature.
+    """
+    for name, side in (("fitting", fitting), ("held-out", held_out)):
+        if not side.impressions.sum():
+            raise NotEnoughDataError(f"the {name} days have no impressions; train on more days")
+    initialise(network, recipe.seed, fitting.response_rate)
+    network.to(device)
+    optimizer = torch.optim.Adam(
+        network.parameters(), recipe.learning_rate, weight_decay=recipe.weight_decay, fused=True
+    )
+    fingerprint = _fingerprint(network, fitting, held_out, recipe)
+    history, best_weights = resume_epoch(folder, fingerprint, network, optimizer)
+    if history:
+        progress.line(f"going on after epoch {history[-1].epoch}, which {folder} holds")
+    batches = Batches(fitting, device, recipe.batch_size, recipe.unseen_share, recipe.seed)
+    with _deterministic():
+        while not _finished(history, recipe):
+            began, epoch = time.monotonic(), len(history) + 1
+            loss = _run_epoch(network, optimizer, batches, fitting, epoch=epoch, progress=progress)
+            history.append(EpochRecord(epoch, loss, _mean_loss(network, held_out, epoch)))
+            if best_epoch(history).epoch == epoch:
+                best_weights = {n: t.detach().clone() for n, t in network.state_dict().items()}
+            save_epoch(
+                folder,
+                fingerprint,
+                history=history,
+                best_weights=best_weights,
+                network=network,
+                optimizer=optimizer,
+            )
+            rate = len(fitting) / (time.monotonic() - began)
+            progress.line(f"{_sentence(history[-1], recipe)}, {rate:,.0f} rows/s")
+    network.load_state_dict(best_weights)
+    return history
+
+
+def _sentence(record: EpochRecord, recipe: Recipe) -> str:
+    return (
+        f"epoch {record.epoch} of {recipe.epochs}: loss {record.loss:.5f}, "
+        f"held out {record.held_out_loss:.5f}"
+    )
+
+
+def _finished(history: Sequence[EpochRecord], recipe: Recipe) -> bool:
+    if len(history) >= recipe.epochs:
+        return True
+    return bool(history) and len(history) - best_epoch(history).epoch >= recipe.patience
+
+
+def _fingerprint(
+    network: BaseNetwork, fitting: Examples, held_out: Examples, recipe: Recipe
+) -> str:
+    """The sha256 of everything that decides the weights: rows, recipe, sizes, torch's version."""
+    sizes = {name: list(tensor.shape) for name, tensor in network.state_dict().items()}
+    digest = hashlib.sha256(json.dumps([asdict(recipe), sizes, torch.__version__]).encode())
+    for array in [*fitting.arrays, *held_out.arrays]:
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+def _run_epoch(
+    network: BaseNetwork,
+    optimizer: torch.optim.Optimizer,
+    batches: Batches,
+    fitting: Examples,
+    *,
+    epoch: int,
+    progress: WorkProgress,
+) -> float:
+    """Take one step for each batch; the epoch's mean loss in nats per impression."""
+    total, mean_impressions = 0.0, float(fitting.impressions.mean())
+    for number, batch in enumerate(batches.epoch(epoch), start=1):
+        logit = network(batch.categorical, batch.numeric)
+        loss = binomial_loss(logit, *batch.observed.unbind(1))
+        nats = loss.item()
+        if not math.isfinite(nats):
+            reason = _reason(batch, fitting.numeric_columns)
+            raise TrainingError(f"epoch {epoch}, batch {number} of {len(batches)}: {reason}")
+        optimizer.zero_grad()
+        (loss / (len(logit) * mean_impressions)).backward()
+        optimizer.step()
+        total += nats
+        progress.advance(len(logit))
+    return total / float(fitting.impressions.sum())
+
+
+def _reason(batch: Batch, numeric_columns: Sequence[str]) -> str:
+    """Why a batch has no finite loss: its first feature that is not finite, or the largest one."""
+    wrong = (~torch.isfinite(batch.numeric)).nonzero()
+    if len(wrong):
+        row, column = wrong[0].tolist()
+        return (
+            f"the loss is not finite because feature {numeric_columns[column]} is "
+            f"{batch.numeric[row, column].item()} in row {int(batch.rows[row])} of the fitting "
+            f"days; repair that feature"
+        )
+    sentence = "the loss is not finite though every feature is: the weights have run away"
+    if batch.numeric.numel():
+        column = int(batch.numeric.abs().amax(0).argmax())
+        largest = batch.numeric[:, column].abs().max().item()
+        sentence += f" (the largest feature is {numeric_columns[column]}, ±{largest:.4g})"
+    return f"{sentence}; lower train_base.learning_rate"
+
+
+def _mean_loss(network: BaseNetwork, examples: Examples, epoch: int) -> float:
+    """Nats per impression, summed in float64."""
+    logit = logits_of(network, examples.categorical, examples.numeric, EVALUATION_BATCH)
+    nats = examples.impressions * np.logaddexp(0, logit, dtype=np.float64)
+    nats -= examples.responses * logit.astype(np.float64)
+    mean = float(nats.sum() / examples.impressions.sum())
+    if not math.isfinite(mean):
+        raise TrainingError(
+            f"epoch {epoch}: the loss on the held-out days is not finite though every batch's was; "
+            f"lower train_base.learning_rate"
+        )
+    return mean
+
+
+@contextmanager
+def _deterministic() -> Iterator[None]:
+    """Kernels whose bytes do not depend on the order in which threads finish."""
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)

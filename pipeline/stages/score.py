@@ -1,0 +1,97 @@
+"""base model, every day of the split → uncalibrated logits with canonical columns."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.data.days import day_number, read_days
+from pipeline.data.score_files import feature_columns, write_day, write_scores_manifest
+from pipeline.data.values import field_keys
+from pipeline.errors import ArtifactError
+from pipeline.files import publish, read_json
+from pipeline.model.features import Encoded, counts, named
+from pipeline.model.progress import WorkProgress
+from pipeline.model.scoring import Base, load_base
+from pipeline.params import ScoreParams
+from pipeline.scores import Scores
+
+
+def run(data: Path, split: Path, base: Path, target: Path, *, params: ScoreParams) -> None:
+    """Score each day of `split` once and publish all of them with their manifest as `target`.
+
+    Raises:
+        DataError: a day cannot be read or encoded; the sentence names it.
+        ArtifactError: the base was trained on a calibration or test day, or is damaged.
+    """
+    parts = read_json(split / "manifest.json")["parts"]
+    model = load_base(base)
+    _refuse_leak(parts, model)
+    names = [feature["name"] for feature in model.manifest["categorical"]]
+    kept = feature_columns(names, model.encoder.numeric_columns) if params.keep_features else []
+    days = list(dict.fromkeys(day for part in parts.values() for day in part))
+    described: dict[str, Any] = {}
+    with publish(target) as folder, WorkProgress("score", len(days), "days") as progress:
+        folder.mkdir()
+        for day, table in read_days(data, days, model.columns):
+            with named(day):
+                scores, encoded = _score(model, table, day, params.batch_size)
+            described[day] = write_day(folder, day, scores, _features(encoded, kept))
+            described[day] |= _not_known(table, scores, model)
+            progress.advance(1)
+        write_scores_manifest(folder, _manifest(model, parts, described, params.keep_features))
+
+
+def _refuse_leak(parts: dict[str, list[str]], model: Base) -> None:
+    """Scores of days the base was trained on look better than serving ever will."""
+    seen = {*model.manifest["days"]["fitting"], *model.manifest["days"]["held_out"]}
+    for part in ("calibration", "test"):
+        leaked = sorted(seen & set(parts[part]))
+        if leaked:
+            raise ArtifactError(
+                f"the base was trained on the {part} day {leaked[0]}; run dvc repro train_base"
+            )
+
+
+def _score(model: Base, table: pa.Table, day: str, batch_size: int) -> tuple[Scores, Encoded]:
+    conventions = model.conventions
+    encoded = model.encode(table)
+    shown, responses = counts(table, conventions["label"], conventions["impressions"])
+    scores = Scores(
+        model.uncalibrated_logit(encoded, batch_size),
+        encoded.field_value_id,
+        shown,
+        responses,
+        np.full(table.num_rows, day_number(day), dtype=np.int32),
+        len(model.field_values),
+    )
+    return scores, encoded
+
+
+def _features(encoded: Encoded, kept: list[str]) -> dict[str, np.ndarray]:
+    return dict(zip(kept, [*encoded.categorical.T, *encoded.numeric.T], strict=False))
+
+
+def _not_known(table: pa.Table, scores: Scores, model: Base) -> dict[str, int]:
+    """Rows that share the id 0, by why they do."""
+    null = field_keys(table, model.encoder.field).null_count
+    return {"null_rows": null, "unseen_rows": int((scores.field_value_id == 0).sum()) - null}
+
+
+def _manifest(
+    model: Base, parts: dict[str, list[str]], days: dict[str, Any], keep_features: bool
+) -> dict[str, Any]:
+    sizes = model.encoder.vocabulary_sizes
+    categorical = [
+        {"name": name, "size": size}
+        for name, size in zip(model.encoder.categorical, sizes, strict=True)
+    ]
+    features = {"categorical": categorical, "numeric": model.encoder.numeric_columns}
+    return {
+        "parts": parts,
+        "days": days,
+        "field_values": model.field_values,
+        "features": features if keep_features else {"categorical": [], "numeric": []},
+        "conventions": model.conventions,
+    }

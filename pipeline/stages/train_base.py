@@ -1,0 +1,99 @@
+"""train_base: training days → the base model: weights, vocabularies, scalings, history."""
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from pipeline.data.days import read_days
+from pipeline.errors import ParamsError
+from pipeline.files import publish, read_json
+from pipeline.model.checkpoints import best_epoch
+from pipeline.model.examples import examples_of, hold_out
+from pipeline.model.features import Encoder, scaling_of, vocabulary_of
+from pipeline.model.network import network_from
+from pipeline.model.progress import WorkProgress
+from pipeline.model.scoring import write_base
+from pipeline.model.training import Recipe, train
+from pipeline.params import LogParams, TrainBaseParams
+
+DEVICE = "ADACALIB_DEVICE"  # environment: cpu, which it is where unset, or cuda
+
+
+def run(data: Path, split: Path, target: Path, *, params: TrainBaseParams, log: LogParams) -> None:
+    """Train the base model on the training days of `split` and publish it as `target`.
+
+    The newest `held_out_share` of them only decides when to stop; features are learned from the
+    others alone, field values from training and calibration days. A training that was killed goes
+    on after its last whole epoch, which a hidden folder beside `target` holds.
+
+    Raises:
+        ParamsError: the log has no feature.
+        DataError: a day cannot be read or encoded; the sentence names it.
+        NotEnoughDataError: too few days or impressions to train and to hold out.
+        TrainingError: a loss is not finite.
+    """
+    contract = read_json(split / "manifest.json")
+    training, calibration = (contract["parts"][part] for part in ("training", "calibration"))
+    days = dict(read_days(data, training, _columns(log)))
+    sides = hold_out(training, params.held_out_share)
+    fitting, held_out = ({day: days[day] for day in side} for side in sides)
+    known = days | dict(read_days(data, calibration, log.field))
+    encoder = _encoder(fitting, known, log, params.max_vocabulary)
+    sizes = _sizes(encoder, params)
+    network = network_from(sizes)
+    recipe = Recipe(**{field.name: getattr(params, field.name) for field in fields(Recipe)})
+    rows = examples_of(encoder, fitting, log.label, log.impressions)
+    later = examples_of(encoder, held_out, log.label, log.impressions)
+    unfinished = target.with_name(f".{target.name}.training")
+    with WorkProgress("train", recipe.epochs * len(rows), "rows") as progress:
+        device = os.environ.get(DEVICE, "cpu")
+        history = train(
+            network, rows, later, recipe, folder=unfinished, progress=progress, device=device
+        )
+    manifest = {
+        "conventions": contract["conventions"],
+        "network": sizes,
+        **encoder.manifest(),
+        "days": {"fitting": sides[0], "held_out": sides[1], "field_values": sorted(known)},
+        "history": [asdict(record) for record in history],
+        "best_epoch": best_epoch(history).epoch,
+    }
+    with publish(target) as folder:
+        folder.mkdir()
+        write_base(folder, network, manifest)
+    shutil.rmtree(unfinished)
+
+
+def _columns(log: LogParams) -> list[str]:
+    """What is read of the log, each column once."""
+    features = [*log.categorical, *log.numeric]
+    if not features:
+        raise ParamsError("log.categorical and log.numeric are both empty; name a feature")
+    names = [*log.field, *features, log.label, log.impressions]
+    return [name for name in dict.fromkeys(names) if name is not None]
+
+
+def _encoder(
+    fitting: Mapping[str, pa.Table], known: Mapping[str, pa.Table], log: LogParams, limit: int
+) -> Encoder:
+    """Features from the days that are fitted, ids of field values from all that are known."""
+    return Encoder(
+        {name: vocabulary_of(fitting, [name], limit) for name in log.categorical},
+        tuple(scaling_of(fitting, name) for name in log.numeric),
+        log.field,
+        vocabulary_of(known, log.field, limit),
+    )
+
+
+def _sizes(encoder: Encoder, params: TrainBaseParams) -> dict[str, Any]:
+    return {
+        "vocabulary_sizes": encoder.vocabulary_sizes,
+        "n_numeric": len(encoder.numeric_columns),
+        "embedding_size": params.embedding_size,
+        "hidden_sizes": list(params.hidden_sizes),
+    }
