@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import ArtifactError, ReleaseError
+from pipeline.errors import ArtifactError, ReleaseError, ToolError
 from pipeline.files import read_json, sha256_of
 from pipeline.release import commits, registry, tags
 from pipeline.release.programs import git
@@ -147,13 +147,19 @@ def _push_and_read_back(folder: Path, commit: str, model_sha256: str) -> str:
     with tempfile.TemporaryDirectory(prefix="adacalib-") as place:
         copy = Path(place) / "model"
         if remote is None:
-            registry.fetch_version(folder, commit, copy)
-        else:
-            registry.push(folder, "gate")
-            registry.fetch_from_remote(folder, copy)
+            registry.fetch(folder, commit, copy, remote=None, cached=True)
+            _check_copy(copy, model_sha256)
+            return "its bytes are in this folder's DVC cache alone: DVC has no default remote"
+        registry.push(folder, "gate")
+        try:
+            registry.fetch(folder, commit, copy, remote=remote, cached=False)
+        except ToolError as error:
+            md5 = str(registry.locked_md5(folder))
+            raise ToolError(
+                f"{error}; DVC sends nothing of a folder again while the remote has its list: "
+                f"remove files/md5/{md5[:2]}/{md5[2:]} there and promote again"
+            ) from None
         _check_copy(copy, model_sha256)
-    if remote is None:
-        return "its bytes are in this folder's DVC cache alone: DVC has no default remote"
     return f"its bytes were read back from DVC remote {remote}"
 
 
@@ -191,7 +197,8 @@ def rollback(folder: Path, version: str | None = None) -> str:
     commit = known[chosen]
     with tempfile.TemporaryDirectory(prefix="adacalib-") as place:
         copy = Path(place) / "model"
-        registry.fetch_version(folder, commit, copy)
+        remote = registry.default_remote(folder)
+        registry.fetch(folder, commit, copy, remote=remote, cached=True)
         _check_copy(copy, _gate_of(folder, commit)["model_sha256"])
     registry.assign(folder, commit, commits.identity(folder), authority, history[-1])
     return f"{chosen} is back in production in place of {history[-1].version} ({_reach(authority)})"

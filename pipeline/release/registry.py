@@ -258,7 +258,9 @@ def fetch(folder: Path, commit: str, target: Path, *, remote: str | None, cached
             settings.read_dict({"cache": {"dir": f"{place}/cache"}})
         with (Path(place) / "config").open("w") as file:
             settings.write(file)
-        finished = _dvc(folder, *arguments, "--config", file.name)
+        if remote:  # without one, dvc makes the cache a remote, and settings would undo that
+            arguments += ["--config", file.name]
+        finished = _dvc(folder, *arguments)
     if finished.code:
         source = "DVC's cache" if cached else f"DVC remote {remote}"
         raise _failure(f"reading the model of commit {commit[:10]} from {source}", finished)

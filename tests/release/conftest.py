@@ -1,0 +1,133 @@
+"""A small project with the walk's last two stages, under real git and dvc."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+MAKE = """
+import json, sys, time
+from pathlib import Path
+from ruamel.yaml import YAML
+from pipeline.files import publish, sha256_of, write_json
+from pipeline.release.seal import seal
+
+params = YAML(typ="safe").load(Path("params.yaml").read_text())
+stage, *paths = sys.argv[1:]
+if params["refuse"] == stage:
+    sys.exit(f"{stage}: the day 2013-09-30 has no rows")
+time.sleep(params["seconds"])
+if stage == "merge":
+    with publish(Path(paths[1])) as folder:
+        folder.mkdir()
+        rows = Path(paths[0], "part.txt").read_text()
+        (folder / "weights.txt").write_text(rows * params["copies"] + "!")
+        seal(folder, {"field_values": [None, "AA"]})
+else:
+    verdict = {
+        "passed": params["passed"],
+        "reasons": [] if params["passed"] else ["LogLoss gains nothing"],
+        "checks": [{"name": "logloss_gain", "sentence": "LogLoss gains +0.01"}],
+        "model_sha256": sha256_of(Path(paths[0], "manifest.json")),
+        "last_day": params["last_day"],
+    }
+    write_json(Path(paths[1]), verdict)
+"""
+DAG = """
+stages:
+  merge:
+    cmd: python make.py merge data artifacts/model
+    deps: [data, make.py]
+    params: [copies, seconds, refuse]
+    outs: [artifacts/model]
+  gate:
+    cmd: python make.py gate artifacts/model reports/gate.json
+    deps: [artifacts/model, make.py]
+    params: [passed, last_day]
+    metrics:
+      - reports/gate.json: {cache: false}
+artifacts:
+  model: {path: artifacts/model, type: model}
+"""
+SETTINGS = "[core]\n    analytics = false\n    check_update = false\n    autostage = true\n"
+PERSON = {
+    f"GIT_{role}_{part}": value
+    for role in ("AUTHOR", "COMMITTER")
+    for part, value in (("NAME", "Ann"), ("EMAIL", "ann@example.org"))
+}
+
+
+def params(folder: Path, **values: object) -> None:
+    """Write params.yaml with the given values in place of the usual ones."""
+    usual = {"copies": 1, "seconds": 0, "refuse": "", "passed": True, "last_day": "2013-09-30"}
+    lines = [
+        f"{name}: {str(value).lower() if isinstance(value, bool) else repr(value)}\n"
+        for name, value in (usual | values).items()
+    ]
+    (folder / "params.yaml").write_text("".join(lines))
+
+
+def git(folder: Path, *arguments: str) -> str:
+    """The output of a git command."""
+    return subprocess.run(
+        ["git", *arguments], cwd=folder, check=True, capture_output=True, text=True
+    ).stdout
+
+
+def dvc(folder: Path, *arguments: str) -> None:
+    """Run a dvc command."""
+    program = str(Path(sys.executable).parent / "dvc")
+    subprocess.run([program, "--quiet", *arguments], cwd=folder, check=True, capture_output=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def home(tmp_path_factory):
+    """No configuration of the person who runs the tests is read, and nothing of theirs written."""
+    home_folder = tmp_path_factory.mktemp("home")
+    own = {
+        **PERSON,
+        "HOME": str(home_folder),
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "DVC_NO_ANALYTICS": "1",
+        "DVC_SITE_CACHE_DIR": str(tmp_path_factory.mktemp("site")),
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in own.items():
+            patch.setenv(name, value)
+        patch.setenv(
+            "PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        )
+        yield home_folder
+
+
+@pytest.fixture(scope="session")
+def made(home, tmp_path_factory) -> Path:
+    """The project after its first run, everything committed; never to be changed."""
+    folder = tmp_path_factory.mktemp("made") / "project"
+    (folder / ".dvc").mkdir(parents=True)
+    (folder / "data").mkdir()
+    (folder / "pipeline").mkdir()
+    (folder / "data" / "part.txt").write_text("rows")
+    (folder / "pipeline" / "code.py").write_text("CODE = 1\n")
+    (folder / "make.py").write_text(MAKE)
+    (folder / "dvc.yaml").write_text(DAG)
+    (folder / ".dvc" / "config").write_text(SETTINGS)
+    (folder / ".dvc" / ".gitignore").write_text("/config.local\n/tmp\n/cache\n")
+    (folder / ".gitignore").write_text("/data\n/artifacts\n")
+    params(folder)
+    git(folder.parent, "init", "--quiet", "--initial-branch=main", str(folder))
+    dvc(folder, "add", "data")
+    dvc(folder, "repro")
+    git(folder, "add", ".")
+    git(folder, "commit", "--quiet", "--message", "The project")
+    return folder
+
+
+@pytest.fixture
+def folder(made, tmp_path) -> Path:
+    """A copy of the project to work on."""
+    return Path(shutil.copytree(made, tmp_path / "project", symlinks=True))
