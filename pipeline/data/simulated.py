@@ -3,10 +3,11 @@
 In the first half of the log the logit of a response is additive in the features, which the base
 network learns well:
 
-    s = a + item + slot + device + hour + weekday + 0.8·affinity − 0.3·price + level(day)
+    s = a + item + slot + device + hour + weekday + 0.8·affinity − 0.3·price + drift_item(day)
 
-Just after the middle the market turns: within days each field value z (an item) answers the same
-score along its own curve, shifted, tilted and bent by a hyperbolic tangent, still rising in s:
+where each item drifts slowly up and down and each day has a level of its own. In the middle the
+market turns: within two days each field value z (an item) answers the same score along its own
+curve, shifted, tilted and bent by a hyperbolic tangent, still rising in s:
 
     logit = s + w_z(day)·[shift_z + (slope_z − 1)·(s − c_z) + bend_z·tanh(1.5·(s − c_z))]
 
@@ -122,15 +123,21 @@ class Simulation:
             + np.where(features["weekday"] >= 6, 0.15, 0.0)
             + 0.8 * features["affinity"].astype(np.float64)
             - 0.3 * features["price"].astype(np.float64)
-            + self._world["level"][index]
+            + self._drift(index)[features["item"]]
         )
+
+    def _drift(self, index: int) -> np.ndarray:
+        """How far every item stands from its mean on a day, float64 [V]."""
+        world = self._world
+        wave = np.sin(2 * np.pi * (index / world["period"] + world["phase"]))
+        return world["level"][index] + world["drift"] * wave
 
     def _turned(self, score: np.ndarray, item: np.ndarray, index: int) -> np.ndarray:
         """The logit of a response at score s, float64 [n]."""
         shift, slope, bend, centre, turn = (
             self._world[name][item] for name in ("shift", "slope", "bend", "centre", "turn")
         )
-        weight = 1 / (1 + np.exp(-2 * (index - turn)))
+        weight = 1 / (1 + np.exp(-4 * (index - turn)))
         distance = score - centre
         curve = shift + (slope - 1) * distance + bend * np.tanh(BEND_RATE * distance)
         return score + weight * curve
@@ -155,6 +162,9 @@ class Simulation:
             "slope": np.maximum(slope, LEAST_SLOPE - BEND_RATE * np.minimum(bend, 0)),
             "bend": bend,
             "centre": typical + rng.normal(0.4, 0.4, n),
-            "turn": self.days * rng.uniform(0.5, 0.57, n),
+            "turn": self.days / 2 - 0.5 + rng.uniform(-0.5, 0.5, n),
             "level": rng.normal(0, 0.04, self.days),
+            "drift": rng.uniform(0, 0.2, n),
+            "period": rng.uniform(40, 80, n),  # days
+            "phase": rng.random(n),
         }
