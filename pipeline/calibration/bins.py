@@ -1,19 +1,17 @@
 """The statistics kernel: bins and fitting grid of every field value, made in one sort."""
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
-from typing import TypeVar
 
 import numpy as np
 
 from pipeline.calibration.logits import sortable_bits
 from pipeline.calibration.packing import SortedRows, sorted_ranges, usable_threads
-from pipeline.calibration.sums import CellSums, sum_cells
+from pipeline.calibration.sums import Cells, Totals, sum_cells
 from pipeline.calibration.tables import BinTable, CellTable
 from pipeline.errors import DataError
 from pipeline.scores import Scores
-
-Table = TypeVar("Table", BinTable, CellTable, CellSums)
 
 
 def tabulate(
@@ -44,33 +42,19 @@ def tabulate(
     odd = [k for k in candidates if k < 1 or grid_cells % k]
     if odd:
         raise DataError(f"grid_cells {grid_cells} is not a multiple of candidates {odd}")
-    wanted = sorted(set(candidates))
-    parts = sorted_ranges(
-        scores, threads or usable_threads(), lambda rows: tabulate_range(rows, wanted, grid_cells)
-    )
-    return _concatenate([bins for bins, _ in parts]), _concatenate([cells for _, cells in parts])
+    wanted, threads = sorted(set(candidates)), threads or usable_threads()
+    ranges = sorted_ranges(scores, threads)
+    with ThreadPoolExecutor(threads) as pool:
+        cuts = list(pool.map(lambda rows: _cuts(rows, _values(rows), grid_cells), ranges))
+    grids = [_grid(rows, c, grid_cells) for rows, c in zip(ranges, cuts, strict=True)]
+    cells, totals = sum_cells(list(zip(ranges, grids, strict=True)), threads)
+    bins = [_bins(*part, wanted) for part in zip(cuts, grids, totals, strict=True)]
+    return _concatenate(bins), cells
 
 
-def tabulate_range(
-    rows: SortedRows, candidates: Sequence[int], grid_cells: int
-) -> tuple[BinTable, CellTable]:
-    """What `tabulate` returns, for the sorted rows of one range of field values."""
-    cuts = _cuts(rows, _values(rows), grid_cells)
-    grid = cuts.of(grid_cells)
-    starts = np.append(cuts.row[grid], len(rows.keys))
-    sums = sum_cells(rows, starts)
-    cell_of_cut = np.cumsum(np.isin(np.arange(len(cuts.row)), grid, assume_unique=True)) - 1
-    totals = _over_days(sums, len(grid))
-    bins = [_bins_of_cells(cuts, k, cell_of_cut, totals) for k in candidates]
-    ids = cuts.field_value_id[grid]
-    table = _concatenate(bins)
-    order = np.lexsort((table.bin_id, table.requested_bins, table.field_value_id))
-    return table.take(order), _cell_table(ids, _number_within(ids), sums)
-
-
-def _concatenate(tables: list[Table]) -> Table:
-    kind = type(tables[0])
-    return kind(*(np.concatenate([getattr(t, f.name) for t in tables]) for f in fields(kind)))
+def _concatenate(tables: list[BinTable]) -> BinTable:
+    columns = ([getattr(t, f.name) for t in tables] for f in fields(BinTable))
+    return BinTable(*(np.concatenate(column) for column in columns))
 
 
 @dataclass(frozen=True)
@@ -166,35 +150,41 @@ def _number_within(group: np.ndarray) -> np.ndarray:
     return (position - np.repeat(starts, lengths)).astype(np.int32)
 
 
-def _over_days(sums: CellSums, cells: int) -> list[np.ndarray]:
-    """Impressions, responses and sums of logits of each cell over its days, zero if it has none."""
-    edges = np.searchsorted(sums.cell, np.arange(cells + 1))
-    filled = np.diff(edges) > 0
-    totals = []
-    for column in (sums.impressions, sums.responses, sums.logit_sum):
-        total = np.zeros(cells, dtype=column.dtype)
-        if filled.any():
-            total[filled] = np.add.reduceat(column, edges[:-1][filled])
-        totals.append(total)
-    return totals
+def _grid(rows: SortedRows, cuts: Cuts, grid_cells: int) -> Cells:
+    starts = cuts.of(grid_cells)
+    ids = cuts.field_value_id[starts]
+    return Cells(ids, _number_within(ids), np.append(cuts.row[starts], len(rows.keys)))
 
 
-def _bins_of_cells(
-    cuts: Cuts, requested: int, cell_of_cut: np.ndarray, totals: list[np.ndarray]
-) -> BinTable:
-    """The bins of one candidate, made of whole cells of the grid."""
+def _bins(cuts: Cuts, grid: Cells, totals: Totals, candidates: Sequence[int]) -> BinTable:
+    """The bins of all candidates, made of whole cells of the grid."""
+    table = _concatenate([_bins_of(cuts, grid, totals, k) for k in candidates])
+    return table.take(np.lexsort((table.bin_id, table.requested_bins, table.field_value_id)))
+
+
+def _bins_of(cuts: Cuts, grid: Cells, totals: Totals, requested: int) -> BinTable:
     chosen = cuts.of(requested)
     ids, lower = cuts.field_value_id[chosen], cuts.bound[chosen]
     last = np.append(np.diff(ids) != 0, True)[: len(ids)]
-    upper = np.where(last, cuts.maximum[chosen], np.roll(lower, -1))
     bin_id = _number_within(ids)
-    effective = np.repeat(bin_id[last] + 1, bin_id[last] + 1)
-    first = cell_of_cut[chosen]
-    sums = [np.add.reduceat(total, first) if len(first) else total for total in totals]
+    first_cell = np.searchsorted(grid.starts, cuts.row[chosen])
+    sums = Totals(*(_add_up(getattr(totals, f.name), first_cell) for f in fields(totals)))
     return BinTable(
-        ids, np.full(len(ids), requested, dtype=np.int32), effective, bin_id, lower, upper,
-        sums[0], sums[1], sums[2], _posterior(sums[1], sums[0]),
-    )  # fmt: skip
+        field_value_id=ids,
+        requested_bins=np.full(len(ids), requested, dtype=np.int32),
+        effective_bins=np.repeat(bin_id[last] + 1, bin_id[last] + 1),
+        bin_id=bin_id,
+        lower_bound=lower,
+        upper_bound=np.where(last, cuts.maximum[chosen], np.roll(lower, -1)),
+        impressions=sums.impressions,
+        responses=sums.responses,
+        logit_sum=sums.logit_sum,
+        posterior=_posterior(sums.responses, sums.impressions),
+    )
+
+
+def _add_up(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    return np.add.reduceat(values, starts) if len(starts) else values[:0]
 
 
 def _posterior(responses: np.ndarray, impressions: np.ndarray) -> np.ndarray:
@@ -216,22 +206,19 @@ def count_bins(scores: Scores, bins: BinTable, threads: int | None = None) -> Bi
     Raises:
         DataError: a row's field value has no bins.
     """
-    counted = []
+    threads = threads or usable_threads()
+    columns = Totals.zeros(len(bins))
     for requested in np.unique(bins.requested_bins):
         rows = np.flatnonzero(bins.requested_bins == requested)
-        sums = _sums_in_bins(scores, bins.take(rows), threads or usable_threads())
-        counted.append((rows, _over_days(sums, len(rows))))
-    columns = [np.zeros(len(bins), dtype=t) for t in (np.int64, np.int64, np.float64)]
-    for rows, totals in counted:
-        for column, total in zip(columns, totals, strict=True):
-            column[rows] = total
-    impressions, responses, logit_sum = columns
+        _, totals = _sums_in_bins(scores, bins.take(rows), threads)
+        for f in fields(columns):
+            getattr(columns, f.name)[rows] = np.concatenate([getattr(t, f.name) for t in totals])
     return replace(
         bins,
-        impressions=impressions,
-        responses=responses,
-        logit_sum=logit_sum,
-        posterior=_posterior(responses, impressions),
+        impressions=columns.impressions,
+        responses=columns.responses,
+        logit_sum=columns.logit_sum,
+        posterior=_posterior(columns.responses, columns.impressions),
     )
 
 
@@ -246,19 +233,11 @@ def count_cells(scores: Scores, grid: BinTable, threads: int | None = None) -> C
     Raises:
         DataError: a row's field value has no cells.
     """
-    sums = _sums_in_bins(scores, grid, threads or usable_threads())
-    return _cell_table(grid.field_value_id, grid.bin_id, sums)
+    return _sums_in_bins(scores, grid, threads or usable_threads())[0]
 
 
-def _cell_table(field_value_id: np.ndarray, cell_id: np.ndarray, sums: CellSums) -> CellTable:
-    """The table of sums whose cells have the given field values and numbers."""
-    ids, numbers = field_value_id[sums.cell], cell_id[sums.cell]
-    counts = (sums.impressions, sums.responses, sums.logit_sum, sums.probability_sum)
-    return CellTable(ids, numbers, sums.day, *counts)
-
-
-def _sums_in_bins(scores: Scores, bins: BinTable, threads: int) -> CellSums:
-    """Sums of the rows in each bin and day; `cell` is the row of `bins`, of one candidate."""
+def _sums_in_bins(scores: Scores, bins: BinTable, threads: int) -> tuple[CellTable, list[Totals]]:
+    """Sums of the rows in each bin of one candidate, by day, and the totals of each bin."""
     known = np.zeros(scores.n_field_values, dtype=bool)
     known[bins.field_value_id] = True
     strange = scores.field_value_id[~known[scores.field_value_id] & (scores.impressions > 0)]
@@ -270,9 +249,9 @@ def _sums_in_bins(scores: Scores, bins: BinTable, threads: int) -> CellSums:
     heads = bins.field_value_id.astype(np.uint64) << np.uint64(32)
     heads |= np.where(bins.bin_id > 0, sortable_bits(bins.lower_bound), 0).astype(np.uint64)
 
-    def sum_range(rows: SortedRows) -> CellSums:
+    def cells(rows: SortedRows) -> Cells:
         first, last = np.searchsorted(bins.field_value_id, rows.ids)
-        sums = sum_cells(rows, np.append(rows.position(heads[first:last]), len(rows.keys)))
-        return replace(sums, cell=sums.cell + first)
+        starts = np.append(rows.position(heads[first:last]), len(rows.keys))
+        return Cells(bins.field_value_id[first:last], bins.bin_id[first:last], starts)
 
-    return _concatenate(sorted_ranges(scores, threads, sum_range))
+    return sum_cells([(rows, cells(rows)) for rows in sorted_ranges(scores, threads)], threads)

@@ -1,19 +1,18 @@
 """Rows in the order of (field value, logit): the one sort behind every statistic of the field."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeVar
 
 import numpy as np
 
 from pipeline.calibration.logits import from_sortable_bits, sortable_bits
+from pipeline.errors import DataError
 from pipeline.scores import Scores
 
-Result = TypeVar("Result")
-
+MOST_DAYS = 1 << 16  # between the first and the last day of a log: 179 years
 BLOCK = 1 << 15  # rows handled at once, so that the arrays of a pass stay in the cache
 
 
@@ -43,11 +42,19 @@ class KeyLayout:
 
     @classmethod
     def of(cls, scores: Scores) -> "KeyLayout":
-        """The layout for these rows: packed if a row is one impression and 64 bits are enough."""
+        """The layout for these rows: packed if a row is one impression and 64 bits are enough.
+
+        Raises:
+            DataError: the days span so many years that they cannot be days.
+        """
         if not len(scores):
             return cls(0, 1, 0, False)
         first_day = int(scores.day.min())
         n_days = int(scores.day.max()) - first_day + 1
+        if n_days > MOST_DAYS:
+            raise DataError(
+                f"day must be days since 1970-01-01, these span {n_days} days from {first_day} on"
+            )
         low_bits = (2 * n_days - 1).bit_length()
         id_bits = (scores.n_field_values - 1).bit_length()
         single = int(scores.impressions.min()) == int(scores.impressions.max()) == 1
@@ -117,14 +124,11 @@ class SortedRows:
         return np.searchsorted(self.counts.impressions_before, impression, side="right") - 1
 
 
-def sorted_ranges(
-    scores: Scores, threads: int, work: Callable[[SortedRows], Result]
-) -> list[Result]:
-    """What `work` returns for the rows of each range of field values, in the order of the ids.
+def sorted_ranges(scores: Scores, threads: int) -> list[SortedRows]:
+    """The rows in order, as one part for each thread: consecutive ranges of field value ids.
 
-    Every thread packs one stretch of the rows, then sorts and works on one range of field values
-    (numpy lets go of the interpreter meanwhile). A field value is never cut, so a `work` whose
-    results belong to single field values returns the same for any number of threads.
+    Every thread packs one stretch of the rows, then sorts one range of field values (numpy lets go
+    of the interpreter meanwhile). A field value is never cut.
     """
     layout = KeyLayout.of(scores)
     threads = max(1, min(threads, len(scores) // BLOCK))
@@ -132,14 +136,10 @@ def sorted_ranges(
     ranges = list(pairwise(limits))
     with ThreadPoolExecutor(threads) as pool:
         if not layout.packed:
-            return list(pool.map(lambda ids: work(_sorted_counts(scores, layout, ids)), ranges))
+            return list(pool.map(lambda ids: _sorted_counts(scores, layout, ids), ranges))
         keys = _packed_ranges(scores, layout, limits, pool, threads)
-
-        def sort_and_work(r: int) -> Result:
-            keys[r].sort()
-            return work(SortedRows(keys[r], layout, None, ranges[r]))
-
-        return list(pool.map(sort_and_work, range(len(ranges))))
+        list(pool.map(np.ndarray.sort, keys))
+    return [SortedRows(k, layout, None, ids) for k, ids in zip(keys, ranges, strict=True)]
 
 
 def _range_limits(field_value_id: np.ndarray, n_field_values: int, n_ranges: int) -> list[int]:

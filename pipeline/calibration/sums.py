@@ -1,23 +1,209 @@
 """Sums over the rows of each cell and day, exact: no order of rows, no block shows in them."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, fields
 
 import numpy as np
 
 from pipeline.calibration.packing import BLOCK, SortedRows, blocks
+from pipeline.calibration.tables import CellTable
+
+SPARSE = 8  # with more (cell, day) pairs to a row than this, only those that occur are summed
 
 
 @dataclass(frozen=True)
-class CellSums:
-    """Sums of each (cell, day) that has impressions, in that order; a cell is a stretch of rows."""
+class Cells:
+    """Neighbouring stretches of sorted rows: cell c is the rows [starts[c], starts[c + 1])."""
 
-    cell: np.ndarray  # int64 [m], number of the stretch
-    day: np.ndarray  # int32 [m], days since 1970-01-01
-    impressions: np.ndarray  # int64 [m]
-    responses: np.ndarray  # int64 [m]
-    logit_sum: np.ndarray  # float64 [m]
-    probability_sum: np.ndarray  # float64 [m]
+    field_value_id: np.ndarray  # int32 [cells]
+    cell_id: np.ndarray  # int32 [cells]
+    starts: np.ndarray  # int64 [cells + 1], from 0 to the number of rows
+
+    def __len__(self) -> int:
+        return len(self.cell_id)
+
+    def part(self, span: slice) -> "Cells":
+        """Consecutive cells; their starts keep counting rows from the first row of all."""
+        ends = slice(span.start, span.stop + 1)
+        return Cells(self.field_value_id[span], self.cell_id[span], self.starts[ends])
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Sums of each cell over its days; zeros in a cell without rows."""
+
+    impressions: np.ndarray  # int64 [cells]
+    responses: np.ndarray  # int64 [cells]
+    logit_sum: np.ndarray  # float64 [cells]
+
+    @classmethod
+    def zeros(cls, cells: int) -> "Totals":
+        """Totals of cells to which nothing has been added."""
+        return cls(np.zeros(cells, np.int64), np.zeros(cells, np.int64), np.zeros(cells))
+
+    def part(self, span: slice) -> "Totals":
+        """Views of the totals of consecutive cells."""
+        return Totals(self.impressions[span], self.responses[span], self.logit_sum[span])
+
+
+def sum_cells(
+    ranges: Sequence[tuple[SortedRows, Cells]], threads: int
+) -> tuple[CellTable, list[Totals]]:
+    """The sums of each (cell, day) of all ranges as one table, and each range's totals over days.
+
+    All ranges write into one set of columns, because touching fresh memory can cost more than the
+    sums; a range gets room for the most it can need, and the gaps are closed at the end.
+    """
+    room = [min(len(rows.keys), len(cells) * rows.layout.n_days) for rows, cells in ranges]
+    places = np.cumsum([0, *room]).tolist()
+    table = CellTable(
+        field_value_id=np.empty(places[-1], dtype=np.int32),
+        cell_id=np.empty(places[-1], dtype=np.int32),
+        day=np.empty(places[-1], dtype=np.int32),
+        impressions=np.empty(places[-1], dtype=np.int64),
+        responses=np.empty(places[-1], dtype=np.int64),
+        logit_sum=np.empty(places[-1]),
+        probability_sum=np.empty(places[-1]),
+    )
+    totals = [Totals.zeros(len(cells)) for _, cells in ranges]
+
+    def sum_range(i: int) -> int:
+        (rows, cells), place = ranges[i], places[i]
+        constants = _rounding_constants(rows, cells.starts)
+        for span in _groups(cells.starts):
+            group = _Group(rows, cells.part(span), constants[:, span])
+            place = _write(group, totals[i].part(span), table, place)
+        return place - places[i]
+
+    with ThreadPoolExecutor(threads) as pool:
+        sizes = list(pool.map(sum_range, range(len(ranges))))
+        columns = [getattr(table, f.name) for f in fields(table)]
+        return CellTable(*pool.map(lambda c: _close_gaps(c, places, sizes), columns)), totals
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """Sums of (cell, day) pairs; a slot is cell · days + day, cells counted within the group."""
+
+    slot: np.ndarray  # int64, ascending
+    impressions: np.ndarray  # int64; 0 where the pair does not occur
+    responses: np.ndarray  # int64
+    logit_sum: np.ndarray  # float64
+    probability_sum: np.ndarray  # float64
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Cells summed together: they fill at most one block of rows, or are one larger cell."""
+
+    rows: SortedRows
+    cells: Cells
+    constants: np.ndarray  # float64 [2, cells], of `_rounding_constants`
+
+    def sums(self) -> _Sums:
+        """The sums of every pair, or of those that occur where most do not."""
+        starts = self.cells.starts
+        slot = np.arange(len(self.cells) * self.rows.layout.n_days)
+        few = len(slot) > SPARSE * (starts[-1] - starts[0])
+        columns = [np.zeros(len(slot), t) for t in (np.int64, np.int64, np.float64, np.float64)]
+        for block in blocks(int(starts[0]), int(starts[-1])):
+            lengths = np.minimum(np.diff(starts), block.stop - block.start)
+            doubled = self._doubled_slots(block, lengths)
+            if few:  # one block: larger cells have more rows than days
+                slot, doubled = _occurring(doubled)
+                columns = [column[: len(slot)] for column in columns]
+            terms = self._block(block, lengths, doubled, len(slot))
+            for column, term in zip(columns, terms, strict=True):
+                np.add(column, term, out=column)
+        return _Sums(slot, *columns)
+
+    def _doubled_slots(self, block: slice, lengths: np.ndarray) -> np.ndarray:
+        """int64: 2 · slot of each row, plus 1 where the row is one impression with a response."""
+        width = 2 * self.rows.layout.n_days
+        slots = np.repeat(np.arange(0, len(lengths) * width, width), lengths)
+        if self.rows.counts is None:
+            low = np.uint64((1 << self.rows.layout.low_bits) - 1)
+            slots += (self.rows.keys[block] & low).view(np.int64)
+        else:
+            slots += 2 * self.rows.counts.day[block]
+        return slots
+
+    def _block(
+        self, block: slice, lengths: np.ndarray, doubled: np.ndarray, n: int
+    ) -> list[np.ndarray]:
+        """Impressions, responses, sums of logits and of probabilities of a block in n slots."""
+        counts = self.rows.counts
+        if counts is None:  # one count for both: odd slots are responses
+            pairs = np.bincount(doubled, minlength=2 * n)
+            columns = [pairs[0::2] + pairs[1::2], pairs[1::2]]
+        else:
+            columns = [np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)]
+            np.add.at(columns[0], doubled >> 1, counts.impressions[block])
+            np.add.at(columns[1], doubled >> 1, counts.responses[block])
+        slots = doubled >> 1
+        logit = self.rows.logits(block)
+        for values, constants in zip((logit, _float32_sigmoid(logit)), self.constants, strict=True):
+            of_rows = np.repeat(constants, lengths)
+            terms = values + of_rows
+            terms -= of_rows
+            if counts is not None:
+                terms *= counts.impressions[block]
+            columns.append(np.bincount(slots, terms, minlength=n))
+        return columns
+
+
+def _groups(starts: np.ndarray) -> Iterator[slice]:
+    """Spans of consecutive cells with at most BLOCK rows together, or of one larger cell."""
+    first, cells = 0, len(starts) - 1
+    while first < cells:
+        last = int(np.searchsorted(starts, starts[first] + BLOCK, side="right")) - 1
+        last = min(max(last, first + 1), cells)
+        yield slice(first, last)
+        first = last
+
+
+def _occurring(doubled: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The slots that occur, ascending, and the doubled slots as positions among them."""
+    slot = np.sort(doubled >> 1)
+    slot = slot[np.diff(slot, prepend=-1) > 0]
+    return slot, 2 * np.searchsorted(slot, doubled >> 1) + (doubled & 1)
+
+
+def _write(group: _Group, totals: Totals, table: CellTable, place: int) -> int:
+    """Write the sums of a group at `place` and add them to its totals; the place after them."""
+    sums, layout = group.sums(), group.rows.layout
+    used = np.flatnonzero(sums.impressions > 0)
+    here = slice(place, place + len(used))
+    slot = sums.slot[used]
+    cell = slot // layout.n_days
+    table.field_value_id[here] = group.cells.field_value_id[cell]
+    table.cell_id[here] = group.cells.cell_id[cell]
+    table.day[here] = slot - (cell * layout.n_days - layout.first_day)
+    for name in ("impressions", "responses", "logit_sum", "probability_sum"):
+        values = getattr(sums, name)[used]
+        getattr(table, name)[here] = values
+        if name != "probability_sum":
+            np.add.at(getattr(totals, name), cell, values)
+    return here.stop
+
+
+def _rounding_constants(rows: SortedRows, starts: np.ndarray) -> np.ndarray:
+    """Constants M [2, cells]: (x + M) - M rounds x so that sums of a cell's x are exact.
+
+    With |x| < 2^e and fewer than 2^b impressions, M = 1.5 · 2^(e + b) rounds to multiples of
+    2^(e + b - 52); every sum of the cell is then at most 2^52 such steps, which float64 holds
+    exactly, in any order and however rows are aggregated. The rounding itself is at most 2^(b - 53)
+    of the largest magnitude: nothing at all for float32 numbers of one size and b up to 28.
+    Row 0 is for the logits, row 1 for their probabilities.
+    """
+    magnitude = np.zeros((2, len(starts) - 1))
+    filled = np.flatnonzero(np.diff(starts))
+    least, greatest = rows.logits(starts[filled]), rows.logits(starts[filled + 1] - 1)
+    magnitude[0, filled] = np.maximum(np.abs(least), np.abs(greatest))
+    magnitude[1, filled] = _float32_sigmoid(greatest)
+    impressions = np.diff(rows.impressions_before(starts)).astype(np.float64)
+    return np.ldexp(1.5, np.frexp(magnitude)[1] + np.frexp(impressions)[1])
 
 
 def _float32_sigmoid(logit: np.ndarray) -> np.ndarray:
@@ -29,91 +215,13 @@ def _float32_sigmoid(logit: np.ndarray) -> np.ndarray:
     return np.reciprocal(odds_against, out=odds_against)
 
 
-def _rounding_constants(magnitude: np.ndarray, impressions: np.ndarray) -> np.ndarray:
-    """Constants M [cells]: (x + M) - M rounds x so coarsely that sums over a cell are exact.
-
-    With |x| < 2^e and fewer than 2^b impressions, M = 1.5 · 2^(e + b) rounds to multiples of
-    2^(e + b - 52); every sum of the cell is then at most 2^52 such steps, which float64 holds
-    exactly, in any order and however rows are aggregated. The rounding itself is at most 2^(b - 53)
-    of the largest magnitude: nothing at all for float32 numbers of one size and b up to 28.
-    """
-    exponent = np.frexp(magnitude)[1] + np.frexp(impressions.astype(np.float64))[1]
-    return np.ldexp(1.5, exponent)
-
-
-def sum_cells(rows: SortedRows, starts: np.ndarray) -> CellSums:
-    """The sums of each (cell, day).
-
-    Args:
-        rows: the rows of a range of field values.
-        starts: int64 [cells + 1], ascending: cell c is the rows [starts[c], starts[c + 1]).
-    """
-    parts = [_sum_group(rows, starts, first, last) for first, last in _groups(starts)]
-    names = CellSums.__dataclass_fields__
-    return CellSums(*(np.concatenate([getattr(p, name) for p in parts]) for name in names))
-
-
-def _groups(starts: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Stretches [first, last) of cells with at most BLOCK rows together, or of one larger cell."""
-    first, cells = 0, len(starts) - 1
-    while first < cells or first == 0:
-        last = int(np.searchsorted(starts, starts[first] + BLOCK, side="right")) - 1
-        last = min(max(last, first + 1), cells)
-        yield first, last
-        first = max(last, 1)
-
-
-def _sum_group(rows: SortedRows, starts: np.ndarray, first: int, last: int) -> CellSums:
-    n_days, starts = rows.layout.n_days, starts[first : last + 1]
-    cells = last - first
-    filled = np.diff(starts) > 0
-    ends = np.array([starts[:-1][filled], starts[1:][filled] - 1])
-    magnitude = np.zeros((2, cells))
-    if filled.any():
-        logits = rows.logits(ends)
-        magnitude[0, filled] = np.abs(logits).max(axis=0)
-        magnitude[1, filled] = _float32_sigmoid(logits[1])
-    impressions = np.diff(rows.impressions_before(starts))
-    rounding = _rounding_constants(magnitude, impressions)
-    counts = np.zeros((2, cells * n_days), dtype=np.int64)
-    sums = np.zeros((2, cells * n_days))
-    for block in blocks(int(starts[0]), int(starts[-1])):
-        lengths = np.diff(np.clip(starts, block.start, block.stop))
-        _add_block(rows, block, lengths, rounding, counts, sums)
-    used = np.flatnonzero(counts[0])
-    cell, day = np.divmod(used, n_days)
-    day = (day + rows.layout.first_day).astype(np.int32)
-    return CellSums(
-        cell + first, day, counts[0, used], counts[1, used], sums[0, used], sums[1, used]
-    )
-
-
-def _add_block(
-    rows: SortedRows,
-    block: slice,
-    lengths: np.ndarray,
-    rounding: np.ndarray,
-    counts: np.ndarray,
-    sums: np.ndarray,
-) -> None:
-    """Add the rows of a block to counts and sums [2, cells · days] of its group of cells."""
-    n_days, width = rows.layout.n_days, counts.shape[1]
-    cell = np.repeat(np.arange(len(lengths)) * n_days, lengths)
-    logit = rows.logits(block)
-    terms = np.stack([logit, _float32_sigmoid(logit)]).astype(np.float64)
-    for k in range(2):
-        constant = np.repeat(rounding[k], lengths)
-        terms[k] = (terms[k] + constant) - constant
-    if rows.counts is None:
-        low = (rows.keys[block] & np.uint64((1 << rows.layout.low_bits) - 1)).astype(np.int64)
-        slot = cell + (low >> 1)
-        pairs = np.bincount(2 * slot + (low & 1), minlength=2 * width).reshape(width, 2)
-        counts[0] += pairs.sum(axis=1)
-        counts[1] += pairs[:, 1]
-    else:
-        slot = cell + rows.counts.day[block]
-        np.add.at(counts[0], slot, rows.counts.impressions[block])
-        np.add.at(counts[1], slot, rows.counts.responses[block])
-        terms *= rows.counts.impressions[block]
-    for k in range(2):
-        sums[k] += np.bincount(slot, terms[k], minlength=width)
+def _close_gaps(column: np.ndarray, places: list[int], sizes: list[int]) -> np.ndarray:
+    """The column with what was written at each place moved up to the end of what precedes it."""
+    end = 0
+    for place, size in zip(places, sizes, strict=False):
+        for block in blocks(0, size if place > end else 0):
+            column[end + block.start : end + block.stop] = column[
+                place + block.start : place + block.stop
+            ]
+        end += size
+    return column[:end]
