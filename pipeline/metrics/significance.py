@@ -47,8 +47,8 @@ class Interval:
 
     Attributes:
         value: the metric, or the difference of two, over all days and field values.
-        low: lower end; NaN where there is no interval.
-        high: upper end; NaN where there is no interval.
+        low: lower end; NaN where there is no interval or the value is not finite.
+        high: upper end, likewise.
         over: which of the two intervals was the wider and is quoted.
         days: number of days seen; with fewer than MIN_DAYS the interval is about other field values
             and other labels, and no claim is made about other days.
@@ -88,9 +88,9 @@ def gain_interval(
     Two intervals are made and the wider is quoted:
 
     - Over field values: they are resampled with all their rows together, the same draw for both
-      methods (percentile bootstrap; its tails widened for small samples as in Hesterberg 2015, with
-      (Σ d)² / Σ d² of the metric's denominators as the number of values). Resampling rows instead
-      is biased for Field-RCE.
+      methods (percentile bootstrap, its tails widened for few values as in Hesterberg 2015; a
+      few that hold or decide nearly everything count as few). Resampling rows instead is biased for
+      Field-RCE.
     - Over days, from MIN_DAYS on: the delete-one-day jackknife of the pooled metrics' difference,
       with Student's t on days − 1. It sees the shocks that all values of a day share.
 
@@ -112,9 +112,12 @@ def _interval(
     shapes = {c.shape for c in counts}
     if len(shapes) != 1 or counts[0].impressions.ndim != 2:
         raise DataError(f"intervals need counts of one shape (days, field values), got {shapes}")
-    pooled = tuple(statistic(c.sum(axis=0)) for c in counts)
+    seen = counts[0].impressions.sum(axis=0) > 0
+    pooled = tuple(statistic(c.sum(axis=0).take(seen)) for c in counts)
     value = float(_difference([terms.ratio() for terms in pooled]))
     days = counts[0].shape[0]
+    if not np.isfinite(value):
+        return Interval(value, float("nan"), float("nan"), "field values", days)
     values = Interval(value, *field_value_bootstrap(pooled, resampling), "field values", days)
     others = Interval(value, *_jackknife(statistic, counts, resampling.confidence), "days", days)
     return max(values, others, key=_width)  # the first where they are equally wide
@@ -135,7 +138,8 @@ def field_value_bootstrap(
     """Interval over field values of one metric, or of the first of two minus the second.
 
     Args:
-        terms: one or two metrics of the same field values, as terms of shape [V].
+        terms: one or two metrics as terms of shape [V], of all field values that have impressions
+            (also those that the metric leaves out, so that every metric draws the same values).
         resampling: how.
 
     Returns:
@@ -143,8 +147,7 @@ def field_value_bootstrap(
         undefined, because then too few values carry it.
     """
     columns = np.column_stack([column for t in terms for column in t]).astype(np.float64)
-    columns = columns[(columns != 0).any(axis=1)]
-    effective = min(_effective_number(t.denominator) for t in terms)
+    effective = _effective_number(terms)
     if not effective >= 2:
         return float("nan"), float("nan")
     sums = _resampled_sums(columns, resampling)
@@ -156,8 +159,24 @@ def field_value_bootstrap(
     return float(low), float(high)
 
 
-def _effective_number(weights: np.ndarray) -> float:
-    """(Σ w)² / Σ w², Kish's number of equal weights whose mean is as sure as with these."""
+def _effective_number(terms: tuple[Terms, ...]) -> float:
+    """How many equal field values would be as sure as these.
+
+    The smaller of (Σ d)² / Σ d² of the denominators d (Kish) and 3 (Σ u²)² / Σ u⁴ of each value's
+    influence u on the metric, whose kurtosis is 3 for a normal one (Satterthwaite).
+    """
+    held = min(_number(t.denominator) for t in terms)
+    if not held >= 2:
+        return held
+    influence = _difference(
+        [(t.numerator - t.ratio() * t.denominator) / t.denominator.sum() for t in terms]
+    )
+    decided = 3 * _number(np.square(influence))
+    return held if np.isnan(decided) else min(held, decided)
+
+
+def _number(weights: np.ndarray) -> float:
+    """(Σ w)² / Σ w²: the number of weights if they are equal, NaN if all are zero."""
     weights = weights.astype(np.float64)
     return float(ratio(np.square(weights.sum()), np.square(weights).sum()))
 
