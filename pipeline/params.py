@@ -117,6 +117,7 @@ class CalibrateParams(Section):
 
     variant: Literal["crossfit", "paper"]
     choose: Literal["held_out", "always"]
+    horizon_days: Count
     steps: Count
     learning_rate: Positive
     weight_decay: NotNegative

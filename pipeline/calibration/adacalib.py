@@ -1,0 +1,269 @@
+"""AdaCalib, variant crossfit: residual knots on an anchor, all learned out of sample.
+
+calibrated_logit = anchor_z(logit) + λ · correction_z(logit)
+
+The anchor is empirical-Bayes Platt scaling whose offsets may drift and to which bends are added
+(`basis`). The correction is piecewise linear between knots at the mean logits of the field value's bins;
+a network gives it at each knot from posterior statistics of the bin and the value, and a Gumbel choice
+decides between the candidate bin counts (paper, sections 3.1 and 3.2). How much of drift, bends and
+correction is used, and when the network stops, is decided on counts that none of them has seen.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from pipeline.calibration.basis import Basis, make_anchors, with_curves
+from pipeline.calibration.bins import tabulate
+from pipeline.calibration.examples import Examples, make_examples, make_scale
+from pipeline.calibration.fitting import FitSettings, fit_heads, single_thread
+from pipeline.calibration.folds import Fold, all_counts, make_folds
+from pipeline.calibration.monotone import increasing
+from pipeline.calibration.network import Head
+from pipeline.calibration.piecewise import PiecewiseLinearMap, from_knots
+from pipeline.calibration.statistics import Evidence, Grid, Target, evidence, make_grid, target
+from pipeline.calibration.tables import BinTable, CellTable
+from pipeline.scores import Scores
+
+SHARES = (0.0, 0.5, 1.0)  # of drift and bends, among which the out-of-sample loss chooses
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How AdaCalib is fitted; see params.yaml, section calibrate.
+
+    Attributes:
+        horizon_days: days after the last one over which a field value's offset is forecast.
+        steps: gradient steps of the network at most.
+        learning_rate: of AdamW.
+        weight_decay: of AdamW.
+        min_slope: least slope of the calibrated in the uncalibrated logit.
+        seed: of initial weights, batches, Gumbel noise and count folds.
+    """
+
+    horizon_days: int = 2
+    steps: int = 100
+    learning_rate: float = 0.003
+    weight_decay: float = 0.0001
+    min_slope: float = 0.05
+    seed: int = 1
+
+    def network(self) -> FitSettings:
+        """What the network's fit needs of them."""
+        return FitSettings(self.steps, self.learning_rate, self.weight_decay, self.seed)
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """A fold's target cells and the logits predicted for them by what had not seen them.
+
+    Attributes:
+        target: counts and uncalibrated logits of the cells.
+        still: float64 [V, C], logit by empirical-Bayes Platt.
+        adacalib: float64 [V, C], logit by AdaCalib.
+        fold: history and target counts of the cell rows.
+    """
+
+    target: Target
+    still: np.ndarray
+    adacalib: np.ndarray
+    fold: Fold
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A fitted AdaCalib and how it came about.
+
+    Attributes:
+        serving: the compiled map.
+        basis: anchors and bends fitted on all calibration days.
+        held_out: the folds' out-of-sample predictions.
+        chosen_bins: int64 [V], the candidate that serves each field value; 0: no bins of its own.
+        correction_share: λ.
+        checkpoint: how far the network was trained, share of `steps`.
+        moved_knots: knots that had to be moved for monotonicity.
+    """
+
+    serving: PiecewiseLinearMap
+    basis: Basis
+    held_out: list[HeldOut]
+    chosen_bins: np.ndarray
+    correction_share: float
+    checkpoint: float
+    moved_knots: int
+
+
+def fit_adacalib(
+    bins: BinTable, cells: CellTable, n_field_values: int, settings: Settings
+) -> Fitted:
+    """AdaCalib fitted on the two tables that `tabulate` makes of the calibration days.
+
+    The cost depends on the field values, days and cells, not on the rows behind them. The result does
+    not depend on the order of rows nor on the number of threads.
+
+    Raises:
+        NotEnoughDataError: no cell stands for an impression.
+        TrainingError: the network's loss is not finite.
+    """
+    with single_thread():
+        grid = make_grid(bins, cells, n_field_values)
+        folds = make_folds(cells, settings.seed)
+        bases = _choose_bases(grid, folds, settings)
+        final = _final_basis(grid, bases[0], settings)
+        found = [_evidence(grid, fold, basis) for fold, basis in zip(folds, bases, strict=True)]
+        targets = [
+            target(grid, f.target, _anchored(grid, b)) for f, b in zip(folds, bases, strict=True)
+        ]
+        scale = make_scale(found, grid.live)
+        examples = make_examples(grid, found, targets, scale)
+        heads = fit_heads(examples, settings.network())
+        everything = Fold(all_counts(cells), all_counts(cells))
+        known = scale(_evidence(grid, everything, final))
+        corrections, chosen = _served_corrections(heads.heads, known, heads.share)
+        serving, moved = compile_map(grid, final, corrections, chosen, settings.min_slope)
+    held_out = _held_out(folds, bases, targets, examples, heads.held_out)
+    requested = np.array([knots.requested_bins for knots in grid.candidates])
+    chosen_bins = np.where(grid.live, requested[chosen], 0)
+    return Fitted(serving, final, held_out, chosen_bins, heads.share, heads.checkpoint, moved)
+
+
+def _anchored(grid: Grid, basis: Basis) -> np.ndarray:
+    return basis(grid.logit, grid.cells.field_value_id)
+
+
+def _evidence(grid: Grid, fold: Fold, basis: Basis) -> Evidence:
+    traits = np.stack([basis.offsets, np.log(basis.slopes)], axis=1)
+    return evidence(grid, fold.history, basis.fitted(grid), _anchored(grid, basis), traits)
+
+
+def _loss(grid: Grid, fold: Fold, basis: Basis) -> float:
+    """Summed log-loss of a fold's target counts under a basis, in nats."""
+    logit = _anchored(grid, basis)
+    counts = fold.target
+    return float(np.sum(counts.impressions * np.logaddexp(0.0, logit) - counts.responses * logit))
+
+
+def _best_share(
+    grid: Grid, folds: Sequence[Fold], bases: Sequence[Basis], use: Callable[[Basis, float], Basis]
+) -> list[Basis]:
+    """The bases with the share whose out-of-sample loss over all folds is least."""
+    tried = [[use(basis, share) for basis in bases] for share in SHARES]
+    losses = [
+        sum(_loss(grid, fold, basis) for fold, basis in zip(folds, mixed, strict=True))
+        for mixed in tried
+    ]
+    return tried[int(np.argmin(losses))]
+
+
+def _choose_bases(grid: Grid, folds: Sequence[Fold], settings: Settings) -> list[Basis]:
+    """The basis of each fold's history, with the shares of drift and bends that predict best."""
+    bases = [make_anchors(grid, fold.history, settings.horizon_days) for fold in folds]
+    if all(basis.drifting for basis in bases):
+        bases = _best_share(grid, folds, bases, lambda b, share: replace(b, drift_share=share))
+    bases = [with_curves(basis, grid, f.history) for basis, f in zip(bases, folds, strict=True)]
+    return _best_share(grid, folds, bases, lambda b, share: replace(b, bend_share=share))
+
+
+def _final_basis(grid: Grid, like: Basis, settings: Settings) -> Basis:
+    """The basis of all counts, with the shares of the folds' bases."""
+    counts = all_counts(grid.cells)
+    basis = make_anchors(grid, counts, settings.horizon_days)
+    basis = replace(basis, drift_share=like.drift_share)
+    return replace(with_curves(basis, grid, counts), bend_share=like.bend_share)
+
+
+def _served_corrections(
+    heads: Sequence[Head], known: tuple[tuple[torch.Tensor, ...], torch.Tensor], share: float
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """Mean corrections [V, K] at the knots of each candidate, and the candidate [V] that is chosen.
+
+    No randomness: the candidate with the greatest attention, averaged over the fits.
+    """
+    bins, value = known
+    with torch.no_grad():
+        attention = torch.stack([head.choice(value) for head in heads]).mean(dim=0)
+        corrections = [
+            torch.stack([head.knots(b, value) for head in heads]).mean(dim=0) for b in bins
+        ]
+    return [share * c.double().numpy() for c in corrections], attention.argmax(dim=-1).numpy()
+
+
+def compile_map(
+    grid: Grid, basis: Basis, corrections: list[np.ndarray], chosen: np.ndarray, min_slope: float
+) -> tuple[PiecewiseLinearMap, int]:
+    """The serving map and the number of knots that monotonicity moved.
+
+    A field value's knots are those of its chosen candidate and those of its bend; id 0 and values
+    without impressions keep their anchor, a straight line.
+    """
+    offsets, slopes, center = basis.offsets, basis.slopes, basis.still.center
+    knots, values, moved = [], [], 0
+    for z in range(grid.n_field_values):
+        if not grid.live[z]:
+            knots.append(np.array([center]))
+            values.append(np.array([center + offsets[z]]))
+            continue
+        candidate = grid.candidates[chosen[z]]
+        own = candidate.logit[z, : candidate.count[z]]
+        correction = corrections[chosen[z]][z, : candidate.count[z]]
+        at = _union(own, basis.curves.origin[z] + basis.curves.knots)
+        value = basis(at, np.full(len(at), z)) + np.interp(at, own, correction)
+        repaired = increasing(at, value, _weights(grid, z, at), min_slope)
+        moved += int((repaired != value).sum())
+        knots.append(at)
+        values.append(repaired)
+    return from_knots(knots, values, slopes, slopes), moved
+
+
+def _union(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Both sets of knots, ascending, without those of the second that nearly repeat one before."""
+    at = np.sort(np.concatenate([first, second]))
+    return at[np.r_[True, np.diff(at) > 1e-6]]
+
+
+def _weights(grid: Grid, z: int, at: np.ndarray) -> np.ndarray:
+    """How many impressions lie nearest to each knot, and one more, so that none is free to move."""
+    finest = grid.candidates[-1]
+    n = finest.count[z]
+    middle = (at[1:] + at[:-1]) / 2
+    nearest = np.searchsorted(middle, finest.logit[z, :n])
+    return np.bincount(nearest, finest.impressions[z, :n], len(at)) + 1.0
+
+
+def _held_out(
+    folds: Sequence[Fold],
+    bases: Sequence[Basis],
+    targets: Sequence[Target],
+    examples: Examples,
+    corrections: np.ndarray,
+) -> list[HeldOut]:
+    """The folds' target cells with both predictions; `corrections` [S, C] is in the examples' order."""
+    rows = []
+    for i, (fold, basis, cells) in enumerate(zip(folds, bases, targets, strict=True)):
+        mine = examples.fold.numpy() == i
+        predicted = cells.anchored.astype(np.float64)
+        predicted[examples.field_value_id.numpy()[mine]] += corrections[mine]
+        ids = np.repeat(np.arange(len(predicted))[:, None], predicted.shape[1], axis=1)
+        logit = cells.logit.astype(np.float64)
+        rows.append(HeldOut(cells, basis.still(logit, ids), predicted, fold))
+    return rows
+
+
+def fit(
+    scores: Scores,
+    candidates: Sequence[int] = (5, 10, 20),
+    grid_cells: int = 160,
+    settings: Settings | None = None,
+) -> PiecewiseLinearMap:
+    """AdaCalib's map fitted on the calibration days' scores.
+
+    Args:
+        scores: rows of the calibration days, any order.
+        candidates: bin counts among which each field value chooses.
+        grid_cells: cells of the fitting grid, a multiple of every candidate.
+        settings: how it is fitted.
+    """
+    bins, cells = tabulate(scores, candidates, grid_cells)
+    return fit_adacalib(bins, cells, scores.n_field_values, settings or Settings()).serving

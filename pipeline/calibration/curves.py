@@ -1,0 +1,137 @@
+"""Bends of field values: an empirical-Bayes curve on top of an anchor that only has offset and slope.
+
+bend_z(logit) = Σ_j hat_j(logit - m_z) · w_{z,j}, with m_z the field value's mean logit, hat functions on
+knots shared by all, constant beyond the outer ones, and w_z ~ N(μ, Σ) with μ and Σ estimated from
+all field values. Σ is what other field values teach: which bends occur together, and how large they
+are, so that a value with few responses bends only as far as its evidence and theirs allow. EM around
+Newton's modes, as for the anchor; with few values Σ is held near a smooth covariance (inverse-Wishart).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+BENDS = 12  # knots of the hat functions
+TYPICAL_SPREAD = 0.02  # variance of a bend at a knot before any evidence
+TYPICAL_REACH = 1.0  # logits over which it changes
+TRUSTED_VALUES = 30.0  # field values that the smooth covariance counts for
+ROUNDS = 15
+
+
+@dataclass(frozen=True)
+class Curves:
+    """A bend for every field value, to be added to an anchored logit.
+
+    Attributes:
+        origin: float64 [V], m_z.
+        knots: float64 [J], strictly ascending, relative to m_z.
+        heights: float64 [V, J], w_z.
+    """
+
+    origin: np.ndarray
+    knots: np.ndarray
+    heights: np.ndarray
+
+    def __call__(self, uncalibrated_logit: np.ndarray, field_value_id: np.ndarray) -> np.ndarray:
+        """The bend, float64 [n], at logits [n] of field value ids [n]."""
+        left, share = _place(uncalibrated_logit - self.origin[field_value_id], self.knots)
+        start, end = (self.heights[field_value_id, left + side] for side in (0, 1))
+        return start + share * (end - start)
+
+
+def no_curves(n_field_values: int) -> Curves:
+    """Curves without any bend."""
+    return Curves(np.zeros(n_field_values), np.array([0.0, 1.0]), np.zeros((n_field_values, 2)))
+
+
+def _place(distance: np.ndarray, knots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Index of the knot at the left and share of the way to the next, clamped to the outer knots."""
+    left = np.clip(np.searchsorted(knots, distance, side="right") - 1, 0, len(knots) - 2)
+    return left, np.clip((distance - knots[left]) / (knots[left + 1] - knots[left]), 0.0, 1.0)
+
+
+def _hats(distance: np.ndarray, knots: np.ndarray) -> np.ndarray:
+    """Values [L, C, J] of the hat functions at distances [L, C]."""
+    left, share = _place(distance, knots)
+    hats = np.zeros((*distance.shape, len(knots)))
+    np.put_along_axis(hats, left[..., None], 1.0 - share[..., None], axis=2)
+    np.put_along_axis(hats, left[..., None] + 1, share[..., None], axis=2)
+    return hats
+
+
+def _shared_knots(distance: np.ndarray, impressions: np.ndarray) -> np.ndarray:
+    """Knots at equal shares of all impressions, kept apart."""
+    order = np.argsort(distance, axis=None, kind="stable")
+    reached = np.cumsum(impressions.ravel()[order])
+    middle = (reached - impressions.ravel()[order] / 2) / reached[-1]
+    knots = np.interp((np.arange(BENDS) + 0.5) / BENDS, middle, distance.ravel()[order])
+    kept = [knots[0]]
+    for knot in knots[1:]:
+        if knot > kept[-1] + 1e-3:
+            kept.append(knot)
+    return np.array(kept if len(kept) > 1 else [kept[0], kept[0] + 1.0])
+
+
+def _smooth(knots: np.ndarray) -> np.ndarray:
+    distance = (knots[:, None] - knots) / TYPICAL_REACH
+    return TYPICAL_SPREAD * (np.exp(-0.5 * distance**2) + 0.02 * np.eye(len(knots)))
+
+
+def fit_curves(
+    logit: np.ndarray, impressions: np.ndarray, responses: np.ndarray, anchored: np.ndarray
+) -> Curves:
+    """The bends that an anchored logit leaves.
+
+    Args:
+        logit: float64 [V, C], mean uncalibrated logit of the cells of each field value.
+        impressions: float64 [V, C], 0 where there is no cell.
+        responses: float64 [V, C].
+        anchored: float64 [V, C], anchored logit of the cells.
+    """
+    total = impressions.sum(axis=1)
+    live = np.flatnonzero(total > 0)
+    origin = np.zeros(len(logit))
+    origin[live] = (impressions * logit).sum(axis=1)[live] / total[live]
+    distance = (logit - origin[:, None])[live]
+    knots = _shared_knots(distance, impressions[live])
+    hats = _hats(distance, knots)
+    mean, modes = _posterior(
+        hats, impressions[live], responses[live], anchored[live], _smooth(knots)
+    )
+    heights = np.tile(mean, (len(logit), 1))
+    heights[live] = modes
+    heights[0] = 0.0  # the row of unseen values keeps its anchor
+    return Curves(origin, knots, heights)
+
+
+def _posterior(
+    hats: np.ndarray,
+    impressions: np.ndarray,
+    responses: np.ndarray,
+    anchored: np.ndarray,
+    smooth: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean [J] of the weights over field values and the mode [L, J] of each."""
+    n_values, n_knots = len(hats), hats.shape[2]
+    mean, covariance = np.zeros(n_knots), smooth
+    modes = np.zeros((n_values, n_knots))
+    for turn in range(ROUNDS):
+        precision = np.linalg.inv(covariance)
+        for _ in range(2 if turn else 8):
+            bent = anchored + np.einsum("zcj,zj->zc", hats, modes)
+            probability = 1.0 / (1.0 + np.exp(-bent))
+            expected = impressions * probability
+            weighted = hats * (expected * (1.0 - probability))[..., None]
+            open_ = np.linalg.inv(np.matmul(weighted.transpose(0, 2, 1), hats) + precision)
+            gradient = (
+                np.einsum("zcj,zc->zj", hats, responses - expected) - (modes - mean) @ precision
+            )
+            step = np.einsum("zij,zj->zi", open_, gradient)
+            modes = modes + np.clip(step, -1.0, 1.0)
+            if np.abs(step).max() < 1e-3:
+                break
+        mean = modes.sum(axis=0) / (n_values + 1.0)  # one value of zero bend
+        away = modes - mean
+        scatter = np.einsum("zi,zj->ij", away, away) + open_.sum(axis=0)
+        covariance = (scatter + TRUSTED_VALUES * smooth) / (n_values + TRUSTED_VALUES)
+    return mean, modes

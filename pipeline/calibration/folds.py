@@ -1,0 +1,94 @@
+"""Out-of-sample folds of grid cells: forward in time, or by counts where there are too few days."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.calibration.tables import CellTable
+
+FORWARD_DAYS = 4  # calibration days from which folds go forward in time
+FORWARD_FOLDS = 5  # at most
+COUNT_FOLDS = 10
+BURN_IN = 0.4  # share of the days that only ever are history
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Impressions and responses of each cell row, float64 [n]."""
+
+    impressions: np.ndarray
+    responses: np.ndarray
+
+    def of_days(self, days: np.ndarray) -> "Counts":
+        """These counts where `days` (bool [n]) is true, else nothing."""
+        return Counts(self.impressions * days, self.responses * days)
+
+
+@dataclass(frozen=True)
+class Fold:
+    """What is known (`history`) and what is to be predicted (`target`), cell row by cell row."""
+
+    history: Counts
+    target: Counts
+
+
+def all_counts(cells: CellTable) -> Counts:
+    """The counts of all cell rows."""
+    return Counts(cells.impressions.astype(float), cells.responses.astype(float))
+
+
+def forward_folds(cells: CellTable) -> list[Fold]:
+    """Folds whose targets are blocks of neighbouring days and whose histories are all days before.
+
+    The first days are burn-in: they are history in every fold and target in none.
+    """
+    days = np.unique(cells.day)
+    first = max(1, round(BURN_IN * len(days)))
+    blocks = np.array_split(days[first:], min(FORWARD_FOLDS, len(days) - first))
+    counts = all_counts(cells)
+    return [
+        Fold(
+            counts.of_days(cells.day < block[0]),
+            counts.of_days((cells.day >= block[0]) & (cells.day <= block[-1])),
+        )
+        for block in blocks
+    ]
+
+
+def _draw(rng: np.random.Generator, left: np.ndarray, folds_left: int) -> np.ndarray:
+    """One fold's share of what is left of each count."""
+    return rng.binomial(left, 1.0 / folds_left)
+
+
+def count_folds(cells: CellTable, seed: int, n_folds: int = COUNT_FOLDS) -> list[Fold]:
+    """Folds that split every cell row's impressions and responses, not the rows.
+
+    Each impression goes to one fold at random, that is: responses and non-responses are split by a
+    seeded multinomial draw, so one row may be a field value's whole evidence and still be split. Given
+    the fold sizes this is the multivariate hypergeometric draw.
+
+    Args:
+        cells: the fitting grid.
+        seed: of the draw; it runs over the rows in the table's order.
+        n_folds: how many folds share the counts.
+    """
+    rng = np.random.default_rng(seed)
+    left = np.stack([cells.responses, cells.impressions - cells.responses]).astype(np.int64)
+    counts = all_counts(cells)
+    folds = []
+    for remaining in range(n_folds, 0, -1):
+        drawn = _draw(rng, left, remaining)
+        left = left - drawn
+        target = Counts(drawn.sum(axis=0).astype(float), drawn[0].astype(float))
+        history = Counts(
+            counts.impressions - target.impressions, counts.responses - target.responses
+        )
+        folds.append(Fold(history, target))
+    return folds
+
+
+def make_folds(cells: CellTable, seed: int) -> list[Fold]:
+    """Forward folds where there are enough days, count folds else."""
+    if len(np.unique(cells.day)) >= FORWARD_DAYS:
+        return forward_folds(cells)
+    return count_folds(cells, seed)

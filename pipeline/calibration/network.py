@@ -1,0 +1,81 @@
+"""AdaCalib's networks: corrections of knots from their evidence, and the choice among bin counts."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from pipeline.calibration.examples import Examples
+
+
+class KnotNetwork(nn.Module):
+    """Correction of the anchored logit at a knot, from the evidence of its bin and its field value.
+
+    The last layer starts at zero, so an untrained network is the anchor.
+    """
+
+    def __init__(self, n_bin_inputs: int, n_value_inputs: int, hidden: tuple[int, int] = (48, 24)):
+        super().__init__()
+        self.of_bin = nn.Linear(n_bin_inputs, hidden[0])
+        self.of_value = nn.Linear(n_value_inputs, hidden[0], bias=False)
+        self.hidden = nn.Linear(*hidden)
+        self.correction = nn.Linear(hidden[1], 1)
+        nn.init.zeros_(self.correction.weight)
+        nn.init.zeros_(self.correction.bias)
+
+    def forward(self, bins: Tensor, value: Tensor) -> Tensor:
+        """Corrections [..., K] of bins [..., K, n_bin_inputs] of values [..., n_value_inputs]."""
+        first = functional.silu(self.of_bin(bins) + self.of_value(value).unsqueeze(-2))
+        return self.correction(functional.silu(self.hidden(first))).squeeze(-1)
+
+
+class BinChoice(nn.Module):
+    """Attention logits over the candidate bin counts, from the field value's evidence."""
+
+    def __init__(self, n_value_inputs: int, n_candidates: int, hidden: int = 16):
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Linear(n_value_inputs, hidden), nn.SiLU(), nn.Linear(hidden, n_candidates)
+        )
+        nn.init.zeros_(self.layers[-1].weight)
+        nn.init.zeros_(self.layers[-1].bias)
+
+    def forward(self, value: Tensor) -> Tensor:
+        """Log attention [..., n_candidates]."""
+        return functional.log_softmax(self.layers(value), dim=-1)
+
+
+def gumbel_weights(log_attention: Tensor, temperature: float, generator: torch.Generator) -> Tensor:
+    """Gumbel-softmax weights over the last axis (Jang et al. 2017; the paper's section 3.2).
+
+    The noise -ln(-ln u) is made of exponential draws, which are never zero, so no logarithm of zero is
+    taken; the temperature divides bounded log-attention, so it may be small but not zero.
+    """
+    noise = torch.empty_like(log_attention).exponential_(generator=generator)
+    noise = -noise.clamp(min=torch.finfo(noise.dtype).tiny).log()
+    return functional.softmax((log_attention + noise) / temperature, dim=-1)
+
+
+class Head(nn.Module):
+    """The knot network and the choice among candidates, fitted together."""
+
+    def __init__(self, n_bin_inputs: int, n_value_inputs: int, n_candidates: int):
+        super().__init__()
+        self.knots = KnotNetwork(n_bin_inputs, n_value_inputs)
+        self.choice = BinChoice(n_value_inputs, n_candidates)
+
+    def corrections(self, examples: Examples) -> Tensor:
+        """Corrections of the target cells under each candidate, [S, C, n_candidates]."""
+        each = []
+        for bins, left, share in zip(examples.bins, examples.left, examples.share, strict=True):
+            at_knots = self.knots(bins, examples.value)
+            right = (left + 1).clamp(max=at_knots.shape[1] - 1)
+            start, end = at_knots.gather(1, left), at_knots.gather(1, right)
+            each.append(start + share * (end - start))
+        return torch.stack(each, dim=-1)
+
+    def chosen_correction(self, examples: Examples) -> Tensor:
+        """Correction [S, C] under the candidate that each field value chooses, without randomness."""
+        with torch.no_grad():
+            best = self.choice(examples.value).argmax(dim=-1)
+            each = self.corrections(examples)
+            return each.gather(2, best[:, None, None].expand(-1, each.shape[1], 1)).squeeze(-1)

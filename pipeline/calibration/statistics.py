@@ -1,0 +1,224 @@
+"""What the AdaCalib network reads and is judged on: bins, their evidence, and cells, as dense arrays."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.calibration.folds import Counts
+from pipeline.calibration.tables import BinTable, CellTable, cells_to_bins
+
+TARGET_CELLS = 40  # cells of a field value on which the loss is taken
+PROFILE_BINS = 8  # coarse bins whose ratios tell the shape of a whole field value
+SMOOTHING = (1.0, 10.0, 50.0)  # responses added to observed and expected alike
+
+
+@dataclass(frozen=True)
+class Knots:
+    """Knots of one candidate bin count: the mean logit of each bin of each field value.
+
+    Attributes:
+        requested_bins: K.
+        bin_id: int64 [n], the bin of each cell row.
+        logit: float64 [V, K], ascending in each row; padded with the last one.
+        count: int64 [V], knots in use; 0 where the value has no impressions.
+        impressions: float64 [V, K], 0 in the padding.
+    """
+
+    requested_bins: int
+    bin_id: np.ndarray
+    logit: np.ndarray
+    count: np.ndarray
+    impressions: np.ndarray
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The cells of all field values with what stays the same in every fold.
+
+    Attributes:
+        cells: the fitting grid.
+        logit: float64 [n], mean logit of each cell row.
+        coarse: int64 [n], target cell of each cell row, 0 … TARGET_CELLS - 1.
+        profile: int64 [n], coarse bin of each cell row, 0 … PROFILE_BINS - 1.
+        candidates: knots of each candidate.
+        n_field_values: V.
+    """
+
+    cells: CellTable
+    logit: np.ndarray
+    coarse: np.ndarray
+    profile: np.ndarray
+    candidates: tuple[Knots, ...]
+    n_field_values: int
+
+    @property
+    def live(self) -> np.ndarray:
+        """bool [V]: field values with cells of their own; not id 0, which stands for unseen ones."""
+        live = self.candidates[0].count > 0
+        live[0] = False
+        return live
+
+    def sums(self, group: np.ndarray, width: int, amounts: np.ndarray) -> np.ndarray:
+        """Sums [V, width] of amounts [n] by field value and group [n]."""
+        shape = (self.n_field_values, width)
+        key = self.cells.field_value_id.astype(np.int64) * width + group
+        return np.bincount(key, amounts, shape[0] * width).reshape(shape)
+
+
+def _knots(cells: CellTable, bins: BinTable, requested: int, n_field_values: int) -> Knots:
+    table = bins.candidate(requested)
+    logit = np.full((n_field_values, requested), -np.inf)
+    impressions = np.zeros((n_field_values, requested))
+    impressions[table.field_value_id, table.bin_id] = table.impressions
+    logit[table.field_value_id, table.bin_id] = table.logit_sum / table.impressions
+    logit = np.maximum.accumulate(logit, axis=1)
+    count = (impressions > 0).sum(axis=1)
+    bin_id = cells_to_bins(cells, bins, requested).astype(np.int64)
+    return Knots(requested, bin_id, np.where(count[:, None] > 0, logit, 0.0), count, impressions)
+
+
+def make_grid(bins: BinTable, cells: CellTable, n_field_values: int) -> Grid:
+    """The grid of `tabulate`'s two tables; both must hold the same days."""
+    n_cells = np.zeros(n_field_values, dtype=np.int64)
+    np.maximum.at(n_cells, cells.field_value_id, cells.cell_id + 1)
+    of_row = np.maximum(n_cells[cells.field_value_id], 1)
+    coarse = cells.cell_id.astype(np.int64) * TARGET_CELLS // np.maximum(of_row, TARGET_CELLS)
+    profile = cells.cell_id.astype(np.int64) * PROFILE_BINS // of_row
+    candidates = np.unique(bins.requested_bins).tolist()
+    return Grid(
+        cells,
+        cells.logit_sum / cells.impressions,
+        coarse,
+        profile,
+        tuple(_knots(cells, bins, k, n_field_values) for k in candidates),
+        n_field_values,
+    )
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a fold's history says of every field value and bin: the network's inputs, float32.
+
+    Attributes:
+        bins: one array [V, K, n_bin_inputs] per candidate.
+        value: [V, n_value_inputs].
+    """
+
+    bins: tuple[np.ndarray, ...]
+    value: np.ndarray
+
+
+def _log_ratio(observed: np.ndarray, expected: np.ndarray, smoothing: float) -> np.ndarray:
+    return np.log((observed + smoothing) / (expected + smoothing))
+
+
+def _neighbours(ratio: np.ndarray, count: np.ndarray) -> list[np.ndarray]:
+    """The ratio of the bin before and after; the outer bins are their own neighbours."""
+    after = np.concatenate([ratio[:, 1:], ratio[:, -1:]], axis=1)
+    last = np.maximum(count - 1, 0)
+    row = np.arange(len(ratio))
+    after[row, last] = ratio[row, last]
+    return [np.concatenate([ratio[:, :1], ratio[:, :-1]], axis=1), after]
+
+
+def evidence(
+    grid: Grid, history: Counts, fitted: np.ndarray, forecast: np.ndarray, traits: np.ndarray
+) -> Evidence:
+    """The inputs made of one history.
+
+    Args:
+        grid: cells and knots.
+        history: counts of each cell row.
+        fitted: float64 [n], anchored logit that fits the row's own day: what is left is shape.
+        forecast: float64 [n], anchored logit as it would be served.
+        traits: float64 [V, m], further numbers that describe a field value's anchor.
+    """
+    expected = history.impressions / (1.0 + np.exp(-fitted))
+    served = history.impressions / (1.0 + np.exp(-forecast))
+    whole = [
+        grid.sums(np.zeros_like(grid.coarse), 1, a) for a in (history.responses, expected, served)
+    ]
+    shape = [grid.sums(grid.profile, PROFILE_BINS, a) for a in (history.responses, expected)]
+    value = np.concatenate(
+        [
+            _log_ratio(whole[0], whole[1], 10.0),
+            _log_ratio(whole[0], whole[2], 10.0),
+            np.log1p(whole[1]),
+            _log_ratio(*shape, 1.0),
+            _log_ratio(*shape, 10.0),
+            np.log1p(shape[1]),
+            traits,
+        ],
+        axis=1,
+    )
+    bins = [_bin_inputs(grid, knots, history.responses, expected) for knots in grid.candidates]
+    return Evidence(tuple(b.astype(np.float32) for b in bins), value.astype(np.float32))
+
+
+def _bin_inputs(
+    grid: Grid, knots: Knots, responses: np.ndarray, expected: np.ndarray
+) -> np.ndarray:
+    """Inputs [V, K, …] of the bins of one candidate."""
+    width = knots.requested_bins
+    observed, predicted = (grid.sums(knots.bin_id, width, a) for a in (responses, expected))
+    ratios = [_log_ratio(observed, predicted, s) for s in SMOOTHING]
+    place = (np.arange(width) + 0.5) / np.maximum(knots.count, 1)[:, None]
+    center = np.average(grid.logit, weights=grid.cells.impressions)
+    return np.stack(
+        [
+            *ratios,
+            *_neighbours(ratios[1], knots.count),
+            np.log1p(predicted),
+            np.minimum(place, 1.0),
+            knots.logit - center,
+        ],
+        axis=2,
+    )
+
+
+@dataclass(frozen=True)
+class Target:
+    """Cells on which predictions are judged, by field value: float32 [V, TARGET_CELLS].
+
+    Attributes:
+        impressions, responses: counts, zero where a value has no such cell.
+        anchored: anchored logit.
+        logit: uncalibrated logit.
+    """
+
+    impressions: np.ndarray
+    responses: np.ndarray
+    anchored: np.ndarray
+    logit: np.ndarray
+
+
+def target(grid: Grid, counts: Counts, anchored: np.ndarray) -> Target:
+    """The rows' counts and logits gathered into target cells."""
+    n, y, a, x = (
+        grid.sums(grid.coarse, TARGET_CELLS, amount)
+        for amount in (
+            counts.impressions,
+            counts.responses,
+            counts.impressions * anchored,
+            counts.impressions * grid.logit,
+        )
+    )
+    total = np.where(n > 0, n, 1.0)
+    return Target(*(array.astype(np.float32) for array in (n, y, a / total, x / total)))
+
+
+def interpolation(knots: Knots, logit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Index of the knot at the left, int64 [V, C], and weight of the next one, float32 [V, C].
+
+    Left of the first knot and right of the last one the outer knot holds alone, so that the
+    correction is constant there.
+    """
+    reached = np.zeros(logit.shape, dtype=np.int64)
+    for k in range(knots.requested_bins):
+        reached += (logit >= knots.logit[:, k : k + 1]) & (k < knots.count)[:, None]
+    left = np.clip(reached - 1, 0, np.maximum(knots.count - 2, 0)[:, None])
+    right = np.minimum(left + 1, np.maximum(knots.count - 1, 0)[:, None])
+    start, end = (np.take_along_axis(knots.logit, i, axis=1) for i in (left, right))
+    gap = end - start
+    share = np.where(gap > 0, (logit - start) / np.where(gap > 0, gap, 1.0), 0.0)
+    return left, np.clip(share, 0.0, 1.0).astype(np.float32)
