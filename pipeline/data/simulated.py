@@ -62,7 +62,7 @@ class Simulation:
 
     rows: int = 400_000
     days: int = 56
-    field_values: int = 300
+    field_values: int = 200
     seed: int = 1
 
     def __post_init__(self) -> None:
