@@ -4,13 +4,15 @@ A column's type follows from its role, the same on every day however a file stor
 categorical features are text (`as_text`), numeric features and labels are numbers.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.data.days import day_name, day_number
 from pipeline.data.values import as_numbers, as_text, field_keys
 from pipeline.errors import DataError
 
@@ -90,6 +92,56 @@ def check_day(table: pa.Table, day: str, contract: Contract) -> DayFacts:
         nulls=nulls,
         field_values=pc.count_distinct(field_keys(table, contract.field)).as_py(),
     )
+
+
+def check_null_shares(
+    facts: Mapping[str, DayFacts], features: Sequence[str], max_share: float
+) -> None:
+    """Refuse features without a value in more than `max_share` of all rows; one day may lack all.
+
+    Raises:
+        DataError: one does; it is named with the day that lacks most.
+    """
+    rows = sum(day.rows for day in facts.values())
+    for name in features:
+        share = sum(day.nulls[name] for day in facts.values()) / rows
+        if share > max_share:
+            worst = max(facts, key=lambda day: facts[day].nulls[name] / facts[day].rows)
+            raise DataError(
+                f"column {name} has no value in {share:.1%} of all rows, validate.max_null_share "
+                f"is {max_share:.1%}; day {worst} lacks most"
+            )
+
+
+def summary(facts: Mapping[str, DayFacts]) -> dict[str, Any]:
+    """What reports/validation.json says of the days of `facts`, each with an impression or more."""
+    totals = {
+        name: sum(getattr(day, name) for day in facts.values())
+        for name in ("rows", "impressions", "responses")
+    }
+    first, last = min(facts), max(facts)
+    calendar = map(day_name, range(day_number(first), day_number(last) + 1))
+    columns = next(iter(facts.values())).nulls
+    nulls = {name: sum(day.nulls[name] for day in facts.values()) for name in columns}
+    return {
+        "first_day": first,
+        "last_day": last,
+        "days": len(facts),
+        "missing_days": [day for day in calendar if day not in facts],
+        **totals,
+        "response_rate": totals["responses"] / totals["impressions"],
+        "null_shares": {name: count / totals["rows"] for name, count in nulls.items()},
+        "by_day": {
+            day: {
+                "rows": found.rows,
+                "impressions": found.impressions,
+                "responses": found.responses,
+                "response_rate": found.responses / found.impressions,
+                "field_values": found.field_values,
+            }
+            for day, found in facts.items()
+        },
+    }
 
 
 def _counts(table: pa.Table, day: str, contract: Contract) -> tuple[np.ndarray, np.ndarray]:
