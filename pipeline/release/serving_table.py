@@ -17,7 +17,7 @@ LARGEST_FALL = 1e-9  # in calibrated logit: what rounding may cost between two n
 
 def arrays_of(serving_map: PiecewiseLinearMap) -> dict[str, np.ndarray]:
     """The arrays of a map by their names in a checkpoint, float64."""
-    return {f"{PREFIX}{name}": getattr(serving_map, name) for name in ARRAYS}
+    return {f"{PREFIX}{name}": np.array(getattr(serving_map, name)) for name in ARRAYS}
 
 
 def map_of(arrays: Mapping[str, np.ndarray], n_field_values: int) -> PiecewiseLinearMap:

@@ -16,7 +16,7 @@ def run(tables: Path, evaluation: Path, model: Path, report: Path, *, params: Ga
     Raises:
         ArtifactError: a report or the model is missing or damaged.
     """
-    field_values = verify(model)["field_values"]
+    field_values = verify(model)["base"]["field"]["values"]
     measured = read_json(evaluation)
     verdict = judge(
         read_json(tables),

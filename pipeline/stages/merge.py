@@ -1,0 +1,35 @@
+"""merge: base and calibrator → ONE checkpoint, published only if it provably says what they say."""
+
+from pathlib import Path
+
+from pipeline.data.days import read_days
+from pipeline.data.map_files import read_maps
+from pipeline.errors import ArtifactError
+from pipeline.files import publish, read_json
+from pipeline.model.scoring import load_base
+from pipeline.params import MergeParams
+from pipeline.release.checkpoint import load, merge
+from pipeline.release.parity import prove_parity
+from pipeline.release.serving_table import falls, read_table
+
+
+def run(
+    data: Path, split: Path, base: Path, calibrator: Path, model: Path, *, params: MergeParams
+) -> None:
+    """Publish the checkpoint after proving parity on the test days' rows and around every knot.
+
+    Raises:
+        DataError: a test day is missing or damaged.
+        ArtifactError: a part is missing or damaged, the checkpoint differs from its parts, or a
+            calibrated logit falls somewhere; nothing is published then.
+    """
+    days = read_json(split / "manifest.json")["parts"]["test"]
+    with publish(model) as folder:
+        merge(base, calibrator, folder)
+        merged, parts = load(folder), load_base(base)
+        fallen = falls(read_table(folder, len(merged.field_values)), merged.field_values)
+        if fallen:
+            raise ArtifactError(f"{'; '.join(fallen[:3])}; run dvc repro calibrate")
+        serving_map = read_maps(calibrator / "maps.parquet")[merged.manifest["map"]]
+        rows = (table for _, table in read_days(data, days, parts.columns))
+        prove_parity(merged, parts, serving_map, rows, params.parity_tolerance)
