@@ -24,7 +24,7 @@ from pipeline.metrics.reliability import (
     ece,
     reliability_bins,
 )
-from pipeline.metrics.runs import logit_runs
+from pipeline.metrics.runs import merge_runs
 from pipeline.metrics.significance import (
     MIN_DAYS,
     USUAL,
@@ -35,6 +35,7 @@ from pipeline.metrics.significance import (
     gain_interval,
     paired_t_test,
 )
+from pipeline.metrics.sorting import sort_rows
 from pipeline.metrics.truth import count_truth, excess_log_loss
 from pipeline.scores import Scores
 
@@ -96,16 +97,17 @@ def measure(
     group = day * shape[1] + rows.field_value_id
     row_counts = rows.impressions, rows.responses
     counts = count_responses(calibrated_logit, *row_counts, group, shape[0] * shape[1])
-    by_value = logit_runs(calibrated_logit, *row_counts, rows.field_value_id, shape[1])
-    everything = logit_runs(calibrated_logit, *row_counts, np.zeros_like(rows.field_value_id), 1)
+    by_value = sort_rows(calibrated_logit, *row_counts, rows.field_value_id, shape[1])
+    everything = sort_rows(calibrated_logit, *row_counts, np.zeros_like(rows.field_value_id), 1)
+    runs = merge_runs(everything)
     return Measurement(
         days=days,
         counts=counts.reshape(*shape),
         auc_by_value=auc_per_group(by_value),
         auc=float(auc_per_group(everything)[0]),
-        distinct_outputs=distinct_outputs(everything),
-        bins=reliability_bins(everything, BINS),
-        bins_by_value=reliability_bins(by_value, BINS),
+        distinct_outputs=distinct_outputs(runs),
+        bins=reliability_bins(runs, BINS),
+        bins_by_value=reliability_bins(merge_runs(by_value), BINS),
         truth={}
         if true_probability is None
         else _against_truth(calibrated_logit, true_probability, rows),

@@ -10,9 +10,14 @@ from numpy.testing import assert_allclose, assert_array_equal
 from pipeline.errors import DataError
 from pipeline.metrics.counts import probability
 from pipeline.metrics.reliability import distinct_outputs, ece, mvce, reliability_bins
-from pipeline.metrics.runs import logit_runs
+from pipeline.metrics.runs import merge_runs
+from pipeline.metrics.sorting import sort_rows
 from tests.metrics.test_counts import aggregated_rows
 from tests.reference import one_row_per_impression
+
+
+def logit_runs(*rows):
+    return merge_runs(sort_rows(*rows))
 
 
 def runs_of(logit, label):
