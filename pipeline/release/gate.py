@@ -131,7 +131,7 @@ def _responses(evaluation: dict[str, Any], limit: int) -> Check:
 
 
 def _defined(evaluation: dict[str, Any]) -> Check:
-    undefined = list(_undefined(evaluation))
+    undefined = _undefined(evaluation)
     passed = not undefined
     shown = ", ".join(undefined[:6]) + (f" and {len(undefined) - 6} more" if undefined[6:] else "")
     sentence = (
@@ -143,15 +143,19 @@ def _defined(evaluation: dict[str, Any]) -> Check:
     return Check("defined", float(len(undefined)), 0.0, passed, sentence)
 
 
-def _undefined(evaluation: dict[str, Any]) -> Iterator[str]:
-    """The names of required metrics that are missing and of any metric that is no finite number."""
-    methods = evaluation.get("methods")
-    for method in (REFERENCE, *RIVALS, SHIPPED):
-        measured = methods.get(method) if isinstance(methods, dict) else None
-        absent = set(METRICS) - set(measured if isinstance(measured, dict) else ())
-        yield from (f"{method}.{name}" for name in sorted(absent))
-    yield from _not_finite(methods)
-    yield from _not_finite(evaluation.get("gains"), "gains")
+def _undefined(evaluation: dict[str, Any]) -> list[str]:
+    """The names of required metrics that are no finite number, and of any metric that is null."""
+    required = [
+        f"{method}.{name}"
+        for method in (REFERENCE, *RIVALS, SHIPPED)
+        for name in METRICS
+        if math.isnan(_number(evaluation, "methods", method, name))
+    ]
+    others = [
+        *_not_finite(evaluation.get("methods")),
+        *_not_finite(evaluation.get("gains"), "gains"),
+    ]
+    return list(dict.fromkeys([*required, *others]))
 
 
 def _not_finite(report: Any, *names: str) -> Iterator[str]:

@@ -1,0 +1,270 @@
+"""The verdict, on made-up evaluations."""
+
+import copy
+import json
+import math
+import re
+from dataclasses import FrozenInstanceError
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.params import GateParams
+from pipeline.release.gate import Verdict, judge
+
+PARAMS = GateParams(
+    min_test_responses=1000, max_pcoc_error=0.1, max_field_auc_loss=0.001, min_logloss_gain=0.0
+)
+TABLES = {"passed": True, "checks": [{"name": "bounds"}], "breaches": []}
+
+
+def method(**values: float) -> dict[str, float]:
+    """The metrics of one method."""
+    usual = {
+        "logloss": 0.45,
+        "field_deviance": 0.02,
+        "field_rce": 0.06,
+        "field_rce_low": 0.04,
+        "field_rce_high": 0.09,
+        "field_rce_floor": 0.03,
+        "field_rce_coverage": 1.0,
+        "field_auc": 0.70,
+        "auc": 0.72,
+        "pcoc": 1.02,
+        "distinct_outputs": 5000,
+    }
+    return usual | values
+
+
+def gain(value: float, low: float, high: float) -> dict[str, Any]:
+    """A gain as the evaluation writes it."""
+    return {"value": value, "low": low, "high": high, "over": "days", "days": 28}
+
+
+def good() -> dict[str, Any]:
+    """An evaluation that passes."""
+    gains = {"logloss": gain(0.010, 0.007, 0.013), "field_deviance": gain(0.03, 0.01, 0.05)}
+    return {
+        "first_day": "2013-09-03",
+        "last_day": "2013-09-30",
+        "responses": 4321,
+        "methods": {
+            "uncalibrated": method(logloss=0.46, auc=0.71),
+            "isotonic": method(),
+            "eb_platt": method(),
+            "adacalib": method(),
+            "model": method(),
+        },
+        "gains": {name: copy.deepcopy(gains) for name in ("isotonic", "eb_platt", "model")},
+        "truth": {},
+    }
+
+
+def changed(place: str, value: Any) -> dict[str, Any]:
+    """The good evaluation with one value, named by its path, replaced or (…) removed."""
+    evaluation = good()
+    *parents, key = place.split("/")
+    inner = evaluation
+    for parent in parents:
+        inner = inner[parent]
+    if value is ...:
+        del inner[key]
+    else:
+        inner[key] = value
+    return evaluation
+
+
+def verdict(evaluation: Any, tables: Any = TABLES, falls: tuple[str, ...] = ()) -> Verdict:
+    return judge(tables, evaluation, PARAMS, falls=falls)
+
+
+def numbers(report: Any, path: str = "") -> list[str]:
+    """The paths of all numbers in a report."""
+    if isinstance(report, dict):
+        return [p for key, value in report.items() for p in numbers(value, f"{path}/{key}")]
+    return [path[1:]] if isinstance(report, (int, float)) else []
+
+
+def test_good_evidence_passes_and_every_check_says_what_it_saw():
+    passing = verdict(good())
+    assert passing.passed
+    assert passing.reasons == []
+    assert len({check.name for check in passing.checks}) == len(passing.checks) == 11
+    sentences = " ".join(check.sentence for check in passing.checks)
+    for number in ("4321", "+0.01 (interval +0.007 to +0.013)", "1.02", "0.70000"):
+        assert number in sentences
+
+
+def test_a_verdict_cannot_be_changed():
+    with pytest.raises(FrozenInstanceError):
+        verdict(good()).checks = ()  # type: ignore[misc]
+
+
+def test_no_checks_at_all_are_no_pass():
+    """H23."""
+    assert not Verdict(()).passed
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "sentence"),
+    [
+        (
+            "responses",
+            287,
+            "too few responses to tell: the test days have 287, a verdict needs 1000",
+        ),
+        ("methods/model/pcoc", 7.9, r"\(PCOC\) is 7.9 .* sampled without saying so"),  # H10
+        ("methods/model/pcoc", 0.85, r"\(PCOC\) is 0.85 .* within 0.1 of 1"),
+        (
+            "methods/model/field_auc",
+            0.698,
+            "Field-AUC goes from 0.70000 to 0.69800, a loss above",
+        ),  # H7
+        ("methods/model/auc", 0.70, "AUC goes from 0.71000 to 0.70000, a loss above 0.001"),
+        ("methods/model/field_rce", None, r"undefined on the test days: model\.field_rce;"),  # H5
+        ("gains/model/logloss", gain(0.01, -0.001, 0.02), "whole interval must lie above 0"),
+        ("gains/model/logloss", gain(0.0, 0.0, 0.0), "cannot be told from luck"),
+        ("gains/model/field_deviance", gain(-0.02, -0.03, -0.01), "served worse than before"),
+        ("gains/eb_platt/logloss", gain(0.03, 0.02, 0.04), "worse than eb_platt"),
+        ("gains/isotonic/logloss", gain(0.03, 0.02, 0.04), "worse than isotonic"),
+    ],
+)
+def test_evidence_against_a_model_is_named_with_its_numbers_and_the_next_step(
+    place, value, sentence
+):
+    refused = verdict(changed(place, value))
+    assert not refused.passed
+    assert re.search(sentence, refused.reasons[0])
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        ("responses", 1000),
+        ("methods/model/pcoc", 1.09),
+        ("methods/model/field_auc", 0.6995),
+        ("gains/model/field_deviance", gain(-0.001, -0.01, 0.008)),
+        ("gains/eb_platt/logloss", gain(0.011, 0.008, 0.014)),
+    ],
+)
+def test_what_is_within_the_limits_or_within_noise_passes(place, value):
+    assert verdict(changed(place, value)).passed
+
+
+def test_a_map_that_falls_is_refused_with_the_value_and_its_knots():
+    """H8."""
+    fallen = "the calibrated logit of field value 'AA' falls by 0.9 between the knots -3 and -2"
+    refused = verdict(good(), falls=(fallen,))
+    assert not refused.passed
+    assert fallen in refused.reasons[0]
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        {"passed": False, "breaches": ["K=5: 'AA' has falling bounds"]},
+        {"passed": None},
+        {"passed": "true"},
+        {},
+        None,
+        [],
+    ],
+)
+def test_tables_that_did_not_pass_their_checks_are_a_reason(tables):
+    """H23."""
+    refused = verdict(good(), tables)
+    assert not refused.passed
+    assert "checks of the field statistics" in refused.reasons[0]
+    if tables and tables.get("breaches"):
+        assert "falling bounds" in refused.reasons[0]
+
+
+PLACES = [
+    p for p in numbers(good()) if not p.endswith("days") and not p.startswith("gains/adacalib")
+]
+
+
+@given(
+    st.lists(st.sampled_from(PLACES), min_size=1, max_size=4, unique=True),
+    st.sampled_from([None, math.nan, math.inf, -math.inf]),
+)
+def test_no_verdict_passes_on_a_number_that_is_none_or_not_finite(places, nothing):
+    """H5, H18, H23."""
+    evaluation = good()
+    for place in places:
+        *parents, key = place.split("/")
+        inner = evaluation
+        for parent in parents:
+            inner = inner[parent]
+        inner[key] = nothing
+    assert not verdict(evaluation).passed
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "responses",
+        "methods",
+        "gains",
+        "methods/model",
+        "methods/uncalibrated",
+        "methods/eb_platt",
+        "methods/model/logloss",
+        "methods/model/field_rce",
+        "methods/isotonic/pcoc",
+        "gains/model",
+        "gains/model/logloss",
+        "gains/model/logloss/low",
+        "gains/model/field_deviance",
+        "gains/isotonic",
+    ],
+)
+@pytest.mark.parametrize("value", [..., None, {}, "", True])
+def test_no_verdict_passes_where_something_it_needs_is_missing_or_no_number(place, value):
+    """H18, H23."""
+    assert not verdict(changed(place, value)).passed
+
+
+@pytest.mark.parametrize(
+    "evaluation", [{}, {"methods": [], "gains": []}, {"methods": {"model": {}}}]
+)
+def test_an_empty_evaluation_is_refused(evaluation):
+    """H23."""
+    assert not verdict(evaluation).passed
+
+
+def test_a_test_day_without_responses_is_undefined_and_not_promoted():
+    """H18: every ratio to the responses is undefined."""
+    evaluation = good()
+    evaluation["responses"] = 0
+    for measured in evaluation["methods"].values():
+        measured.update(dict.fromkeys(["field_deviance", "field_rce", "field_auc", "auc", "pcoc"]))
+    reasons = verdict(evaluation).reasons
+    assert any("too few responses to tell: the test days have 0" in reason for reason in reasons)
+    assert any("undefined on the test days" in reason for reason in reasons)
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=3),
+        lambda inner: st.dictionaries(
+            st.sampled_from(["methods", "gains", "model", "logloss", "pcoc", "responses"]), inner
+        ),
+        max_leaves=12,
+    ).filter(lambda report: isinstance(report, dict))
+)
+def test_any_report_gets_a_verdict_and_none_of_these_passes(evaluation):
+    refused = verdict(evaluation)
+    assert not refused.passed
+    assert all(refused.reasons)
+
+
+def test_checks_are_plain_values_that_json_can_carry():
+    from dataclasses import asdict
+
+    from pipeline.files import finite_json
+
+    for check in verdict(changed("methods/model/pcoc", None)).checks:
+        json.dumps(finite_json(asdict(check)), allow_nan=False)

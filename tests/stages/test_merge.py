@@ -1,0 +1,74 @@
+"""The merge stage: a proved checkpoint or none."""
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.calibration.piecewise import from_knots
+from pipeline.data.manifest import DayEntry, Manifest, content_sha256, day_folder, write_manifest
+from pipeline.errors import ArtifactError, DataError
+from pipeline.files import sha256_of, write_json
+from pipeline.params import MergeParams
+from pipeline.release.checkpoint import load
+from pipeline.stages import merge as stage
+from tests.release.parts import bent_map, rows, write_parts
+
+PARAMS = MergeParams(parity_tolerance=1e-6)
+DAYS = ["2013-09-29", "2013-09-30"]
+
+
+@pytest.fixture
+def log(tmp_path):
+    """The folders of a log of two days and of a split that tests on both."""
+    entries = {}
+    for seed, day in enumerate(DAYS):
+        file = day_folder(tmp_path / "data", day) / "part-0.parquet"
+        file.parent.mkdir(parents=True)
+        table = rows(200, seed)
+        pq.write_table(table, file)
+        entries[day] = DayEntry(200, content_sha256(table), {file.name: sha256_of(file)})
+    write_manifest(tmp_path / "data" / "manifest.json", Manifest("flights", "UTC", entries))
+    write_json(tmp_path / "split" / "manifest.json", {"parts": {"test": DAYS}})
+    return tmp_path / "data", tmp_path / "split"
+
+
+def test_the_published_checkpoint_predicts_the_log(log, tmp_path):
+    stage.run(*log, *write_parts(tmp_path), tmp_path / "model", params=PARAMS)
+    prediction = load(tmp_path / "model").predict(rows(10))
+    assert np.isfinite(prediction.calibrated_logit).all()
+
+
+def test_the_bytes_do_not_depend_on_where_and_when(log, tmp_path):
+    """H21."""
+    for name in ("one", "two"):
+        stage.run(*log, *write_parts(tmp_path / name), tmp_path / name / "model", params=PARAMS)
+    one, two = (tmp_path / name / "model" for name in ("one", "two"))
+    for file in one.iterdir():
+        assert file.read_bytes() == (two / file.name).read_bytes()
+
+
+def test_without_parity_there_is_no_artifact(log, tmp_path, monkeypatch):
+    parts = write_parts(tmp_path)
+    monkeypatch.setattr(stage, "read_maps", lambda _: {"adacalib": bent_map(5, seed=1)})
+    with pytest.raises(ArtifactError, match="nothing was published"):
+        stage.run(*log, *parts, tmp_path / "model", params=PARAMS)
+    assert not list(tmp_path.glob("*model*"))
+
+
+def test_a_map_that_falls_is_refused_with_the_value_and_the_knots(log, tmp_path):
+    """H8."""
+    knots = [np.array([-1.0, 0.0])] * 5
+    values = [np.array([-1.0, 0.0])] * 4 + [np.array([0.0, -1.0])]
+    falling = from_knots(knots, values, np.ones(5), np.ones(5))
+    with pytest.raises(
+        ArtifactError, match="field value 'UA' falls by 1 between the knots -1 and 0"
+    ):
+        stage.run(*log, *write_parts(tmp_path, falling), tmp_path / "model", params=PARAMS)
+    assert not list(tmp_path.glob("*model*"))
+
+
+def test_a_missing_test_day_is_named(log, tmp_path):
+    (day_folder(log[0], DAYS[1]) / "part-0.parquet").unlink()
+    with pytest.raises(DataError, match=DAYS[1]):
+        stage.run(*log, *write_parts(tmp_path), tmp_path / "model", params=PARAMS)
+    assert not list(tmp_path.glob("*model*"))
