@@ -39,8 +39,6 @@ def _plain(column: Column) -> pa.Array:
     """`column` as one array without dictionary encoding."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
-        if isinstance(column, pa.ChunkedArray):  # pyarrow before 21 answers so for no chunks at all
-            column = pa.concat_arrays(column.chunks) if column.chunks else pa.array([], column.type)
     if pa.types.is_dictionary(column.type):
         return _plain(column.dictionary_decode())
     return column

@@ -177,6 +177,14 @@ def test_a_day_comes_back_as_it_was_with_the_columns_asked_for_in_their_order(tm
     assert [day for day, _ in read_days(folder, ["2024-01-01"])] == ["2024-01-01"]
 
 
+def test_files_of_one_day_with_other_types_are_refused(tmp_path):
+    """H14."""
+    texts, numbers = pa.table({"item": ["7"]}), pa.table({"item": [7]})
+    folder = write_log(tmp_path / "data", {"2024-01-01": [texts, numbers]})
+    with pytest.raises(DataError, match="files of day 2024-01-01 do not fit together"):
+        read_day(folder, "2024-01-01")
+
+
 def test_a_truncated_file_is_named_with_its_day(tmp_path):
     """H15."""
     folder = write_log(tmp_path / "data", {"2024-01-01": tiny_day(400)})

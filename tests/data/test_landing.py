@@ -289,6 +289,14 @@ def test_the_content_hash_does_not_see_chunks_slices_or_what_lies_under_a_null()
     assert content_sha256(large) == content_sha256(table)
 
 
+def test_the_content_hash_takes_every_type_a_log_has_and_names_others():
+    stamps = pa.array([1, None], pa.timestamp("us", "UTC"))
+    columns = [stamps, pa.array([1, None], pa.date32()), pa.array([True, None]), pa.nulls(2)]
+    assert len({content_sha256(pa.table({"x": column})) for column in columns}) == 4
+    with pytest.raises(DataError, match="column x has type list"):
+        content_sha256(pa.table({"x": [[1], [2]]}))
+
+
 def test_the_content_hash_is_the_same_for_another_parquet_writer(tmp_path):
     """Same rows, other writer."""
     landed = land_day(tmp_path / "a", PRIVATE, DAYS[0], tiny_day(9)).days[DAYS[0]]
