@@ -17,8 +17,9 @@ class SortedRows:
 
     A key is the group, then the leading order-preserving bits of the float64 logit, then one bit:
     the response of a row that is one impression, 0 in aggregated rows. Logits are told apart by
-    sign, exponent and the first 51 − ⌈log2 n_groups⌉ bits of the mantissa (41 for a thousand groups,
-    5·10⁻¹³ of the logit; finer than float32 up to 2²⁸ groups); logits that agree in those are tied.
+    sign, exponent and the first 51 − ⌈log2 n_groups⌉ bits of the mantissa (41 for a thousand
+    groups, 5·10⁻¹³ of the logit; finer than float32 up to 2²⁸ groups); logits that agree in those
+    are tied.
 
     Attributes:
         keys: uint64 [n], ascending.
