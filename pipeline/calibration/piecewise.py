@@ -76,9 +76,23 @@ def identity_map(n_field_values: int) -> PiecewiseLinearMap:
     return affine_map(np.zeros(n_field_values), np.ones(n_field_values))
 
 
-def affine_map(
-    offsets: np.ndarray, slopes: np.ndarray, center: float = 0.0
-) -> PiecewiseLinearMap:
+def affine_map(offsets: np.ndarray, slopes: np.ndarray, center: float = 0.0) -> PiecewiseLinearMap:
     """center + offset + slope · (logit - center) for each field value; offsets and slopes float64 [V]."""
     at = np.full(len(offsets), center)
     return from_knots(list(at[:, None]), list((at + offsets)[:, None]), slopes, slopes)
+
+
+def shared_map(
+    knots: np.ndarray,
+    values: np.ndarray,
+    left_slope: float,
+    right_slope: float,
+    n_field_values: int,
+) -> PiecewiseLinearMap:
+    """One function through (knots, values) for all field values; the rows share memory."""
+    slopes = np.array([left_slope]), np.array([right_slope])
+    one = from_knots([knots], [values], *slopes)
+    rows = (one.knots, one.segment_knots, one.segment_values, one.segment_slopes)
+    return PiecewiseLinearMap(
+        *(np.broadcast_to(row, (n_field_values, row.shape[1])) for row in rows)
+    )

@@ -1,0 +1,49 @@
+"""The competitors, one module each, behind one interface: fit(scores) → map(logit, field value id).
+
+Every map is finite and does not decrease in the logit, also at logits and field values that the
+calibration rows did not have.
+"""
+
+from importlib import import_module
+from typing import Protocol
+
+import numpy as np
+
+from pipeline.scores import Scores
+
+METHODS = (
+    "identity",
+    "platt",
+    "temperature",
+    "histogram",
+    "isotonic",
+    "beta",
+    "gamma",
+    "sir",
+    "neucalib",
+    "isotonic_per_value",
+    "ratio_per_value",
+    "eb_platt",
+    "eb_platt_forward",
+    "logistic_interaction",
+    "mcgrad",
+)
+
+
+class CalibrationMap(Protocol):
+    """What a fitted competitor is; a PiecewiseLinearMap wherever the method allows one."""
+
+    def __call__(self, uncalibrated_logit: np.ndarray, field_value_id: np.ndarray) -> np.ndarray:
+        """The calibrated logit, float64 [n], of logits [n] at field value ids [n] in [0, V)."""
+        ...
+
+
+def fit(method: str, scores: Scores) -> CalibrationMap:
+    """The map of one of METHODS, fitted on calibration rows; only that method's module is loaded.
+
+    Raises:
+        NotEnoughDataError: no row stands for an impression.
+        ModuleNotFoundError: the method is mcgrad and the package of that name is not installed.
+    """
+    fitted: CalibrationMap = import_module(f"{__name__}.{method}").fit(scores)
+    return fitted

@@ -1,0 +1,49 @@
+"""Counts that several competitors start from."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from pipeline.calibration.bins import tabulate
+from pipeline.calibration.tables import BinTable
+from pipeline.errors import NotEnoughDataError
+from pipeline.scores import Scores
+
+
+def response_rate(scores: Scores) -> float:
+    """(ΣO + ½) / (Σ impressions + 1): the mean rate, inside (0, 1) also without any response.
+
+    Raises:
+        NotEnoughDataError: no row stands for an impression.
+    """
+    impressions = scores.impressions.sum()
+    if not impressions:
+        raise NotEnoughDataError(
+            "a calibrator needs rows with impressions, there are none; take more calibration days"
+        )
+    return float((scores.responses.sum() + 0.5) / (impressions + 1))
+
+
+def global_bins(scores: Scores, n_bins: int) -> BinTable:
+    """Equal-frequency bins of all rows together, fewer where logits are tied."""
+    everything = replace(
+        scores, field_value_id=np.zeros_like(scores.field_value_id), n_field_values=1
+    )
+    bins, _ = tabulate(everything, (n_bins,), n_bins)
+    return bins
+
+
+def grouped(scores: Scores, n_cells: int) -> Scores:
+    """The cells of each field value's equal-frequency grid, all days together, as rows.
+
+    A cell at its mean logit stands for its rows, so that the cost of a fit does not grow with them.
+
+    Raises:
+        NotEnoughDataError: no row stands for an impression.
+    """
+    response_rate(scores)
+    one_day = replace(scores, day=np.zeros_like(scores.day))
+    _, cells = tabulate(one_day, (1,), n_cells)
+    logit = (cells.logit_sum / cells.impressions).astype(np.float32)
+    counts = (cells.impressions, cells.responses, cells.day)
+    return Scores(logit, cells.field_value_id, *counts, scores.n_field_values)
