@@ -25,7 +25,7 @@ def locked(folder: Path, stage: str) -> dict[str, str]:
 def _parts(entry: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "its command", entry["cmd"]
     for dependency in entry.get("deps", []):
-        yield dependency["path"], dependency["md5"]
+        yield dependency["path"], str(dependency.get("md5"))
     for file, values in entry.get("params", {}).items():
         yield from _values(file, values)
 

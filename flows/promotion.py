@@ -6,13 +6,13 @@ python -m flows.promotion promote [--folder DIR]
 import argparse
 from pathlib import Path
 
-from pipeline.release.promotion import promote as promote_model
 from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
-from flows.states import failing_in_one_sentence, finish
+from flows.states import failing_in_one_sentence, run_and_tell
 from flows.worktree import release_worktree
+from pipeline.release.promotion import promote as promote_model
 
 
 def put_in_production(release: Path) -> State:
@@ -42,7 +42,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m flows.promotion", description=__doc__)
     parser.add_argument("action", choices=["promote"])
     parser.add_argument("--folder", default=".", help="the checkout")
-    finish("promote", promote(parser.parse_args().folder, return_state=True))
+    folder = parser.parse_args().folder
+    run_and_tell("promote", lambda: promote(folder, return_state=True))
 
 
 if __name__ == "__main__":

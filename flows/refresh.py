@@ -22,7 +22,7 @@ from prefect.states import Completed
 from flows.evidence import show
 from flows.promotion import put_in_production
 from flows.stages import run_stages
-from flows.states import failing_in_one_sentence, finish
+from flows.states import failing_in_one_sentence, run_and_tell
 from flows.worktree import commit_day, refuse_older_day, release_worktree, take_code
 from pipeline.errors import AdaCalibError, DataError, ToolError
 from pipeline.files import read_json
@@ -133,10 +133,8 @@ def main() -> None:
     parser.add_argument("--folder", default=".", help="the checkout")
     parser.add_argument("--no-promote", action="store_true", help="report the verdict, no more")
     arguments = parser.parse_args()
-    finish(
-        "refresh",
-        refresh(arguments.day, arguments.folder, not arguments.no_promote, return_state=True),
-    )
+    day, folder, promotion = arguments.day, arguments.folder, not arguments.no_promote
+    run_and_tell("refresh", lambda: refresh(day, folder, promotion, return_state=True))
 
 
 if __name__ == "__main__":

@@ -30,8 +30,20 @@ def failing_in_one_sentence(body: Callable[P, State]) -> Callable[P, State]:
     return run
 
 
-def finish(name: str, state: State) -> None:
-    """Print how a flow ended; where it did not complete, on stderr with exit code 1."""
+def run_and_tell(name: str, start: Callable[[], State]) -> None:
+    """Run a flow and print how it ended; where it did not complete, on stderr with exit code 1.
+
+    Args:
+        name: what the sentence begins with.
+        start: runs the flow and returns its final state.
+    """
+    try:
+        state = start()
+    except RuntimeError as error:  # Prefect's own: a flow's mistakes are in its state
+        sys.exit(
+            f"{name}: {error}; start that server (python -m flows.local up), or unset "
+            "PREFECT_API_URL to run without one"
+        )
     if not state.is_completed():
         sys.exit(f"{name}: {state.message}")
     print(f"{name}: {state.name}. {state.message}")
