@@ -43,3 +43,76 @@ def field_rce_by_rows(probability, label, value):
             total += abs(sum(y - p)) / (y.sum() / len(y))
             rows += len(y)
     return total / rows if rows else math.nan
+
+
+def equal_frequency_cuts(ascending, requested):
+    """Ranks at which the bins of one field value start, from its impressions' logits in order."""
+    cuts = {0}
+    for k in range(1, requested):
+        rank = k * len(ascending) // requested
+        before = sum(x < ascending[rank] for x in ascending)
+        through = sum(x <= ascending[rank] for x in ascending)
+        cut = before if rank - before <= through - rank else through
+        if 0 < cut < len(ascending):
+            bound = float_between(ascending[cut - 1], ascending[cut])
+            if bound < ascending[-1]:
+                cuts.add(cut)
+    return sorted(cuts)
+
+
+def float_between(left, right):
+    """The float32 in the middle of two float32, or the right one where none lies between."""
+    middle = np.float32((float(left) + float(right)) / 2)
+    return middle if middle > left else np.float32(right)
+
+
+def bins_by_loops(scores, requested):
+    """One dict per bin: field value, number, bounds, and the rows' (logit, label, day) inside."""
+    label, logit, value, day = one_row_per_impression(
+        scores.impressions,
+        scores.responses,
+        scores.uncalibrated_logit,
+        scores.field_value_id,
+        scores.day,
+    )
+    bins = []
+    for z in sorted(set(value.tolist())):
+        rows = sorted(zip(logit[value == z], label[value == z], day[value == z], strict=True))
+        ascending = [x for x, _, _ in rows]
+        cuts = equal_frequency_cuts(ascending, requested)
+        ends = [*cuts[1:], len(rows)]
+        bounds = [ascending[0], *(float_between(ascending[c - 1], ascending[c]) for c in cuts[1:])]
+        for k, (start, end) in enumerate(zip(cuts, ends, strict=True)):
+            bins.append(
+                {
+                    "field_value_id": z,
+                    "effective_bins": len(cuts),
+                    "bin_id": k,
+                    "lower_bound": bounds[k],
+                    "upper_bound": [*bounds, ascending[-1]][k + 1],
+                    "rows": rows[start:end],
+                }
+            )
+    return bins
+
+
+def base_logit(weights, sizes, categorical, numeric):
+    """The base network's logit, one row and one unit at a time, in float64."""
+    size = sizes["embedding_size"]
+    first = [sum(sizes["vocabulary_sizes"][:c]) for c in range(len(sizes["vocabulary_sizes"]))]
+    n_layers = len(sizes["hidden_sizes"]) + 1
+    logits = []
+    for ids, numbers in zip(categorical, numeric, strict=True):
+        inputs = []
+        for position, value in enumerate(ids):
+            inputs += [weights["embedding.weight"][first[position] + value][i] for i in range(size)]
+        inputs += list(numbers)
+        for layer in range(n_layers):
+            matrix, bias = (weights[f"layers.{2 * layer}.{part}"] for part in ("weight", "bias"))
+            outputs = [
+                sum(float(w) * float(x) for w, x in zip(row, inputs, strict=True)) + float(b)
+                for row, b in zip(matrix, bias, strict=True)
+            ]
+            inputs = outputs if layer == n_layers - 1 else [max(0.0, x) for x in outputs]
+        logits.append(inputs[0])
+    return np.array(logits)

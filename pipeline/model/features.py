@@ -49,7 +49,8 @@ class Scaling:
     Attributes:
         name: the column in the log.
         mean: mean of `signed_log` over the rows it was fitted on, nulls left out.
-        scale: standard deviation there, > 0; 1 for a constant.
+        scale: standard deviation there; 0 for a constant, from which nothing was learned: its
+            column is 0 whatever value comes.
         missing: whether a second column tells nulls (1) from values (0): only where there were
             nulls to learn from. The first column is 0, the mean, in a null row.
     """
@@ -70,7 +71,7 @@ class Scaling:
         mean = total / rows if rows else 0.0
         spread = max(squares / rows - mean**2, 0.0) ** 0.5 if rows else 0.0
         constant = spread <= SMALLEST_SPREAD * max(1.0, abs(mean))
-        return cls(name, mean, 1.0 if constant else spread, missing > 0)
+        return cls(name, mean, 0.0 if constant else spread, missing > 0)
 
     @property
     def columns(self) -> list[str]:
@@ -84,7 +85,8 @@ class Scaling:
             values: float64 [n], finite, or NaN where null.
         """
         absent = np.isnan(values)
-        scaled = (signed_log(values) - self.mean) / self.scale
+        inverse = 1.0 / self.scale if self.scale else 0.0
+        scaled = (signed_log(values) - self.mean) * inverse
         scaled = np.where(absent, 0.0, np.clip(scaled, -LARGEST_SCALED, LARGEST_SCALED))
         parts = [scaled, absent] if self.missing else [scaled]
         return np.stack(parts, axis=1).astype(np.float32)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -198,20 +199,20 @@ def _reason(batch: Batch, numeric_columns: Sequence[str]) -> str:
 def _mean_loss(network: BaseNetwork, examples: Examples, epoch: int) -> float:
     """Nats per impression, summed in float64."""
     logit = logits_of(network, examples.categorical, examples.numeric, EVALUATION_BATCH)
-    nats = examples.impressions * np.logaddexp(0, logit, dtype=np.float64)
-    nats -= examples.responses * logit.astype(np.float64)
-    mean = float(nats.sum() / examples.impressions.sum())
-    if not math.isfinite(mean):
+    if not np.isfinite(logit).all():
         raise TrainingError(
             f"epoch {epoch}: the loss on the held-out days is not finite though every batch's was; "
             f"lower train_base.learning_rate"
         )
-    return mean
+    nats = examples.impressions * np.logaddexp(0, logit, dtype=np.float64)
+    nats -= examples.responses * logit.astype(np.float64)
+    return float(nats.sum() / examples.impressions.sum())
 
 
 @contextmanager
 def _deterministic() -> Iterator[None]:
     """Kernels whose bytes do not depend on the order in which threads finish."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what CUDA asks for that
     before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(True)
     try:

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import torch
 
 from pipeline.data.days import read_days
-from pipeline.errors import ParamsError
+from pipeline.errors import ParamsError, ToolError
 from pipeline.files import publish, read_json
 from pipeline.model.checkpoints import best_epoch
 from pipeline.model.examples import examples_of, hold_out
@@ -21,7 +22,8 @@ from pipeline.model.scoring import write_base
 from pipeline.model.training import Recipe, train
 from pipeline.params import LogParams, TrainBaseParams
 
-DEVICE = "ADACALIB_DEVICE"  # environment: cpu, which it is where unset, or cuda
+DEVICE = "ADACALIB_DEVICE"  # in the environment; cpu where it is not set
+DEVICES = ("cpu", "cuda")
 
 
 def run(data: Path, split: Path, target: Path, *, params: TrainBaseParams, log: LogParams) -> None:
@@ -33,10 +35,12 @@ def run(data: Path, split: Path, target: Path, *, params: TrainBaseParams, log: 
 
     Raises:
         ParamsError: the log has no feature.
+        ToolError: the device named in the environment is not there.
         DataError: a day cannot be read or encoded; the sentence names it.
         NotEnoughDataError: too few days or impressions to train and to hold out.
         TrainingError: a loss is not finite.
     """
+    device = _device()
     contract = read_json(split / "manifest.json")
     training, calibration = (contract["parts"][part] for part in ("training", "calibration"))
     days = dict(read_days(data, training, _columns(log)))
@@ -51,7 +55,6 @@ def run(data: Path, split: Path, target: Path, *, params: TrainBaseParams, log: 
     later = examples_of(encoder, held_out, log.label, log.impressions)
     unfinished = target.with_name(f".{target.name}.training")
     with WorkProgress("train", recipe.epochs * len(rows), "rows") as progress:
-        device = os.environ.get(DEVICE, "cpu")
         history = train(
             network, rows, later, recipe, folder=unfinished, progress=progress, device=device
         )
@@ -67,6 +70,13 @@ def run(data: Path, split: Path, target: Path, *, params: TrainBaseParams, log: 
         folder.mkdir()
         write_base(folder, network, manifest)
     shutil.rmtree(unfinished)
+
+
+def _device() -> str:
+    device = os.environ.get(DEVICE, "cpu")
+    if device not in DEVICES or (device == "cuda" and not torch.cuda.is_available()):
+        raise ToolError(f"{DEVICE} is {device!r}; it may be cpu, or cuda where there is one")
+    return device
 
 
 def _columns(log: LogParams) -> list[str]:

@@ -1,0 +1,42 @@
+"""A bar in a terminal when work takes long, lines everywhere."""
+
+import pytest
+
+from pipeline.model import progress
+from pipeline.model.progress import WorkProgress
+
+
+@pytest.fixture
+def terminal(monkeypatch) -> None:
+    """Standard error is a terminal."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+
+
+def test_there_is_no_bar_where_there_is_no_terminal(monkeypatch, capsys):
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    monkeypatch.setattr(progress, "PATIENCE", 0.0)
+    with WorkProgress("score", 2, "days") as work:
+        work.advance(1)
+        work.line("halfway [1/2]")
+        work.advance(1)
+    assert capsys.readouterr().err == "halfway [1/2]\n"
+
+
+@pytest.mark.usefixtures("terminal")
+def test_work_that_is_soon_done_has_no_bar(capsys):
+    with WorkProgress("score", 2, "days") as work:
+        work.advance(2)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.usefixtures("terminal")
+def test_long_work_in_a_terminal_has_a_bar_with_its_rate(monkeypatch, capsys):
+    monkeypatch.setattr(progress, "PATIENCE", -1.0)
+    with WorkProgress("score", 2, "days") as work:
+        work.advance(1)
+        work.advance(1)
+    said = capsys.readouterr()
+    assert "score" in said.err
+    assert "days/s" in said.err
+    assert said.out == ""
