@@ -44,17 +44,17 @@ def demo(
 ) -> None:
     """Bring a log, run the whole pipeline on it, and show the result and the verdict.
 
-    flights runs in this folder; the others in demo/LOG, a copy with its own params.yaml.
+    flights runs in this folder; the others in demo/EXAMPLE, a copy with its own params.yaml.
     """
     import os
 
+    from pipeline.data.formats import land
+    from pipeline.params import read_params
     from pipeline.release.registry import commit_data, reproduce
     from pipeline.workspace import prepare
 
-    os.chdir(prepare(log_format))
-    from pipeline.data.formats import land
-
-    typer.echo(land(log_format, Path("data")))
+    os.chdir(prepare(example))
+    typer.echo(land(read_params().log.format, Path("data")))
     commit_data(Path())
     reproduce(None, Path())
     results()

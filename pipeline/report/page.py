@@ -1,5 +1,6 @@
 """The HTML report: one page that opens without a network, the verdict first."""
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,9 @@ import numpy as np
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from pipeline.report.pictures import horizontal_intervals, reliability, wilson_band
+from pipeline.metrics.calibration import pcoc, pcoc_band
+from pipeline.metrics.counts import ResponseCounts
+from pipeline.report.pictures import horizontal_intervals, reliability
 from pipeline.report.terminal import METRICS, NAMES, metric_rows
 
 SUMS = ["impressions", "responses", "expected_responses"]
@@ -18,7 +21,7 @@ def curves(bins: pd.DataFrame, field_value_id: int) -> dict[str, dict[str, np.nd
     """The reliability bins of one field value (-1: all of them) by pictured method."""
     of_value = bins[bins["field_value_id"] == field_value_id]
     return {
-        NAMES[method]: {
+        method: {
             name: of_value.loc[of_value["method"] == method, name].to_numpy(float) for name in SUMS
         }
         for method in PICTURED
@@ -27,16 +30,12 @@ def curves(bins: pd.DataFrame, field_value_id: int) -> dict[str, dict[str, np.nd
 
 def pcoc_by_value(counts: pd.DataFrame, names: list[str], largest: list[int]) -> str:
     """A forest plot of expected over observed responses of the given field values, what ships."""
-    shipped = counts[counts["method"] == "model"].groupby("field_value_id")[SUMS].sum()
-    sums = shipped.loc[largest]
-    low, high = wilson_band(sums["responses"].to_numpy(), sums["impressions"].to_numpy())
-    expected_rate = (sums["expected_responses"] / sums["impressions"]).to_numpy()
-    with np.errstate(divide="ignore", invalid="ignore"):
-        value = sums["expected_responses"].to_numpy() / sums["responses"].to_numpy()
-    value[~np.isfinite(value)] = np.nan
-    return horizontal_intervals(
-        [names[i] for i in largest], (expected_rate / high, value, expected_rate / low), 1.0, "PCOC"
-    )
+    sums = [f.name for f in fields(ResponseCounts)]
+    shipped = counts[counts["method"] == "model"].groupby("field_value_id")[sums].sum().loc[largest]
+    of_value = ResponseCounts(*(shipped[name].to_numpy() for name in sums))
+    low, high = pcoc_band(of_value)
+    intervals = (low, pcoc(of_value), np.where(np.isinf(high), np.nan, high))
+    return horizontal_intervals([names[i] for i in largest], intervals, 1.0, "PCOC")
 
 
 def gain_rows(gains: dict[str, dict[str, dict[str, float]]]) -> list[list[str]]:
@@ -59,7 +58,8 @@ def gain_rows(gains: dict[str, dict[str, dict[str, float]]]) -> list[list[str]]:
 
 def _result_rows(evaluation: dict[str, Any]) -> list[list[str]]:
     rows = []
-    for row, values in zip(metric_rows(evaluation), evaluation["methods"].values(), strict=True):
+    methods = [evaluation["methods"][name] for name in NAMES if name in evaluation["methods"]]
+    for row, values in zip(metric_rows(evaluation), methods, strict=True):
         ends = [values["field_rce_low"], values["field_rce_high"], values["field_rce_floor"]]
         texts = ["undefined" if end is None else f"{end:.4f}" for end in ends]
         rows.append([*row, f"{texts[0]} to {texts[1]}", texts[2]])
@@ -114,8 +114,9 @@ def render(
         coverage=evaluation["methods"]["model"]["field_rce_coverage"] or 0.0,
         gains=gain_rows(evaluation["gains"]),
         truth=[
-            [NAMES.get(method, method), f"{1e4 * value:.2f}"]
-            for method, value in truth.get("excess_logloss", {}).items()
+            [name, f"{1e4 * truth['excess_logloss'][method]:.2f}"]
+            for method, name in NAMES.items()
+            if method in truth.get("excess_logloss", {})
         ],
         overall=reliability(curves(bins, -1), "Reliability, all field values"),
         forest=pcoc_by_value(counts, names, largest),

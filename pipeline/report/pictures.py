@@ -8,13 +8,13 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
+from pipeline.metrics.calibration import wilson_interval
+from pipeline.report.terminal import NAMES
+
 # Drawn in this colour and renamed, so that axes and words take the colour of the text around.
 _INK = "#010203"
 COLOURS = {
     "uncalibrated": "#c2571a",
-    "isotonic": "#8a63c9",
-    "eb_platt": "#3d8b5f",
-    "adacalib": "#2f7fd0",
     "model": "#2f7fd0",
 }
 _STYLE: Any = {
@@ -36,23 +36,6 @@ _STYLE: Any = {
 def _logit(probability: np.ndarray) -> np.ndarray:
     with np.errstate(divide="ignore"):
         return np.log(probability) - np.log1p(-probability)
-
-
-def wilson_band(
-    responses: np.ndarray, impressions: np.ndarray, z: float = 1.959964
-) -> tuple[np.ndarray, np.ndarray]:
-    """Lower and upper end of Wilson's score interval of a rate, each [n] in [0, 1].
-
-    Args:
-        responses: successes [n].
-        impressions: trials [n], > 0.
-        z: normal quantile; the default gives 95 %.
-    """
-    rate = responses / impressions
-    spread = z * np.sqrt(rate * (1 - rate) / impressions + z**2 / (4 * impressions**2))
-    scale = 1 + z**2 / impressions
-    middle = rate + z**2 / (2 * impressions)
-    return (middle - spread) / scale, (middle + spread) / scale
 
 
 def svg(figure: Figure, title: str) -> str:
@@ -84,14 +67,14 @@ def reliability(curves: dict[str, dict[str, np.ndarray]], title: str) -> str:
             filled = bins["impressions"] > 0
             n, o = bins["impressions"][filled], bins["responses"][filled]
             expected = bins["expected_responses"][filled]
-            low, high = wilson_band(o, n)
+            low, high = wilson_interval(o, n)
             x, y = _logit(expected / n), _logit(o / n)
             seen = np.isfinite(y)
             colour = COLOURS.get(method, "#777777")
-            axes.vlines(
-                x, _logit(np.maximum(low, 1e-7)), _logit(high), color=colour, alpha=0.35, lw=3
-            )
-            axes.plot(x[seen], y[seen], "o-", color=colour, ms=4, lw=1.2, label=method)
+            low, high = (_logit(np.clip(end, 1e-7, 1 - 1e-7)) for end in (low, high))
+            axes.vlines(x, low, high, color=colour, alpha=0.35, lw=3)
+            label = NAMES.get(method, method)
+            axes.plot(x[seen], y[seen], "o-", color=colour, ms=4, lw=1.2, label=label)
             ends += [*x, *y[seen]]
         if ends:
             span = [min(ends), max(ends)]

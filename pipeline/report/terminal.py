@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
@@ -18,9 +19,9 @@ METRICS = (
     ("PCOC", "pcoc", ".4f"),
 )
 NAMES = {
-    "uncalibrated": "uncalibrated (base model)",
-    "isotonic": "global isotonic regression",
-    "eb_platt": "empirical-Bayes Platt",
+    "uncalibrated": "base model",
+    "isotonic": "isotonic regression",
+    "eb_platt": "EB-Platt",
     "adacalib": "AdaCalib",
     "model": "what ships",
 }
@@ -31,10 +32,12 @@ def _number(value: Any, form: str) -> str:
 
 
 def metric_rows(evaluation: dict[str, Any]) -> list[list[str]]:
-    """One row of texts a method: its name, then METRICS; what is undefined says so."""
+    """One row of texts a method, in the order of NAMES: its name, then METRICS."""
+    methods = evaluation["methods"]
     return [
-        [NAMES.get(method, method)] + [_number(values.get(key), form) for _, key, form in METRICS]
-        for method, values in evaluation["methods"].items()
+        [name] + [_number(methods[method][key], form) for _, key, form in METRICS]
+        for method, name in NAMES.items()
+        if method in methods
     ]
 
 
@@ -51,7 +54,8 @@ def show_results(folder: Path) -> None:
         f"{evaluation['rows']:,} test rows, {evaluation['responses']:,} responses, "
         f"{evaluation['first_day']} to {evaluation['last_day']}"
     )
-    table = Table("method", title=title)
+    table = Table(title=title, box=SIMPLE)
+    table.add_column("method", no_wrap=True)
     for name, _, _ in METRICS:
         table.add_column(name, justify="right")
     for row in metric_rows(evaluation):

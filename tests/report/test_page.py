@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from pipeline.report.page import render
-from pipeline.report.pictures import reliability, wilson_band
+from pipeline.report.pictures import reliability
 
 METHODS = ("uncalibrated", "isotonic", "eb_platt", "adacalib", "model")
 
@@ -64,6 +64,8 @@ def sums(columns):
             "impressions": 300,
             "responses": 15 - 15 * key,
             "expected_responses": 14.0,
+            "expected_variance": 13.0,
+            "log_loss": 50.0,
         }
         | dict.fromkeys(columns, key)
         for method in METHODS
@@ -120,13 +122,6 @@ def test_names_from_the_log_are_text_not_markup(page):
     assert "<b>" not in page()
     assert 'of <b>"A"' not in page()
     assert "&lt;b&gt;&#34;A&#34;$_{$&lt;/b&gt;" in page()
-
-
-def test_wilson_band_matches_the_worked_example():
-    """Wilson's 95 % interval of 0 in 10 and 5 in 10 (Brown, Cai and DasGupta 2001, eq. 4)."""
-    low, high = wilson_band(np.array([0, 5]), np.array([10, 10]))
-    np.testing.assert_allclose(low, [0, 0.2366], atol=5e-5)
-    np.testing.assert_allclose(high, [0.2775, 0.7634], atol=5e-5)
 
 
 def test_a_picture_of_bins_without_responses_still_draws():
