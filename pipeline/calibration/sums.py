@@ -105,12 +105,13 @@ class _Group:
         """The sums of every pair, or of those that occur where most do not."""
         starts = self.cells.starts
         slot = np.arange(len(self.cells) * self.rows.layout.n_days)
-        few = len(slot) > SPARSE * (starts[-1] - starts[0])
+        n_rows = int(starts[-1] - starts[0])
+        few = n_rows <= BLOCK and len(slot) > SPARSE * n_rows
         columns = [np.zeros(len(slot), t) for t in (np.int64, np.int64, np.float64, np.float64)]
-        for block in blocks(int(starts[0]), int(starts[-1])):
+        for block in blocks(int(starts[0]), int(starts[0]) + n_rows):
             lengths = np.minimum(np.diff(starts), block.stop - block.start)
             doubled = self._doubled_slots(block, lengths)
-            if few:  # one block: larger cells have more rows than days
+            if few:
                 slot, doubled = _occurring(doubled)
                 columns = [column[: len(slot)] for column in columns]
             terms = self._block(block, lengths, doubled, len(slot))

@@ -1,0 +1,47 @@
+"""Tables of bins and cells: plain columns, looked up by candidate."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pipeline.calibration.bins import tabulate
+from pipeline.calibration.tables import cells_to_bins
+from pipeline.errors import DataError
+from tests.calibration.test_bins import random_scores, scores_of
+
+
+def test_a_candidate_has_its_own_rows_only():
+    bins, _ = tabulate(random_scores(), (5, 10), 20)
+    assert set(bins.candidate(5).requested_bins) == {5}
+    assert len(bins.candidate(5)) + len(bins.candidate(10)) == len(bins)
+
+
+def test_a_candidate_that_was_not_made_is_refused():
+    bins, _ = tabulate(random_scores(), (5, 10), 20)
+    with pytest.raises(DataError, match=r"has candidates \[5, 10\], not 7"):
+        bins.candidate(7)
+
+
+def test_inner_bounds_are_padded_so_that_no_logit_reaches_the_padding():
+    bins, _ = tabulate(scores_of([1, 2, 4, 8], [0, 0, 0, 2]), (4,), 4)
+    inf = np.inf
+    expected = [[1.5, 3, inf], [inf, inf, inf], [inf, inf, inf]]
+    assert bins.inner_bounds(4, 3).tolist() == expected
+
+
+def test_columns_of_different_lengths_are_refused():
+    bins, cells = tabulate(random_scores(), (5,), 20)
+    for table in (bins, cells):
+        with pytest.raises(DataError, match="columns of one length"):
+            replace(table, responses=table.responses[1:])
+
+
+def test_cells_lie_in_the_bin_whose_bounds_hold_their_mean_logit():
+    bins, cells = tabulate(random_scores(), (5, 10), 20)
+    for requested in (5, 10):
+        inner = bins.inner_bounds(requested, 50)[cells.field_value_id]
+        mean = cells.logit_sum / cells.impressions
+        np.testing.assert_array_equal(
+            cells_to_bins(cells, bins, requested), (mean[:, None] >= inner).sum(axis=1)
+        )
