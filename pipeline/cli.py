@@ -38,9 +38,7 @@ def data(
 
 @app.command()
 def demo(
-    log_format: Annotated[
-        str, typer.Argument(metavar="LOG", help="flights, simulated or obd")
-    ] = "flights",
+    example: Annotated[str, typer.Argument(help="flights, simulated, obd …")] = "flights",
 ) -> None:
     """Bring a log, run the whole pipeline on it, and show the result and the verdict.
 
