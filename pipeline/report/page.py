@@ -42,17 +42,17 @@ def gain_rows(gains: dict[str, dict[str, dict[str, float]]]) -> list[list[str]]:
     """Rows of method, measure, gain and interval."""
     return [
         [
-            NAMES.get(method, method),
-            measure.replace("_", " "),
+            NAMES[method],
+            title,
             *(
                 ["undefined", ""]
                 if gain["value"] is None
                 else [f"{gain['value']:+.5f}", f"{gain['low']:+.5f} to {gain['high']:+.5f}"]
             ),
         ]
-        for method, measures in gains.items()
-        for measure, gain in measures.items()
-        if isinstance(gain, dict)
+        for method in NAMES
+        for title, measure, _ in METRICS
+        if (gain := gains.get(method, {}).get(measure))
     ]
 
 

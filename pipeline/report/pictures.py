@@ -80,6 +80,7 @@ def reliability(curves: dict[str, dict[str, np.ndarray]], title: str) -> str:
             span = [min(ends), max(ends)]
             axes.plot(span, span, color=_INK, lw=0.8, ls="--", zorder=0)
             _probability_ticks(axes, span)
+            axes.set_ylim(span[0] - 0.7, span[1] + 0.7)  # a band without an end leaves the picture
         axes.set_xlabel("predicted probability (logit scale)")
         axes.set_ylabel("observed rate")
         axes.legend(frameon=False)
@@ -94,13 +95,25 @@ def _probability_ticks(axes: "mpl.axes.Axes", span: list[float]) -> None:
     axes.set_yticks(_logit(shown), labels)
 
 
+def _ratio_axis(axes: "mpl.axes.Axes", ratios: np.ndarray) -> None:
+    """A logarithmic axis as wide as the points ask, at least 1/1.5 to 1.5; bands may leave it."""
+    spread = 1.2 * np.nanmax([np.log(1.5), *np.abs(np.log(ratios[ratios > 0]))])
+    axes.set_xscale("log")
+    axes.set_xlim(np.exp(-spread), np.exp(spread))
+    shown = [
+        tick for tick in (0.1, 0.25, 0.5, 0.8, 1, 1.25, 2, 4, 10) if abs(np.log(tick)) < spread
+    ]
+    axes.set_xticks(shown, [f"{tick:g}" for tick in shown])
+    axes.minorticks_off()
+
+
 def horizontal_intervals(
     names: list[str],
     intervals: tuple[np.ndarray, np.ndarray, np.ndarray],
     reference: float,
     title: str,
 ) -> str:
-    """A forest plot: a point with its interval for each name, and the line of the reference value.
+    """A forest plot of ratios: a point with its interval for each name, on a logarithmic axis.
 
     Args:
         names: one a row, from the top.
@@ -115,6 +128,7 @@ def horizontal_intervals(
         rows = np.arange(len(names))[::-1]
         axes.hlines(rows, low, high, color=COLOURS["model"], alpha=0.5, lw=3)
         axes.plot(values, rows, "o", color=COLOURS["model"], ms=5)
+        _ratio_axis(axes, values / reference)
         axes.axvline(reference, color=_INK, lw=0.8, ls="--")
         axes.set_yticks(rows, names)
         axes.set_xlabel(title)
