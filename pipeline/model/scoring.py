@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
 from pipeline.errors import ArtifactError
@@ -116,10 +115,7 @@ def base_state(folder: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         raise ArtifactError(
             f"{weights} is missing or not the one that {MANIFEST} names; run dvc repro train_base"
         )
-    try:
-        return manifest, load_file(weights)
-    except SafetensorError as error:
-        raise ArtifactError(f"{weights} is damaged ({error}); run dvc repro train_base") from None
+    return manifest, load_file(weights)
 
 
 def load_base(folder: Path) -> Base:
