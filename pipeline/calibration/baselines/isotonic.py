@@ -13,9 +13,9 @@ def isotonic_curve(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Knots [m] and calibrated logits [m] of an isotonic regression that is finite everywhere.
 
-    Every block of pooled rows is smoothed by as many impressions at the mean of `rate` over the
-    block as bring one response, and blocks that no longer ascend are pooled again. A block is a
-    plateau from its first logit to its last; between plateaus the calibrated logit is linear.
+    Every block of pooled rows is smoothed by impressions at the mean of `rate` over the block, as
+    many as bring one of the rarer outcome, and blocks that no longer ascend are pooled again. A
+    block is a plateau from its first logit to its last; between plateaus the logit is linear.
 
     Args:
         logit: float64 [n].
@@ -27,8 +27,9 @@ def isotonic_curve(
     n, o, e = (np.bincount(group, a) for a in (impressions, responses, impressions * rate))
     block = np.unique(isotonic_regression(o / n, sample_weight=n), return_inverse=True)[1]
     n, o, e = (np.bincount(block, a) for a in (n, o, e))
-    n_smoothed = n + n / e
-    smoothed = isotonic_regression((o + 1) / n_smoothed, sample_weight=n_smoothed)[block]
+    mean = e / n
+    added = 1 / np.minimum(mean, 1 - mean)
+    smoothed = isotonic_regression((o + added * mean) / (n + added), sample_weight=n + added)[block]
     ends = np.ones(len(at), dtype=bool)
     ends[1:-1] = (smoothed[1:-1] != smoothed[:-2]) | (smoothed[1:-1] != smoothed[2:])
     return at[ends], (np.log(smoothed) - np.log1p(-smoothed))[ends]
