@@ -93,7 +93,7 @@ def sort_rows(
 
 
 def _group_bits(n_groups: int) -> int:
-    return max(n_groups - 1, 0).bit_length()
+    return int(max(n_groups - 1, 0)).bit_length()
 
 
 def _packed(logit: np.ndarray, group: np.ndarray, group_bits: int) -> np.ndarray:

@@ -95,23 +95,32 @@ def measure(
     days, day = np.unique(rows.day, return_inverse=True)
     shape = len(days), rows.n_field_values
     group = day * shape[1] + rows.field_value_id
-    row_counts = rows.impressions, rows.responses
-    counts = count_responses(calibrated_logit, *row_counts, group, shape[0] * shape[1])
-    by_value = sort_rows(calibrated_logit, *row_counts, rows.field_value_id, shape[1])
-    everything = sort_rows(calibrated_logit, *row_counts, np.zeros_like(rows.field_value_id), 1)
-    runs = merge_runs(everything)
+    by_day_and_value = count_responses(
+        calibrated_logit, rows.impressions, rows.responses, group, shape[0] * shape[1]
+    )
+    value_auc, value_bins, _ = _ranked(calibrated_logit, rows, rows.field_value_id, shape[1])
+    auc, bins, distinct = _ranked(calibrated_logit, rows, np.zeros_like(rows.field_value_id), 1)
     return Measurement(
         days=days,
-        counts=counts.reshape(*shape),
-        auc_by_value=auc_per_group(by_value),
-        auc=float(auc_per_group(everything)[0]),
-        distinct_outputs=distinct_outputs(runs),
-        bins=reliability_bins(runs, BINS),
-        bins_by_value=reliability_bins(merge_runs(by_value), BINS),
+        counts=by_day_and_value.reshape(*shape),
+        auc_by_value=value_auc,
+        auc=float(auc[0]),
+        distinct_outputs=distinct,
+        bins=bins,
+        bins_by_value=value_bins,
         truth={}
         if true_probability is None
         else _against_truth(calibrated_logit, true_probability, rows),
     )
+
+
+def _ranked(
+    logit: np.ndarray, rows: Scores, group: np.ndarray, n_groups: int
+) -> tuple[np.ndarray, ReliabilityBins, int]:
+    """AUC of each group, reliability bins and the number of distinct logits, from one sort."""
+    ordered = sort_rows(logit, rows.impressions, rows.responses, group, n_groups)
+    runs = merge_runs(ordered)
+    return auc_per_group(ordered), reliability_bins(runs, BINS), distinct_outputs(runs)
 
 
 def _against_truth(logit: np.ndarray, truth: np.ndarray, rows: Scores) -> dict[str, float]:

@@ -60,16 +60,16 @@ def _score(
 ) -> tuple[Scores, np.ndarray, np.ndarray | None]:
     """The test rows, the shipped logit of each, and its true probability where the log has it."""
     label, impressions, truth = (merged.conventions[k] for k in ("label", "impressions", "truth"))
-    parts = []
+    dtype, parts = np.int64 if impressions else np.int32, []
     for day, table in read_days(data, days):
         prediction = merged.predict(table)
-        ones = np.ones(len(table), np.int64)
+        ones = np.ones(len(table), np.int32)
         columns = {
             "uncalibrated_logit": prediction.uncalibrated_logit,
             "field_value_id": prediction.field_value_id,
-            "impressions": _counts(table, impressions, day) if impressions else ones,
-            "responses": _counts(table, label, day),
-            "day": ones.astype(np.int32) * day_number(day),
+            "impressions": _counts(table, impressions, day).astype(dtype) if impressions else ones,
+            "responses": _counts(table, label, day).astype(dtype),
+            "day": ones * np.int32(day_number(day)),
             "shipped": prediction.calibrated_logit,
         }
         parts.append(columns | ({"truth": as_numbers(table[truth])} if truth else {}))

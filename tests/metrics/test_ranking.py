@@ -1,6 +1,9 @@
 """AUC and Field-AUC: on logits, exact for ties and aggregates, undefined values left out aloud."""
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -160,6 +163,22 @@ def test_an_increasing_map_keeps_auc(rng):
     raw = measured_field_auc(logit, ones, label, value, 9)
     mapped = measured_field_auc(0.05 * logit.astype(np.float64) - 3, ones, label, value, 9)
     assert mapped.value == pytest.approx(raw.value, abs=1e-12)
+
+
+def test_auc_survives_being_written_to_parquet_and_csv(rng, tmp_path):
+    """H7: logits are written whole, so the same AUC comes back."""
+    logit = 0.7 * rng.normal(-9.2, 1, 20000).astype(np.float32).astype(np.float64)
+    label, ones = (rng.random(20000) < 30 * probability(logit)).astype(int), np.ones(20000, int)
+    table = pa.table({"calibrated_logit": logit})
+    pq.write_table(table, tmp_path / "predictions.parquet")
+    pa_csv.write_csv(table, tmp_path / "predictions.csv")
+    before = auc(logit, ones, label)
+    for back in (
+        pq.read_table(tmp_path / "predictions.parquet"),
+        pa_csv.read_csv(tmp_path / "predictions.csv"),
+    ):
+        after = auc(back["calibrated_logit"].to_numpy(), ones, label)
+        assert after == pytest.approx(before, abs=1e-9)
 
 
 def test_rounded_probabilities_cost_auc_that_logits_keep(rng):
