@@ -209,7 +209,7 @@ def _ranking(evaluation: dict[str, Any], key: str, title: str, limit: float) -> 
     passed = loss <= limit
     sentence = f"{title} goes from {before:.5f} to {after:.5f}"
     sentence += (
-        f", a loss of at most {limit:g}"
+        f", not hurt: at most {limit:g} may be lost"
         if passed
         else f", a loss above {limit:g} (gate.max_field_auc_loss): look for plateaus in the maps "
         "or raise calibrate.min_slope"

@@ -83,7 +83,7 @@ def dvc(folder: Path, *arguments: str) -> None:
     subprocess.run([program, "--quiet", *arguments], cwd=folder, check=True, capture_output=True)
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="package", autouse=True)
 def home(tmp_path_factory):
     """No configuration of the person who runs the tests is read, and nothing of theirs written."""
     home_folder = tmp_path_factory.mktemp("home")
@@ -104,7 +104,7 @@ def home(tmp_path_factory):
         yield home_folder
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def made(home, tmp_path_factory) -> Path:
     """The project after its first run, everything committed; never to be changed."""
     folder = tmp_path_factory.mktemp("made") / "project"

@@ -7,7 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from safetensors.torch import save_file
 
+from pipeline.calibration.auxiliary import AuxiliaryNetwork
 from pipeline.calibration.piecewise import PiecewiseLinearMap
 from pipeline.data.map_files import read_maps
 from pipeline.errors import ArtifactError, DataError
@@ -201,6 +203,25 @@ def test_parity_holds_for_its_parts_and_nothing_else(parts, sealed):
         prove_parity(model, load_base(base), moved(serving_map, 1e-5), [], 1e-6)
     with pytest.raises(ArtifactError, match="is not its parts"):
         prove_parity(model, load_base(base), moved(serving_map, np.nan), [], 1e-6)
+
+
+def test_the_auxiliary_network_is_added_where_adacalib_ships_with_one(tmp_path):
+    base, calibrator = write_parts(tmp_path)
+    parts = load_base(base)
+    auxiliary = AuxiliaryNetwork(parts.encoder.vocabulary_sizes, len(parts.encoder.numeric_columns))
+    torch.nn.init.normal_(auxiliary.last.weight)
+    save_file(auxiliary.state_dict(), calibrator / "auxiliary.safetensors")
+    merge(base, calibrator, tmp_path / "model")
+    model, table = load(tmp_path / "model"), rows(100)
+    encoded = parts.encode(table)
+    with torch.no_grad():
+        term = auxiliary(torch.tensor(encoded.categorical).long(), torch.tensor(encoded.numeric))
+    serving_map = read_maps(calibrator / "maps.parquet")["adacalib"]
+    logit = serving_map(parts.uncalibrated_logit(encoded, 50), encoded.field_value_id)
+    added = model.predict(table).calibrated_logit - logit
+    np.testing.assert_allclose(added, term.double().numpy(), atol=1e-4)
+    assert np.ptp(added) > 0.1
+    prove_parity(model, parts, serving_map, [table], 1e-6)
 
 
 def test_parity_notices_a_network_that_is_not_the_base(parts, sealed):
