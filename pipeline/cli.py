@@ -75,6 +75,16 @@ def promote() -> None:
 
 
 @app.command()
+def rollback(
+    version: Annotated[str | None, typer.Argument(help="for example v0.0.2")] = None,
+) -> None:
+    """Put an earlier version back into production: the one before this one, or the one named."""
+    from pipeline.release.promotion import rollback as roll_back
+
+    typer.echo(roll_back(Path(), version))
+
+
+@app.command()
 def status() -> None:
     """Say what is in production, since when and why, and what the last verdict was."""
     from pipeline.release.promotion import status as release_status

@@ -145,6 +145,7 @@ class GateParams(Section):
     min_test_responses: Count
     max_pcoc_error: Positive
     max_field_auc_loss: NotNegative
+    max_auc_loss: NotNegative
     min_logloss_gain: float
 
 

@@ -84,7 +84,7 @@ def judge(
             _deviance(_gain(evaluation, SHIPPED, "field_deviance")),
             _pcoc(_number(evaluation, "methods", SHIPPED, "pcoc"), params.max_pcoc_error),
             _ranking(evaluation, "field_auc", "Field-AUC", params.max_field_auc_loss),
-            _ranking(evaluation, "auc", "AUC", params.max_field_auc_loss),
+            _ranking(evaluation, "auc", "AUC", params.max_auc_loss),
             _monotone(falls),
             *(_rival(evaluation, name) for name in RIVALS),
         )
@@ -203,6 +203,13 @@ def _pcoc(value: float, limit: float) -> Check:
     return Check("pcoc", error, limit, passed, sentence)
 
 
+_RANKING_ADVICE = {
+    "field_auc": "look for plateaus in the maps or raise calibrate.min_slope",
+    "auc": "rows of different field values changed places for the worse; look for field values "
+    "whose rates moved after the calibration days",
+}
+
+
 def _ranking(evaluation: dict[str, Any], key: str, title: str, limit: float) -> Check:
     before, after = (_number(evaluation, "methods", m, key) for m in (REFERENCE, SHIPPED))
     loss = before - after
@@ -211,8 +218,7 @@ def _ranking(evaluation: dict[str, Any], key: str, title: str, limit: float) -> 
     sentence += (
         f", not hurt: at most {limit:g} may be lost"
         if passed
-        else f", a loss above {limit:g} (gate.max_field_auc_loss): look for plateaus in the maps "
-        "or raise calibrate.min_slope"
+        else f", a loss above {limit:g} (gate.max_{key}_loss): {_RANKING_ADVICE[key]}"
     )
     return Check(f"{key}_loss", loss, limit, passed, sentence)
 
