@@ -12,8 +12,8 @@ def auc_per_group(rows: SortedRows) -> np.ndarray:
 
     AUC = P(logit of a response > logit of a non-response) + ½ P(equal), over all pairs of one
     response and one non-response of the group. It is taken on logits, so 17 and 25 stay apart where
-    float32 probabilities are both 1, and on whole counts, so aggregated rows give exactly what rows
-    of one impression give.
+    float32 probabilities are both 1, and on whole counts (exact up to 4·10⁹ impressions), so
+    aggregated rows give exactly what rows of one impression give.
     """
     if rows.impressions is None:
         doubled_wins, positives, negatives = _of_single_impressions(rows)
