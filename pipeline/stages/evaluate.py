@@ -14,8 +14,9 @@ from pipeline.data.values import as_numbers
 from pipeline.errors import DataError
 from pipeline.files import publish, read_json, write_json
 from pipeline.metrics.columns import bin_columns, count_columns
+from pipeline.metrics.comparison import compare
 from pipeline.metrics.significance import Resampling
-from pipeline.metrics.summary import compare, measure
+from pipeline.metrics.summary import measure
 from pipeline.params import EvaluateParams
 from pipeline.release.checkpoint import MergedModel, load
 from pipeline.scores import Scores
