@@ -9,14 +9,15 @@ flows that are started here find the server by that list.
 """
 
 import argparse
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +48,16 @@ def up(port: int) -> str:
     environment = {**os.environ, "PREFECT_API_URL": f"{url}/api"}
     environment.pop("ADACALIB_HOME", None)  # what is set while deploying would be stored
     try:
-        server = _start("server", environment, "server", "start", "--host", HOST, "--port", port)
-        _await_server(url, server)
+        listen = ("--host", HOST, "--port", port, "--log-level", "WARNING")
+        server = _start("server", environment, "server", "start", *listen)
+        _await("server", server, lambda: _ask(f"{url}/api/health"))
         _call(environment, "work-pool", "create", POOL, "--type", "process", "--overwrite")
         _call(environment, "--no-prompt", "deploy", "--all")
         environment["ADACALIB_HOME"] = str(Path.cwd())
-        _start("worker", environment, "worker", "start", "--pool", POOL, "--type", "process")
+        serve = ("--pool", POOL, "--type", "process")
+        worker = _start("worker", environment, "worker", "start", *serve)
+        workers = f"{url}/api/work_pools/{POOL}/workers/filter"
+        _await("worker", worker, lambda: _ask(workers, b"{}"))
     except BaseException:
         down()
         raise
@@ -103,7 +108,7 @@ def _refuse_taken(port: int) -> None:
 
 def _start(name: str, environment: dict[str, str], *arguments: str | int) -> psutil.Process:
     """Start a prefect command that goes on, in a session of its own, and note it for `down`."""
-    with (home() / f"{name}.log").open("ab") as log:
+    with (home() / f"{name}.log").open("wb") as log:
         child = subprocess.Popen(
             [sys.executable, "-m", "prefect", *map(str, arguments)],
             env=environment,
@@ -119,17 +124,30 @@ def _start(name: str, environment: dict[str, str], *arguments: str | int) -> psu
     return process
 
 
-def _await_server(url: str, server: psutil.Process) -> None:
+def _ask(url: str, body: bytes | None = None) -> Any:
+    """What the server answers; None as long as it does not."""
+    request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return json.load(answer)
+    except OSError:
+        return None
+
+
+def _await(name: str, process: psutil.Process, ready: Callable[[], Any]) -> None:
+    """Wait until `ready` says something, as long as the process lives.
+
+    Raises:
+        ToolError: it has ended, or it takes too long.
+    """
     deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline and server.is_running():
-        if server.status() == psutil.STATUS_ZOMBIE:
+    while time.monotonic() < deadline:
+        if ready():
+            return
+        if not process.is_running() or process.status() == psutil.STATUS_ZOMBIE:
             break
-        try:
-            with urllib.request.urlopen(f"{url}/api/health", timeout=5):
-                return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.5)
-    raise ToolError(f"the Prefect server did not start; its last words are in {home()}/server.log")
+        time.sleep(0.5)
+    raise ToolError(f"the Prefect {name} did not start; see its last words in {home()}/{name}.log")
 
 
 def _call(environment: dict[str, str], *arguments: str) -> None:

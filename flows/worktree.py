@@ -45,6 +45,8 @@ def release_worktree(checkout: Path, purpose: str) -> Iterator[Path]:
             if not said(checkout, "branch", "--list", BRANCH):
                 git(checkout, "branch", BRANCH)
             git(checkout, "worktree", "add", "--quiet", FOLDER, BRANCH)
+        index = Path(said(release, "rev-parse", "--absolute-git-dir"), "index.lock")
+        index.unlink(missing_ok=True)  # nobody else works here, so a killed git left it
         if not (release / ".dvc/config.local").exists():
             share_cache(release, checkout)
         git(release, "reset", "--hard", "--quiet", "HEAD")

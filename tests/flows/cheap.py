@@ -7,6 +7,7 @@ from pathlib import Path
 from pipeline.files import sha256_of
 from pipeline.params import read_params
 from pipeline.release.seal import seal
+from pipeline.report.terminal import METRICS
 
 
 def verdict(last_day: str) -> dict:
@@ -41,7 +42,7 @@ def main() -> None:
         (output / "weights.txt").write_text(last_day)
         seal(output, {"last_day": last_day})
     elif stage == "evaluate":
-        metrics = {"logloss": 0.25, "field_rce": None, "auc": 0.75}
+        metrics = {key: None for _, key, _ in METRICS} | {"logloss": 0.25, "auc": 0.75}
         output.write_text(json.dumps({"last_day": last_day, "methods": {"model": metrics}}))
     else:
         output.write_text(json.dumps(verdict(last_day)))

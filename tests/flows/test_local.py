@@ -49,17 +49,15 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def command(action: str, *options: str) -> str:
-    """What `python -m flows.local` says, run as a person would."""
-    finished = subprocess.run(
+def command(action: str, *options: str) -> "subprocess.CompletedProcess[str]":
+    """`python -m flows.local`, run as a person would."""
+    return subprocess.run(
         [sys.executable, "-m", "flows.local", action, *options],
         check=False,
         capture_output=True,
         text=True,
         timeout=SECONDS,
     )
-    assert finished.returncode == 0, finished.stderr
-    return finished.stdout
 
 
 @pytest.fixture
@@ -69,7 +67,8 @@ def server(project_of_its_own: Path) -> Iterator[str]:
     save(project_of_its_own)
     port = free_port()
     try:
-        assert f"http://127.0.0.1:{port}" in command("up", "--port", str(port))
+        started = command("up", "--port", str(port))
+        assert f"Prefect is at http://127.0.0.1:{port}, a worker" in started.stdout, started.stderr
         yield f"http://127.0.0.1:{port}/api"
     finally:
         down()
@@ -106,7 +105,9 @@ def test_a_scheduled_refresh_completes_by_itself_and_down_stops_everything(
     server, project_of_its_own
 ):
     run = finished_run(server)
-    assert (run["state_type"], run["state_name"]) == ("COMPLETED", "Promoted"), run["state"]
+    assert (run["state_type"], run["state_name"]) == ("COMPLETED", "Promoted"), run["state"][
+        "message"
+    ]
     assert run["auto_scheduled"]
     scheduled = datetime.fromisoformat(run["expected_start_time"])
     day = day_before(scheduled, "America/New_York")
@@ -122,9 +123,9 @@ def test_a_scheduled_refresh_completes_by_itself_and_down_stops_everything(
     started = json.loads((project_of_its_own / ".prefect/local.json").read_text())["processes"]
     family = [psutil.Process(entry["id"]) for entry in started.values()]
     family += [child for process in family for child in process.children(recursive=True)]
-    assert command("down") == "stopped: worker, server\n"
+    assert command("down").stdout == "stopped: worker, server\n"
     assert not [process for process in family if process.is_running()]
-    assert command("down") == "nothing was up\n"
+    assert command("down").stdout == "nothing was up\n"
 
 
 def test_a_port_that_is_taken_is_refused_and_nothing_is_started(project_of_its_own):
@@ -134,6 +135,17 @@ def test_a_port_that_is_taken_is_refused_and_nothing_is_started(project_of_its_o
         port = taken.getsockname()[1]
         with pytest.raises(ToolError, match=f"port {port} of 127.0.0.1 cannot be used"):
             up(port)
+    assert not (project_of_its_own / ".prefect/local.json").exists()
+
+
+@pytest.mark.slow
+def test_a_server_that_ends_at_once_is_told_with_the_place_of_its_last_words(
+    project_of_its_own, monkeypatch
+):
+    monkeypatch.setenv("PREFECT_SERVER_DATABASE_CONNECTION_URL", "no database")
+    refused = command("up", "--port", str(free_port()))
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("up: the Prefect server did not start; see its last words in ")
     assert not (project_of_its_own / ".prefect/local.json").exists()
 
 

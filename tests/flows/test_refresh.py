@@ -15,6 +15,7 @@ from pipeline.errors import AdaCalibError, DataError
 from pipeline.files import read_json, write_json
 from pipeline.params import read_params, set_values
 from pipeline.release.promotion import production
+from pipeline.report.terminal import METRICS
 from tests.flows.conftest import save
 
 
@@ -80,7 +81,8 @@ def test_the_verdict_leads_with_its_reasons():
 
 
 def test_an_undefined_metric_is_shown_as_such():
-    (row,) = metric_table({"methods": {"model": {"logloss": 0.25, "field_rce": None}}})
+    metrics = {key: None for _, key, _ in METRICS} | {"logloss": 0.25}
+    (row,) = metric_table({"methods": {"model": metrics}})
     assert row["method"] == "what ships"
     assert (row["LogLoss"], row["Field-RCE"], row["AUC"]) == ("0.25000", "undefined", "undefined")
 

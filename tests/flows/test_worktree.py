@@ -112,6 +112,7 @@ def test_what_a_killed_run_left_is_undone(history):
     with release_worktree(history, "test") as release:
         take_code(history, release)
         (release / "dvc.lock").write_text("half")
+        Path(said(release, "rev-parse", "--absolute-git-dir"), "index.lock").touch()
     with release_worktree(history, "test") as release:
         assert said(release, "status", "--porcelain") == ""
         assert (release / "dvc.lock").read_text() == "of 2013-09-29\n"
