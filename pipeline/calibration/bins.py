@@ -236,6 +236,35 @@ def count_cells(scores: Scores, grid: BinTable, threads: int | None = None) -> C
     return _sums_in_bins(scores, grid, threads or usable_threads())[0]
 
 
+def largest_ties(scores: Scores, bins: BinTable, threads: int | None = None) -> np.ndarray:
+    """int64 [len(bins)]: the most impressions at one logit in each bin, 0 in a bin without rows.
+
+    Args:
+        scores: rows; those of field values without bins are passed over.
+        bins: a table of any candidates; only its ids and bounds are used.
+        threads: threads to use, by default one for every processor.
+    """
+    ties = np.zeros(len(bins), dtype=np.int64)
+    for rows in sorted_ranges(scores, threads or usable_threads()):
+        heads = rows.heads(slice(None))
+        first = np.flatnonzero(np.append(True, heads[1:] != heads[:-1])[: len(heads)])
+        impressions = np.diff(rows.impressions_before(np.append(first, len(heads))))
+        for requested in np.unique(bins.requested_bins):
+            of_k = np.flatnonzero(bins.requested_bins == requested)
+            if not len(of_k):  # a number that is none equals nothing
+                continue
+            place = np.searchsorted(_first_heads(bins.take(of_k)), heads[first], side="right") - 1
+            known = bins.field_value_id[of_k[place]] == heads[first] >> np.uint64(32)
+            np.maximum.at(ties, of_k[place[known]], impressions[known])
+    return ties
+
+
+def _first_heads(bins: BinTable) -> np.ndarray:
+    """uint64: the least field value id << 32 | sortable bits of a logit that lies in each bin."""
+    bits = np.where(bins.bin_id > 0, sortable_bits(bins.lower_bound), 0)
+    return (bins.field_value_id.astype(np.uint64) << np.uint64(32)) | bits.astype(np.uint64)
+
+
 def _sums_in_bins(scores: Scores, bins: BinTable, threads: int) -> tuple[CellTable, list[Totals]]:
     """Sums of the rows in each bin of one candidate, by day, and the totals of each bin."""
     known = np.zeros(scores.n_field_values, dtype=bool)
@@ -246,8 +275,7 @@ def _sums_in_bins(scores: Scores, bins: BinTable, threads: int) -> tuple[CellTab
             f"field value id {strange.min()} has impressions but no bins; "
             "make the bounds on all the rows that are counted"
         )
-    heads = bins.field_value_id.astype(np.uint64) << np.uint64(32)
-    heads |= np.where(bins.bin_id > 0, sortable_bits(bins.lower_bound), 0).astype(np.uint64)
+    heads = _first_heads(bins)
 
     def cells(rows: SortedRows) -> Cells:
         first, last = np.searchsorted(bins.field_value_id, rows.ids)

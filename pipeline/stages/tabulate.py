@@ -25,14 +25,18 @@ def run(scores: Path, tables: Path, *, params: TabulateParams) -> None:
         NotEnoughDataError: those days have no impressions.
         ArtifactError: the scores are missing or damaged.
     """
-    rows = read_scores(scores, *PARTS[params.days])
+    parts = PARTS[params.days]
+    rows = read_scores(scores, *parts)
     impressions = int(rows.impressions.sum(dtype=np.int64))
     if not impressions:
-        raise NotEnoughDataError(f"{scores}: the {params.days} days have no impressions to count")
+        raise NotEnoughDataError(
+            f"{scores}: the {' and '.join(parts)} days have no impressions to count"
+        )
     bins, cells = tabulate(rows, params.candidates, params.grid_cells)
     manifest = {
         "candidates": params.candidates,
         "grid_cells": params.grid_cells,
+        "parts": parts,
         "days": [date.fromordinal(EPOCH + int(day)).isoformat() for day in np.unique(cells.day)],
         "n_field_values": rows.n_field_values,
         "totals": {

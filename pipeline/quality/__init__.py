@@ -1,0 +1,1 @@
+"""Checks of the field statistics with great-expectations; nothing else here imports it."""

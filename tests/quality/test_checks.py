@@ -1,0 +1,210 @@
+"""Checks of the field statistics: what the kernel makes passes, what is broken fails by name."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+
+from pipeline.calibration.bins import largest_ties, tabulate
+from pipeline.quality import checks
+from pipeline.quality.checks import check_tables, uneven_field_values
+from pipeline.quality.frames import LogSums, table_frame
+from pipeline.quality.rules import BIN_RULES, RULES
+from tests.calibration.test_bins import AGGREGATED, random_scores, scores_of
+
+CANDIDATES = [2, 5, 10]
+TOLERANCE = 0.5
+
+
+def log_sums(scores, bins):
+    """The log's own sums, by loops."""
+    sums = np.zeros((2, scores.n_field_values), dtype=np.int64)
+    for z, n, r in zip(scores.field_value_id, scores.impressions, scores.responses, strict=True):
+        sums[:, z] += (n, r)
+    names = [None, *(f"item {i}" for i in range(1, scores.n_field_values))]
+    return LogSums(names, sums[0], sums[1], largest_ties(scores, bins))
+
+
+@pytest.fixture(scope="module")
+def log():
+    """Scores, their tables and sums; each test breaks a copy."""
+    scores = random_scores(2000, n_field_values=12, impressions=4, decimals=1)
+    bins, cells = tabulate(scores, CANDIDATES, 20)
+    return bins, cells, log_sums(scores, bins)
+
+
+def breaches(bins, cells, sums, tolerance=TOLERANCE):
+    found = check_tables(bins, cells, sums, CANDIDATES, tolerance)
+    return {check.name: check.breach for check in found if check.breach}
+
+
+def changed(table, name, row, value):
+    """The table with one number replaced."""
+    column = getattr(table, name).copy()
+    column[row] = value
+    return replace(table, **{name: column})
+
+
+def test_the_tables_of_the_kernel_pass(log):
+    found = check_tables(*log, CANDIDATES, TOLERANCE)
+    assert [check.breach for check in found] == [None] * len(found)
+    assert {check.name for check in found} >= set(RULES)
+
+
+@settings(max_examples=50, deadline=None)
+@given(AGGREGATED)
+def test_any_table_of_the_kernel_keeps_the_rules_with_no_tolerance_but_for_ties(scores):
+    bins, _ = tabulate(scores, CANDIDATES, 20)
+    frame = table_frame(bins).assign(largest_tie=largest_ties(scores, bins))
+    for rule in BIN_RULES:
+        assert rule.keeps(frame, 0.0).all(), rule.name
+
+
+def test_an_empty_table_fails(log):
+    """H23: no rows break no rule on rows."""
+    bins, cells, sums = log
+    nothing = np.zeros(0, dtype=np.int64)
+    found = breaches(bins.take(nothing), cells, replace(sums, largest_tie=nothing))
+    assert "expect_table_row_count_to_be_between" in found
+    assert "'item 1'" in found["coverage"] or "id 0" in found["coverage"]
+    assert "cells: expected that there are rows" in str(breaches(bins, cells.take(nothing), sums))
+
+
+def test_an_empty_log_fails(log):
+    """H23: nothing to compare with is no success."""
+    bins, cells, sums = log
+    empty = np.zeros_like(sums.impressions)
+    found = breaches(bins, cells, replace(sums, impressions=empty, responses=empty))
+    assert "expected" in found
+
+
+def test_a_suite_without_expectations_is_no_check(log):
+    """H23: every rule has a check of its own, so none can be lost in an empty suite."""
+    names = [check.name for check in check_tables(*log, CANDIDATES, TOLERANCE)]
+    rules = checks.BIN_RULES + checks.CELL_RULES + checks.GROUP_RULES
+    assert sorted(n for n in names if n in RULES) == sorted(rule.name for rule in rules)
+
+
+@pytest.mark.parametrize("share", [1.0, 0.81])
+def test_a_posterior_of_nan_fails(log, share):
+    """H23: all rows, or 81 % of them, are not a number."""
+    bins, cells, sums = log
+    rows = np.arange(len(bins)) < share * len(bins)
+    found = breaches(changed(bins, "posterior", rows, math.nan), cells, sums)
+    assert "posterior is nan" in found["finite"]
+    assert "posterior" in found
+
+
+@pytest.mark.parametrize("column", ["lower_bound", "upper_bound", "logit_sum", "posterior"])
+@pytest.mark.parametrize("value", [math.inf, -math.inf])
+def test_an_infinity_fails_and_is_named_by_field_value_candidate_and_bin(log, column, value):
+    """H23: +inf passes where only a minimum is set."""
+    bins, cells, sums = log
+    row = np.flatnonzero((bins.field_value_id == 3) & (bins.requested_bins == 5))[2]
+    found = breaches(changed(bins, column, row, value), cells, sums)
+    place = "bins: field value id 3 ('item 3'), K = 5, bin 2"
+    assert found["finite"] == f"{place}: {column} is {value}"
+
+
+def test_a_missing_field_value_fails(log):
+    """H23: a value that vanished from the table would be served raw."""
+    bins, cells, sums = log
+    keep = bins.field_value_id != 4
+    found = breaches(bins.take(keep), cells, replace(sums, largest_tie=sums.largest_tie[keep]))
+    assert "field value id 4 ('item 4'), K = 2: the log has" in found["coverage"]
+    assert "the table no bins (3 of" in found["coverage"]
+    found = breaches(bins, cells.take(cells.field_value_id != 4), sums)
+    assert "field value id 4 ('item 4')" in found["cells_add_up"]
+
+
+def test_a_missing_candidate_fails(log):
+    bins, cells, sums = log
+    keep = (bins.field_value_id != 4) | (bins.requested_bins != 10)
+    found = breaches(bins.take(keep), cells, replace(sums, largest_tie=sums.largest_tie[keep]))
+    assert "field value id 4 ('item 4'), K = 10" in found["coverage"]
+
+
+def test_a_missing_bin_fails(log):
+    bins, cells, sums = log
+    row = np.flatnonzero((bins.field_value_id == 3) & (bins.requested_bins == 5))[2]
+    keep = np.arange(len(bins)) != row
+    found = breaches(bins.take(keep), cells, replace(sums, largest_tie=sums.largest_tie[keep]))
+    assert found["expect_table_row_count_to_equal"]
+    assert "field value id 3 ('item 3'), K = 5, bin 0" in found["effective_bins"]
+    assert "field value id 3 ('item 3'), K = 5, bin 3" in found["contiguous_bounds"]
+    assert "field value id 3 ('item 3'), K = 5" in found["impressions_add_up"]
+
+
+def test_a_field_value_or_candidate_that_the_log_has_not_fails(log):
+    bins, cells, sums = log
+    none = changed(changed(sums, "impressions", 3, 0), "responses", 3, 0)
+    assert "field value id 3 ('item 3'), K = 2" in breaches(bins, cells, none)["expected"]
+    other = changed(bins, "requested_bins", bins.requested_bins == 5, 6)
+    assert "K = 6" in breaches(other, cells, sums)["expected"]
+
+
+@pytest.mark.parametrize(
+    ("column", "change", "rule"),
+    [
+        ("lower_bound", lambda t, i: t.upper_bound[i], "increasing_bounds"),
+        ("lower_bound", lambda t, i: t.lower_bound[i] - np.float32(0.01), "contiguous_bounds"),
+        ("impressions", lambda t, i: t.responses[i] - 1, "counts"),
+        ("impressions", lambda t, i: t.impressions[i] + 1, "impressions_add_up"),
+        ("responses", lambda t, i: t.responses[i] + 1, "responses_add_up"),
+        ("responses", lambda t, i: -1, "counts"),
+        ("posterior", lambda t, i: t.posterior[i] + 0.001, "posterior"),
+        ("logit_sum", lambda t, i: 2 * t.logit_sum[i] + 9, "mean_logit"),
+        ("effective_bins", lambda t, i: t.effective_bins[i] + 1, "effective_bins"),
+        ("bin_id", lambda t, i: t.bin_id[i] + 1, "effective_bins"),
+    ],
+)
+def test_a_broken_number_breaks_its_rule_and_the_sentence_says_where(log, column, change, rule):
+    bins, cells, sums = log
+    row = np.flatnonzero((bins.field_value_id == 3) & (bins.requested_bins == 5))[2]
+    found = breaches(changed(bins, column, row, change(bins, row)), cells, sums)
+    assert "field value id 3 ('item 3'), K = 5" in found[rule]
+
+
+def test_a_cell_whose_probabilities_exceed_its_impressions_fails(log):
+    bins, cells, sums = log
+    found = breaches(bins, changed(cells, "probability_sum", 0, cells.impressions[0] + 1), sums)
+    assert "cells: field value id 0 (None), cell 0, day 15000" in found["probability_sum"]
+
+
+def test_bins_that_are_uneven_without_a_tie_fail():
+    scores = scores_of(np.arange(100))
+    bins, cells = tabulate(scores, CANDIDATES, 20)
+    moved = changed(changed(bins, "impressions", 0, 90), "impressions", 1, 10)
+    moved = replace(moved, logit_sum=moved.impressions * (bins.logit_sum / bins.impressions))
+    found = breaches(moved, cells, log_sums(scores, bins))
+    assert set(found) == {"equal_frequency"}
+    assert "K = 2, bin 0: it has 90 impressions" in found["equal_frequency"]
+
+
+def test_bins_that_a_tie_makes_uneven_pass():
+    """H1: 90 of 100 scores are tied; only then are their bins worth a second look."""
+    scores = scores_of([0.01] * 90 + list(range(1, 11)))
+    bins, cells = tabulate(scores, CANDIDATES, 20)
+    assert uneven_field_values(bins, TOLERANCE).tolist() == [0]
+    assert breaches(bins, cells, log_sums(scores, bins)) == {}
+    even, _ = tabulate(random_scores(2000, n_field_values=3), CANDIDATES, 20)
+    assert len(uneven_field_values(even, TOLERANCE)) == 0
+
+
+def test_missing_integers_fail_too(log):
+    """H23's kind: a column of integers with nulls is read as floats with NaN."""
+    bins, cells, sums = log
+    counts = pd.Series(bins.impressions).astype("float64")
+    counts[5] = math.nan
+    found = breaches(replace(bins, impressions=counts.to_numpy()), cells, sums)
+    assert "impressions is nan" in found["finite"]
+
+
+def test_the_largest_tie_of_a_bin_is_counted_in_impressions():
+    scores = scores_of([1, 1, 2, 3, 3, 5], impressions=[4, 1, 2, 3, 3, 1])
+    bins, _ = tabulate(scores, [2], 2)
+    assert bins.impressions.tolist() == [7, 7]
+    assert largest_ties(scores, bins).tolist() == [5, 6]

@@ -1,0 +1,107 @@
+"""tabulate: scores of the chosen days become tables that are read back whole."""
+
+from itertools import chain
+
+import numpy as np
+import pytest
+
+from pipeline.calibration.bins import tabulate
+from pipeline.data.days import day_number
+from pipeline.data.score_files import read_scores, write_day, write_scores_manifest
+from pipeline.data.table_files import read_bins, read_cells, read_tables_manifest
+from pipeline.errors import ArtifactError, NotEnoughDataError
+from pipeline.params import TabulateParams
+from pipeline.stages.tabulate import run
+from tests.calibration.test_bins import assert_same, random_scores
+from tests.tiny_logs import files_of
+
+PARAMS = TabulateParams(candidates=(2, 5), grid_cells=20, days="calibration")
+PARTS = {
+    "training": ["2024-01-01", "2024-01-02"],
+    "calibration": ["2024-01-03", "2024-01-04"],
+    "test": ["2024-01-05"],
+}
+
+
+def write_scores(folder, rows=200):
+    """Scored days of all parts, `rows` a day."""
+    folder.mkdir(parents=True)
+    days = {}
+    for seed, day in enumerate(chain.from_iterable(PARTS.values())):
+        scores = random_scores(rows, n_field_values=6, n_days=1, seed=seed)
+        scores.day[:] = day_number(day)
+        days[day] = write_day(folder, day, scores, {})
+    write_scores_manifest(
+        folder,
+        {
+            "parts": PARTS,
+            "days": days,
+            "field_values": [None, *"abcdefg"],
+            "features": {"categorical": [], "numeric": []},
+            "conventions": {},
+        },
+    )
+    return folder
+
+
+def test_the_tables_are_those_of_the_calibration_days(tmp_path):
+    scores = write_scores(tmp_path / "scores")
+    run(scores, tmp_path / "tables", params=PARAMS)
+    bins, cells = tabulate(read_scores(scores, "calibration"), (2, 5), 20)
+    assert_same(read_bins(tmp_path / "tables"), bins)
+    assert_same(read_cells(tmp_path / "tables"), cells)
+
+
+def test_training_days_are_counted_too_where_that_is_asked(tmp_path):
+    scores = write_scores(tmp_path / "scores")
+    params = PARAMS.model_copy(update={"days": "training_and_calibration"})
+    run(scores, tmp_path / "tables", params=params)
+    assert read_bins(tmp_path / "tables").candidate(2).impressions.sum() == 800
+    assert read_tables_manifest(tmp_path / "tables")["parts"] == ["training", "calibration"]
+
+
+def test_the_manifest_says_what_the_tables_were_made_of(tmp_path):
+    scores = write_scores(tmp_path / "scores")
+    run(scores, tmp_path / "tables", params=PARAMS)
+    manifest = read_tables_manifest(tmp_path / "tables")
+    rows = read_scores(scores, "calibration")
+    assert manifest == {
+        "candidates": [2, 5],
+        "grid_cells": 20,
+        "parts": ["calibration"],
+        "days": PARTS["calibration"],
+        "n_field_values": 8,
+        "totals": {
+            "impressions": 400,
+            "responses": int(rows.responses.sum()),
+            "field_values": len(np.unique(rows.field_value_id)),
+        },
+    }
+
+
+def test_the_same_scores_give_the_same_bytes(tmp_path):
+    scores = write_scores(tmp_path / "scores")
+    for name in ("one", "two"):
+        run(scores, tmp_path / name, params=PARAMS)
+    assert files_of(tmp_path / "one") == files_of(tmp_path / "two")
+
+
+def test_days_without_impressions_are_refused_and_nothing_is_written(tmp_path):
+    scores = write_scores(tmp_path / "scores", rows=0)
+    with pytest.raises(NotEnoughDataError, match="the calibration days have no impressions"):
+        run(scores, tmp_path / "tables", params=PARAMS)
+    assert not (tmp_path / "tables").exists()
+
+
+def test_a_damaged_missing_or_strange_table_is_refused_by_name(tmp_path):
+    run(write_scores(tmp_path / "scores"), tmp_path / "tables", params=PARAMS)
+    path = tmp_path / "tables" / "bins.parquet"
+    (tmp_path / "tables" / "cells.parquet").write_bytes(path.read_bytes())
+    with pytest.raises(ArtifactError, match=r"cells\.parquet has the columns"):
+        read_cells(tmp_path / "tables")
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(ArtifactError, match=r"bins\.parquet is damaged"):
+        read_bins(tmp_path / "tables")
+    path.unlink()
+    with pytest.raises(ArtifactError, match=r"bins\.parquet does not exist"):
+        read_bins(tmp_path / "tables")
