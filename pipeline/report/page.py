@@ -11,7 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from pipeline.metrics.calibration import pcoc, pcoc_band
 from pipeline.metrics.counts import ResponseCounts
 from pipeline.report.pictures import horizontal_intervals, reliability
-from pipeline.report.terminal import METRICS, NAMES, metric_rows
+from pipeline.report.terminal import METRICS, NAMES, excess_rows, metric_rows
 
 SUMS = ["impressions", "responses", "expected_responses"]
 PICTURED = ("uncalibrated", "model")
@@ -100,7 +100,6 @@ def render(
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined
     )
-    truth = evaluation.get("truth") or {}
     return environment.get_template("page.html").render(
         **reports,
         verdict_word=gate["verdict"],
@@ -113,11 +112,7 @@ def render(
         rows=_result_rows(evaluation),
         coverage=evaluation["methods"]["model"]["field_rce_coverage"] or 0.0,
         gains=gain_rows(evaluation["gains"]),
-        truth=[
-            [name, f"{1e4 * truth['excess_logloss'][method]:.2f}"]
-            for method, name in NAMES.items()
-            if method in truth.get("excess_logloss", {})
-        ],
+        truth=[[name, *texts] for name, texts in excess_rows(evaluation).items()],
         overall=reliability(curves(bins, -1), "Reliability, all field values"),
         forest=pcoc_by_value(counts, names, largest),
         values=[

@@ -12,7 +12,7 @@ from pipeline.files import read_json
 # Column title, key in reports/evaluation.json, format.
 METRICS = (
     ("LogLoss", "logloss", ".5f"),
-    ("field deviance", "field_deviance", ".4f"),
+    ("deviance", "field_deviance", ".4f"),
     ("Field-RCE", "field_rce", ".4f"),
     ("Field-AUC", "field_auc", ".4f"),
     ("AUC", "auc", ".4f"),
@@ -20,7 +20,7 @@ METRICS = (
 )
 NAMES = {
     "uncalibrated": "base model",
-    "isotonic": "isotonic regression",
+    "isotonic": "isotonic",
     "eb_platt": "EB-Platt",
     "adacalib": "AdaCalib",
     "model": "what ships",
@@ -41,6 +41,12 @@ def metric_rows(evaluation: dict[str, Any]) -> list[list[str]]:
     ]
 
 
+def excess_rows(evaluation: dict[str, Any]) -> dict[str, list[str]]:
+    """Excess log-loss over the true probabilities × 10⁴ by method; empty where they are unknown."""
+    excess = (evaluation.get("truth") or {}).get("excess_logloss", {})
+    return {NAMES[m]: [f"{1e4 * excess[m]:.2f}"] for m in NAMES if m in excess}
+
+
 def show_results(folder: Path) -> None:
     """Print the metric table of reports/evaluation.json, the verdict and the place of the report.
 
@@ -54,12 +60,15 @@ def show_results(folder: Path) -> None:
         f"{evaluation['rows']:,} test rows, {evaluation['responses']:,} responses, "
         f"{evaluation['first_day']} to {evaluation['last_day']}"
     )
-    table = Table(title=title, box=SIMPLE)
+    table = Table(title=title, box=SIMPLE, padding=(0, 1), pad_edge=False)
     table.add_column("method", no_wrap=True)
     for name, _, _ in METRICS:
         table.add_column(name, justify="right")
+    truth = excess_rows(evaluation)
+    if truth:
+        table.add_column("excess × 10⁴", justify="right")
     for row in metric_rows(evaluation):
-        table.add_row(*row)
+        table.add_row(*row, *truth.get(row[0], []))
     console.print(table)
     console.print(f"verdict: [bold]{gate['verdict']}[/bold]")
     for reason in gate["reasons"]:
