@@ -60,7 +60,7 @@ def show_results(folder: Path) -> None:
         f"{evaluation['rows']:,} test rows, {evaluation['responses']:,} responses, "
         f"{evaluation['first_day']} to {evaluation['last_day']}"
     )
-    table = Table(title=title, box=SIMPLE, padding=(0, 1), pad_edge=False)
+    table = Table(title=title, box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("method", no_wrap=True)
     for name, _, _ in METRICS:
         table.add_column(name, justify="right")
