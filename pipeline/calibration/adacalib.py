@@ -5,12 +5,13 @@ calibrated_logit = anchor_z(logit) + λ · correction_z(logit)
 The anchor is empirical-Bayes Platt scaling whose offsets may drift and to which bends are added
 (`basis`). The correction is piecewise linear between knots at the mean logits of the field value's bins;
 a network gives it at each knot from posterior statistics of the bin and the value, and a Gumbel choice
-decides between the candidate bin counts (paper, sections 3.1 and 3.2). How much of drift, bends and
+decides between the candidate bin counts (paper, sections 3.1 and 3.2). How much of bends and
 correction is used, and when the network stops, is decided on counts that none of them has seen.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -23,11 +24,19 @@ from pipeline.calibration.folds import Fold, all_counts, make_folds
 from pipeline.calibration.monotone import increasing
 from pipeline.calibration.network import Head
 from pipeline.calibration.piecewise import PiecewiseLinearMap, from_knots
-from pipeline.calibration.statistics import Evidence, Grid, Target, evidence, make_grid, target
+from pipeline.calibration.statistics import (
+    Evidence,
+    Grid,
+    Target,
+    evidence,
+    make_grid,
+    target,
+    without_common_error,
+)
 from pipeline.calibration.tables import BinTable, CellTable
 from pipeline.scores import Scores
 
-SHARES = (0.0, 0.5, 1.0)  # of drift and bends, among which the out-of-sample loss chooses
+BEND_SHARES = (0.0, 0.5, 1.0)  # among which the out-of-sample loss chooses
 
 
 @dataclass(frozen=True)
@@ -117,7 +126,7 @@ def fit_adacalib(
             target(grid, f.target, _anchored(grid, b)) for f, b in zip(folds, bases, strict=True)
         ]
         scale = make_scale(found, grid.live)
-        examples = make_examples(grid, found, targets, scale)
+        examples = make_examples(grid, found, [without_common_error(t) for t in targets], scale)
         heads = fit_heads(examples, settings.network())
         everything = Fold(all_counts(cells), all_counts(cells))
         known = scale(_evidence(grid, everything, final))
@@ -134,7 +143,7 @@ def _anchored(grid: Grid, basis: Basis) -> np.ndarray:
 
 
 def _evidence(grid: Grid, fold: Fold, basis: Basis) -> Evidence:
-    traits = np.stack([basis.offsets, np.log(basis.slopes)], axis=1)
+    traits = np.stack([basis.anchor.offsets, np.log(basis.anchor.slopes)], axis=1)
     return evidence(grid, fold.history, basis.fitted(grid), _anchored(grid, basis), traits)
 
 
@@ -145,33 +154,20 @@ def _loss(grid: Grid, fold: Fold, basis: Basis) -> float:
     return float(np.sum(counts.impressions * np.logaddexp(0.0, logit) - counts.responses * logit))
 
 
-def _best_share(
-    grid: Grid, folds: Sequence[Fold], bases: Sequence[Basis], use: Callable[[Basis, float], Basis]
-) -> list[Basis]:
-    """The bases with the share whose out-of-sample loss over all folds is least."""
-    tried = [[use(basis, share) for basis in bases] for share in SHARES]
-    losses = [
-        sum(_loss(grid, fold, basis) for fold, basis in zip(folds, mixed, strict=True))
-        for mixed in tried
-    ]
-    return tried[int(np.argmin(losses))]
-
-
 def _choose_bases(grid: Grid, folds: Sequence[Fold], settings: Settings) -> list[Basis]:
-    """The basis of each fold's history, with the shares of drift and bends that predict best."""
+    """The basis of each fold's history, with the share of bends that predicts best over all folds."""
     bases = [make_anchors(grid, fold.history, settings.horizon_days) for fold in folds]
-    if all(basis.drifting for basis in bases):
-        bases = _best_share(grid, folds, bases, lambda b, share: replace(b, drift_share=share))
     bases = [with_curves(basis, grid, f.history) for basis, f in zip(bases, folds, strict=True)]
-    return _best_share(grid, folds, bases, lambda b, share: replace(b, bend_share=share))
+    tried = [[replace(basis, bend_share=share) for basis in bases] for share in BEND_SHARES]
+    losses = [sum(map(partial(_loss, grid), folds, mixed)) for mixed in tried]
+    return tried[int(np.argmin(losses))]
 
 
 def _final_basis(grid: Grid, like: Basis, settings: Settings) -> Basis:
     """The basis of all counts, with the shares of the folds' bases."""
     counts = all_counts(grid.cells)
-    basis = make_anchors(grid, counts, settings.horizon_days)
-    basis = replace(basis, drift_share=like.drift_share)
-    return replace(with_curves(basis, grid, counts), bend_share=like.bend_share)
+    basis = with_curves(make_anchors(grid, counts, settings.horizon_days), grid, counts)
+    return replace(basis, bend_share=like.bend_share)
 
 
 def _served_corrections(
@@ -198,7 +194,7 @@ def compile_map(
     A field value's knots are those of its chosen candidate and those of its bend; id 0 and values
     without impressions keep their anchor, a straight line.
     """
-    offsets, slopes, center = basis.offsets, basis.slopes, basis.still.center
+    offsets, slopes, center = basis.anchor.offsets, basis.anchor.slopes, basis.still.center
     knots, values, moved = [], [], 0
     for z in range(grid.n_field_values):
         if not grid.live[z]:

@@ -15,63 +15,61 @@ DRIFT_DAYS = 3  # days of history from which a drift can be seen
 
 @dataclass(frozen=True)
 class Basis:
-    """Still anchor, drifting anchor and bends of one history, and how much of each is used.
+    """Still anchor, drifting anchor and bends of one history, and how much of the bends is used.
 
     Attributes:
         still: empirical-Bayes Platt.
         drifting: the forecast of the drifting anchor; None where there are too few days.
         curves: the bends that these leave.
-        drift_share: weight of `drifting` against `still`, in [0, 1].
         bend_share: how much of the bends is added, in [0, 1].
     """
 
     still: Anchor
     drifting: DriftingAnchor | None
     curves: Curves
-    drift_share: float = 0.0
     bend_share: float = 0.0
 
     @property
-    def offsets(self) -> np.ndarray:
-        """Offsets float64 [V] of the mixed anchor."""
-        return self._mix(self.still.offsets, lambda anchor: anchor.offsets)
-
-    @property
-    def slopes(self) -> np.ndarray:
-        """Slopes float64 [V] of the mixed anchor, > 0."""
-        return self._mix(self.still.slopes, lambda anchor: anchor.slopes)
-
-    def _mix(self, still: np.ndarray, part) -> np.ndarray:
-        if self.drifting is None:
-            return still
-        return still + self.drift_share * (part(self.drifting.anchor) - still)
+    def anchor(self) -> Anchor:
+        """The anchor that serves: the drifting one's forecast where there is one."""
+        return self.drifting.anchor if self.drifting else self.still
 
     def __call__(self, uncalibrated_logit: np.ndarray, field_value_id: np.ndarray) -> np.ndarray:
         """The anchored logit, float64 [n], of logits [n] at field value ids [n]."""
-        centred = uncalibrated_logit - self.still.center
-        line = self.offsets[field_value_id] + self.slopes[field_value_id] * centred
         bend = self.bend_share * self.curves(uncalibrated_logit, field_value_id)
-        return self.still.center + line + bend
+        return self.anchor(uncalibrated_logit, field_value_id) + bend
 
     def fitted(self, grid: Grid) -> np.ndarray:
         """The anchored logit of each cell row, float64 [n], that fits the row's own day."""
         ids = grid.cells.field_value_id
-        level = self.still(grid.logit, ids)
-        if self.drifting is not None:
-            own_day = self.drifting.fitted(grid.logit, ids, grid.cells.day)
-            level = level + self.drift_share * (own_day - level)
+        if self.drifting:
+            level = self.drifting.fitted(grid.logit, ids, grid.cells.day)
+        else:
+            level = self.still(grid.logit, ids)
         return level + self.bend_share * self.curves(grid.logit, ids)
 
 
 def make_anchors(grid: Grid, history: Counts, horizon_days: int) -> Basis:
-    """Both anchors of a history, without bends; the drifting one in full where there is one."""
-    cells, counts = grid.cells, (history.impressions, history.responses)
-    columns = (cells.field_value_id, grid.logit, *counts)
-    still = fit_anchor(*columns, grid.n_field_values)
+    """Both anchors of a history, without bends."""
+    cells = grid.cells
+    still = fit_anchor(*_over_days(grid, history), grid.n_field_values)
     drifting = None
     if len(np.unique(cells.day[history.impressions > 0])) >= DRIFT_DAYS:
+        columns = (cells.field_value_id, grid.logit, history.impressions, history.responses)
         drifting = fit_drifting_anchor(*columns, cells.day, still, horizon_days)
-    return Basis(still, drifting, no_curves(grid.n_field_values), float(drifting is not None))
+    return Basis(still, drifting, no_curves(grid.n_field_values))
+
+
+def _over_days(grid: Grid, history: Counts) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Field value, mean logit, impressions and responses of each cell, its days added up."""
+    cells = grid.cells
+    new = (np.diff(cells.field_value_id) != 0) | (np.diff(cells.cell_id) != 0)
+    starts = np.flatnonzero(np.r_[True, new])
+    n, y, x = (
+        np.add.reduceat(amount, starts)
+        for amount in (history.impressions, history.responses, history.impressions * grid.logit)
+    )
+    return cells.field_value_id[starts], x / np.where(n > 0, n, 1.0), n, y
 
 
 def with_curves(basis: Basis, grid: Grid, history: Counts) -> Basis:

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-BENDS = 12  # knots of the hat functions
-TYPICAL_SPREAD = 0.02  # variance of a bend at a knot before any evidence
+BENDS = 16  # knots of the hat functions
+TYPICAL_SPREAD = 0.05  # variance of a bend at a knot before any evidence
 TYPICAL_REACH = 1.0  # logits over which it changes
 TRUSTED_VALUES = 30.0  # field values that the smooth covariance counts for
-ROUNDS = 15
+ROUNDS = 8
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,12 @@ def _hats(distance: np.ndarray, knots: np.ndarray) -> np.ndarray:
     return hats
 
 
-def _shared_knots(distance: np.ndarray, impressions: np.ndarray) -> np.ndarray:
-    """Knots at equal shares of all impressions, kept apart."""
+def _shared_knots(distance: np.ndarray, impressions: np.ndarray, anchored: np.ndarray) -> np.ndarray:
+    """Knots at equal shares, half by impressions and half by expected responses, kept apart."""
+    expected = impressions / (1.0 + np.exp(-anchored))
+    weight = (impressions / impressions.sum() + expected / expected.sum()).ravel() / 2
     order = np.argsort(distance, axis=None, kind="stable")
-    reached = np.cumsum(impressions.ravel()[order])
-    middle = (reached - impressions.ravel()[order] / 2) / reached[-1]
+    middle = np.cumsum(weight[order]) - weight[order] / 2
     knots = np.interp((np.arange(BENDS) + 0.5) / BENDS, middle, distance.ravel()[order])
     kept = [knots[0]]
     for knot in knots[1:]:
@@ -93,7 +94,7 @@ def fit_curves(
     origin = np.zeros(len(logit))
     origin[live] = (impressions * logit).sum(axis=1)[live] / total[live]
     distance = (logit - origin[:, None])[live]
-    knots = _shared_knots(distance, impressions[live])
+    knots = _shared_knots(distance, impressions[live], anchored[live])
     hats = _hats(distance, knots)
     mean, modes = _posterior(
         hats, impressions[live], responses[live], anchored[live], _smooth(knots)

@@ -11,6 +11,7 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor
 from torch.nn import functional
 
+from pipeline.calibration.comparison import standard_error
 from pipeline.calibration.examples import Examples
 from pipeline.calibration.network import Head, gumbel_weights
 from pipeline.errors import TrainingError
@@ -151,13 +152,25 @@ def fit_heads(examples: Examples, settings: FitSettings) -> Heads:
         outside = examples.take(rows)
         for stop, head in enumerate(checkpoints):
             corrections[stop, rows] = head.chosen_correction(outside)
-    losses = torch.tensor(
-        [[float(log_loss(examples, s * c).double().sum()) for s in SHARES] for c in corrections]
-    )
-    stop, share = divmod(int(losses.argmin()), len(SHARES))
+    stop, share = _best(examples, corrections)
     return Heads(
         [checkpoints[stop] for checkpoints in fits],
         SHARES[share],
         (stop + 1) / len(fits[0]),
         SHARES[share] * corrections[stop].double().numpy(),
     )
+
+
+def _best(examples: Examples, corrections: Tensor) -> tuple[int, int]:
+    """Checkpoint and share of least held-out loss; share 0 where the gain is within its standard error."""
+    each = torch.stack(
+        [torch.stack([log_loss(examples, s * c).double() for s in SHARES]) for c in corrections]
+    )
+    stop, share = divmod(int(each.sum(dim=-1).argmin()), len(SHARES))
+    shape = (int(examples.fold.max()) + 1, int(examples.field_value_id.max()) + 1)
+    gain, impressions = np.zeros(shape), np.zeros(shape)
+    place = (examples.fold.numpy(), examples.field_value_id.numpy())
+    gain[place] = (each[stop, 0] - each[stop, share]).numpy()
+    impressions[place] = examples.impressions.double().sum(dim=1).numpy()
+    sure = gain.sum() > impressions.sum() * standard_error(gain, impressions)
+    return stop, share if sure else 0

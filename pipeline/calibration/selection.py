@@ -8,6 +8,7 @@ import numpy as np
 
 from pipeline.calibration.adacalib import HeldOut
 from pipeline.calibration.baselines.isotonic import isotonic_curve
+from pipeline.calibration.comparison import standard_error
 from pipeline.calibration.logits import softplus
 from pipeline.calibration.piecewise import PiecewiseLinearMap, shared_map
 from pipeline.calibration.tables import CellTable
@@ -61,30 +62,6 @@ def choose(losses: dict[str, np.ndarray], impressions: np.ndarray) -> Choice:
     excess = {name: mean - means[best] for name, mean in means.items()}
     name = next(name for name in losses if excess[name] <= errors[name])
     return Choice(name, best, means, excess, errors, len(impressions), int(total))
-
-
-def standard_error(difference: np.ndarray, impressions: np.ndarray) -> float:
-    """Of a difference of losses per impression, the wider of two: field values or folds as units.
-
-    For a ratio r of sums over units u: √(n / (n - 1) · Σ_u (d_u - r · i_u)²) / Σ_u i_u.
-
-    Args:
-        difference: float64 [F, V], summed differences in nats.
-        impressions: float64 [F, V].
-    """
-    ratio = difference.sum() / impressions.sum()
-    return max(
-        _of_units(difference.sum(axis=axis), impressions.sum(axis=axis), ratio) for axis in (0, 1)
-    )
-
-
-def _of_units(difference: np.ndarray, impressions: np.ndarray, ratio: float) -> float:
-    used = impressions > 0
-    n = int(used.sum())
-    if n < 2:
-        return 0.0
-    away = (difference - ratio * impressions)[used]
-    return float(np.sqrt(n / (n - 1) * (away**2).sum()) / impressions.sum())
 
 
 def isotonic_of_cells(

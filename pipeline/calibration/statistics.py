@@ -1,6 +1,6 @@
 """What the AdaCalib network reads and is judged on: bins, their evidence, and cells, as dense arrays."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -79,20 +79,35 @@ def _knots(cells: CellTable, bins: BinTable, requested: int, n_field_values: int
 
 def make_grid(bins: BinTable, cells: CellTable, n_field_values: int) -> Grid:
     """The grid of `tabulate`'s two tables; both must hold the same days."""
-    n_cells = np.zeros(n_field_values, dtype=np.int64)
-    np.maximum.at(n_cells, cells.field_value_id, cells.cell_id + 1)
-    of_row = np.maximum(n_cells[cells.field_value_id], 1)
-    coarse = cells.cell_id.astype(np.int64) * TARGET_CELLS // np.maximum(of_row, TARGET_CELLS)
-    profile = cells.cell_id.astype(np.int64) * PROFILE_BINS // of_row
     candidates = np.unique(bins.requested_bins).tolist()
     return Grid(
         cells,
         cells.logit_sum / cells.impressions,
-        coarse,
-        profile,
+        _groups(cells, TARGET_CELLS),
+        _groups(cells, PROFILE_BINS),
         tuple(_knots(cells, bins, k, n_field_values) for k in candidates),
         n_field_values,
     )
+
+
+def _groups(cells: CellTable, n_groups: int) -> np.ndarray:
+    """Group of each cell row, 0 … n_groups - 1, of neighbouring cells of its field value.
+
+    Groups hold equal shares of the value, half by impressions and half by predicted responses: where
+    responses are, logits are sparse and wide apart, and a group of equal frequency would blur them.
+    """
+    starts = np.ones(len(cells), dtype=bool)
+    starts[1:] = (np.diff(cells.field_value_id) != 0) | (np.diff(cells.cell_id) != 0)
+    cell = np.cumsum(starts) - 1
+    value = cells.field_value_id[starts]
+    weight = np.zeros(len(value))
+    for amount in (cells.impressions, cells.probability_sum):
+        of_cell = np.bincount(cell, amount)
+        weight += of_cell / np.bincount(value, of_cell)[value] / 2
+    first = np.r_[True, np.diff(value) != 0]
+    before = np.cumsum(weight) - weight
+    within = before - before[first][np.cumsum(first) - 1] + weight / 2
+    return np.clip((within * n_groups).astype(np.int64), 0, n_groups - 1)[cell]
 
 
 @dataclass(frozen=True)
@@ -144,8 +159,8 @@ def evidence(
             _log_ratio(whole[0], whole[1], 10.0),
             _log_ratio(whole[0], whole[2], 10.0),
             np.log1p(whole[1]),
-            _log_ratio(*shape, 1.0),
-            _log_ratio(*shape, 10.0),
+            _log_ratio(shape[0], shape[1], 1.0),
+            _log_ratio(shape[0], shape[1], 10.0),
             np.log1p(shape[1]),
             traits,
         ],
@@ -193,7 +208,13 @@ class Target:
 
 
 def target(grid: Grid, counts: Counts, anchored: np.ndarray) -> Target:
-    """The rows' counts and logits gathered into target cells."""
+    """The rows' counts and logits gathered into target cells.
+
+    Args:
+        grid: cells and knots.
+        counts: target counts of each cell row.
+        anchored: float64 [n], anchored logit of each cell row.
+    """
     n, y, a, x = (
         grid.sums(grid.coarse, TARGET_CELLS, amount)
         for amount in (
@@ -205,6 +226,22 @@ def target(grid: Grid, counts: Counts, anchored: np.ndarray) -> Target:
     )
     total = np.where(n > 0, n, 1.0)
     return Target(*(array.astype(np.float32) for array in (n, y, a / total, x / total)))
+
+
+def without_common_error(cells: Target) -> Target:
+    """The same cells with all anchored logits shifted alike, so that as much is expected as observed.
+
+    What all field values do on the same days (a campaign, a holiday) says nothing about how far to
+    trust the statistics of one, but it is the largest error of a forecast: left in, a network learns
+    the shock of the days it saw.
+    """
+    n, y, anchored = (a.astype(np.float64) for a in (cells.impressions, cells.responses, cells.anchored))
+    shift = 0.0
+    for _ in range(20):
+        expected = n / (1.0 + np.exp(-anchored - shift))
+        step = (y.sum() + 0.5 - expected.sum()) / ((expected * (1.0 - expected / np.maximum(n, 1.0))).sum() + 0.5)
+        shift += float(np.clip(step, -1.0, 1.0))
+    return replace(cells, anchored=(anchored + shift).astype(np.float32))
 
 
 def interpolation(knots: Knots, logit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -63,8 +63,8 @@ def _settings(params: CalibrateParams) -> Settings:
 def _about(fitted: Fitted) -> dict[str, Any]:
     """How AdaCalib came about, for the report."""
     return {
+        "drifting": fitted.basis.drifting is not None,
         "shares": {
-            "drift": fitted.basis.drift_share,
             "bend": fitted.basis.bend_share,
             "correction": fitted.correction_share,
         },
