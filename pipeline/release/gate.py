@@ -243,7 +243,7 @@ def _rival(evaluation: dict[str, Any], name: str) -> Check:
     sentence += (
         ", not worse beyond noise"
         if passed
-        else f"; what ships is worse than {name}: the calibration days chose otherwise, take more of "
-        "them (split.calibration_days), or calibrate.choose: held_out where it is not set"
+        else f"; what ships is worse than {name}: the calibration days chose otherwise, take more "
+        "of them (split.calibration_days), or calibrate.choose: held_out where it is not set"
     )
     return Check(f"not_worse_than_{name}", shipped.value, rival.low, passed, sentence)
