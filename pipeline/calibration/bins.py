@@ -46,9 +46,9 @@ def tabulate(
     ranges = sorted_ranges(scores, threads)
     with ThreadPoolExecutor(threads) as pool:
         cuts = list(pool.map(lambda rows: _cuts(rows, _values(rows), grid_cells), ranges))
-    grids = [_grid(rows, c, grid_cells) for rows, c in zip(ranges, cuts, strict=True)]
-    cells, totals = sum_cells(list(zip(ranges, grids, strict=True)), threads)
-    bins = [_bins(*part, wanted) for part in zip(cuts, grids, totals, strict=True)]
+        grids = list(pool.map(lambda rows, c: _grid(rows, c, grid_cells), ranges, cuts))
+        cells, totals = sum_cells(list(zip(ranges, grids, strict=True)), threads)
+        bins = list(pool.map(lambda *part: _bins(*part, wanted), cuts, grids, totals))
     return _concatenate(bins), cells
 
 

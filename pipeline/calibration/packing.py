@@ -13,7 +13,7 @@ from pipeline.errors import DataError
 from pipeline.scores import Scores
 
 MOST_DAYS = 1 << 16  # between the first and the last day of a log: 179 years
-BLOCK = 1 << 15  # rows handled at once, so that the arrays of a pass stay in the cache
+BLOCK = 1 << 16  # rows handled at once: few calls, and the arrays of a pass stay near the core
 
 
 def usable_threads() -> int:
