@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pipeline.calibration.baselines.logistic import binary_rows
+from pipeline.calibration.baselines.counting import response_rate
 from pipeline.calibration.logits import logit as log_odds
 from pipeline.calibration.logits import sigmoid
 from pipeline.scores import Scores
@@ -52,9 +52,12 @@ def fit(scores: Scores) -> McGradMap:
     """
     from mcgrad.methods import MCGrad
 
-    row, label, weight = binary_rows(scores)
+    response_rate(scores)  # refuses scores without impressions
+    counts = np.concatenate([scores.responses, scores.impressions - scores.responses])
+    kept = np.flatnonzero(counts)
+    row = kept % len(scores)
     frame = _frame(scores.uncalibrated_logit[row], scores.field_value_id[row])
-    frame = frame.assign(label=label, weight=weight)
+    frame = frame.assign(label=kept < len(scores), weight=counts[kept].astype(np.float64))
     model = MCGrad(
         monotone_t=True, num_rounds=ROUNDS, early_stopping=False, random_state=SEED,
         lightgbm_params={"num_threads": 1},

@@ -1,0 +1,174 @@
+"""python -m bench.quality --scores FILE | --simulated | --log FILE …: all calibrators in a table."""
+
+import argparse
+import logging
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from bench.quality_cases import Case, frozen_cases, simulated_case
+from pipeline.calibration.baselines import METHODS as COMPETITORS
+from pipeline.calibration.baselines import CalibrationMap
+from pipeline.errors import AdaCalibError
+from pipeline.files import write_json
+from pipeline.metrics.summary import measure, summarise
+from pipeline.scores import Scores
+
+MODULES = {
+    **{name: f"pipeline.calibration.baselines.{name}" for name in COMPETITORS},
+    "adacalib": "pipeline.calibration.adacalib",
+}
+KEYS = (
+    *("method", "seed", "window", "field_rce", "field_rce_low", "field_rce_high"),
+    *("field_rce_floor", "field_deviance", "logloss", "excess_logloss", "field_auc", "auc"),
+    *("pcoc", "fit_seconds", "rows_per_second"),
+)
+TIMED_ROWS = 100_000  # rows of a serving call that is timed
+
+Result = dict[str, Any]
+Fit = Callable[[Scores], CalibrationMap]
+
+
+def fit_of(method: str) -> Fit:
+    """The method's `fit`; its module, and what that imports, is loaded here."""
+    fit: Fit = import_module(MODULES[method]).fit
+    return fit
+
+
+def serving_rate(calibration_map: CalibrationMap, rows: Scores) -> float:
+    """Rows per second of the map on batches of TIMED_ROWS, the best of three calls."""
+    picked = np.resize(np.arange(len(rows)), TIMED_ROWS)
+    logit, ids = rows.uncalibrated_logit[picked], rows.field_value_id[picked]
+    seconds = []
+    for _ in range(3):
+        start = perf_counter()
+        calibration_map(logit, ids)
+        seconds.append(perf_counter() - start)
+    return TIMED_ROWS / min(seconds)
+
+
+def judge(case: Case, method: str, fit: Fit) -> Result:
+    """Fit on the case's calibration rows and measure on its test rows: KEYS and more."""
+    start = perf_counter()
+    calibration_map = fit(case.calibration)
+    fit_seconds = perf_counter() - start
+    logit = calibration_map(case.test.uncalibrated_logit, case.test.field_value_id)
+    measurement = measure(logit, case.test, case.true_probability)
+    return {
+        **summarise(measurement),
+        "excess_logloss": measurement.truth.get("excess_logloss", float("nan")),
+        "method": method,
+        "seed": case.seed,
+        "window": case.window,
+        "fit_seconds": fit_seconds,
+        "rows_per_second": serving_rate(calibration_map, case.test),
+    }
+
+
+def compare(cases: Iterable[Case], methods: dict[str, Fit]) -> Iterator[Result]:
+    """The result of every method on every case, one case at a time."""
+    for case in cases:
+        print(f"{case.window}, seed {case.seed}", file=sys.stderr, flush=True)
+        for method, fit in methods.items():
+            yield judge(case, method, fit)
+
+
+# Title, key, format, whether the ends of its interval follow.
+COLUMNS: tuple[tuple[str, str, str, bool], ...] = (
+    ("LogLoss", "logloss", "{:.5f}", False),
+    ("field deviance", "field_deviance", "{:.4f}", True),
+    ("Field-RCE", "field_rce", "{:.4f}", True),
+    ("floor", "field_rce_floor", "{:.4f}", False),
+    ("Field-AUC", "field_auc", "{:.4f}", False),
+    ("AUC", "auc", "{:.4f}", False),
+    ("PCOC", "pcoc", "{:.4f}", False),
+    ("fit s", "fit_seconds", "{:.2f}", False),
+    ("rows/s", "rows_per_second", "{:.2g}", False),
+    ("excess ·10⁻⁴", "excess_logloss", "{:.2f}", False),
+)
+
+
+def _cell(results: list[Result], key: str, form: str, interval: bool) -> str:
+    def mean(name: str) -> float:
+        return float(np.mean([result[name] for result in results]))
+
+    text = form.format(mean(key) * (1e4 if key == "excess_logloss" else 1))
+    if interval:
+        text += f" [{form.format(mean(key + '_low'))}, {form.format(mean(key + '_high'))}]"
+    return text
+
+
+def table(results: list[Result]) -> str:
+    """A row per method: means over cases; the ends of intervals are means too."""
+    columns = [c for c in COLUMNS if not np.isnan(results[0][c[1]])]
+    lines = [["method", *(title for title, *_ in columns)]]
+    for method in dict.fromkeys(result["method"] for result in results):
+        own = [result for result in results if result["method"] == method]
+        lines.append([method, *(_cell(own, key, form, ends) for _, key, form, ends in columns)])
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(
+            text.rjust(width) if i else text.ljust(width)
+            for i, (text, width) in enumerate(zip(line, widths, strict=True))
+        )
+        for line in lines
+    )
+
+
+def _methods(wanted: str | None) -> dict[str, Fit]:
+    names = wanted.split(",") if wanted else list(MODULES)
+    if unknown := [name for name in names if name not in MODULES]:
+        raise AdaCalibError(f"no method {unknown}; the methods are {', '.join(MODULES)}")
+    if "mcgrad" in names and find_spec("mcgrad") is None:
+        if wanted:
+            raise AdaCalibError("mcgrad is not installed; pip install mcgrad, or leave it out")
+        names.remove("mcgrad")
+        print("mcgrad is not installed; it is left out", file=sys.stderr)
+    return {name: fit_of(name) for name in names}
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench.quality", description=__doc__)
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--scores", type=Path, help="Parquet file of frozen base scores")
+    source.add_argument("--simulated", action="store_true", help="a log whose truth is known")
+    parser.add_argument("--windows", nargs="+", help="of the scores file; all by default")
+    parser.add_argument("--seeds", type=_numbers, help="for example 0,1,2; all by default")
+    parser.add_argument("--methods", help=f"some of {','.join(MODULES)}; all by default")
+    parser.add_argument("--json", type=Path, help="write one object per window, seed and method")
+    return parser
+
+
+def _cases(options: argparse.Namespace) -> Iterator[Case]:
+    if options.simulated:
+        return (simulated_case(seed) for seed in options.seeds or (0, 1, 2))
+    return frozen_cases(options.scores, options.windows, options.seeds)
+
+
+def main() -> None:
+    """Compare, print the table and, where asked for, write the JSON."""
+    options = _parser().parse_args()
+    logging.disable(logging.WARNING)  # mcgrad speaks of every round
+    try:
+        results = list(compare(_cases(options), _methods(options.methods)))
+        if options.json:
+            write_json(options.json, [{key: result[key] for key in KEYS} for result in results])
+    except AdaCalibError as error:
+        sys.exit(f"bench.quality: {error}")
+    cases = {(result["window"], result["seed"]) for result in results}
+    print(f"means over {len(cases)} cases (windows × seeds)")
+    print(table(results))
+
+
+if __name__ == "__main__":
+    main()
