@@ -13,6 +13,7 @@ from prefect.states import Completed
 from flows.states import failing_in_one_sentence, run_and_tell
 from flows.worktree import release_worktree
 from pipeline.release.promotion import promote as promote_model
+from pipeline.release.promotion import rollback as roll_back_model
 
 
 def put_in_production(release: Path) -> State:
@@ -37,13 +38,31 @@ def promote(folder: str = ".") -> State:
         return put_in_production(release)
 
 
+@flow(name="rollback", flow_run_name="rollback", persist_result=False)
+@failing_in_one_sentence
+def rollback(version: str | None = None, folder: str = ".") -> State:
+    """Put an earlier version back in production.
+
+    Args:
+        version: a registered version; none: the one that was in production before this one.
+        folder: the checkout.
+    """
+    with release_worktree(Path(folder), "rollback") as release:
+        return Completed(name="RolledBack", message=roll_back_model(release, version))
+
+
 def main() -> None:
     """Run the command line; a refusal is one sentence on stderr and exit code 1."""
     parser = argparse.ArgumentParser(prog="python -m flows.promotion", description=__doc__)
-    parser.add_argument("action", choices=["promote"])
+    parser.add_argument("action", choices=["promote", "rollback"])
+    parser.add_argument("--version", help="rollback: a registered version")
     parser.add_argument("--folder", default=".", help="the checkout")
-    folder = parser.parse_args().folder
-    run_and_tell("promote", lambda: promote(folder, return_state=True))
+    arguments = parser.parse_args()
+    version, folder = arguments.version, arguments.folder
+    if arguments.action == "promote":
+        run_and_tell("promote", lambda: promote(folder, return_state=True))
+    else:
+        run_and_tell("rollback", lambda: rollback(version, folder, return_state=True))
 
 
 if __name__ == "__main__":

@@ -120,7 +120,8 @@ def refresh(day: str | None = None, folder: str = ".", promotion: bool = True) -
         commit_day(release, day, who)
         gate = read_json(release / "reports/gate.json")
         if not gate["passed"]:
-            return Completed(name="Refused", message=f"{day}: {'; '.join(gate['reasons'])}")
+            reasons = "\n- ".join([f"{day} stays out of production", *gate["reasons"]])
+            return Completed(name="Refused", message=reasons)
         if not promotion:
             return Completed(name="Passed", message=f"{day}: the verdict allows promotion")
         return put_in_production(release)

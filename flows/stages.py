@@ -9,6 +9,7 @@ as they are written. A deterministic stage is not retried, and Prefect caches no
 import argparse
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
+from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -22,7 +23,7 @@ from ruamel.yaml import YAML
 from flows.causes import NOTHING, cause, locked
 from flows.states import failing_in_one_sentence, run_and_tell
 from pipeline.errors import AdaCalibError, ToolError
-from pipeline.release.registry import reproduce
+from pipeline.release.registry import reproduce, status
 
 
 def _declared(stage: dict[str, Any], *kinds: str) -> Iterator[PurePosixPath]:
@@ -67,15 +68,18 @@ def stage_order(folder: Path) -> list[str]:
         raise AdaCalibError(f"dvc.yaml goes in a circle: {' → '.join(error.args[1])}") from None
 
 
-def stage_flow(stage: str) -> Flow[[str], State]:
+def stage_flow(stage: str) -> Flow[[str, bool], State]:
     """The flow of one stage: `dvc repro STAGE` in a folder, so that its upstreams are fresh too.
 
-    Its final state is `Ran` with the dependency that had changed, or `Cached`.
+    Its final state is `Ran` with the dependency that had changed, or `Cached`. Whoever just learnt
+    from DVC that the stage and all before it are fresh says so, and DVC is not asked again.
     """
 
     @flow(name=stage, flow_run_name=stage, persist_result=False)
     @failing_in_one_sentence
-    def run(folder: str = ".") -> State:
+    def run(folder: str = ".", known_fresh: bool = False) -> State:
+        if known_fresh:
+            return outcome(stage, [], NOTHING)
         before = locked(Path(folder), stage)
         executed = reproduce(stage, Path(folder), get_run_logger().info)
         why = cause(before, locked(Path(folder), stage))
@@ -102,9 +106,21 @@ def outcome(stage: str, executed: list[str], why: str) -> State:
     return Completed(name="Ran" if ran else "Cached", message=f"{why}{after}")
 
 
-def stage_flows(folder: Path) -> dict[str, Flow[[str], State]]:
+def stage_flows(folder: Path) -> dict[str, Flow[[str, bool], State]]:
     """The flow of every stage of a folder's dvc.yaml by its name, upstreams first."""
     return {stage: stage_flow(stage) for stage in stage_order(folder)}
+
+
+def fresh_stages(folder: Path) -> set[str]:
+    """The stages before the first stale one: DVC would run none of them.
+
+    Raises:
+        ToolError: dvc failed.
+    """
+    stale, order = status(None, folder), stage_order(folder)
+    if stale.keys() - set(order):  # the log itself is not as data.dvc has it
+        return set()
+    return set(takewhile(lambda stage: stage not in stale, order))
 
 
 def run_stages(folder: Path) -> None:
@@ -113,10 +129,11 @@ def run_stages(folder: Path) -> None:
     Raises:
         ToolError: a stage failed; the sentence is its own.
     """
+    fresh = fresh_stages(folder)
     for stage, run in stage_flows(folder).items():
         # The heartbeat of the flow around them speaks for the stages; to end one takes a second.
         with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
-            state = run(str(folder), return_state=True)
+            state = run(str(folder), stage in fresh, return_state=True)
         if not state.is_completed():
             raise ToolError(state.message or f"{stage} ended as {state.name}")
 

@@ -143,13 +143,17 @@ def reproduce(
     return re.findall(r"^Running stage '([^']+)':$", finished.output, re.M)
 
 
-def status(stage: str, folder: Path) -> dict[str, Any]:
-    """What is stale in a stage and what it depends on, by stage; empty if all is fresh.
+def status(stage: str | None, folder: Path) -> dict[str, Any]:
+    """What is stale in a stage (None: in all) and what it depends on; empty if all is fresh.
+
+    It has an entry for each stage whose own inputs or outputs differ from those of its last run,
+    not for those that come after it.
 
     Raises:
         ToolError: dvc failed.
     """
-    finished = _dvc(folder, "status", stage, "--with-deps", "--json")
+    target = [stage, "--with-deps"] if stage else []
+    finished = _dvc(folder, "status", *target, "--json")
     if finished.code:
         raise _failure("dvc status", finished)
     return json.loads(finished.output)

@@ -8,7 +8,7 @@ from prefect.runtime import flow_run
 from ruamel.yaml import YAML
 
 from flows.evidence import metric_table, verdict_text
-from flows.promotion import promote
+from flows.promotion import promote, rollback
 from flows.refresh import check_day, day_before, refresh, require_day, scheduled_day
 from flows.worktree import said
 from pipeline.errors import AdaCalibError, DataError
@@ -164,6 +164,13 @@ def test_a_day_is_landed_run_stage_by_stage_committed_and_promoted(checkout):
     assert older.message.startswith("the release branch is at 2013-09-29; 2013-09-28 is older")
     assert production(checkout).version == "v0.0.1"
 
+    # A newer day replaces it, and is rolled back.
+    assert refresh("2013-09-30", str(checkout), return_state=True).name == "Promoted"
+    assert production(checkout).version == "v0.0.2"
+    back = rollback(None, str(checkout), return_state=True)
+    assert back.name == "RolledBack", back.message
+    assert production(checkout).version == "v0.0.1"
+
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("prefect_server")
@@ -172,7 +179,10 @@ def test_a_refused_day_is_committed_reported_and_not_promoted(checkout):
     save(checkout)
     state = refresh("2013-09-29", str(checkout), return_state=True)
     assert (state.type.value, state.name) == ("COMPLETED", "Refused"), state.message
-    assert state.message == "2013-09-29: the test days have 1000 responses, too few"
+    assert state.message.splitlines() == [
+        "2013-09-29 stays out of production",
+        "- the test days have 1000 responses, too few",
+    ]
     assert said(checkout, "log", "-1", "--format=%s", "release") == "day=2013-09-29"
     assert production(checkout) is None
 

@@ -4,7 +4,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from flows.causes import cause, locked
-from flows.stages import outcome, stage_flows, stage_order
+from flows.stages import fresh_stages, outcome, stage_flows, stage_order
 from pipeline.errors import AdaCalibError
 from pipeline.params import STAGES
 
@@ -104,6 +104,28 @@ def test_a_stage_that_is_not_in_the_lock_had_not_run_before(tmp_path):
     (tmp_path / "dvc.lock").write_text(LOCK)
     assert cause({}, locked(tmp_path, "split")) == "it had not run before"
     assert locked(tmp_path, "score") == {}
+
+
+@pytest.mark.parametrize(
+    ("stale", "fresh"),
+    [
+        ({}, {"first", "middle", "last"}),
+        ({"middle": ["changed deps"]}, {"first"}),
+        ({"first": ["changed deps"], "last": ["changed outs"]}, set()),
+        ({"data.dvc": ["changed outs"]}, set()),
+    ],
+)
+def test_fresh_is_what_comes_before_the_first_stale_stage(tmp_path, monkeypatch, stale, fresh):
+    write_stages(
+        tmp_path,
+        {
+            "first": {"cmd": "x", "outs": ["a"]},
+            "middle": {"cmd": "x", "deps": ["a"], "outs": ["b"]},
+            "last": {"cmd": "x", "deps": ["b"]},
+        },
+    )
+    monkeypatch.setattr("flows.stages.status", lambda stage, folder: stale)
+    assert fresh_stages(tmp_path) == fresh
 
 
 @pytest.mark.parametrize(
