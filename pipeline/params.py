@@ -112,6 +112,18 @@ class CheckTablesParams(Section):
     equal_frequency_tolerance: Positive
 
 
+class PaperParams(Section):
+    """AdaCalib as published: the parts of its ablation table, and its training on rows."""
+
+    posterior_guidance: bool
+    adaptive_function: bool
+    adaptive_binning: bool
+    auxiliary: bool
+    epochs: Count
+    batch_size: Count
+    learning_rate: Positive
+
+
 class CalibrateParams(Section):
     """Which calibrator is fitted and how it is chosen."""
 
@@ -121,8 +133,10 @@ class CalibrateParams(Section):
     steps: Count
     learning_rate: Positive
     weight_decay: NotNegative
+    temperatures: tuple[Positive, Positive]
     min_slope: Positive
     seed: int
+    paper: PaperParams
 
 
 class MergeParams(Section):

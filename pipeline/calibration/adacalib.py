@@ -48,6 +48,7 @@ class Settings:
         steps: gradient steps of the network at most.
         learning_rate: of AdamW.
         weight_decay: of AdamW.
+        temperatures: of the Gumbel choice, first and last step, > 0.
         min_slope: least slope of the calibrated in the uncalibrated logit.
         seed: of initial weights, batches, Gumbel noise and count folds.
     """
@@ -56,12 +57,15 @@ class Settings:
     steps: int = 100
     learning_rate: float = 0.003
     weight_decay: float = 0.0001
+    temperatures: tuple[float, float] = (1.0, 0.1)
     min_slope: float = 0.05
     seed: int = 1
 
     def network(self) -> FitSettings:
         """What the network's fit needs of them."""
-        return FitSettings(self.steps, self.learning_rate, self.weight_decay, self.seed)
+        return FitSettings(
+            self.steps, self.learning_rate, self.weight_decay, self.temperatures, self.seed
+        )
 
 
 @dataclass(frozen=True)

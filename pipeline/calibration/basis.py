@@ -9,6 +9,7 @@ from pipeline.calibration.curves import Curves, fit_curves, no_curves
 from pipeline.calibration.drift import DriftingAnchor, fit_drifting_anchor
 from pipeline.calibration.folds import Counts
 from pipeline.calibration.statistics import TARGET_CELLS, Grid
+from pipeline.calibration.tables import CellTable
 
 DRIFT_DAYS = 3  # days of history from which a drift can be seen
 
@@ -52,7 +53,7 @@ class Basis:
 def make_anchors(grid: Grid, history: Counts, horizon_days: int) -> Basis:
     """Both anchors of a history, without bends."""
     cells = grid.cells
-    still = fit_anchor(*_over_days(grid, history), grid.n_field_values)
+    still = still_anchor(cells, history.impressions, history.responses, grid.n_field_values)
     drifting = None
     if len(np.unique(cells.day[history.impressions > 0])) >= DRIFT_DAYS:
         columns = (cells.field_value_id, grid.logit, history.impressions, history.responses)
@@ -60,16 +61,16 @@ def make_anchors(grid: Grid, history: Counts, horizon_days: int) -> Basis:
     return Basis(still, drifting, no_curves(grid.n_field_values))
 
 
-def _over_days(grid: Grid, history: Counts) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Field value, mean logit, impressions and responses of each cell, its days added up."""
-    cells = grid.cells
+def still_anchor(
+    cells: CellTable, impressions: np.ndarray, responses: np.ndarray, n_field_values: int
+) -> Anchor:
+    """Empirical-Bayes Platt on counts [n] of the cell rows, the days of a cell added up first."""
     new = (np.diff(cells.field_value_id) != 0) | (np.diff(cells.cell_id) != 0)
     starts = np.flatnonzero(np.r_[True, new])
-    n, y, x = (
-        np.add.reduceat(amount, starts)
-        for amount in (history.impressions, history.responses, history.impressions * grid.logit)
-    )
-    return cells.field_value_id[starts], x / np.where(n > 0, n, 1.0), n, y
+    logit_sum = impressions * (cells.logit_sum / cells.impressions)
+    n, y, x = (np.add.reduceat(a, starts) for a in (impressions, responses, logit_sum))
+    logit = x / np.where(n > 0, n, 1.0)
+    return fit_anchor(cells.field_value_id[starts], logit, n, y, n_field_values)
 
 
 def with_curves(basis: Basis, grid: Grid, history: Counts) -> Basis:

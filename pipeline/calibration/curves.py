@@ -59,7 +59,9 @@ def _hats(distance: np.ndarray, knots: np.ndarray) -> np.ndarray:
     return hats
 
 
-def _shared_knots(distance: np.ndarray, impressions: np.ndarray, anchored: np.ndarray) -> np.ndarray:
+def _shared_knots(
+    distance: np.ndarray, impressions: np.ndarray, anchored: np.ndarray
+) -> np.ndarray:
     """Knots at equal shares, half by impressions and half by expected responses, kept apart."""
     expected = impressions / (1.0 + np.exp(-anchored))
     weight = (impressions / impressions.sum() + expected / expected.sum()).ravel() / 2

@@ -24,7 +24,8 @@ TIME_CONSTANTS = (3.0, 30.0)  # days in which a movement loses all but 1/e of it
 TYPICAL_SPREAD = np.diag([0.25, 0.05])  # covariance of (a, ln b) before any evidence
 TYPICAL_MOVEMENT = 0.005  # variance of each movement of a field value, likewise
 TYPICAL_SHARED_MOVEMENT = 0.0005
-SHARED_WORTH = 1.0  # days of evidence that TYPICAL_SHARED_MOVEMENT counts for
+SHARED_WORTH = 0.1  # days of evidence that TYPICAL_SHARED_MOVEMENT counts for
+MISSING_WORTH = 0.05  # days of evidence that a day of a missing field value counts for
 TRUSTED_VALUES = 30  # with fewer field values typical ones stand in for the missing
 COEFFICIENT_SD = 0.3  # of the line in mean logit and log impressions
 LOGIT_GROUPS = 32  # groups of neighbouring cells kept apart within a value and day
@@ -180,7 +181,7 @@ def _update(
     possible = n_rows * precision - precision @ posterior.covariance_sum @ precision
     days = slice(0, n_periods)
     own = _explained(moves.within, found[days, days], possible[days, days], prior.own,
-                     TYPICAL_MOVEMENT, missing * n_periods)  # fmt: skip
+                     TYPICAL_MOVEMENT, MISSING_WORTH * missing * n_periods)  # fmt: skip
     lasting = _lasting(n_periods)
     surplus = lasting.T @ (found - possible) @ lasting
     spread = n_rows * prior.spread + prior.spread @ surplus @ prior.spread

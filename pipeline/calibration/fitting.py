@@ -27,7 +27,6 @@ SHARES = (
 )  # of the correction, among which the out-of-sample loss chooses
 BATCH = 512  # (fold, field value) pairs in a step
 MEMORY = 0.97  # of the running mean of weights, which is what is used
-TEMPERATURES = (1.0, 0.1)  # of the Gumbel choice, first and last step
 
 
 @contextmanager
@@ -58,6 +57,7 @@ class FitSettings:
     steps: int
     learning_rate: float
     weight_decay: float
+    temperatures: tuple[float, float]
     seed: int
 
 
@@ -95,7 +95,7 @@ def train(examples: Examples, settings: FitSettings, seed: int) -> Iterator[Head
     optimizer = torch.optim.AdamW(
         head.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay
     )
-    first, last = TEMPERATURES
+    first, last = settings.temperatures
     for step in range(1, settings.steps + 1):
         rows = torch.randperm(len(examples), generator=generator)[:BATCH]
         batch = examples.take(rows)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.calibration.tables import CellTable
+from pipeline.scores import Scores
 
 FORWARD_DAYS = 4  # calibration days from which folds go forward in time
 FORWARD_FOLDS = 5  # at most
@@ -32,12 +33,12 @@ class Fold:
     target: Counts
 
 
-def all_counts(cells: CellTable) -> Counts:
-    """The counts of all cell rows."""
+def all_counts(cells: CellTable | Scores) -> Counts:
+    """The counts of all rows of cells or scores."""
     return Counts(cells.impressions.astype(float), cells.responses.astype(float))
 
 
-def forward_folds(cells: CellTable) -> list[Fold]:
+def forward_folds(cells: CellTable | Scores) -> list[Fold]:
     """Folds whose targets are blocks of neighbouring days and whose histories are all days before.
 
     The first days are burn-in: they are history in every fold and target in none.
@@ -60,7 +61,7 @@ def _draw(rng: np.random.Generator, left: np.ndarray, folds_left: int) -> np.nda
     return rng.binomial(left, 1.0 / folds_left)
 
 
-def count_folds(cells: CellTable, seed: int, n_folds: int = COUNT_FOLDS) -> list[Fold]:
+def count_folds(cells: CellTable | Scores, seed: int, n_folds: int = COUNT_FOLDS) -> list[Fold]:
     """Folds that split every cell row's impressions and responses, not the rows.
 
     Each impression goes to one fold at random, that is: responses and non-responses are split by a
@@ -68,7 +69,7 @@ def count_folds(cells: CellTable, seed: int, n_folds: int = COUNT_FOLDS) -> list
     the fold sizes this is the multivariate hypergeometric draw.
 
     Args:
-        cells: the fitting grid.
+        cells: the fitting grid, or the scores themselves.
         seed: of the draw; it runs over the rows in the table's order.
         n_folds: how many folds share the counts.
     """
@@ -87,7 +88,7 @@ def count_folds(cells: CellTable, seed: int, n_folds: int = COUNT_FOLDS) -> list
     return folds
 
 
-def make_folds(cells: CellTable, seed: int) -> list[Fold]:
+def make_folds(cells: CellTable | Scores, seed: int) -> list[Fold]:
     """Forward folds where there are enough days, count folds else."""
     if len(np.unique(cells.day)) >= FORWARD_DAYS:
         return forward_folds(cells)

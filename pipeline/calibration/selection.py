@@ -9,7 +9,7 @@ import numpy as np
 from pipeline.calibration.adacalib import HeldOut
 from pipeline.calibration.baselines.isotonic import isotonic_curve
 from pipeline.calibration.comparison import standard_error
-from pipeline.calibration.logits import softplus
+from pipeline.calibration.logits import log_loss_from_logits
 from pipeline.calibration.piecewise import PiecewiseLinearMap, shared_map
 from pipeline.calibration.tables import CellTable
 from pipeline.errors import NotEnoughDataError
@@ -40,6 +40,28 @@ class Choice:
     def as_json(self) -> dict[str, Any]:
         """The choice for a manifest."""
         return asdict(self)
+
+
+@dataclass(frozen=True)
+class Contest:
+    """What the contenders predicted for the rows of one fold, and what happened.
+
+    Attributes:
+        predicted: name -> float64 [n], calibrated logits; from simple to complex.
+        ids: int [n], field value ids.
+        impressions: [n].
+        responses: [n].
+    """
+
+    predicted: dict[str, np.ndarray]
+    ids: np.ndarray
+    impressions: np.ndarray
+    responses: np.ndarray
+
+    def losses(self, name: str, n_field_values: int) -> np.ndarray:
+        """Summed log-loss of one contender by field value, float64 [V], in nats."""
+        loss = log_loss_from_logits(self.predicted[name], self.responses, self.impressions)
+        return np.bincount(self.ids, loss, n_field_values)
 
 
 def choose(losses: dict[str, np.ndarray], impressions: np.ndarray) -> Choice:
@@ -80,21 +102,32 @@ def out_of_sample_losses(
     cells: CellTable, held_out: Sequence[HeldOut], n_field_values: int
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Losses [F, V] of the four contenders, simplest first, and impressions [F, V]."""
-    losses: dict[str, list[np.ndarray]] = {}
+    contests = []
     for fold in held_out:
-        shape = fold.target.logit.shape
-        isotonic = isotonic_of_cells(
-            cells, fold.fold.history.impressions, fold.fold.history.responses, n_field_values
-        )
-        flat = fold.target.logit.astype(np.float64).ravel()
+        shape, target = fold.target.logit.shape, fold.target
+        history = fold.fold.history
+        isotonic = isotonic_of_cells(cells, history.impressions, history.responses, n_field_values)
+        logit = target.logit.astype(np.float64).ravel()
+        ids = np.repeat(np.arange(n_field_values), shape[1])
         predicted = {
-            "identity": flat.reshape(shape),
-            "isotonic": isotonic(flat, np.zeros(len(flat), dtype=np.int64)).reshape(shape),
-            "eb_platt": fold.still,
-            "adacalib": fold.adacalib,
+            "identity": logit,
+            "isotonic": isotonic(logit, ids),
+            "eb_platt": fold.still.ravel(),
+            "adacalib": fold.adacalib.ravel(),
         }
-        for name, logit in predicted.items():
-            each = fold.target.impressions * softplus(logit) - fold.target.responses * logit
-            losses.setdefault(name, []).append(each.sum(axis=1))
-    impressions = np.stack([fold.target.impressions.sum(axis=1) for fold in held_out])
-    return {name: np.stack(each) for name, each in losses.items()}, impressions.astype(np.float64)
+        contests.append(
+            Contest(predicted, ids, target.impressions.ravel(), target.responses.ravel())
+        )
+    return losses_of(contests, n_field_values)
+
+
+def losses_of(
+    contests: Sequence[Contest], n_field_values: int
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Losses [F, V] by contender, and impressions [F, V]."""
+    losses = {
+        name: np.stack([contest.losses(name, n_field_values) for contest in contests])
+        for name in contests[0].predicted
+    }
+    shown = [np.bincount(c.ids, c.impressions, n_field_values) for c in contests]
+    return losses, np.stack(shown)

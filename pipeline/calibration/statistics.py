@@ -235,11 +235,15 @@ def without_common_error(cells: Target) -> Target:
     trust the statistics of one, but it is the largest error of a forecast: left in, a network learns
     the shock of the days it saw.
     """
-    n, y, anchored = (a.astype(np.float64) for a in (cells.impressions, cells.responses, cells.anchored))
+    n, y, anchored = (
+        a.astype(np.float64) for a in (cells.impressions, cells.responses, cells.anchored)
+    )
     shift = 0.0
     for _ in range(20):
         expected = n / (1.0 + np.exp(-anchored - shift))
-        step = (y.sum() + 0.5 - expected.sum()) / ((expected * (1.0 - expected / np.maximum(n, 1.0))).sum() + 0.5)
+        step = (y.sum() + 0.5 - expected.sum()) / (
+            (expected * (1.0 - expected / np.maximum(n, 1.0))).sum() + 0.5
+        )
         shift += float(np.clip(step, -1.0, 1.0))
     return replace(cells, anchored=(anchored + shift).astype(np.float32))
 

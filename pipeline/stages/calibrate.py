@@ -1,74 +1,138 @@
-"""calibrate: checked tables → the serving maps of AdaCalib and its everyday rivals, and the choice."""
+"""calibrate: checked tables, scores → serving maps of AdaCalib and its everyday rivals; the choice."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.calibration.adacalib import Fitted, Settings, fit_adacalib
+import numpy as np
+from safetensors.torch import save
+
+from pipeline.calibration.adacalib import Settings, fit_adacalib
+from pipeline.calibration.auxiliary import AuxiliaryNetwork
+from pipeline.calibration.basis import still_anchor
 from pipeline.calibration.folds import all_counts
-from pipeline.calibration.piecewise import identity_map
-from pipeline.calibration.selection import choose, isotonic_of_cells, out_of_sample_losses
+from pipeline.calibration.paper import Features, PaperSettings, fit_paper
+from pipeline.calibration.paper_choice import paper_contests
+from pipeline.calibration.piecewise import PiecewiseLinearMap, identity_map
+from pipeline.calibration.selection import (
+    Choice,
+    choose,
+    isotonic_of_cells,
+    losses_of,
+    out_of_sample_losses,
+)
+from pipeline.calibration.tables import BinTable, CellTable
 from pipeline.data.map_files import write_maps
-from pipeline.data.score_files import read_scores_manifest
+from pipeline.data.score_files import read_features, read_scores, read_scores_manifest
 from pipeline.data.table_files import read_bins, read_cells
-from pipeline.errors import CheckFailedError
+from pipeline.errors import CheckFailedError, ParamsError
 from pipeline.files import publish, read_json, write_json
 from pipeline.params import CalibrateParams
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """AdaCalib's map, how it came about, and how it fared out of sample."""
+
+    serving: PiecewiseLinearMap
+    auxiliary: AuxiliaryNetwork | None
+    choice: Choice
+    about: dict[str, Any]
 
 
 def run(
     scores: Path, tables: Path, check: Path, calibrator: Path, *, params: CalibrateParams
 ) -> None:
-    """Write maps.parquet (identity, isotonic, eb_platt, adacalib) and manifest.json.
+    """Write maps.parquet (identity, isotonic, eb_platt, adacalib), manifest.json and, where AdaCalib
+    has an auxiliary network, auxiliary.safetensors.
 
     Raises:
         CheckFailedError: the tables did not pass their check.
         ArtifactError: an artifact is missing or damaged.
         NotEnoughDataError: the calibration days hold no impressions.
+        ParamsError: the auxiliary network is asked for and the scores carry no features.
     """
     _require_passed(check)
     field_values = read_scores_manifest(scores)["field_values"]
     bins, cells = read_bins(tables), read_cells(tables)
-    n = len(field_values)
-    fitted = fit_adacalib(bins, cells, n, _settings(params))
-    choice = choose(*out_of_sample_losses(cells, fitted.held_out, n))
-    chosen = choice.name if params.choose == "held_out" else "adacalib"
-    counts = all_counts(cells)
-    maps = {
-        "identity": identity_map(n),
-        "isotonic": isotonic_of_cells(cells, counts.impressions, counts.responses, n),
-        "eb_platt": fitted.basis.still.as_map(),
-        "adacalib": fitted.serving,
-    }
+    if params.variant == "paper":
+        outcome = _paper(scores, bins, params)
+    else:
+        outcome = _crossfit(bins, cells, len(field_values), params)
+    chosen = outcome.choice.name if params.choose == "held_out" else "adacalib"
+    about = {"variant": params.variant, "choose": params.choose, "chosen": chosen}
+    about |= {"field_values": field_values, "held_out": outcome.choice.as_json()} | outcome.about
     with publish(calibrator) as folder:
         folder.mkdir()
+        maps = _rivals(cells, len(field_values)) | {"adacalib": outcome.serving}
         write_maps(folder / "maps.parquet", maps, field_values)
-        about = {"variant": params.variant, "choose": params.choose, "chosen": chosen}
-        about |= {"field_values": field_values, "held_out": choice.as_json()}
-        write_json(folder / "manifest.json", about | _about(fitted))
+        write_json(folder / "manifest.json", about)
+        if outcome.auxiliary is not None:
+            (folder / "auxiliary.safetensors").write_bytes(save(outcome.auxiliary.state_dict()))
 
 
 def _require_passed(check: Path) -> None:
     report = read_json(check)
     if not report["passed"]:
-        raise CheckFailedError(
-            f"{check} did not pass: {'; '.join(map(str, report['breaches']))}; rerun dvc repro tabulate"
-        )
+        breaches = "; ".join(map(str, report["breaches"]))
+        raise CheckFailedError(f"{check} did not pass: {breaches}; run dvc repro tabulate")
 
 
-def _settings(params: CalibrateParams) -> Settings:
-    names = ("horizon_days", "steps", "learning_rate", "weight_decay", "min_slope", "seed")
-    return Settings(**{name: getattr(params, name) for name in names})
-
-
-def _about(fitted: Fitted) -> dict[str, Any]:
-    """How AdaCalib came about, for the report."""
+def _rivals(cells: CellTable, n_field_values: int) -> dict[str, PiecewiseLinearMap]:
+    counts = all_counts(cells)
+    columns = (counts.impressions, counts.responses, n_field_values)
     return {
+        "identity": identity_map(n_field_values),
+        "isotonic": isotonic_of_cells(cells, *columns),
+        "eb_platt": still_anchor(cells, *columns).as_map(),
+    }
+
+
+def _crossfit(
+    bins: BinTable, cells: CellTable, n_field_values: int, params: CalibrateParams
+) -> Outcome:
+    names = ("horizon_days", "steps", "learning_rate", "weight_decay", "temperatures")
+    settings = Settings(**{n: getattr(params, n) for n in (*names, "min_slope", "seed")})
+    fitted = fit_adacalib(bins, cells, n_field_values, settings)
+    choice = choose(*out_of_sample_losses(cells, fitted.held_out, n_field_values))
+    about = {
         "drifting": fitted.basis.drifting is not None,
-        "shares": {
-            "bend": fitted.basis.bend_share,
-            "correction": fitted.correction_share,
-        },
+        "bend_share": fitted.basis.bend_share,
+        "correction_share": fitted.correction_share,
         "trained_share_of_steps": fitted.checkpoint,
         "chosen_bins": fitted.chosen_bins.tolist(),
         "moved_knots": fitted.moved_knots,
     }
+    return Outcome(fitted.serving, None, choice, about)
+
+
+def _paper(scores: Path, bins: BinTable, params: CalibrateParams) -> Outcome:
+    rows = read_scores(scores, "calibration")
+    settings = PaperSettings(
+        **params.paper.model_dump(),
+        candidates=tuple(np.unique(bins.requested_bins).tolist()),
+        temperatures=params.temperatures,
+        min_slope=params.min_slope,
+        seed=params.seed,
+    )
+    features = _features(scores) if params.paper.auxiliary else None
+    fitted = fit_paper(rows, settings, features)
+    contests = paper_contests(rows, settings, features)
+    choice = choose(*losses_of(contests, rows.n_field_values))
+    about = {
+        "chosen_bins": fitted.chosen_bins.tolist(),
+        "moved_knots": fitted.moved_knots,
+        "decreasing_share": fitted.decreasing,
+    }
+    return Outcome(fitted.serving, fitted.auxiliary, choice, about)
+
+
+def _features(scores: Path) -> Features:
+    described = read_scores_manifest(scores)["features"]
+    if not described["categorical"] and not described["numeric"]:
+        raise ParamsError(
+            "calibrate.paper.auxiliary needs features and the scores carry none; "
+            "set score.keep_features to true"
+        )
+    sizes = tuple(feature["size"] for feature in described["categorical"])
+    return Features(*read_features(scores, "calibration"), sizes)
