@@ -1,5 +1,6 @@
 """A project whose stages take no time, and one Prefect server for all tests that need one."""
 
+import atexit
 import os
 import shutil
 import tempfile
@@ -14,6 +15,7 @@ import pytest
 # Set before anything imports Prefect, so that no test sees or changes a developer's own.
 os.environ["PREFECT_HOME"] = tempfile.mkdtemp(prefix="adacalib-prefect-")
 os.environ.pop("PREFECT_API_URL", None)
+atexit.register(shutil.rmtree, os.environ["PREFECT_HOME"], ignore_errors=True)
 
 from flows.settings import use_defaults
 from pipeline.data.flights import KIND
@@ -69,7 +71,7 @@ def save(folder: Path, message: str = "work") -> None:
 
 
 @pytest.fixture(scope="session")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A git and DVC project with today's params.yaml and prefect.yaml, and some days of log."""
     folder = tmp_path_factory.mktemp("template") / "project"
     folder.mkdir()
@@ -87,8 +89,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     land_tiny_log(folder / "data", sorted({*days_around(today), *days_around("2013-09-29")}))
     run_leashed(["dvc", "add", "--quiet", "data"], folder)
     save(folder)
-    yield folder
-    shutil.rmtree(os.environ["PREFECT_HOME"], ignore_errors=True)
+    return folder
 
 
 @pytest.fixture
