@@ -1,5 +1,6 @@
 """Scores: what every room after `score` works on. Columns have canonical names from here on."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -59,3 +60,15 @@ class Scores:
             self.day[rows],
             self.n_field_values,
         )
+
+
+def join_scores(parts: Sequence[Scores]) -> Scores:
+    """The rows of one or more parts of the same log, one part after the other, as copies."""
+    return Scores(
+        uncalibrated_logit=np.concatenate([p.uncalibrated_logit for p in parts]),
+        field_value_id=np.concatenate([p.field_value_id for p in parts]),
+        impressions=np.concatenate([p.impressions for p in parts]),
+        responses=np.concatenate([p.responses for p in parts]),
+        day=np.concatenate([p.day for p in parts]),
+        n_field_values=parts[0].n_field_values,
+    )

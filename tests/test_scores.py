@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pipeline.errors import DataError
-from pipeline.scores import Scores
+from pipeline.scores import Scores, join_scores
 
 
 def scores(**changes):
@@ -43,3 +43,10 @@ def test_taken_rows_do_not_share_memory():
     taken.responses[:] = 0
     assert rows.responses.tolist() == [0, 2, 1]
     assert len(taken) == 2
+
+
+def test_joined_parts_are_their_rows_in_order():
+    whole = scores()
+    joined = join_scores([whole.take(np.array([0])), whole.take(np.array([1, 2]))])
+    for name in vars(whole):
+        np.testing.assert_array_equal(getattr(joined, name), getattr(whole, name))

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -12,6 +13,8 @@ from pipeline.calibration.sums import Cells, Totals, sum_cells
 from pipeline.calibration.tables import BinTable, CellTable
 from pipeline.errors import DataError
 from pipeline.scores import Scores
+
+Table = TypeVar("Table", BinTable, CellTable)
 
 
 def tabulate(
@@ -39,22 +42,38 @@ def tabulate(
     Raises:
         DataError: a candidate does not divide the number of cells.
     """
-    odd = [k for k in candidates if k < 1 or grid_cells % k]
-    if odd:
-        raise DataError(f"grid_cells {grid_cells} is not a multiple of candidates {odd}")
-    wanted, threads = sorted(set(candidates)), threads or usable_threads()
-    ranges = sorted_ranges(scores, threads)
+    wanted, threads = divisors(candidates, grid_cells), threads or usable_threads()
+    return tables_of(sorted_ranges(scores, threads), wanted, grid_cells, threads)
+
+
+def tables_of(
+    ranges: Sequence[SortedRows], candidates: Sequence[int], grid_cells: int, threads: int
+) -> tuple[BinTable, CellTable]:
+    """What `tabulate` returns, for sorted rows of ascending ranges of field values."""
     with ThreadPoolExecutor(threads) as pool:
         cuts = list(pool.map(lambda rows: _cuts(rows, _values(rows), grid_cells), ranges))
         grids = list(pool.map(lambda rows, c: _grid(rows, c, grid_cells), ranges, cuts))
         cells, totals = sum_cells(list(zip(ranges, grids, strict=True)), threads)
-        bins = list(pool.map(lambda *part: _bins(*part, wanted), cuts, grids, totals))
-    return _concatenate(bins), cells
+        bins = list(pool.map(lambda c, g, t: _bins(c, g, t, candidates), cuts, grids, totals))
+    return concatenate(bins), cells
 
 
-def _concatenate(tables: list[BinTable]) -> BinTable:
-    columns = ([getattr(t, f.name) for t in tables] for f in fields(BinTable))
-    return BinTable(*(np.concatenate(column) for column in columns))
+def divisors(candidates: Sequence[int], grid_cells: int) -> list[int]:
+    """The candidates, ascending and once each.
+
+    Raises:
+        DataError: a candidate does not divide the number of cells.
+    """
+    odd = [k for k in candidates if k < 1 or grid_cells % k]
+    if odd:
+        raise DataError(f"grid_cells {grid_cells} is not a multiple of candidates {odd}")
+    return sorted(set(candidates))
+
+
+def concatenate(tables: Sequence[Table]) -> Table:
+    """The rows of tables of one kind, one after the other."""
+    kind = type(tables[0])
+    return kind(*(np.concatenate([getattr(t, f.name) for t in tables]) for f in fields(kind)))
 
 
 @dataclass(frozen=True)
@@ -158,7 +177,7 @@ def _grid(rows: SortedRows, cuts: Cuts, grid_cells: int) -> Cells:
 
 def _bins(cuts: Cuts, grid: Cells, totals: Totals, candidates: Sequence[int]) -> BinTable:
     """The bins of all candidates, made of whole cells of the grid."""
-    table = _concatenate([_bins_of(cuts, grid, totals, k) for k in candidates])
+    table = concatenate([_bins_of(cuts, grid, totals, k) for k in candidates])
     return table.take(np.lexsort((table.bin_id, table.requested_bins, table.field_value_id)))
 
 

@@ -1,10 +1,11 @@
 """Rows in the order of (field value, logit): the one sort behind every statistic of the field."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
+from threading import Lock
 
 import numpy as np
 
@@ -41,25 +42,31 @@ class KeyLayout:
     packed: bool
 
     @classmethod
-    def of(cls, scores: Scores) -> "KeyLayout":
-        """The layout for these rows: packed if a row is one impression and 64 bits are enough.
+    def choose(
+        cls, first_day: int, last_day: int, n_field_values: int, single: bool
+    ) -> "KeyLayout":
+        """The layout for a log: packed if every row is one impression and 64 bits are enough.
 
         Raises:
             DataError: the days span so many years that they cannot be days.
         """
-        if not len(scores):
-            return cls(0, 1, 0, False)
-        first_day = int(scores.day.min())
-        n_days = int(scores.day.max()) - first_day + 1
+        n_days = last_day - first_day + 1
         if n_days > MOST_DAYS:
             raise DataError(
                 f"day must be days since 1970-01-01, these span {n_days} days from {first_day} on"
             )
         low_bits = (2 * n_days - 1).bit_length()
-        id_bits = (scores.n_field_values - 1).bit_length()
-        single = int(scores.impressions.min()) == int(scores.impressions.max()) == 1
-        packed = single and id_bits + 32 + low_bits <= 64
+        packed = single and (n_field_values - 1).bit_length() + 32 + low_bits <= 64
         return cls(first_day, n_days, low_bits if packed else 0, packed)
+
+    @classmethod
+    def of(cls, scores: Scores) -> "KeyLayout":
+        """The layout for these rows."""
+        if not len(scores):
+            return cls.choose(0, 0, scores.n_field_values, single=False)
+        single = int(scores.impressions.min()) == int(scores.impressions.max()) == 1
+        days = int(scores.day.min()), int(scores.day.max())
+        return cls.choose(*days, scores.n_field_values, single)
 
     def keys(self, scores: Scores, rows: slice | np.ndarray) -> np.ndarray:
         """uint64 keys of some rows; nothing of `scores` is written to."""
@@ -124,22 +131,31 @@ class SortedRows:
         return np.searchsorted(self.counts.impressions_before, impression, side="right") - 1
 
 
+@dataclass(frozen=True)
+class Stretch:
+    """Some rows of a log: `load` reads or names the scores, of which `rows` are meant."""
+
+    load: Callable[[], Scores]
+    rows: tuple[int, int]
+
+
 def sorted_ranges(scores: Scores, threads: int) -> list[SortedRows]:
     """The rows in order, as one part for each thread: consecutive ranges of field value ids.
 
     Every thread packs one stretch of the rows, then sorts one range of field values (numpy lets go
     of the interpreter meanwhile). A field value is never cut.
     """
-    layout = KeyLayout.of(scores)
     threads = max(1, min(threads, len(scores) // BLOCK))
-    limits = _range_limits(scores.field_value_id, scores.n_field_values, threads)
-    ranges = list(pairwise(limits))
+    layout, ids = KeyLayout.of(scores), scores.field_value_id
+    limits = _range_limits(ids, scores.n_field_values, threads)
     with ThreadPoolExecutor(threads) as pool:
         if not layout.packed:
-            return list(pool.map(lambda ids: _sorted_counts(scores, layout, ids), ranges))
-        keys = _packed_ranges(scores, layout, limits, pool, threads)
-        list(pool.map(np.ndarray.sort, keys))
-    return [SortedRows(k, layout, None, ids) for k, ids in zip(keys, ranges, strict=True)]
+            parts = pairwise(limits)
+            return list(pool.map(lambda part: sort_counted(scores, layout, part), parts))
+        below = list(pool.map(lambda limit: int(np.count_nonzero(ids < limit)), limits))
+        cuts = [len(scores) * i // threads for i in range(threads + 1)]
+        stretches = [Stretch(lambda: scores, rows) for rows in pairwise(cuts)]
+        return sort_packed(stretches, layout, limits, np.diff(below).tolist(), pool)
 
 
 def _range_limits(field_value_id: np.ndarray, n_field_values: int, n_ranges: int) -> list[int]:
@@ -148,43 +164,51 @@ def _range_limits(field_value_id: np.ndarray, n_field_values: int, n_ranges: int
     Judged on a sample: the limits decide which thread does what, never a result.
     """
     sample = np.sort(field_value_id[:: max(1, len(field_value_id) // 10_000)])
-    inner = (
-        [int(sample[len(sample) * i // n_ranges]) for i in range(1, n_ranges)]
-        if len(sample)
-        else []
-    )
+    inner = [int(sample[len(sample) * i // n_ranges]) for i in range(1, n_ranges)]
     return sorted({0, *inner, n_field_values})
 
 
-def _packed_ranges(
-    scores: Scores, layout: KeyLayout, limits: list[int], pool: ThreadPoolExecutor, threads: int
-) -> list[np.ndarray]:
-    """Unsorted keys of each range of field values; every thread packs one stretch of the rows."""
-    ids = scores.field_value_id
-    stretches = list(pairwise([len(scores) * i // threads for i in range(threads + 1)]))
+def sort_packed(
+    stretches: Iterable[Stretch],
+    layout: KeyLayout,
+    limits: Sequence[int],
+    sizes: Sequence[int],
+    pool: ThreadPoolExecutor,
+) -> list[SortedRows]:
+    """The sorted rows of ranges of field values, of rows that are one impression each.
 
-    def count(stretch: tuple[int, int]) -> list[int]:
-        return [int(np.count_nonzero(ids[slice(*stretch)] < limit)) for limit in limits]
+    Args:
+        stretches: all the rows; those of other field values are passed over.
+        layout: what keys hold.
+        limits: ids [ranges + 1]; range r has the field values [limits[r], limits[r + 1]).
+        sizes: number of rows of each range.
+        pool: threads that pack one stretch each, then sort one range each.
+    """
+    keys = [np.empty(size, dtype=np.uint64) for size in sizes]
+    filled, lock = [0] * len(sizes), Lock()
 
-    sizes = np.diff(np.array(list(pool.map(count, stretches)), dtype=np.int64), axis=1)
-    ends = np.cumsum(sizes, axis=0)
-    ranges = [np.empty(total, dtype=np.uint64) for total in ends[-1]]
-
-    def pack(stretch: tuple[int, int], offsets: np.ndarray) -> None:
-        for rows in blocks(*stretch):
-            keys, block_ids = layout.keys(scores, rows), ids[rows]
+    def pack(stretch: Stretch) -> None:
+        scores = stretch.load()
+        for rows in blocks(*stretch.rows):
+            of_block, ids = layout.keys(scores, rows), scores.field_value_id[rows]
             for r, (first, last) in enumerate(pairwise(limits)):
-                inside = (block_ids >= first) & (block_ids < last)
-                piece = keys.compress(inside) if len(ranges) > 1 else keys
-                ranges[r][offsets[r] : offsets[r] + len(piece)] = piece
-                offsets[r] += len(piece)
+                piece = of_block.compress((ids >= first) & (ids < last))
+                with lock:  # any order will do: the keys are sorted next
+                    place = filled[r]
+                    filled[r] += len(piece)
+                keys[r][place : place + len(piece)] = piece
 
-    list(pool.map(pack, stretches, ends - sizes))
-    return ranges
+    list(pool.map(pack, stretches))
+    list(pool.map(np.ndarray.sort, keys))
+    ranges = zip(keys, pairwise(limits), strict=True)
+    return [SortedRows(of_range, layout, None, ids) for of_range, ids in ranges]
 
 
-def _sorted_counts(scores: Scores, layout: KeyLayout, ids: tuple[int, int]) -> SortedRows:
-    """The rows of a range where a row is any number of impressions; those of none are left out."""
+def sort_counted(scores: Scores, layout: KeyLayout, ids: tuple[int, int]) -> SortedRows:
+    """The sorted rows of a range of field values, of rows that are any number of impressions.
+
+    Rows without impressions are left out.
+    """
     inside = (scores.field_value_id >= ids[0]) & (scores.field_value_id < ids[1])
     rows = np.flatnonzero(inside & (scores.impressions > 0))
     keys = layout.keys(scores, rows)

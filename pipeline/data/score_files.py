@@ -100,6 +100,29 @@ def read_scores(folder: Path, *parts: str) -> Scores:
     return Scores(**columns, day=numbers, n_field_values=len(manifest["field_values"]))
 
 
+def read_day(folder: Path, manifest: Mapping[str, Any], day: str) -> Scores:
+    """The scored rows of one day, for work that holds a day at a time.
+
+    Raises:
+        ArtifactError: the day's file is missing or not the one that was scored.
+    """
+    columns = read_day_columns(folder, manifest, day, list(COLUMNS))
+    number = np.full(manifest["days"][day]["rows"], day_number(day), dtype=np.int32)
+    return Scores(**columns, day=number, n_field_values=len(manifest["field_values"]))
+
+
+def read_day_columns(
+    folder: Path, manifest: Mapping[str, Any], day: str, names: list[str]
+) -> dict[str, np.ndarray]:
+    """Some of the canonical columns of one day.
+
+    Raises:
+        ArtifactError: the day's file is missing or not the one that was scored.
+    """
+    (table,) = _tables(folder, manifest, [day], names)
+    return {name: table.column(name).to_numpy() for name in names}
+
+
 def read_features(folder: Path, *parts: str) -> tuple[np.ndarray, np.ndarray]:
     """The encoded features of the same rows in the same order: int32 [n, C] and float32 [n, N].
 

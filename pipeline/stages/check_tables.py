@@ -6,14 +6,15 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.calibration.bins import largest_ties
-from pipeline.data.score_files import read_scores, read_scores_manifest
+from pipeline.calibration.tables import BinTable
+from pipeline.data.score_files import read_day, read_scores_manifest
 from pipeline.data.table_files import read_bins, read_cells, read_tables_manifest
 from pipeline.errors import CheckFailedError
 from pipeline.files import write_json
 from pipeline.params import CheckTablesParams
 from pipeline.quality.checks import check_tables, uneven_field_values
 from pipeline.quality.frames import LogSums
-from pipeline.scores import Scores
+from pipeline.scores import join_scores
 
 
 def run(scores: Path, tables: Path, report: Path, *, params: CheckTablesParams) -> None:
@@ -24,16 +25,9 @@ def run(scores: Path, tables: Path, report: Path, *, params: CheckTablesParams) 
         ArtifactError: scores or tables are missing or damaged.
     """
     manifest = read_tables_manifest(tables)
-    rows = read_scores(scores, *manifest["parts"])
     bins, cells = read_bins(tables), read_cells(tables)
     tolerance = params.equal_frequency_tolerance
-    uneven = np.isin(rows.field_value_id, uneven_field_values(bins, tolerance))
-    log = LogSums(
-        field_values=read_scores_manifest(scores)["field_values"],
-        impressions=_per_field_value(rows, rows.impressions),
-        responses=_per_field_value(rows, rows.responses),
-        largest_tie=largest_ties(rows.take(uneven), bins),
-    )
+    log = _sums_of_log(scores, manifest["days"], bins, uneven_field_values(bins, tolerance))
     checks = check_tables(bins, cells, log, manifest["candidates"], tolerance)
     breaches = [check.breach for check in checks if check.breach]
     if breaches:
@@ -46,6 +40,15 @@ def run(scores: Path, tables: Path, report: Path, *, params: CheckTablesParams) 
     )
 
 
-def _per_field_value(rows: Scores, counts: np.ndarray) -> np.ndarray:
-    """int64 [n_field_values]: sums of the log itself, not made by the kernel that is checked."""
-    return np.bincount(rows.field_value_id, counts, rows.n_field_values).astype(np.int64)
+def _sums_of_log(scores: Path, days: list[str], bins: BinTable, uneven: np.ndarray) -> LogSums:
+    """Sums of the log itself, not made by the kernel that is checked; ties of uneven values."""
+    manifest = read_scores_manifest(scores)
+    n = len(manifest["field_values"])
+    impressions, responses, suspects = np.zeros(n, np.int64), np.zeros(n, np.int64), []
+    for day in days:
+        rows = read_day(scores, manifest, day)
+        impressions += np.bincount(rows.field_value_id, rows.impressions, n).astype(np.int64)
+        responses += np.bincount(rows.field_value_id, rows.responses, n).astype(np.int64)
+        suspects.append(rows.take(np.isin(rows.field_value_id, uneven)))
+    ties = largest_ties(join_scores(suspects), bins)
+    return LogSums(manifest["field_values"], impressions, responses, ties)

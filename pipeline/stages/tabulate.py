@@ -1,21 +1,23 @@
 """tabulate: scores → bins and cells of every field value."""
 
-from datetime import date
+import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from pipeline.calibration.bins import tabulate
-from pipeline.data.score_files import read_scores
+from pipeline.calibration.pieces import Pieces, tabulate_pieces
+from pipeline.data.days import day_number
+from pipeline.data.score_files import read_day, read_day_columns, read_scores_manifest
 from pipeline.data.table_files import write_tables
-from pipeline.errors import NotEnoughDataError
+from pipeline.errors import AdaCalibError, NotEnoughDataError
 from pipeline.params import TabulateParams
 
 PARTS = {
     "calibration": ("calibration",),
     "training_and_calibration": ("training", "calibration"),
 }
-EPOCH = date(1970, 1, 1).toordinal()
+MEMORY = "ADACALIB_MEMORY_GB"
 
 
 def run(scores: Path, tables: Path, *, params: TabulateParams) -> None:
@@ -26,23 +28,56 @@ def run(scores: Path, tables: Path, *, params: TabulateParams) -> None:
         ArtifactError: the scores are missing or damaged.
     """
     parts = PARTS[params.days]
-    rows = read_scores(scores, *parts)
-    impressions = int(rows.impressions.sum(dtype=np.int64))
-    if not impressions:
+    manifest = read_scores_manifest(scores)
+    days = [day for part in parts for day in manifest["parts"][part]]
+    totals = {
+        name: sum(manifest["days"][day][name] for day in days)
+        for name in ("impressions", "responses")
+    }
+    if not totals["impressions"]:
         raise NotEnoughDataError(
             f"{scores}: the {' and '.join(parts)} days have no impressions to count"
         )
-    bins, cells = tabulate(rows, params.candidates, params.grid_cells)
-    manifest = {
+    pieces = _pieces(scores, manifest, days)
+    bins, cells = tabulate_pieces(pieces, params.candidates, params.grid_cells, _memory())
+    made_of = {
         "candidates": params.candidates,
         "grid_cells": params.grid_cells,
         "parts": parts,
-        "days": [date.fromordinal(EPOCH + int(day)).isoformat() for day in np.unique(cells.day)],
-        "n_field_values": rows.n_field_values,
-        "totals": {
-            "impressions": impressions,
-            "responses": int(rows.responses.sum(dtype=np.int64)),
-            "field_values": len(np.unique(bins.field_value_id)),
-        },
+        "days": days,
+        "n_field_values": pieces.n_field_values,
+        "totals": {**totals, "field_values": len(np.unique(bins.field_value_id))},
     }
-    write_tables(tables, bins, cells, manifest)
+    write_tables(tables, bins, cells, made_of)
+
+
+def _pieces(scores: Path, manifest: dict[str, Any], days: list[str]) -> Pieces:
+    """The scored days, read one by one."""
+
+    def survey(piece: int) -> tuple[np.ndarray, np.ndarray]:
+        names = ["field_value_id", "impressions"]
+        columns = read_day_columns(scores, manifest, days[piece], names)
+        return columns["field_value_id"], columns["impressions"]
+
+    return Pieces(
+        rows=[manifest["days"][day]["rows"] for day in days],
+        survey=survey,
+        load=lambda piece: read_day(scores, manifest, days[piece]),
+        n_field_values=len(manifest["field_values"]),
+        first_day=day_number(min(days)),
+        last_day=day_number(max(days)),
+    )
+
+
+def _memory() -> int:
+    """Bytes for rows: half of ADACALIB_MEMORY_GB, by default a quarter of the machine's memory.
+
+    A matter of the machine, which changes no table, so it comes from the environment.
+    """
+    try:
+        return int(float(os.environ[MEMORY]) * 1e9 / 2)
+    except KeyError:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
+    except ValueError:
+        value = os.environ[MEMORY]
+        raise AdaCalibError(f"{MEMORY} must be a number of gigabytes, it is {value!r}") from None

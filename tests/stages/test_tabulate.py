@@ -9,7 +9,7 @@ from pipeline.calibration.bins import tabulate
 from pipeline.data.days import day_number
 from pipeline.data.score_files import read_scores, write_day, write_scores_manifest
 from pipeline.data.table_files import read_bins, read_cells, read_tables_manifest
-from pipeline.errors import ArtifactError, NotEnoughDataError
+from pipeline.errors import AdaCalibError, ArtifactError, NotEnoughDataError
 from pipeline.params import TabulateParams
 from pipeline.stages.tabulate import run
 from tests.calibration.test_bins import assert_same, random_scores
@@ -105,3 +105,18 @@ def test_a_damaged_missing_or_strange_table_is_refused_by_name(tmp_path):
     path.unlink()
     with pytest.raises(ArtifactError, match=r"bins\.parquet does not exist"):
         read_bins(tmp_path / "tables")
+
+
+def test_memory_is_a_matter_of_the_machine_and_changes_nothing(tmp_path, monkeypatch):
+    scores = write_scores(tmp_path / "scores")
+    run(scores, tmp_path / "whole", params=PARAMS)
+    monkeypatch.setenv("ADACALIB_MEMORY_GB", "1e-6")
+    run(scores, tmp_path / "parts", params=PARAMS)
+    assert files_of(tmp_path / "whole") == files_of(tmp_path / "parts")
+
+
+def test_memory_that_is_no_number_is_refused(tmp_path, monkeypatch):
+    scores = write_scores(tmp_path / "scores")
+    monkeypatch.setenv("ADACALIB_MEMORY_GB", "4 GB")
+    with pytest.raises(AdaCalibError, match="must be a number of gigabytes, it is '4 GB'"):
+        run(scores, tmp_path / "tables", params=PARAMS)
