@@ -15,7 +15,6 @@ import pytest
 # Set before anything imports Prefect, so that no test sees or changes a developer's own.
 os.environ["PREFECT_HOME"] = tempfile.mkdtemp(prefix="adacalib-prefect-")
 os.environ.pop("PREFECT_API_URL", None)
-atexit.register(shutil.rmtree, os.environ["PREFECT_HOME"], ignore_errors=True)
 
 from flows.settings import use_defaults
 from pipeline.data.flights import KIND
@@ -23,6 +22,7 @@ from pipeline.data.landing import land_log
 from pipeline.release.programs import git, run_leashed
 
 use_defaults()
+atexit.register(shutil.rmtree, os.environ["PREFECT_HOME"], ignore_errors=True)
 
 HERE = Path(__file__).parent
 DAG = """\
