@@ -3,10 +3,11 @@
 calibrated_logit = anchor_z(logit) + λ · correction_z(logit)
 
 The anchor is empirical-Bayes Platt scaling whose offsets may drift and to which bends are added
-(`basis`). The correction is piecewise linear between knots at the mean logits of the field value's bins;
-a network gives it at each knot from posterior statistics of the bin and the value, and a Gumbel choice
-decides between the candidate bin counts (paper, sections 3.1 and 3.2). How much of bends and
-correction is used, and when the network stops, is decided on counts that none of them has seen.
+(`basis`). The correction is piecewise linear between knots at the mean logits of the field value's
+bins; a network gives it at each knot from posterior statistics of the bin and the value, and a
+Gumbel choice decides between the candidate bin counts (paper, sections 3.1 and 3.2). How much of
+bends and correction is used, and when the network stops, is decided on counts that none of them
+has seen.
 """
 
 from collections.abc import Sequence
@@ -113,8 +114,8 @@ def fit_adacalib(
 ) -> Fitted:
     """AdaCalib fitted on the two tables that `tabulate` makes of the calibration days.
 
-    The cost depends on the field values, days and cells, not on the rows behind them. The result does
-    not depend on the order of rows nor on the number of threads.
+    The cost depends on the field values, days and cells, not on the rows behind them. The result
+    does not depend on the order of rows nor on the number of threads.
 
     Raises:
         NotEnoughDataError: no cell stands for an impression.
@@ -159,7 +160,7 @@ def _loss(grid: Grid, fold: Fold, basis: Basis) -> float:
 
 
 def _choose_bases(grid: Grid, folds: Sequence[Fold], settings: Settings) -> list[Basis]:
-    """The basis of each fold's history, with the share of bends that predicts best over all folds."""
+    """The basis of each fold's history; its share of bends predicts best over all folds."""
     bases = [make_anchors(grid, fold.history, settings.horizon_days) for fold in folds]
     bases = [with_curves(basis, grid, f.history) for basis, f in zip(bases, folds, strict=True)]
     tried = [[replace(basis, bend_share=share) for basis in bases] for share in BEND_SHARES]
@@ -239,7 +240,7 @@ def _held_out(
     examples: Examples,
     corrections: np.ndarray,
 ) -> list[HeldOut]:
-    """The folds' target cells with both predictions; `corrections` [S, C] is in the examples' order."""
+    """The folds' target cells with both predictions; corrections [S, C] are in examples' order."""
     rows = []
     for i, (fold, basis, cells) in enumerate(zip(folds, bases, targets, strict=True)):
         mine = examples.fold.numpy() == i

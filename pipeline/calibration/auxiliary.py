@@ -10,7 +10,7 @@ from torch.nn import functional
 
 
 class AuxiliaryNetwork(nn.Module):
-    """Embeddings and two fully-connected layers; the last one starts at zero, as if it were not there.
+    """Embeddings and two fully-connected layers; the last starts at zero, as if not there.
 
     Args:
         sizes: number of ids of each categorical feature, 0 = unseen or null included.

@@ -57,7 +57,7 @@ def make_anchors(grid: Grid, history: Counts, horizon_days: int) -> Basis:
     drifting = None
     if len(np.unique(cells.day[history.impressions > 0])) >= DRIFT_DAYS:
         columns = (cells.field_value_id, grid.logit, history.impressions, history.responses)
-        drifting = fit_drifting_anchor(*columns, cells.day, still, horizon_days)
+        drifting = fit_drifting_anchor(*columns, cells.day, still=still, horizon_days=horizon_days)
     return Basis(still, drifting, no_curves(grid.n_field_values))
 
 

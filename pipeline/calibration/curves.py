@@ -1,10 +1,11 @@
-"""Bends of field values: an empirical-Bayes curve on top of an anchor that only has offset and slope.
+"""Bends of field values: empirical-Bayes curves on an anchor that has offset and slope only.
 
-bend_z(logit) = Σ_j hat_j(logit - m_z) · w_{z,j}, with m_z the field value's mean logit, hat functions on
-knots shared by all, constant beyond the outer ones, and w_z ~ N(μ, Σ) with μ and Σ estimated from
-all field values. Σ is what other field values teach: which bends occur together, and how large they
-are, so that a value with few responses bends only as far as its evidence and theirs allow. EM around
-Newton's modes, as for the anchor; with few values Σ is held near a smooth covariance (inverse-Wishart).
+bend_z(logit) = Σ_j hat_j(logit - m_z) · w_{z,j}, with m_z the field value's mean logit, hat
+functions on knots shared by all, constant beyond the outer ones, and w_z ~ N(μ, Σ) with μ and Σ
+estimated from all field values. Σ is what other field values teach: which bends occur together,
+and how large they are, so that a value with few responses bends only as far as its evidence and
+theirs allow. EM around Newton's modes, as for the anchor; with few values Σ is held near a smooth
+covariance (inverse-Wishart).
 """
 
 from dataclasses import dataclass
@@ -45,7 +46,7 @@ def no_curves(n_field_values: int) -> Curves:
 
 
 def _place(distance: np.ndarray, knots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Index of the knot at the left and share of the way to the next, clamped to the outer knots."""
+    """Index of the knot at the left and share of the way to the next, within the outer knots."""
     left = np.clip(np.searchsorted(knots, distance, side="right") - 1, 0, len(knots) - 2)
     return left, np.clip((distance - knots[left]) / (knots[left + 1] - knots[left]), 0.0, 1.0)
 

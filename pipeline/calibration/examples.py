@@ -1,7 +1,7 @@
-"""Examples for the networks: what was known of a field value in a fold, and the cells that came after."""
+"""Examples for the networks: what a fold knew of a field value, and the cells that came after."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -41,21 +41,37 @@ class Examples:
 
     def take(self, rows: Tensor) -> "Examples":
         """The pairs that an index picks."""
-        parts = (getattr(self, f.name) for f in fields(self))
         return Examples(
-            *(tuple(t[rows] for t in p) if isinstance(p, tuple) else p[rows] for p in parts)
+            tuple(each[rows] for each in self.bins),
+            tuple(each[rows] for each in self.left),
+            tuple(each[rows] for each in self.share),
+            self.value[rows],
+            self.impressions[rows],
+            self.responses[rows],
+            self.anchored[rows],
+            self.fold[rows],
+            self.field_value_id[rows],
         )
 
 
 def _concatenate(parts: Sequence[Examples]) -> Examples:
-    columns = ([getattr(part, f.name) for part in parts] for f in fields(Examples))
+    def of_candidates(name: str) -> tuple[Tensor, ...]:
+        columns = zip(*(getattr(part, name) for part in parts), strict=True)
+        return tuple(torch.cat(column) for column in columns)
+
+    def of_all(name: str) -> Tensor:
+        return torch.cat([getattr(part, name) for part in parts])
+
     return Examples(
-        *(
-            tuple(torch.cat(each) for each in zip(*column, strict=True))
-            if isinstance(column[0], tuple)
-            else torch.cat(column)
-            for column in columns
-        )
+        of_candidates("bins"),
+        of_candidates("left"),
+        of_candidates("share"),
+        of_all("value"),
+        of_all("impressions"),
+        of_all("responses"),
+        of_all("anchored"),
+        of_all("fold"),
+        of_all("field_value_id"),
     )
 
 
@@ -98,7 +114,9 @@ def make_examples(
             tuple(torch.from_numpy(left) for left, _ in places),
             tuple(torch.from_numpy(share) for _, share in places),
             value,
-            *(torch.from_numpy(a) for a in (later.impressions, later.responses, later.anchored)),
+            torch.from_numpy(later.impressions),
+            torch.from_numpy(later.responses),
+            torch.from_numpy(later.anchored),
             torch.full((grid.n_field_values,), fold),
             torch.arange(grid.n_field_values),
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 from torch.nn import functional
 
@@ -31,7 +31,7 @@ MEMORY = 0.97  # of the running mean of weights, which is what is used
 
 @contextmanager
 def single_thread() -> Iterator[None]:
-    """Run numpy's and torch's linear algebra on one thread, so that sums come out the same everywhere."""
+    """Run linear algebra on one thread, so that sums come out the same everywhere."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -42,7 +42,7 @@ def single_thread() -> Iterator[None]:
 
 
 def log_loss(examples: Examples, correction: Tensor) -> Tensor:
-    """Summed binomial log-loss [S, …] of the target cells at anchored logit + correction [S, C, …]."""
+    """Summed log-loss [S, …] of the target cells at anchored logit + correction [S, C, …]."""
     n, y, anchored = examples.impressions, examples.responses, examples.anchored
     if correction.dim() == 3:
         n, y, anchored = n[..., None], y[..., None], anchored[..., None]
@@ -64,7 +64,8 @@ class FitSettings:
 def objective(head: Head, batch: Examples, weights: Tensor) -> Tensor:
     """Log-loss per impression of every candidate plus that of the selected output.
 
-    The paper sums the candidates' losses only, which gives the choice no gradient; the last term does.
+    The paper sums the candidates' losses only, which gives the choice no gradient; the last term
+    does.
     """
     corrections = head.corrections(batch)
     selected = (corrections * weights[:, None, :]).sum(dim=-1)
@@ -104,7 +105,8 @@ def train(examples: Examples, settings: FitSettings, seed: int) -> Iterator[Head
         loss = objective(head, batch, weights)
         if not torch.isfinite(loss):
             raise TrainingError(
-                f"calibrate: the loss of step {step} is {loss.item()}; lower calibrate.learning_rate"
+                f"calibrate: the loss of step {step} is {loss.item()}; "
+                "lower calibrate.learning_rate"
             )
         optimizer.zero_grad()
         loss.backward()
@@ -135,8 +137,9 @@ class Heads:
 def fit_heads(examples: Examples, settings: FitSettings) -> Heads:
     """Heads fitted on all groups of field values but one, stopped and weighed by the one left out.
 
-    Field values are exchangeable, so a head's loss on values it never saw, in folds whose history ends
-    before their target, is what it will cost on fresh counts. Stop and λ are the same for all heads.
+    Field values are exchangeable, so a head's loss on values it never saw, in folds whose history
+    ends before their target, is what it will cost on fresh counts. Stop and λ are the same for all
+    heads.
     """
     n_groups = int(min(GROUPS, len(examples.field_value_id.unique())))
     group = examples.field_value_id % n_groups
@@ -162,7 +165,7 @@ def fit_heads(examples: Examples, settings: FitSettings) -> Heads:
 
 
 def _best(examples: Examples, corrections: Tensor) -> tuple[int, int]:
-    """Checkpoint and share of least held-out loss; share 0 where the gain is within its standard error."""
+    """Checkpoint and share of least held-out loss; share 0 where the gain is not sure."""
     each = torch.stack(
         [torch.stack([log_loss(examples, s * c).double() for s in SHARES]) for c in corrections]
     )

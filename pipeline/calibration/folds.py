@@ -65,8 +65,8 @@ def count_folds(cells: CellTable | Scores, seed: int, n_folds: int = COUNT_FOLDS
     """Folds that split every cell row's impressions and responses, not the rows.
 
     Each impression goes to one fold at random, that is: responses and non-responses are split by a
-    seeded multinomial draw, so one row may be a field value's whole evidence and still be split. Given
-    the fold sizes this is the multivariate hypergeometric draw.
+    seeded multinomial draw, so one row may be a field value's whole evidence and still be split.
+    Given the fold sizes this is the multivariate hypergeometric draw.
 
     Args:
         cells: the fitting grid, or the scores themselves.

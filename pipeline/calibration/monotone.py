@@ -1,10 +1,10 @@
-"""Hard monotonicity: knot values moved as little as possible until the line through them increases."""
+"""Hard monotonicity: knot values moved least until the line through them increases."""
 
 import numpy as np
 
 
 def isotonic_fit(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The non-decreasing sequence nearest to `values` in weighted squares (pool adjacent violators).
+    """The non-decreasing sequence nearest to `values` in weighted squares: pooled neighbours.
 
     Args:
         values: float64 [n].
@@ -29,8 +29,9 @@ def increasing(
 ) -> np.ndarray:
     """`values` moved least so that every slope between knots is at least `min_slope` > 0.
 
-    Pool adjacent violators works on value - min_slope · knot; adding the line back leaves no plateau,
-    which would tie logits and cost ranking. Values that keep the rule come back bit for bit.
+    Pool adjacent violators works on value - min_slope · knot; adding the line back leaves no
+    plateau, which would tie logits and cost ranking. Values that keep the rule come back bit for
+    bit.
 
     Args:
         knots: float64 [n], strictly ascending logits.

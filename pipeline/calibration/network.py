@@ -1,4 +1,4 @@
-"""AdaCalib's networks: corrections of knots from their evidence, and the choice among bin counts."""
+"""AdaCalib's networks: corrections of knots from evidence, and the choice among bin counts."""
 
 import torch
 from torch import Tensor, nn
@@ -33,22 +33,22 @@ class BinChoice(nn.Module):
 
     def __init__(self, n_value_inputs: int, n_candidates: int, hidden: int = 16):
         super().__init__()
-        self.layers = nn.Sequential(
-            nn.Linear(n_value_inputs, hidden), nn.SiLU(), nn.Linear(hidden, n_candidates)
-        )
-        nn.init.zeros_(self.layers[-1].weight)
-        nn.init.zeros_(self.layers[-1].bias)
+        self.hidden = nn.Linear(n_value_inputs, hidden)
+        self.attention = nn.Linear(hidden, n_candidates)
+        nn.init.zeros_(self.attention.weight)
+        nn.init.zeros_(self.attention.bias)
 
     def forward(self, value: Tensor) -> Tensor:
         """Log attention [..., n_candidates]."""
-        return functional.log_softmax(self.layers(value), dim=-1)
+        hidden = functional.silu(self.hidden(value))
+        return functional.log_softmax(self.attention(hidden), dim=-1)
 
 
 def gumbel_weights(log_attention: Tensor, temperature: float, generator: torch.Generator) -> Tensor:
     """Gumbel-softmax weights over the last axis (Jang et al. 2017; the paper's section 3.2).
 
-    The noise -ln(-ln u) is made of exponential draws, which are never zero, so no logarithm of zero is
-    taken; the temperature divides bounded log-attention, so it may be small but not zero.
+    The noise -ln(-ln u) is made of exponential draws, which are never zero, so no logarithm of
+    zero is taken; the temperature divides bounded log-attention, so it may be small but not zero.
     """
     noise = torch.empty_like(log_attention).exponential_(generator=generator)
     noise = -noise.clamp(min=torch.finfo(noise.dtype).tiny).log()
@@ -74,7 +74,7 @@ class Head(nn.Module):
         return torch.stack(each, dim=-1)
 
     def chosen_correction(self, examples: Examples) -> Tensor:
-        """Correction [S, C] under the candidate that each field value chooses, without randomness."""
+        """Correction [S, C] under the candidate each field value chooses, without randomness."""
         with torch.no_grad():
             best = self.choice(examples.value).argmax(dim=-1)
             each = self.corrections(examples)

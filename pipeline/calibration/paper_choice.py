@@ -6,7 +6,9 @@ import numpy as np
 
 from pipeline.calibration.baselines import eb_platt, isotonic
 from pipeline.calibration.folds import Fold, make_folds
-from pipeline.calibration.paper import Features, PaperSettings, fit_paper, predict
+from pipeline.calibration.paper import fit_paper, predict
+from pipeline.calibration.paper_network import PaperSettings
+from pipeline.calibration.paper_rows import Features
 from pipeline.calibration.selection import Contest
 from pipeline.scores import Scores
 

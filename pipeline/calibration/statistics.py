@@ -1,4 +1,4 @@
-"""What the AdaCalib network reads and is judged on: bins, their evidence, and cells, as dense arrays."""
+"""What the network reads and is judged on: bins, their evidence, and cells, as dense arrays."""
 
 from dataclasses import dataclass, replace
 
@@ -53,7 +53,7 @@ class Grid:
 
     @property
     def live(self) -> np.ndarray:
-        """bool [V]: field values with cells of their own; not id 0, which stands for unseen ones."""
+        """bool [V]: field values with cells of their own; not id 0, which stands for others."""
         live = self.candidates[0].count > 0
         live[0] = False
         return live
@@ -93,8 +93,8 @@ def make_grid(bins: BinTable, cells: CellTable, n_field_values: int) -> Grid:
 def _groups(cells: CellTable, n_groups: int) -> np.ndarray:
     """Group of each cell row, 0 … n_groups - 1, of neighbouring cells of its field value.
 
-    Groups hold equal shares of the value, half by impressions and half by predicted responses: where
-    responses are, logits are sparse and wide apart, and a group of equal frequency would blur them.
+    Groups hold equal shares of the value, half by impressions, half by predicted responses: where
+    responses are, logits are sparse, and a group of equal frequency would blur them.
     """
     starts = np.ones(len(cells), dtype=bool)
     starts[1:] = (np.diff(cells.field_value_id) != 0) | (np.diff(cells.cell_id) != 0)
@@ -229,11 +229,11 @@ def target(grid: Grid, counts: Counts, anchored: np.ndarray) -> Target:
 
 
 def without_common_error(cells: Target) -> Target:
-    """The same cells with all anchored logits shifted alike, so that as much is expected as observed.
+    """The same cells, all anchored logits shifted alike until as much is expected as observed.
 
-    What all field values do on the same days (a campaign, a holiday) says nothing about how far to
-    trust the statistics of one, but it is the largest error of a forecast: left in, a network learns
-    the shock of the days it saw.
+    What all field values do on the same days (a campaign, a holiday) says nothing about how far
+    to trust the statistics of one, but it is the largest error of a forecast: left in, a network
+    learns the shock of the days it saw.
     """
     n, y, anchored = (
         a.astype(np.float64) for a in (cells.impressions, cells.responses, cells.anchored)

@@ -1,4 +1,4 @@
-"""calibrate: checked tables, scores → serving maps of AdaCalib and its everyday rivals; the choice."""
+"""calibrate: checked tables and scores → maps of AdaCalib and its everyday rivals; the choice."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +11,10 @@ from pipeline.calibration.adacalib import Settings, fit_adacalib
 from pipeline.calibration.auxiliary import AuxiliaryNetwork
 from pipeline.calibration.basis import still_anchor
 from pipeline.calibration.folds import all_counts
-from pipeline.calibration.paper import Features, PaperSettings, fit_paper
+from pipeline.calibration.paper import fit_paper
 from pipeline.calibration.paper_choice import paper_contests
+from pipeline.calibration.paper_network import PaperSettings
+from pipeline.calibration.paper_rows import Features
 from pipeline.calibration.piecewise import PiecewiseLinearMap, identity_map
 from pipeline.calibration.selection import (
     Choice,
@@ -43,8 +45,9 @@ class Outcome:
 def run(
     scores: Path, tables: Path, check: Path, calibrator: Path, *, params: CalibrateParams
 ) -> None:
-    """Write maps.parquet (identity, isotonic, eb_platt, adacalib), manifest.json and, where AdaCalib
-    has an auxiliary network, auxiliary.safetensors.
+    """Write maps.parquet (identity, isotonic, eb_platt, adacalib) and manifest.json.
+
+    Where AdaCalib has an auxiliary network its weights go to auxiliary.safetensors.
 
     Raises:
         CheckFailedError: the tables did not pass their check.

@@ -1,0 +1,131 @@
+"""AdaCalib as published, its inputs: bounds and statistics of bins, rows among bounds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pipeline.calibration.tables import BinTable
+from pipeline.scores import Scores
+
+
+@dataclass(frozen=True)
+class Features:
+    """Encoded features of rows: categorical int32 [n, C], numeric float32 [n, N], column sizes."""
+
+    categorical: np.ndarray
+    numeric: np.ndarray
+    sizes: tuple[int, ...]
+
+    def take(self, rows: np.ndarray) -> "Features":
+        """The rows that a boolean mask or an index array picks."""
+        return Features(self.categorical[rows], self.numeric[rows], self.sizes)
+
+
+@dataclass(frozen=True)
+class Family:
+    """Bounds and statistics of one candidate bin count, a row per group (field value, or all).
+
+    Attributes:
+        bounds: float64 [Z, K + 1], ascending, padded with the last.
+        n_bins: int64 [Z], effective bins; 0 for groups without rows.
+        impressions: float64 [Z, K].
+        statistic: int64 [Z, K + 1], id of the discretised statistics of each knot.
+    """
+
+    bounds: np.ndarray
+    n_bins: np.ndarray
+    impressions: np.ndarray
+    statistic: np.ndarray
+
+
+def _edges(amounts: np.ndarray, levels: int) -> np.ndarray:
+    """Inner edges that cut amounts into at most `levels` equally filled ids."""
+    return np.unique(np.quantile(amounts, np.arange(1, levels) / levels))
+
+
+def make_families(
+    bins: BinTable, counts: Sequence[int], n_groups: int, levels: int
+) -> list[Family]:
+    """The families of all candidates; ids of statistics run over (levels + 1)² pairs.
+
+    The last id of each statistic is that of the maximum, which knot K + 1 carries.
+    """
+    rate_edges = _edges(bins.posterior, levels)
+    response_edges = _edges(np.log1p(bins.responses), levels)
+    families = []
+    for requested in counts:
+        table = bins.candidate(requested)
+        place = (table.field_value_id, table.bin_id)
+        lower = np.full((n_groups, requested + 1), -np.inf)
+        lower[place] = table.lower_bound
+        lower[table.field_value_id, table.effective_bins] = table.upper_bound
+        n_bins = np.zeros(n_groups, dtype=np.int64)
+        n_bins[table.field_value_id] = table.effective_bins
+        impressions = np.zeros((n_groups, requested))
+        impressions[place] = table.impressions
+        statistic = np.full((n_groups, requested + 1), (levels + 1) ** 2 - 1)
+        rate = np.searchsorted(rate_edges, table.posterior)
+        responses = np.searchsorted(response_edges, np.log1p(table.responses))
+        statistic[place] = rate * (levels + 1) + responses
+        bounds = np.maximum.accumulate(lower, axis=1)
+        families.append(Family(bounds, n_bins, impressions, statistic))
+    return families
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows ready for batches; per candidate, in which bin a row lies and where between its bounds.
+
+    Attributes:
+        bin_id: int64 [n, candidates].
+        share: float32 [n, candidates], 0 at the lower and 1 at the upper bound.
+        group: int64 [n].
+        impressions, responses: float32 [n].
+        categorical, numeric: features, [n, 0] where there are none.
+    """
+
+    bin_id: Tensor
+    share: Tensor
+    group: Tensor
+    impressions: Tensor
+    responses: Tensor
+    categorical: Tensor
+    numeric: Tensor
+
+    def take(self, rows: Tensor) -> "Rows":
+        """The rows that an index picks."""
+        return Rows(
+            self.bin_id[rows], self.share[rows], self.group[rows], self.impressions[rows],
+            self.responses[rows], self.categorical[rows], self.numeric[rows],
+        )  # fmt: skip
+
+
+def make_rows(
+    scores: Scores, group: np.ndarray, families: Sequence[Family], features: Features | None
+) -> Rows:
+    """The scores' rows with impressions, placed among the bounds of every family."""
+    logit = scores.uncalibrated_logit.astype(np.float64)
+    bin_ids, shares = [], []
+    for family in families:
+        bin_id = np.zeros(len(logit), dtype=np.int64)
+        for inner in range(1, family.bounds.shape[1] - 1):
+            inside = inner < family.n_bins[group]
+            bin_id += inside & (logit >= family.bounds[group, inner])
+        low, high = family.bounds[group, bin_id], family.bounds[group, bin_id + 1]
+        width = np.where(high > low, high - low, 1.0)
+        bin_ids.append(bin_id)
+        shares.append(np.where(high > low, (logit - low) / width, 0.0))
+    none = np.zeros((len(logit), 0))
+    rows = Rows(
+        torch.from_numpy(np.stack(bin_ids, axis=1)),
+        torch.from_numpy(np.stack(shares, axis=1)).float(),
+        torch.from_numpy(group.astype(np.int64)),
+        torch.from_numpy(scores.impressions.astype(np.float32)),
+        torch.from_numpy(scores.responses.astype(np.float32)),
+        torch.from_numpy((features.categorical if features else none).astype(np.int64)),
+        torch.from_numpy((features.numeric if features else none).astype(np.float32)),
+    )
+    return rows.take(torch.from_numpy(np.flatnonzero(scores.impressions > 0)))

@@ -1,0 +1,233 @@
+"""The state-space model behind the drifting anchor: who moved, how much, and what is noise.
+
+All variances are estimated from all field values: Gauss-Newton modes inside (Laplace), and outside
+the fixed point at which each variance component explains the movement that is left of it (Harville
+1977; MacKay 1992). `drift` says what the components mean.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+TIME_CONSTANTS = (3.0, 30.0)  # days in which a movement loses all but 1/e of itself
+TYPICAL_SPREAD = np.diag([0.25, 0.05])  # covariance of (a, ln b) before any evidence
+TYPICAL_MOVEMENT = 0.005  # variance of each movement of a field value, likewise
+TYPICAL_SHARED_MOVEMENT = 0.0005
+SHARED_WORTH = 0.1  # days of evidence that TYPICAL_SHARED_MOVEMENT counts for
+MISSING_WORTH = 0.05  # days of evidence that a day of a missing field value counts for
+TRUSTED_VALUES = 30  # with fewer field values typical ones stand in for the missing
+COEFFICIENT_SD = 0.3  # of the line in mean logit and log impressions
+ROUNDS = 25
+HASTE = 2.0  # exponent of a variance's step: the plain fixed point (1) creeps towards zero
+
+
+@dataclass(frozen=True)
+class Movements:
+    """Covariances over periods of unit variance, and their covariances with the forecast.
+
+    Attributes:
+        within: float64 [J, T, T]; the last one is noise of single periods.
+        ahead: float64 [J, T].
+    """
+
+    within: np.ndarray
+    ahead: np.ndarray
+
+    def mix(self, variances: np.ndarray) -> np.ndarray:
+        """Covariance [T, T] of the sum of movements with these variances [J]."""
+        return np.einsum("j,jst->st", variances, self.within)
+
+
+def movements(n_periods: int, days_per_period: int, horizon_days: int) -> Movements:
+    """The movements of one field value over `n_periods`, seen from its last day."""
+    age = np.arange(n_periods)[::-1] * days_per_period
+    lag = np.abs(age[:, None] - age)
+    ahead = np.arange(1, horizon_days + 1)[:, None] + age
+    within = [np.exp(-lag / tau) for tau in TIME_CONSTANTS]
+    forecast = [np.exp(-ahead / tau).mean(axis=0) for tau in TIME_CONSTANTS]
+    return Movements(
+        np.stack([*within, np.eye(n_periods)]), np.stack([*forecast, np.zeros(n_periods)])
+    )
+
+
+@dataclass(frozen=True)
+class Observations:
+    """Groups of impressions at one logit, by field value (row) and period."""
+
+    row: np.ndarray  # int64 [n], index into the live field values
+    period: np.ndarray  # int64 [n]
+    centred: np.ndarray  # float64 [n], mean logit - center
+    impressions: np.ndarray  # float64 [n]
+    responses: np.ndarray  # float64 [n]
+    center: float
+    shape: tuple[int, int]  # field values, periods
+
+    def logit(self, state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The logit of each group under states [L, T + 1] and its derivative by ln b."""
+        lever = np.exp(state[self.row, -1]) * self.centred
+        return self.center + state[self.row, self.period] + lever, lever
+
+    def by_period(self, amounts: np.ndarray) -> np.ndarray:
+        """Sums [L, T] of amounts [n]."""
+        n_rows, n_periods = self.shape
+        key = self.row * n_periods + self.period
+        return np.bincount(key, amounts, n_rows * n_periods).reshape(self.shape)
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """Modes of all field values and what they leave open; states are (θ_1 … θ_T, ln b).
+
+    Attributes:
+        modes: float64 [L, T + 1].
+        deviation: float64 [L, T + 1], modes minus prior means.
+        covariance_sum: float64 [T + 1, T + 1], Σ posterior covariances.
+    """
+
+    modes: np.ndarray
+    deviation: np.ndarray
+    covariance_sum: np.ndarray
+
+
+@dataclass
+class Prior:
+    """What is believed of field values: variances, the line of the mean, the shared movement."""
+
+    spread: np.ndarray  # float64 [2, 2], covariance of (a, ln b)
+    own: np.ndarray  # float64 [J], variances of a field value's movements
+    shared: np.ndarray  # float64 [J], variances of the shared movements
+    common: np.ndarray  # float64 [T], g
+    coefficients: np.ndarray  # float64 [P, 2], of the line
+
+    def mean(self, traits: np.ndarray) -> np.ndarray:
+        """Prior means of the states, float64 [L, T + 1]."""
+        line = traits @ self.coefficients
+        return np.column_stack([line[:, :1] + self.common, line[:, 1]])
+
+    def covariance(self, moves: Movements) -> np.ndarray:
+        """Prior covariance of a state, float64 [T + 1, T + 1]."""
+        lasting = _lasting(len(self.common))
+        whole = lasting @ self.spread @ lasting.T + 1e-7 * np.eye(len(lasting))
+        whole[:-1, :-1] += moves.mix(self.own)
+        return whole
+
+
+def _lasting(n_periods: int) -> np.ndarray:
+    """How (a, ln b) enters a state, [T + 1, 2]."""
+    return np.column_stack([np.r_[np.ones(n_periods), 0.0], np.r_[np.zeros(n_periods), 1.0]])
+
+
+def _newton(
+    observed: Observations, modes: np.ndarray, mean: np.ndarray, precision: np.ndarray, steps: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Modes after some Gauss-Newton steps from `modes`, and posterior covariances [L, T+1, T+1]."""
+    at = np.arange(modes.shape[1] - 1)
+    for _ in range(steps):
+        logit, lever = observed.logit(modes)
+        expected = observed.impressions / (1.0 + np.exp(-logit))
+        weight = expected * (1.0 - expected / observed.impressions)
+        residual = observed.responses - expected
+        cross = observed.by_period(weight * lever)
+        hessian = np.repeat(precision[None], len(modes), axis=0)
+        hessian[:, at, at] += observed.by_period(weight)
+        hessian[:, at, -1] += cross
+        hessian[:, -1, at] += cross
+        hessian[:, -1, -1] += observed.by_period(weight * lever**2).sum(axis=1)
+        slope = observed.by_period(residual * lever).sum(axis=1)
+        gradient = np.column_stack([observed.by_period(residual), slope])
+        covariance = np.linalg.inv(hessian)
+        step = np.einsum("zij,zj->zi", covariance, gradient - (modes - mean) @ precision)
+        modes = modes + np.clip(step, -1.0, 1.0)
+        if np.abs(step).max() < 1e-3:
+            break
+    return modes, covariance
+
+
+def _explained(
+    kernels: np.ndarray,
+    found: np.ndarray,
+    possible: np.ndarray,
+    variances: np.ndarray,
+    *,
+    typical: float,
+    worth: float,
+) -> np.ndarray:
+    """Each variance times what was found of it over what could be, with `worth` typical days."""
+    above = np.einsum("jst,st->j", kernels, found) + worth * typical / variances**2
+    below = np.einsum("jst,st->j", kernels, possible) + worth / variances
+    return np.maximum(variances * np.clip(above / below, 0.1, 10.0) ** HASTE, 1e-6)
+
+
+def _update(
+    prior: Prior, moves: Movements, traits: np.ndarray, posterior: Posterior, precision: np.ndarray
+) -> Prior:
+    """The prior under which these posteriors are likeliest (one round of the fixed point)."""
+    n_rows, n_periods = len(traits), len(prior.common)
+    missing = max(TRUSTED_VALUES - n_rows, 1)
+    pull = posterior.deviation @ precision
+    found = np.einsum("zi,zj->ij", pull, pull)
+    possible = n_rows * precision - precision @ posterior.covariance_sum @ precision
+    days = slice(0, n_periods)
+    own = _explained(moves.within, found[days, days], possible[days, days], prior.own,
+                     typical=TYPICAL_MOVEMENT,
+                     worth=MISSING_WORTH * missing * n_periods)  # fmt: skip
+    lasting = _lasting(n_periods)
+    surplus = lasting.T @ (found - possible) @ lasting
+    spread = n_rows * prior.spread + prior.spread @ surplus @ prior.spread
+    spread = (spread + missing * TYPICAL_SPREAD) / (n_rows + missing)
+    common, shared = _shared(prior, moves, possible[days, days], pull[:, days].sum(axis=0))
+    means = traits @ prior.coefficients + pull @ lasting @ prior.spread
+    return Prior(spread, own, shared, common, _line(traits, means, spread))
+
+
+def _shared(
+    prior: Prior, moves: Movements, information: np.ndarray, score: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The shared movement's posterior mean [T] and its variances [J]."""
+    precision = np.linalg.inv(moves.mix(prior.shared))
+    covariance = np.linalg.inv(precision + information)
+    common = covariance @ (information @ prior.common + score)
+    pull = precision @ common
+    possible = precision - precision @ covariance @ precision
+    return common, _explained(moves.within, np.outer(pull, pull), possible, prior.shared,
+                              typical=TYPICAL_SHARED_MOVEMENT, worth=SHARED_WORTH)  # fmt: skip
+
+
+def _line(traits: np.ndarray, means: np.ndarray, spread: np.ndarray) -> np.ndarray:
+    """Coefficients of (a, ln b) on the traits, held near zero except for the intercept."""
+    lines = []
+    for column in range(2):
+        hold = np.full(traits.shape[1], spread[column, column] / COEFFICIENT_SD**2)
+        hold[0] = 0.0
+        lines.append(
+            np.linalg.solve(traits.T @ traits + np.diag(hold), traits.T @ means[:, column])
+        )
+    return np.stack(lines, axis=1)
+
+
+def traits_of(observed: Observations) -> np.ndarray:
+    """Intercept, centred mean logit and log impressions of each field value, [L, 3]."""
+    total = np.bincount(observed.row, observed.impressions)
+    mean = np.bincount(observed.row, observed.impressions * observed.centred) / total
+    size = np.log(total)
+    return np.column_stack([np.ones(len(total)), mean - mean.mean(), size - size.mean()])
+
+
+def fit_states(
+    observed: Observations, moves: Movements, traits: np.ndarray
+) -> tuple[Prior, Posterior]:
+    n_periods = observed.shape[1]
+    n_moves = len(moves.within)
+    prior = Prior(
+        TYPICAL_SPREAD, np.full(n_moves, TYPICAL_MOVEMENT),
+        np.full(n_moves, TYPICAL_SHARED_MOVEMENT),
+        np.zeros(n_periods), np.zeros((traits.shape[1], 2)),
+    )  # fmt: skip
+    modes = np.zeros((observed.shape[0], n_periods + 1))
+    for turn in range(ROUNDS):
+        mean, precision = prior.mean(traits), np.linalg.inv(prior.covariance(moves))
+        modes, covariance = _newton(observed, modes, mean, precision, steps=2 if turn else 12)
+        posterior = Posterior(modes, modes - mean, covariance.sum(axis=0))
+        if turn < ROUNDS - 1:
+            prior = _update(prior, moves, traits, posterior, precision)
+    return prior, posterior
