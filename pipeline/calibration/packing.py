@@ -60,13 +60,15 @@ class KeyLayout:
         return cls(first_day, n_days, low_bits if packed else 0, packed)
 
     @classmethod
-    def of(cls, scores: Scores) -> "KeyLayout":
+    def of(cls, scores: Scores, threads: int = 1) -> "KeyLayout":
         """The layout for these rows."""
         if not len(scores):
             return cls.choose(0, 0, scores.n_field_values, single=False)
-        single = int(scores.impressions.min()) == int(scores.impressions.max()) == 1
-        days = int(scores.day.min()), int(scores.day.max())
-        return cls.choose(*days, scores.n_field_values, single)
+        counts, days = scores.impressions, scores.day
+        with ThreadPoolExecutor(threads) as pool:
+            ends = pool.map(lambda end: int(end()), (counts.min, counts.max, days.min, days.max))
+            least, most, first_day, last_day = ends
+        return cls.choose(first_day, last_day, scores.n_field_values, least == most == 1)
 
     def keys(self, scores: Scores, rows: slice | np.ndarray) -> np.ndarray:
         """uint64 keys of some rows; nothing of `scores` is written to."""
@@ -146,7 +148,7 @@ def sorted_ranges(scores: Scores, threads: int) -> list[SortedRows]:
     of the interpreter meanwhile). A field value is never cut.
     """
     threads = max(1, min(threads, len(scores) // BLOCK))
-    layout, ids = KeyLayout.of(scores), scores.field_value_id
+    layout, ids = KeyLayout.of(scores, threads), scores.field_value_id
     limits = _range_limits(ids, scores.n_field_values, threads)
     with ThreadPoolExecutor(threads) as pool:
         if not layout.packed:
