@@ -1,4 +1,4 @@
-"""python -m bench.quality --scores FILE | --simulated | --log FILE …: all calibrators in a table."""
+"""python -m bench.quality --scores FILE | --simulated | --log FILE …: all calibrators, a table."""
 
 import argparse
 import logging

@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+from scipy.optimize import minimize
 
 
 def one_row_per_impression(impressions, responses, *columns):
@@ -116,3 +117,19 @@ def base_logit(weights, sizes, categorical, numeric):
             inputs = outputs if layer == n_layers - 1 else [max(0.0, x) for x in outputs]
         logits.append(inputs[0])
     return np.array(logits)
+
+
+def platt_under_a_normal_prior(rows, center, mean, covariance):
+    """(offset, slope) of the posterior mode of one field value, by a general-purpose minimiser.
+
+    Rows are (logit - center, impressions, responses).
+    """
+    centred, impressions, responses = rows
+
+    def loss(theta):
+        logit = center + theta[0] + theta[1] * centred
+        away = theta - mean
+        penalty = 0.5 * away @ np.linalg.solve(covariance, away)
+        return (impressions * np.logaddexp(0, logit) - responses * logit).sum() + penalty
+
+    return minimize(loss, np.array([0.0, 1.0]), method="Nelder-Mead", options={"xatol": 1e-9}).x
