@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import TypeVar
 
 import numpy as np
 
-from pipeline.calibration.logits import sortable_bits
 from pipeline.calibration.packing import SortedRows, sorted_ranges, usable_threads
 from pipeline.calibration.sums import Cells, Totals, sum_cells
 from pipeline.calibration.tables import BinTable, CellTable
@@ -198,7 +197,7 @@ def _bins_of(cuts: Cuts, grid: Cells, totals: Totals, requested: int) -> BinTabl
         impressions=sums.impressions,
         responses=sums.responses,
         logit_sum=sums.logit_sum,
-        posterior=_posterior(sums.responses, sums.impressions),
+        posterior=posterior_of(sums.responses, sums.impressions),
     )
 
 
@@ -206,99 +205,7 @@ def _add_up(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
     return np.add.reduceat(values, starts) if len(starts) else values[:0]
 
 
-def _posterior(responses: np.ndarray, impressions: np.ndarray) -> np.ndarray:
+def posterior_of(responses: np.ndarray, impressions: np.ndarray) -> np.ndarray:
+    """responses / impressions, float64; NaN without impressions."""
     undefined = np.full(len(responses), np.nan)
     return np.divide(responses, impressions, out=undefined, where=impressions > 0)
-
-
-def count_bins(scores: Scores, bins: BinTable, threads: int | None = None) -> BinTable:
-    """The given bins with the counts of other rows: tables of days or shards add up, by column.
-
-    Logits beyond the outer bounds count in the outer bins; a bin without rows has zeros and a
-    posterior of NaN.
-
-    Args:
-        scores: the rows to count.
-        bins: a table of `tabulate`; its bounds are used, its counts are not.
-        threads: threads to use, by default one for every processor.
-
-    Raises:
-        DataError: a row's field value has no bins.
-    """
-    threads = threads or usable_threads()
-    columns = Totals.zeros(len(bins))
-    for requested in np.unique(bins.requested_bins):
-        rows = np.flatnonzero(bins.requested_bins == requested)
-        _, totals = _sums_in_bins(scores, bins.take(rows), threads)
-        for f in fields(columns):
-            getattr(columns, f.name)[rows] = np.concatenate([getattr(t, f.name) for t in totals])
-    return replace(
-        bins,
-        impressions=columns.impressions,
-        responses=columns.responses,
-        logit_sum=columns.logit_sum,
-        posterior=_posterior(columns.responses, columns.impressions),
-    )
-
-
-def count_cells(scores: Scores, grid: BinTable, threads: int | None = None) -> CellTable:
-    """The cells of a grid with the counts of other rows, by day; cells of other days are more rows.
-
-    Args:
-        scores: the rows to count.
-        grid: the bins of the grid, one candidate: `tabulate(scores, [cells], cells)[0]`.
-        threads: threads to use, by default one for every processor.
-
-    Raises:
-        DataError: a row's field value has no cells.
-    """
-    return _sums_in_bins(scores, grid, threads or usable_threads())[0]
-
-
-def largest_ties(scores: Scores, bins: BinTable, threads: int | None = None) -> np.ndarray:
-    """int64 [len(bins)]: the most impressions at one logit in each bin, 0 in a bin without rows.
-
-    Args:
-        scores: rows; those of field values without bins are passed over.
-        bins: a table of any candidates; only its ids and bounds are used.
-        threads: threads to use, by default one for every processor.
-    """
-    ties = np.zeros(len(bins), dtype=np.int64)
-    for rows in sorted_ranges(scores, threads or usable_threads()):
-        heads = rows.heads(slice(None))
-        first = np.flatnonzero(np.append(True, heads[1:] != heads[:-1])[: len(heads)])
-        impressions = np.diff(rows.impressions_before(np.append(first, len(heads))))
-        for requested in np.unique(bins.requested_bins):
-            of_k = np.flatnonzero(bins.requested_bins == requested)
-            if not len(of_k):  # a number that is none equals nothing
-                continue
-            place = np.searchsorted(_first_heads(bins.take(of_k)), heads[first], side="right") - 1
-            known = bins.field_value_id[of_k[place]] == heads[first] >> np.uint64(32)
-            np.maximum.at(ties, of_k[place[known]], impressions[known])
-    return ties
-
-
-def _first_heads(bins: BinTable) -> np.ndarray:
-    """uint64: the least field value id << 32 | sortable bits of a logit that lies in each bin."""
-    bits = np.where(bins.bin_id > 0, sortable_bits(bins.lower_bound), 0)
-    return (bins.field_value_id.astype(np.uint64) << np.uint64(32)) | bits.astype(np.uint64)
-
-
-def _sums_in_bins(scores: Scores, bins: BinTable, threads: int) -> tuple[CellTable, list[Totals]]:
-    """Sums of the rows in each bin of one candidate, by day, and the totals of each bin."""
-    known = np.zeros(scores.n_field_values, dtype=bool)
-    known[bins.field_value_id] = True
-    strange = scores.field_value_id[~known[scores.field_value_id] & (scores.impressions > 0)]
-    if len(strange):
-        raise DataError(
-            f"field value id {strange.min()} has impressions but no bins; "
-            "make the bounds on all the rows that are counted"
-        )
-    heads = _first_heads(bins)
-
-    def cells(rows: SortedRows) -> Cells:
-        first, last = np.searchsorted(bins.field_value_id, rows.ids)
-        starts = np.append(rows.position(heads[first:last]), len(rows.keys))
-        return Cells(bins.field_value_id[first:last], bins.bin_id[first:last], starts)
-
-    return sum_cells([(rows, cells(rows)) for rows in sorted_ranges(scores, threads)], threads)

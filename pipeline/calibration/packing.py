@@ -14,6 +14,7 @@ from pipeline.errors import DataError
 from pipeline.scores import Scores
 
 MOST_DAYS = 1 << 16  # between the first and the last day of a log: 179 years
+NUMBERED = 1 << 21  # rows of a range that leave room for their positions beside the sorted keys
 BLOCK = 1 << 16  # rows handled at once: few calls, and the arrays of a pass stay near the core
 
 
@@ -142,14 +143,15 @@ class Stretch:
 
 
 def sorted_ranges(scores: Scores, threads: int) -> list[SortedRows]:
-    """The rows in order, as one part for each thread: consecutive ranges of field value ids.
+    """The rows in order, in parts that threads work on: consecutive ranges of field value ids.
 
     Every thread packs one stretch of the rows, then sorts one range of field values (numpy lets go
     of the interpreter meanwhile). A field value is never cut.
     """
     threads = max(1, min(threads, len(scores) // BLOCK))
     layout, ids = KeyLayout.of(scores, threads), scores.field_value_id
-    limits = _range_limits(ids, scores.n_field_values, threads)
+    n_ranges = threads if layout.packed else max(threads, len(scores) // NUMBERED)
+    limits = _range_limits(ids, scores.n_field_values, n_ranges)
     with ThreadPoolExecutor(threads) as pool:
         if not layout.packed:
             parts = pairwise(limits)
@@ -214,7 +216,7 @@ def sort_counted(scores: Scores, layout: KeyLayout, ids: tuple[int, int]) -> Sor
     inside = (scores.field_value_id >= ids[0]) & (scores.field_value_id < ids[1])
     rows = np.flatnonzero(inside & (scores.impressions > 0))
     keys = layout.keys(scores, rows)
-    order = np.argsort(keys)
+    order = _order(keys, ids)
     rows = rows[order]
     impressions = scores.impressions[rows].astype(np.int64)
     counts = RowCounts(
@@ -224,3 +226,19 @@ def sort_counted(scores: Scores, layout: KeyLayout, ids: tuple[int, int]) -> Sor
         impressions_before=np.concatenate([[0], np.cumsum(impressions)]),
     )
     return SortedRows(keys[order], layout, counts, ids)
+
+
+def _order(keys: np.ndarray, ids: tuple[int, int]) -> np.ndarray:
+    """int64: positions that put the keys of a range of field values in order.
+
+    Where the bits allow it, position and all, by a sort in place: a fifth of the time of argsort.
+    """
+    bits = len(keys).bit_length()
+    if (ids[1] - ids[0]).bit_length() + 32 + bits > 64:
+        return np.argsort(keys)
+    numbered = keys - (np.uint64(ids[0]) << np.uint64(32))
+    numbered <<= np.uint64(bits)
+    numbered |= np.arange(len(keys), dtype=np.uint64)
+    numbered.sort()
+    numbered &= np.uint64((1 << bits) - 1)
+    return numbered.view(np.int64)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.calibration.bins import largest_ties
+from pipeline.calibration.counting import largest_ties
 from pipeline.calibration.tables import BinTable
 from pipeline.data.score_files import read_day, read_scores_manifest
 from pipeline.data.table_files import read_bins, read_cells, read_tables_manifest

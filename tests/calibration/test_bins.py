@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from scipy import special
 
 from pipeline.calibration import packing, sums
-from pipeline.calibration.bins import count_bins, count_cells, tabulate
+from pipeline.calibration.bins import tabulate
+from pipeline.calibration.counting import count_bins, count_cells
 from pipeline.calibration.tables import cells_to_bins
 from pipeline.errors import DataError
 from pipeline.scores import Scores
@@ -198,7 +199,7 @@ def test_a_larger_log_is_the_same_for_any_threads_order_and_aggregation():
 
 
 def test_ids_and_days_too_wide_for_one_key_go_beside_it():
-    scores = random_scores(500)
+    scores = random_scores(600)
     spread = replace(
         scores,
         field_value_id=scores.field_value_id * 100_000,
