@@ -1,1 +1,1 @@
-"""Field-level calibration of logits: statistics of bins, the anchor, AdaCalib and its everyday rivals."""
+"""Field-level calibration of logits: statistics of bins, the anchor, AdaCalib and its rivals."""

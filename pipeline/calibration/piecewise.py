@@ -7,12 +7,12 @@ import numpy as np
 
 @dataclass(frozen=True)
 class PiecewiseLinearMap:
-    """calibrated_logit = value[s] + slope[s] · (uncalibrated_logit - knot[s]), s = Σ_k (logit ≥ knot_k).
+    """calibrated_logit = value[s] + slope[s] · (logit - knot[s]), with s = Σ_k (logit ≥ knot_k).
 
     The arrays hold one row per field value id. Segment 0 lies left of the first knot, segment s
-    between knot s and knot s + 1, the last one right of the last knot, so that the same gather, comparison
-    sum and line serve numpy, torch and ONNX. Rows with fewer knots are padded with +inf knots, which no
-    logit reaches.
+    between knot s and knot s + 1, the last one right of the last knot, so that the same gather,
+    comparison sum and line serve numpy, torch and ONNX. Rows with fewer knots are padded with +inf
+    knots, which no logit reaches.
 
     Attributes:
         knots: float64 [V, M], ascending in each row, padded with +inf.
@@ -77,7 +77,7 @@ def identity_map(n_field_values: int) -> PiecewiseLinearMap:
 
 
 def affine_map(offsets: np.ndarray, slopes: np.ndarray, center: float = 0.0) -> PiecewiseLinearMap:
-    """center + offset + slope · (logit - center) for each field value; offsets and slopes float64 [V]."""
+    """center + offset + slope · (logit - center); offsets and slopes float64 [V], by field value."""
     at = np.full(len(offsets), center)
     return from_knots(list(at[:, None]), list((at + offsets)[:, None]), slopes, slopes)
 
