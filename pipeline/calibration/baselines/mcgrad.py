@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pipeline.calibration.baselines.counting import response_rate
+from pipeline.calibration.baselines import CalibrationMap, platt
 from pipeline.calibration.logits import logit as log_odds
 from pipeline.calibration.logits import sigmoid
 from pipeline.scores import Scores
@@ -43,8 +43,10 @@ class McGradMap:
         return np.clip(calibrated, LEAST_LOGIT, -LEAST_LOGIT)
 
 
-def fit(scores: Scores) -> McGradMap:
+def fit(scores: Scores) -> CalibrationMap:
     """Twenty rounds, no early stopping: its defaults take minutes on a million rows.
+
+    The package refuses rows of one outcome; they get Platt's map.
 
     Raises:
         ModuleNotFoundError: the package mcgrad is not installed.
@@ -52,7 +54,8 @@ def fit(scores: Scores) -> McGradMap:
     """
     from mcgrad.methods import MCGrad
 
-    response_rate(scores)  # refuses scores without impressions
+    if scores.responses.sum() in (0, scores.impressions.sum()):
+        return platt.fit(scores)
     counts = np.concatenate([scores.responses, scores.impressions - scores.responses])
     kept = np.flatnonzero(counts)
     row = kept % len(scores)
