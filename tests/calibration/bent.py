@@ -1,0 +1,35 @@
+"""Small worlds for calibrators: field values that answer a logit along their own curve."""
+
+import numpy as np
+
+from pipeline.calibration.logits import sigmoid
+from pipeline.scores import Scores
+
+
+def bent_world(rows=20_000, n_values=12, days=6, *, seed=1, bend=1.0, drift=0.0):
+    """Scores of field values 1..n_values and the true logit of each row.
+
+    Offsets, slopes and hyperbolic-tangent bends differ by value; every sixth value is rare. With
+    `drift` the offsets walk at random from day to day.
+    """
+    rng = np.random.default_rng(seed)
+    share = np.where(np.arange(n_values) % 6 == 5, 0.05, 1.0)
+    z = rng.choice(n_values, rows, p=share / share.sum())
+    day = rng.integers(0, days, rows)
+    offset = rng.normal(0, 0.5, n_values)[:, None] + np.cumsum(
+        rng.normal(0, drift, (n_values, days)), axis=1
+    )
+    slope, height = rng.uniform(0.7, 1.3, n_values), rng.uniform(-0.3, 1.0, n_values) * bend
+    logit = rng.normal(-2.0, 1.0, rows).astype(np.float32)
+    distance = logit.astype(float) + 2.0
+    true = -2.0 + offset[z, day] + slope[z] * distance + height[z] * np.tanh(1.5 * distance)
+    responses = rng.random(rows) < sigmoid(true)
+    ones = np.ones(rows, np.int32)
+    ids, days_ = (z + 1).astype(np.int32), (20_000 + day).astype(np.int32)
+    return Scores(logit, ids, ones, responses.astype(np.int32), days_, n_values + 2), true
+
+
+def excess(logit, true):
+    """Expected log-loss above that of the true logit, nats per row."""
+    p = sigmoid(true)
+    return float(np.mean(p * (true - logit) - np.logaddexp(0, true) + np.logaddexp(0, logit)))

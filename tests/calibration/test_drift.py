@@ -1,0 +1,100 @@
+"""The drifting anchor and the bends."""
+
+import numpy as np
+import pytest
+
+from pipeline.calibration.basis import make_anchors, with_curves
+from pipeline.calibration.bins import tabulate
+from pipeline.calibration.folds import all_counts
+from pipeline.calibration.statistics import make_grid
+from pipeline.scores import Scores
+from tests.calibration.bent import bent_world, excess
+
+
+def anchors_of(scores, horizon_days=1):
+    bins, cells = tabulate(scores, (5, 10), 80)
+    grid = make_grid(bins, cells, scores.n_field_values)
+    return grid, make_anchors(grid, all_counts(cells), horizon_days)
+
+
+def last_day(scores, true):
+    rows = scores.day == scores.day.max()
+    return scores.uncalibrated_logit[rows].astype(float), scores.field_value_id[rows], true[rows]
+
+
+def test_the_forecast_follows_offsets_that_walk():
+    scores, true = bent_world(rows=60_000, days=14, bend=0.0, drift=0.25)
+    _, basis = anchors_of(scores)
+    logit, ids, truth = last_day(scores, true)
+    still, drifting = (excess(a(logit, ids), truth) for a in (basis.still, basis.anchor))
+    assert drifting < 0.4 * still
+
+
+def test_without_drift_the_forecast_stays_near_the_still_anchor():
+    scores, true = bent_world(rows=60_000, days=14, bend=0.0)
+    _, basis = anchors_of(scores)
+    logit, ids, truth = last_day(scores, true)
+    assert excess(basis.anchor(logit, ids), truth) < excess(basis.still(logit, ids), truth) + 1e-4
+
+
+def test_a_farther_horizon_forgets_more_of_the_last_days():
+    scores, _ = bent_world(rows=60_000, days=14, bend=0.0, drift=0.25)
+    near, far = (anchors_of(scores, horizon)[1].anchor.offsets for horizon in (1, 60))
+    assert far[1:-1].std() < near[1:-1].std()
+
+
+def test_one_or_two_days_show_no_drift():
+    scores, _ = bent_world(rows=4000, days=2)
+    assert anchors_of(scores)[1].drifting is None
+
+
+def test_the_row_of_unseen_values_is_the_still_anchors():
+    scores, _ = bent_world(rows=4000, days=5)
+    _, basis = anchors_of(scores)
+    for row in (0, scores.n_field_values - 1):  # unseen, and a value without rows
+        assert basis.anchor.offsets[row] == basis.still.offsets[row]
+        assert basis.anchor.slopes[row] == basis.still.slopes[row]
+
+
+def test_years_of_days_are_merged_into_periods():
+    scores, _ = bent_world(rows=6000, days=100)
+    _, basis = anchors_of(scores)
+    assert basis.drifting.offsets.shape[1] <= 32
+    assert np.isfinite(basis.drifting.offsets).all()
+
+
+def test_a_few_field_values_with_empty_days_are_no_trouble():
+    scores, _ = bent_world(rows=500, n_values=2, days=9)
+    thin = scores.take(np.flatnonzero((scores.day % 3 == 0) | (scores.field_value_id == 1)))
+    assert np.isfinite(anchors_of(thin)[1].anchor.offsets).all()
+
+
+@pytest.mark.parametrize("bend", [0.0, 1.0])
+def test_bends_are_found_where_they_are_and_only_there(bend):
+    scores, true = bent_world(rows=60_000, days=1, bend=bend)
+    grid, basis = anchors_of(scores)
+    bent = with_curves(basis, grid, all_counts(grid.cells))
+    logit, ids = scores.uncalibrated_logit.astype(float), scores.field_value_id
+    straight, curved = (excess(b(logit, ids), true) for b in (basis, bent))
+    assert curved < (0.5 * straight if bend else straight + 2e-4)
+
+
+def test_a_field_value_without_rows_has_the_unseen_values_line():
+    scores, _ = bent_world(rows=4000, days=1)
+    grid, basis = anchors_of(scores)
+    bent = with_curves(basis, grid, all_counts(grid.cells))
+    at = np.linspace(-8, 4, 50)
+    assert np.array_equal(bent(at, np.zeros(50, int)), basis(at, np.zeros(50, int)))
+
+
+def test_constant_logits_have_an_anchor_and_a_bend_that_are_finite():
+    """H2"""
+    n = 279
+    ids = np.r_[np.ones(n), np.full(n, 2)].astype(np.int32)
+    logit = np.where(ids == 1, 0.273, np.linspace(-4, -1, 2 * n)).astype(np.float32)
+    responses = (np.arange(2 * n) % 56 == 0).astype(np.int32)
+    scores = Scores(logit, ids, np.ones_like(ids), responses, np.zeros_like(ids), 3)
+    grid, basis = anchors_of(scores)
+    bent = with_curves(basis, grid, all_counts(grid.cells))
+    value = bent(np.array([0.273]), np.array([1]))[0]
+    assert abs(1 / (1 + np.exp(-value)) - 5 / n) < 0.01

@@ -1,0 +1,134 @@
+"""AdaCalib in a notebook: scikit-learn's conventions."""
+
+import datetime
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+from pipeline.calibration.estimator import AdaCalib
+from pipeline.errors import DataError
+from tests.calibration.bent import bent_world
+
+QUICK = {"candidates": (2, 4), "steps": 8}
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Columns of a notebook: logits, labels, names of items, days."""
+    scores, _ = bent_world(rows=6000, n_values=4, days=5)
+    names = np.array(["shoes", "001", "1", "NA", "bags", "x"])[scores.field_value_id]
+    day = np.datetime64("2024-03-01") + (scores.day - 20_000)
+    return scores.uncalibrated_logit, scores.responses, names, day
+
+
+@pytest.fixture(scope="module")
+def fitted(rows):
+    logit, label, names, day = rows
+    return AdaCalib(**QUICK).fit(logit, label, names, day=day)
+
+
+def test_probabilities_follow_the_rate_of_each_field_value(rows, fitted):
+    logit, label, names, _ = rows
+    probability = fitted.predict_proba(logit, names)
+    assert probability.shape == (len(logit), 2)
+    np.testing.assert_allclose(probability.sum(axis=1), 1)
+    for name in np.unique(names):
+        of = names == name
+        assert probability[of, 1].mean() == pytest.approx(label[of].mean(), rel=0.15)
+
+
+def test_unseen_null_and_empty_values_are_safe(rows, fitted):
+    """H9"""
+    probability = fitted.predict_proba([-2.0] * 4, ["1", None, "", "never seen"])
+    assert np.isfinite(probability).all()
+    assert (probability[1:] == probability[1]).all()
+    assert probability[0, 1] != probability[1, 1]
+
+
+def test_nan_is_null(fitted):
+    nan, none = (fitted.predict_proba([-2.0], [value]) for value in (float("nan"), None))
+    assert np.array_equal(nan, none)
+
+
+def test_field_values_are_text(fitted):
+    """H12"""
+    assert set(fitted.field_values_) == {"001", "1", "NA", "bags"}
+    number, text = (fitted.predict_proba([-2.0], [value]) for value in (1, "1"))
+    assert np.array_equal(number, text)
+
+
+def test_extreme_logits_keep_their_order_and_stay_inside(fitted):
+    """H4"""
+    logit = np.array([-120.0, -20.0, 17.0, 18.0, 25.0, 120.0])
+    calibrated = fitted.calibrated_logit(logit, ["1"] * 6)
+    assert (np.diff(calibrated) > 0).all()
+    assert (fitted.predict_proba(logit, ["1"] * 6) >= 0).all()
+    assert np.isfinite(calibrated).all()
+
+
+def test_parameters_can_be_read_set_and_cloned(fitted):
+    twin = clone(fitted)
+    assert twin.get_params() == fitted.get_params()
+    assert clone(fitted).set_params(seed=7).seed == 7
+    with pytest.raises(NotFittedError):
+        twin.predict_proba([0.0], ["1"])
+
+
+def test_fitting_again_gives_the_same_probabilities(rows, fitted):
+    logit, label, names, day = rows
+    again = clone(fitted).fit(logit, label, names, day=day)
+    assert np.array_equal(again.predict_proba(logit, names), fitted.predict_proba(logit, names))
+
+
+def test_days_may_be_numbers_dates_or_datetimes(rows, fitted):
+    logit, label, names, day = rows
+    expected = fitted.predict_proba(logit, names)
+    dates = [datetime.date.fromisoformat(str(d)) for d in day]
+    for days in (day.astype(np.int64), dates, day.astype("datetime64[ns]")):
+        again = clone(fitted).fit(logit, label, names, day=days)
+        assert np.array_equal(again.predict_proba(logit, names), expected)
+
+
+def test_weights_are_impressions(rows):
+    logit, label, names, _ = rows
+    once = AdaCalib(**QUICK).fit(np.repeat(logit[:900], 2), np.repeat(label[:900], 2),
+                                 np.repeat(names[:900], 2))  # fmt: skip
+    twice = AdaCalib(**QUICK).fit(logit[:900], label[:900], names[:900], weight=np.full(900, 2))
+    # folds draw by row, so only the map's statistics, not its draws, are the same
+    at = np.linspace(-4, 0, 20)
+    one, other = (m.calibrated_logit(at, ["1"] * 20) for m in (once, twice))
+    np.testing.assert_allclose(one, other, atol=0.2)
+
+
+def test_a_pipeline_takes_the_field_value_as_second_column(rows, fitted):
+    logit, label, names, _ = rows
+    table = np.empty((len(logit), 2), dtype=object)
+    table[:, 0], table[:, 1] = logit, names
+    pipeline = make_pipeline(FunctionTransformer(), AdaCalib(**QUICK))
+    probability = pipeline.fit(table, label).predict_proba(table)
+    alone = AdaCalib(**QUICK).fit(logit, label, names).predict_proba(logit, names)
+    assert np.array_equal(probability, alone)
+    assert pipeline.predict(table).dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"label": [0, 2]}, "label must be 0 or 1, row 1 has 2"),
+        ({"label": [0]}, "label needs 2 rows, it has 1"),
+        ({"weight": [1, 0.5]}, "weight must be a whole number from 0 on, row 1 has 0.5"),
+        ({"weight": [1, float("nan")]}, "weight must be a whole number"),
+        ({"uncalibrated_logit": [0.0, float("inf")]}, "uncalibrated_logit must be finite, row 1"),
+        ({"field_value": ["a"]}, "field_value needs 2 rows, it has 1"),
+        ({"field_value": None}, "field_value is missing"),
+        ({"day": [1]}, "day needs 2 rows, it has 1"),
+    ],
+)
+def test_wrong_columns_are_refused_with_rule_row_and_value(change, sentence):
+    columns = {"uncalibrated_logit": [0.0, 1.0], "label": [0, 1], "field_value": ["a", "b"]}
+    with pytest.raises(DataError, match=sentence):
+        AdaCalib().fit(**(columns | change))

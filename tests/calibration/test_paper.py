@@ -1,0 +1,167 @@
+"""AdaCalib as published."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from pipeline.calibration.bins import tabulate
+from pipeline.calibration.paper import fit_paper, predict
+from pipeline.calibration.paper_choice import paper_contests
+from pipeline.calibration.paper_network import PaperNetwork, PaperSettings, calibrated, objective
+from pipeline.calibration.paper_rows import Features, make_families, make_rows
+from pipeline.errors import TrainingError
+from tests.calibration.bent import bent_world, excess
+
+QUICK = PaperSettings(candidates=(2, 4, 8), epochs=4, batch_size=256, levels=16)
+ABLATIONS = {
+    "all but auxiliary": QUICK,
+    "one bin count": replace(QUICK, adaptive_binning=False),
+    "global bins": replace(QUICK, adaptive_binning=False, adaptive_function=False),
+    "free knots": replace(
+        QUICK, adaptive_binning=False, adaptive_function=False, posterior_guidance=False
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def world():
+    return bent_world(rows=12_000, days=5)
+
+
+@pytest.fixture(scope="module")
+def pieces(world):
+    """Families of two candidates, the rows among them, and an untrained network."""
+    scores, _ = world
+    bins, _ = tabulate(scores, (2, 4), 8)
+    families = make_families(bins, (2, 4), scores.n_field_values, 16)
+    rows = make_rows(scores, scores.field_value_id, families, None)
+    settings = replace(QUICK, candidates=(2, 4))
+    torch.manual_seed(1)
+    frequency = np.zeros(scores.n_field_values)
+    network = PaperNetwork(families, frequency, settings, start=-2.0, sizes=None, n_numeric=0)
+    return families, rows, network
+
+
+@pytest.mark.parametrize("name", ABLATIONS)
+def test_every_row_of_the_ablation_table_beats_the_raw_scores_and_increases(world, name):
+    scores, true = world
+    fitted = fit_paper(scores, ABLATIONS[name])
+    logit, ids = scores.uncalibrated_logit, scores.field_value_id
+    served = fitted.serving(logit, ids)
+    assert excess(served, true) < excess(logit.astype(float), true)
+    at = np.linspace(-20, 20, 2000)
+    for z in range(scores.n_field_values):
+        assert (np.diff(fitted.serving(at, np.full(2000, z))) > 0).all()
+
+
+def test_global_bins_give_one_curve_to_all_field_values(world):
+    scores, _ = world
+    served = fit_paper(scores, replace(ABLATIONS["global bins"], epochs=1)).serving
+    at = np.linspace(-5, 1, 50)
+    curves = np.stack([served(at, np.full(50, z)) for z in range(scores.n_field_values)])
+    assert (curves == curves[0]).all()
+
+
+def test_rows_lie_between_the_bounds_of_their_bin_and_the_maximum_in_the_last(world, pieces):
+    """H3"""
+    scores, _ = world
+    families, rows, _ = pieces
+    for i, family in enumerate(families):
+        group, bin_id = rows.group.numpy(), rows.bin_id[:, i].numpy()
+        low, high = family.bounds[group, bin_id], family.bounds[group, bin_id + 1]
+        logit = scores.uncalibrated_logit
+        assert ((low <= logit) & (logit <= high)).all()
+        assert (bin_id < family.n_bins[group]).all()
+        counted = np.zeros_like(family.impressions)
+        np.add.at(counted, (group, bin_id), 1)
+        assert np.array_equal(counted, family.impressions)
+
+
+def test_the_knot_after_the_last_bin_carries_the_maximal_statistics(pieces):
+    families, _, _ = pieces
+    for family in families:
+        live = np.flatnonzero(family.n_bins)
+        last = family.statistic[live, family.n_bins[live]]
+        assert (last == 17**2 - 1).all()
+        others = family.statistic[live, 0]
+        assert (others < 17**2 - 1).all()
+
+
+def test_the_calibrated_logit_is_the_papers_line_between_knots(world, pieces):
+    scores, _ = world
+    families, rows, network = pieces
+    knots = [knot() for knot in network.knots]
+    logits = calibrated(knots, rows).detach().numpy()
+    row, family, values = 17, families[1], knots[1].detach().numpy()
+    z, k = scores.field_value_id[row], rows.bin_id[row, 1]
+    low, high = family.bounds[z, k], family.bounds[z, k + 1]
+    slope = (values[z, k + 1] - values[z, k]) / (high - low)
+    expected = slope * (scores.uncalibrated_logit[row] - low) + values[z, k]
+    assert logits[row, 1] == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_selector_really_trains(pieces):
+    families, rows, network = pieces
+    weights = network.log_attention().exp()
+    objective(network, rows, families, weights).backward()
+    assert network.choice.weight.grad.abs().sum() > 0
+
+
+def test_each_field_value_is_served_by_one_candidate(world):
+    """H11"""
+    scores, _ = world
+    fitted = fit_paper(scores, replace(QUICK, epochs=1))
+    assert set(fitted.chosen_bins[np.unique(scores.field_value_id)]) <= {2, 4, 8}
+    assert fitted.chosen_bins[0] == 0
+
+
+def test_equal_inputs_give_equal_maps(world):
+    scores, _ = world
+    one, other = (fit_paper(scores, replace(QUICK, epochs=1)).serving for _ in range(2))
+    assert np.array_equal(one.segment_values, other.segment_values)
+
+
+def test_a_small_temperature_and_ten_thousand_loud_steps_stay_finite(world):
+    """H11"""
+    scores, _ = world
+    settings = replace(QUICK, epochs=20, batch_size=1024, temperatures=(1e-8, 1e-8))
+    fitted = fit_paper(scores, replace(settings, learning_rate=0.1))
+    assert np.isfinite(fitted.serving.segment_values).all()
+
+
+def test_a_loss_that_is_not_finite_stops_the_fit_and_says_what_to_lower(world):
+    scores, _ = world
+    with pytest.raises(TrainingError, match="lower the learning rate"):
+        fit_paper(scores, replace(QUICK, learning_rate=1e30))
+
+
+def test_the_auxiliary_network_adds_what_features_know(world):
+    scores, true = world
+    rng = np.random.default_rng(1)
+    kind = rng.integers(0, 3, len(scores))
+    probability = 1 / (1 + np.exp(-(true + np.array([-1.0, 0.0, 1.0])[kind])))
+    moved = replace(scores, responses=(rng.random(len(scores)) < probability).astype(np.int32))
+    features = Features(
+        kind[:, None].astype(np.int32), np.zeros((len(scores), 0), np.float32), (3,)
+    )
+    truth = np.log(probability) - np.log1p(-probability)
+    without = fit_paper(moved, QUICK)
+    with_it = fit_paper(moved, replace(QUICK, auxiliary=True), features)
+    alone, both = (excess(predict(f, moved, features), truth) for f in (without, with_it))
+    assert both < 0.7 * alone
+
+
+def test_contests_fit_only_what_came_before(world):
+    scores, _ = world
+    contests = paper_contests(scores, replace(QUICK, epochs=1))
+    last = np.unique(scores.day)[-2:]
+    assert [len(c.ids) for c in contests] == [int((scores.day == day).sum()) for day in last]
+    assert all(set(c.predicted) >= {"identity", "eb_platt", "adacalib"} for c in contests)
+
+
+def test_contests_of_one_day_split_counts():
+    scores, _ = bent_world(rows=2000, days=1)
+    contests = paper_contests(scores, replace(QUICK, epochs=1))
+    assert all(0 < c.impressions.sum() < 500 for c in contests)
