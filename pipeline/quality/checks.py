@@ -37,6 +37,37 @@ def uneven_field_values(bins: BinTable, tolerance: float) -> np.ndarray:
     return np.unique(bins.field_value_id[~evenly_shared(frame, tolerance)])
 
 
+@dataclass(frozen=True)
+class Suite:
+    """What is expected of one frame."""
+
+    name: str
+    frame: pd.DataFrame
+    expectations: list[Any]
+
+
+def suites(
+    bins: BinTable, cells: CellTable, log: LogSums, candidates: list[int], tolerance: float
+) -> list[Suite]:
+    """All that is expected of the field statistics; arguments as in `check_tables`."""
+    import great_expectations.expectations as gxe
+
+    groups = group_frame(bins, cells, log, candidates)
+    effective = gxe.ExpectTableRowCountToEqual(
+        value=int(groups["effective_bins"].sum()),
+        description="there are as many bins as effective bins over the expected field values",
+    )
+    return [
+        Suite(
+            "bins",
+            table_frame(bins).assign(largest_tie=log.largest_tie),
+            [effective, *_expectations(BIN_RULES, tolerance)],
+        ),
+        Suite("cells", table_frame(cells), _expectations(CELL_RULES)),
+        Suite("field values", groups, _expectations(GROUP_RULES)),
+    ]
+
+
 def check_tables(
     bins: BinTable, cells: CellTable, log: LogSums, candidates: list[int], tolerance: float
 ) -> list[Check]:
@@ -49,23 +80,8 @@ def check_tables(
         candidates: the numbers of bins that every field value with impressions must have.
         tolerance: a bin may hold this share more or less than its even part, ties excepted.
     """
-    import great_expectations.expectations as gxe
-
-    groups = group_frame(bins, cells, log, candidates)
-    effective = gxe.ExpectTableRowCountToEqual(
-        value=int(groups["effective_bins"].sum()),
-        description="there are as many bins as effective bins over the expected field values",
-    )
-    return [
-        *_run(
-            "bins",
-            table_frame(bins).assign(largest_tie=log.largest_tie),
-            [effective, *_expectations(BIN_RULES, tolerance)],
-            log.field_values,
-        ),
-        *_run("cells", table_frame(cells), _expectations(CELL_RULES), log.field_values),
-        *_run("field values", groups, _expectations(GROUP_RULES), log.field_values),
-    ]
+    expected = suites(bins, cells, log, candidates, tolerance)
+    return [check for suite in expected for check in _run(suite, log.field_values)]
 
 
 def _expectations(rules: Sequence[Rule], limit: float = 0.0) -> list[Any]:
@@ -83,21 +99,27 @@ def _expectations(rules: Sequence[Rule], limit: float = 0.0) -> list[Any]:
     ]
 
 
-def _run(
-    name: str, frame: pd.DataFrame, expectations: list[Any], field_values: Sequence[str | None]
-) -> list[Check]:
-    """Validate a frame; every expectation gives a check, also one that could not be evaluated."""
+def quiet_context() -> Any:
+    """A great-expectations context that lives in memory, sends nothing and draws no bars."""
     import great_expectations as gx
     from great_expectations.data_context.types.base import ProgressBarsConfig
 
     context = gx.get_context(mode="ephemeral")
     context.enable_analytics(False)
     context.variables.progress_bars = ProgressBarsConfig(globally=False)
-    asset = context.data_sources.add_pandas("tables").add_dataframe_asset(name)
-    batch = asset.add_batch_definition_whole_dataframe("whole").get_batch({"dataframe": frame})
-    suite = gx.ExpectationSuite(name, expectations=expectations)
-    results = batch.validate(suite, result_format="SUMMARY").results
-    return [_check(name, result, frame, field_values) for result in results]
+    return context
+
+
+def _run(suite: Suite, field_values: Sequence[str | None]) -> list[Check]:
+    """Validate a frame; every expectation gives a check, also one that could not be evaluated."""
+    import great_expectations as gx
+
+    asset = quiet_context().data_sources.add_pandas("tables").add_dataframe_asset(suite.name)
+    definition = asset.add_batch_definition_whole_dataframe("whole")
+    batch = definition.get_batch({"dataframe": suite.frame})
+    expected = gx.ExpectationSuite(suite.name, expectations=suite.expectations)
+    results = batch.validate(expected, result_format="SUMMARY").results
+    return [_check(suite.name, result, suite.frame, field_values) for result in results]
 
 
 def _check(

@@ -29,14 +29,6 @@ def log_sums(scores, bins):
     return LogSums(names, sums[0], sums[1], largest_ties(scores, bins))
 
 
-@pytest.fixture(scope="module")
-def log():
-    """Scores, their tables and sums; each test breaks a copy."""
-    scores = random_scores(2000, n_field_values=12, impressions=4, decimals=1)
-    bins, cells = tabulate(scores, CANDIDATES, 20)
-    return bins, cells, log_sums(scores, bins)
-
-
 def breaches(bins, cells, sums, tolerance=TOLERANCE):
     found = check_tables(bins, cells, sums, CANDIDATES, tolerance)
     return {check.name: check.breach for check in found if check.breach}

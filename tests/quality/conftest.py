@@ -1,0 +1,15 @@
+"""One log and its tables for all tests of the checks."""
+
+import pytest
+
+from pipeline.calibration.bins import tabulate
+from tests.calibration.test_bins import random_scores
+from tests.quality.test_checks import CANDIDATES, log_sums
+
+
+@pytest.fixture(scope="session")
+def log():
+    """Bins, cells and sums of a log with ties; each test breaks a copy."""
+    scores = random_scores(2000, n_field_values=12, impressions=4, decimals=1)
+    bins, cells = tabulate(scores, CANDIDATES, 20)
+    return bins, cells, log_sums(scores, bins)
