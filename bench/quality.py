@@ -12,16 +12,20 @@ from typing import Any
 
 import numpy as np
 
+from bench.quality_ablation import CANDIDATES, MEASURED, ablation, verdict
 from bench.quality_cases import Case, frozen_cases, simulated_case
+from bench.quality_log import LogFile, Window, log_cases
 from pipeline.calibration.baselines import METHODS as COMPETITORS
 from pipeline.calibration.baselines import CalibrationMap
 from pipeline.errors import AdaCalibError
 from pipeline.files import write_json
-from pipeline.metrics.summary import measure, summarise
+from pipeline.metrics.summary import Measurement, measure, summarise
+from pipeline.params import read_params
 from pipeline.scores import Scores
 
 MODULES = {
     **{name: f"pipeline.calibration.baselines.{name}" for name in COMPETITORS},
+    "adacalib_paper": "pipeline.calibration.paper",
     "adacalib": "pipeline.calibration.adacalib",
 }
 KEYS = (
@@ -29,6 +33,7 @@ KEYS = (
     *("field_rce_floor", "field_deviance", "logloss", "excess_logloss", "field_auc", "auc"),
     *("pcoc", "fit_seconds", "rows_per_second"),
 )
+SLOT_SPREAD = 0.3  # of the feature that only an auxiliary network sees, in ablations
 TIMED_ROWS = 100_000  # rows of a serving call that is timed
 
 Result = dict[str, Any]
@@ -53,22 +58,33 @@ def serving_rate(calibration_map: CalibrationMap, rows: Scores) -> float:
     return TIMED_ROWS / min(seconds)
 
 
+def result_of(case: Case, method: str, measurement: Measurement) -> Result:
+    """The metrics of one method on one case by name: those of KEYS that are not times, and more."""
+    excess = measurement.truth.get("excess_logloss", float("nan"))
+    about = {"method": method, "seed": case.seed, "window": case.window}
+    return {**summarise(measurement), **about, "excess_logloss": excess}
+
+
 def judge(case: Case, method: str, fit: Fit) -> Result:
     """Fit on the case's calibration rows and measure on its test rows: KEYS and more."""
     start = perf_counter()
     calibration_map = fit(case.calibration)
     fit_seconds = perf_counter() - start
     logit = calibration_map(case.test.uncalibrated_logit, case.test.field_value_id)
-    measurement = measure(logit, case.test, case.true_probability)
-    return {
-        **summarise(measurement),
-        "excess_logloss": measurement.truth.get("excess_logloss", float("nan")),
-        "method": method,
-        "seed": case.seed,
-        "window": case.window,
-        "fit_seconds": fit_seconds,
-        "rows_per_second": serving_rate(calibration_map, case.test),
-    }
+    result = result_of(case, method, measure(logit, case.test, case.true_probability))
+    rate = serving_rate(calibration_map, case.test)
+    return {**result, "fit_seconds": fit_seconds, "rows_per_second": rate}
+
+
+def ablate(cases: Iterable[Case], candidates: str) -> Iterator[Result]:
+    """The rows of the paper's second table on every case, with what each removal lost."""
+    for case in cases:
+        print(f"{case.window}, seed {case.seed}", file=sys.stderr, flush=True)
+        start = perf_counter()
+        for row in ablation(case, candidates):
+            seconds = {"fit_seconds": perf_counter() - start, "rows_per_second": float("nan")}
+            yield {**result_of(case, row.name, row.measurement), **seconds, "lost": row.lost}
+            start = perf_counter()
 
 
 def compare(cases: Iterable[Case], methods: dict[str, Fit]) -> Iterator[Result]:
@@ -104,13 +120,30 @@ def _cell(results: list[Result], key: str, form: str, interval: bool) -> str:
     return text
 
 
+def _by_method(results: list[Result]) -> dict[str, list[Result]]:
+    methods = dict.fromkeys(result["method"] for result in results)
+    return {name: [r for r in results if r["method"] == name] for name in methods}
+
+
 def table(results: list[Result]) -> str:
     """A row per method: means over cases; the ends of intervals are means too."""
     columns = [c for c in COLUMNS if not np.isnan(results[0][c[1]])]
     lines = [["method", *(title for title, *_ in columns)]]
-    for method in dict.fromkeys(result["method"] for result in results):
-        own = [result for result in results if result["method"] == method]
+    for method, own in _by_method(results).items():
         lines.append([method, *(_cell(own, key, form, ends) for _, key, form, ends in columns)])
+    return _aligned(lines)
+
+
+def losses_table(results: list[Result]) -> str:
+    """What each removal of a part lost against the row above, with paired intervals."""
+    lines = [["parts", *(f"{name} lost" for name in MEASURED)]]
+    for name, own in _by_method(results).items():
+        lost = [[r["lost"][metric] for r in own if r["lost"]] for metric in MEASURED]
+        lines.append([name, *map(verdict, lost)])
+    return _aligned(lines)
+
+
+def _aligned(lines: list[list[str]]) -> str:
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join(
@@ -137,22 +170,55 @@ def _numbers(text: str) -> list[int]:
     return [int(part) for part in text.split(",")]
 
 
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(text.split(","))
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.quality", description=__doc__)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--scores", type=Path, help="Parquet file of frozen base scores")
-    source.add_argument("--simulated", action="store_true", help="a log whose truth is known")
+    source.add_argument("--simulated", action="store_true", help="scores whose truth is known")
+    source.add_argument("--log", type=Path, help="a raw log, .parquet or .csv; trains a base model")
     parser.add_argument("--windows", nargs="+", help="of the scores file; all by default")
-    parser.add_argument("--seeds", type=_numbers, help="for example 0,1,2; all by default")
+    parser.add_argument("--seeds", type=_numbers, help="such as 0,1,2, the default of a log")
     parser.add_argument("--methods", help=f"some of {','.join(MODULES)}; all by default")
     parser.add_argument("--json", type=Path, help="write one object per window, seed and method")
+    parser.add_argument(
+        "--ablation", choices=CANDIDATES, nargs="?", const="cvr",
+        help="the paper's second table, with its bin counts for conversions or for clicks",
+    )  # fmt: skip
+    log = parser.add_argument_group("of a log")
+    log.add_argument("--field", type=_names, help="column or columns that are calibrated")
+    log.add_argument("--day", help="column with the day, or an instant in UTC")
+    log.add_argument("--impressions", help="column with the impressions of a row; else a row is 1")
+    log.add_argument("--responses", "--label", help="column with responses, or with the label")
+    log.add_argument("--categorical", type=_names, default=(), help="more features of the base")
+    log.add_argument("--numeric", type=_names, default=(), help="more features of the base")
+    log.add_argument("--start", help="first training day")
+    log.add_argument("--split", default="60/7/7", help="training/calibration/test days")
     return parser
 
 
+def _log_cases(options: argparse.Namespace) -> Iterator[Case]:
+    needed = ("field", "day", "responses", "start")
+    if missing := [f"--{name}" for name in needed if getattr(options, name) is None]:
+        raise AdaCalibError(f"--log needs {', '.join(missing)} too")
+    log = LogFile(
+        options.log, options.field, options.day, options.impressions, options.responses,
+        options.categorical, options.numeric,
+    )  # fmt: skip
+    window = Window.of(options.start, options.split)
+    return log_cases(log, window, options.seeds or (0, 1, 2), read_params())
+
+
 def _cases(options: argparse.Namespace) -> Iterator[Case]:
-    if options.simulated:
-        return (simulated_case(seed) for seed in options.seeds or (0, 1, 2))
-    return frozen_cases(options.scores, options.windows, options.seeds)
+    if options.log:
+        return _log_cases(options)
+    if options.scores:
+        return frozen_cases(options.scores, options.windows, options.seeds)
+    spread = SLOT_SPREAD if options.ablation else 0.0
+    return (simulated_case(seed, slot_spread=spread) for seed in options.seeds or (0, 1, 2))
 
 
 def main() -> None:
@@ -160,7 +226,10 @@ def main() -> None:
     options = _parser().parse_args()
     logging.disable(logging.WARNING)  # mcgrad speaks of every round
     try:
-        results = list(compare(_cases(options), _methods(options.methods)))
+        if options.ablation:
+            results = list(ablate(_cases(options), options.ablation))
+        else:
+            results = list(compare(_cases(options), _methods(options.methods)))
         if options.json:
             write_json(options.json, [{key: result[key] for key in KEYS} for result in results])
     except AdaCalibError as error:
@@ -168,6 +237,8 @@ def main() -> None:
     cases = {(result["window"], result["seed"]) for result in results}
     print(f"means over {len(cases)} cases (windows × seeds)")
     print(table(results))
+    if options.ablation:
+        print(losses_table(results))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from pipeline.calibration.logits import sigmoid
+from pipeline.calibration.paper_rows import Features
 from pipeline.errors import DataError
 from pipeline.scores import Scores
 
@@ -15,6 +16,7 @@ COLUMNS = {
     **dict.fromkeys(("window", "split", "date", "id"), str),
     **{"seed": int, "impressions": int, "clicks": int, "uncalibrated_logit": np.float32},
 }
+SLOTS = 6
 BEND_RATE = 1.5  # per unit of logit
 SIMULATED_DAYS = 10  # of calibration, and as many of test
 
@@ -27,14 +29,18 @@ class Case:
         window: "first day train/calibration/test", or what was simulated.
         seed: of the base model or of the simulation.
         calibration: the rows that calibrators see.
+        calibration_features: the base model's features of these rows; None where not known.
         test: the rows that they are judged on.
+        test_features: the features of those.
         true_probability: float64 of each test row, None where it is not known.
     """
 
     window: str
     seed: int
     calibration: Scores
+    calibration_features: Features | None
     test: Scores
+    test_features: Features | None
     true_probability: np.ndarray | None = None
 
 
@@ -84,7 +90,7 @@ def _frozen_case(window: str, seed: int, rows: pd.DataFrame) -> Case:
     calibration, test = (
         _scores(rows[rows["split"] == part], field_values) for part in ("calibration", "test")
     )
-    return Case(window, seed, calibration, test)
+    return Case(window, seed, calibration, None, test, None)
 
 
 @dataclass(frozen=True)
@@ -108,33 +114,45 @@ class _Curves:
         return cls(share / share.sum(), centre, shift, slope, bend)
 
     def rows(self, rng: np.random.Generator, n_rows: int) -> tuple[np.ndarray, ...]:
-        """Field value ids from 1 on, logits and true probabilities, each [n_rows]."""
+        """Field value ids from 1 on, logits, true logits, each [n_rows]."""
         z = rng.choice(len(self.share), n_rows, p=self.share)
         logit = (self.centre[z] + rng.normal(0, 1, n_rows)).astype(np.float32)
         away = logit - self.centre[z]
         true = logit + self.shift[z] + (self.slope[z] - 1) * away
-        return z + 1, logit, sigmoid(true + self.bend[z] * np.tanh(BEND_RATE * away))
+        return z + 1, logit, true + self.bend[z] * np.tanh(BEND_RATE * away)
 
 
-def simulated_case(seed: int, n_rows: int = 1_000_000, n_values: int = 300) -> Case:
+def simulated_case(
+    seed: int, n_rows: int = 1_000_000, n_values: int = 300, slot_spread: float = 0.0
+) -> Case:
     """A case whose truth is no line in the logit: each value has its own hyperbolic-tangent bend.
 
     Args:
         seed: of everything that is drawn.
         n_rows: calibration rows; there are half as many test rows.
         n_values: field values, with Zipf frequencies.
+        slot_spread: standard deviation over slots, the one feature, of what they add to the true
+            logit unknown to the base model: what only an auxiliary network can learn.
     """
     rng = np.random.default_rng(seed)
     curves = _Curves.draw(rng, n_values)
-    parts = []
-    for first_day, n in ((0, n_rows), (SIMULATED_DAYS, n_rows // 2)):
-        z, logit, probability = curves.rows(rng, n)
-        day = first_day + np.arange(n) * SIMULATED_DAYS // n
-        response = (rng.random(n) < probability).astype(np.int32)
-        scores = Scores(
-            logit, z.astype(np.int32), np.ones(n, np.int32), response, day.astype(np.int32),
-            n_values + 1,
-        )  # fmt: skip
-        parts.append((scores, probability))
-    (calibration, _), (test, truth) = parts
-    return Case(f"simulated {n_rows} rows {n_values} values", seed, calibration, test, truth)
+    slots = np.append(0.0, slot_spread * rng.normal(0, 1, SLOTS))
+    calibration, slot, _ = _draw(rng, curves, slots, 0, n_rows)
+    test, test_slot, probability = _draw(rng, curves, slots, SIMULATED_DAYS, n_rows // 2)
+    name = f"simulated {n_rows} rows {n_values} values"
+    return Case(name, seed, calibration, slot, test, test_slot, probability)
+
+
+def _draw(
+    rng: np.random.Generator, curves: _Curves, slots: np.ndarray, first_day: int, n: int
+) -> tuple[Scores, Features, np.ndarray]:
+    """n rows of SIMULATED_DAYS days, their feature and their true probabilities."""
+    z, logit, true = curves.rows(rng, n)
+    slot = rng.integers(1, SLOTS + 1, n)
+    probability = sigmoid(true + slots[slot])
+    response = (rng.random(n) < probability).astype(np.int32)
+    day = (first_day + np.arange(n) * SIMULATED_DAYS // n).astype(np.int32)
+    n_field_values = len(curves.share) + 1
+    scores = Scores(logit, z.astype(np.int32), np.ones(n, np.int32), response, day, n_field_values)
+    features = Features(slot[:, None].astype(np.int32), np.empty((n, 0), np.float32), (SLOTS + 1,))
+    return scores, features, probability
