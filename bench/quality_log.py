@@ -66,7 +66,7 @@ class LogFile:
             )
         days = pd.to_datetime(frame[self.day].astype(str))
         frame = frame[wanted].assign(**{self.day: days.dt.strftime("%Y-%m-%d")})
-        return frame.assign(**{WEEKDAY: days.dt.dayofweek.astype(str)})
+        return frame.assign(**{WEEKDAY: days.dt.day_of_week.astype(str)})
 
 
 @dataclass(frozen=True)

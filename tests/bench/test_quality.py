@@ -1,0 +1,206 @@
+"""The quality benchmark: what it reads, what it makes, what it writes."""
+
+import json
+import sys
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bench import quality, quality_ablation
+from bench.quality_cases import frozen_cases, simulated_case
+from bench.quality_log import LogFile, Window, log_cases
+from pipeline.calibration.anchor import fit_anchor
+from pipeline.calibration.logits import logit as log_odds
+from pipeline.calibration.paper import fit_paper
+from pipeline.errors import DataError
+from pipeline.metrics.truth import excess_log_loss
+from pipeline.params import read_params
+
+WINDOW = "2020-01-01 3/2/2"
+KEYS = {
+    *("method", "seed", "window", "field_rce", "field_rce_low", "field_rce_high"),
+    *("field_rce_floor", "field_deviance", "logloss", "excess_logloss", "field_auc", "auc"),
+    *("pcoc", "fit_seconds", "rows_per_second"),
+}
+
+
+def frozen(rows=700):
+    """Frozen scores of one window and two seeds; the value "new" is in test rows only."""
+    rng = np.random.default_rng(1)
+    day = np.arange(rows) % 7
+    impressions = rng.integers(1, 50, rows)
+    frame = pd.DataFrame(
+        {
+            "window": WINDOW,
+            "split": np.array(["train"] * 3 + ["calibration"] * 2 + ["test"] * 2)[day],
+            "date": [f"2020-01-{d + 1:02d}" for d in day],
+            "id": np.where(day == 6, "new", rng.choice(["001", "1", "a"], rows)),
+            "impressions": impressions,
+            "clicks": rng.binomial(impressions, 0.1),
+            "uncalibrated_logit": rng.normal(-2, 1, rows).astype(np.float32),
+        }
+    )
+    return pd.concat([frame.assign(seed=seed) for seed in (0, 1)])
+
+
+@pytest.fixture
+def scores_file(tmp_path):
+    frozen().to_parquet(tmp_path / "scores.parquet")
+    return tmp_path / "scores.parquet"
+
+
+def run(monkeypatch, *arguments):
+    """The command's main with arguments; logging is as before afterwards."""
+    monkeypatch.setattr(sys, "argv", ["bench.quality", *map(str, arguments)])
+    monkeypatch.setattr(quality.logging, "disable", lambda level: None)
+    quality.main()
+
+
+def test_calibrators_see_calibration_rows_and_are_judged_on_test_rows(scores_file):
+    case = next(frozen_cases(scores_file, [WINDOW], [1]))
+    rows = frozen().query("seed == 1")
+    assert len(case.calibration) == (rows["split"] == "calibration").sum()
+    assert case.test.responses.sum() == rows[rows["split"] == "test"]["clicks"].sum()
+    assert (case.window, case.seed) == (WINDOW, 1)
+
+
+def test_values_of_test_rows_alone_are_unseen(scores_file):
+    """H9, H12: "001" and "1" are two values, "new" has the id 0."""
+    case = next(frozen_cases(scores_file, None, None))
+    assert case.test.n_field_values == 4
+    unseen = case.test.day == case.test.day.max()
+    assert (case.test.field_value_id[unseen] == 0).all()
+    assert (case.test.field_value_id[~unseen] > 0).all()
+
+
+def test_windows_and_seeds_that_are_not_there_are_named(scores_file):
+    with pytest.raises(DataError, match="no window 'nope'"):
+        next(frozen_cases(scores_file, ["nope"], None))
+    with pytest.raises(DataError, match="no seed 7"):
+        next(frozen_cases(scores_file, None, [7]))
+
+
+def test_a_file_that_lacks_a_column_is_refused(tmp_path):
+    frozen().drop(columns="clicks").to_parquet(tmp_path / "scores.parquet")
+    with pytest.raises(DataError, match=r"lacks the columns \['clicks'\]"):
+        next(frozen_cases(tmp_path / "scores.parquet", None, None))
+
+
+def test_the_json_holds_one_object_per_window_seed_and_method(scores_file, monkeypatch, tmp_path):
+    target = tmp_path / "out.json"
+    methods = ["identity", "platt", "eb_platt"]
+    run(monkeypatch, "--scores", scores_file, "--methods", ",".join(methods), "--json", target)
+    results = json.loads(target.read_text())
+    assert all(set(result) == KEYS for result in results)
+    assert [(r["seed"], r["method"]) for r in results] == [(s, m) for s in (0, 1) for m in methods]
+    assert {r["window"] for r in results} == {WINDOW}
+    assert {r["excess_logloss"] for r in results} == {None}
+
+
+def test_the_table_has_a_row_per_method(scores_file, monkeypatch, capsys):
+    run(monkeypatch, "--scores", scores_file, "--methods", "identity,isotonic", "--seeds", "0")
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in printed[1:]] == ["method", "identity", "isotonic"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--methods", "nope"], "no method"),
+        (["--windows", "nope"], "no window"),
+    ],
+)
+def test_what_is_not_there_is_one_sentence(scores_file, monkeypatch, arguments, sentence):
+    with pytest.raises(SystemExit, match=f"bench.quality: .*{sentence}"):
+        run(monkeypatch, "--scores", scores_file, *arguments)
+
+
+def test_the_simulated_truth_is_no_line_but_always_rises():
+    case = simulated_case(1, n_rows=40_000, n_values=20)
+    truth = log_odds(case.true_probability)
+    rows = case.test
+    order = np.lexsort((rows.uncalibrated_logit, rows.field_value_id))
+    same = np.diff(rows.field_value_id[order]) == 0
+    assert (np.diff(truth[order])[same] >= 0).all()
+    n, noiseless = rows.impressions, case.true_probability
+    columns = (rows.field_value_id, rows.uncalibrated_logit, 1000 * n, 1000 * noiseless)
+    best_lines = fit_anchor(*columns, rows.n_field_values)
+    left = excess_log_loss(best_lines(columns[1], columns[0]), noiseless, n)
+    assert 20e-4 < left < 100e-4
+
+
+def test_equal_seeds_simulate_equal_rows():
+    one, other = (simulated_case(3, n_rows=1000, n_values=5) for _ in range(2))
+    np.testing.assert_array_equal(one.calibration.responses, other.calibration.responses)
+    np.testing.assert_array_equal(one.test.uncalibrated_logit, other.test.uncalibrated_logit)
+
+
+def test_each_row_of_the_ablation_is_compared_with_the_row_above(monkeypatch):
+    def briefly(scores, settings, features):
+        return fit_paper(scores, replace(settings, epochs=1, least_steps=3), features)
+
+    monkeypatch.setattr(quality_ablation, "fit_paper", briefly)
+    case = simulated_case(1, n_rows=4000, n_values=5, slot_spread=0.3)
+    rows = list(quality_ablation.ablation(case, "ctr"))
+    assert [row.name for row in rows] == ["✓ ✓ ✓ ✓", "✓ ✓ ✓ ×", "✓ ✓ × ×", "✓ × × ×", "× × × ×"]
+    assert rows[0].lost == {}
+    for above, row in pairwise(rows):
+        values = [r.measurement.counts.sum().log_loss / 2000 for r in (above, row)]
+        assert row.lost["logloss"].value == pytest.approx(float(values[1] - values[0]))
+
+
+def log_file(folder, suffix):
+    """A small log with ids that look like numbers and a day column of dates."""
+    rng = np.random.default_rng(1)
+    n = 1400
+    day = np.arange(n) % 14
+    frame = pd.DataFrame(
+        {
+            "when": pd.Series(pd.to_datetime("2020-01-01") + pd.to_timedelta(day, "D")).astype(str),
+            "ad": rng.choice(["001", "01", "1"], n),
+            "price": rng.normal(0, 1, n),
+            "click": rng.integers(0, 2, n),
+        }
+    )
+    path = folder / f"log{suffix}"
+    frame.to_parquet(path) if suffix == ".parquet" else frame.to_csv(path, index=False)
+    return LogFile(path, ("ad",), "when", None, "click", (), ("price",))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", [".parquet", ".csv.gz"])
+def test_a_raw_log_becomes_a_case_with_features(tmp_path, suffix, monkeypatch):
+    """H12: 001, 01 and 1 stay three values in either format."""
+    log = log_file(tmp_path, suffix)
+    (case,) = log_cases(log, Window.of("2020-01-02", "6/3/2"), [5], read_params())
+    assert case.window == "2020-01-02 6/3/2"
+    assert case.test.n_field_values == 4
+    assert (len(case.calibration), len(case.test)) == (300, 200)
+    assert case.calibration_features.numeric.shape[0] == 300
+    assert np.isfinite(case.test.uncalibrated_logit).all()
+
+
+def test_a_log_without_a_day_of_the_window_is_refused(tmp_path):
+    log = log_file(tmp_path, ".parquet")
+    with pytest.raises(DataError, match="no rows on 2020-01-15"):
+        next(log_cases(log, Window.of("2020-01-10", "3/2/2"), [0], read_params()))
+
+
+def test_serving_speed_is_of_calls_on_many_rows(scores_file):
+    sizes = []
+
+    def constant(logit, field_value_id):
+        sizes.append(len(logit))
+        return logit
+
+    case = next(frozen_cases(scores_file, None, None))
+    assert quality.serving_rate(constant, case.test) > 0
+    assert sizes == [quality.TIMED_ROWS] * 3
+
+
+def test_probabilities_of_the_simulation_are_those_of_its_responses():
+    case = simulated_case(2, n_rows=100_000, n_values=10)
+    assert case.test.responses.mean() == pytest.approx(case.true_probability.mean(), rel=0.03)
