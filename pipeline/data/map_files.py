@@ -1,5 +1,6 @@
 """Serving maps on disk: one Parquet row per map and field value, checked when written and read."""
 
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from pipeline.calibration.piecewise import PiecewiseLinearMap, from_knots
 from pipeline.errors import ArtifactError
 from pipeline.files import publish
 
+MAP_ARRAYS = [field.name for field in fields(PiecewiseLinearMap)]
 SCHEMA = pa.schema(
     [
         ("map", pa.string()),
@@ -77,6 +79,20 @@ def _table(name: str, serving_map: PiecewiseLinearMap, field_values: list[str | 
     return pa.table(columns, schema=SCHEMA)
 
 
+def _map(table: pa.Table) -> PiecewiseLinearMap:
+    slopes = (table[side].to_numpy() for side in ("left_slope", "right_slope"))
+    return from_knots(_lists(table["knots"]), _lists(table["values"]), *slopes)
+
+
+def _refuse_jumps(name: str, serving_map: PiecewiseLinearMap, table: pa.Table) -> None:
+    """Refuse a map that these rows do not hold whole: one that is no continuous line."""
+    held = _map(table)
+    if not all(np.array_equal(getattr(held, f), getattr(serving_map, f)) for f in MAP_ARRAYS):
+        raise ArtifactError(
+            f"map {name} is no continuous line through knots; make it by from_knots"
+        )
+
+
 def write_maps(
     path: Path, maps: dict[str, PiecewiseLinearMap], field_values: list[str | None]
 ) -> None:
@@ -91,12 +107,13 @@ def write_maps(
         field_values: V texts, index = field value id, the first None.
 
     Raises:
-        ArtifactError: a map has another number of rows, or knots, values or slopes that are not
-            finite, or knots that do not ascend strictly.
+        ArtifactError: a map has another number of rows, jumps, or has knots, values or slopes that
+            are not finite, or knots that do not ascend strictly.
     """
     tables = {name: _table(name, serving_map, field_values) for name, serving_map in maps.items()}
     for name, table in tables.items():
         _check(f"map {name}", table)
+        _refuse_jumps(name, maps[name], table)
     with publish(path) as temporary:
         pq.write_table(pa.concat_tables(tables.values()), temporary, compression="zstd")
 
@@ -121,6 +138,5 @@ def read_maps(path: Path) -> dict[str, PiecewiseLinearMap]:
     for name in dict.fromkeys(names):
         rows = table.filter(pa.array(names == name))
         _check(f"{path}: map {name}", rows)
-        slopes = (rows[side].to_numpy() for side in ("left_slope", "right_slope"))
-        maps[name] = from_knots(_lists(rows["knots"]), _lists(rows["values"]), *slopes)
+        maps[name] = _map(rows)
     return maps

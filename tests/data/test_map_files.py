@@ -89,6 +89,15 @@ def test_a_map_of_other_field_values_is_refused(tmp_path, bent):
         write_maps(tmp_path / "maps.parquet", {"bent": bent}, [None, "a"])
 
 
+def test_a_map_that_jumps_is_refused(tmp_path):
+    line = from_knots([np.array([0.0, 1.0])], [np.array([0.0, 1.0])], np.ones(1), np.ones(1))
+    steps = PiecewiseLinearMap(
+        line.knots, line.segment_knots, np.array([[-1.0, 0.0, 1.0]]), np.zeros((1, 3))
+    )
+    with pytest.raises(ArtifactError, match="map m is no continuous line"):
+        write_maps(tmp_path / "maps.parquet", {"m": steps}, [None])
+
+
 @pytest.mark.parametrize("damage", ["missing", "cut", "other"])
 def test_a_file_that_is_not_a_map_is_named(tmp_path, bent, damage):
     path = tmp_path / "maps.parquet"
