@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +55,7 @@ class Predictor:
         metadata: what the ONNX file says of itself: map, conventions.
         text_columns: columns that are read as text.
         number_columns: columns that are read as numbers.
+        session: onnxruntime's, for who brings arrays of their own.
     """
 
     def __init__(self, content: bytes, version: str, threads: int = 1) -> None:
@@ -71,8 +72,8 @@ class Predictor:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.log_severity_level = 3
-        self._session = onnxruntime.InferenceSession(content, options, ["CPUExecutionProvider"])
-        self.metadata: Mapping[str, str] = self._session.get_modelmeta().custom_metadata_map
+        self.session = onnxruntime.InferenceSession(content, options, ["CPUExecutionProvider"])
+        self.metadata: Mapping[str, str] = self.session.get_modelmeta().custom_metadata_map
         if self.metadata.get("format") != ONNX_FORMAT:
             raise ArtifactError(
                 f"{ONNX_FILE} has format {self.metadata.get('format')!r}, this code reads "
@@ -80,7 +81,7 @@ class Predictor:
             )
         self.version = version
         self.null_text = self.metadata["null_text"]
-        names = [tensor.name for tensor in self._session.get_inputs()]
+        names = [tensor.name for tensor in self.session.get_inputs()]
         self.text_columns = [n.removeprefix(TEXT) for n in names if n.startswith(TEXT)]
         self.number_columns = [n.removeprefix(NUMBER) for n in names if n.startswith(NUMBER)]
         self._field = [f"{TEXT}{column}" for column in json.loads(self.metadata["field"])]
@@ -102,7 +103,7 @@ class Predictor:
             inputs: `text.COLUMN` → texts, object [n], `null_text` for null;
                 `number.COLUMN` → float64 [n], NaN for null.
         """
-        logit, calibrated, probability, ids, beyond = self._session.run(None, dict(inputs))
+        logit, calibrated, probability, ids, beyond = self.session.run(None, dict(inputs))
         null = np.zeros(len(ids), bool)
         for name in self._field:
             null |= inputs[name] == self.null_text
@@ -141,7 +142,21 @@ class Predictor:
         return inputs
 
 
-def load(folder: Path, threads: int = 1) -> Predictor:
+def vouched(folder: Path) -> tuple[str, str]:
+    """The version of a checkpoint folder and the sha256 of its ONNX file, every byte verified.
+
+    Raises:
+        ArtifactError: a file is missing or damaged.
+    """
+    manifest = verify(folder)
+    if ONNX_FILE not in manifest["files"]:
+        raise ArtifactError(f"{folder / MANIFEST} vouches for no {ONNX_FILE}; run dvc repro merge")
+    return manifest["sha256"], manifest["files"][ONNX_FILE]
+
+
+def load(
+    folder: Path, threads: int = 1, vouch: Callable[[Path], tuple[str, str]] = vouched
+) -> Predictor:
     """The predictor of a checkpoint folder, after every byte in it was found as it was sealed.
 
     The session is made of the very bytes whose sum was taken, so a folder that is replaced
@@ -150,17 +165,16 @@ def load(folder: Path, threads: int = 1) -> Predictor:
     Args:
         folder: a checkpoint with its exports.
         threads: of one call; 0 = as many as there are cores.
+        vouch: `vouched`, or what has it done elsewhere.
 
     Raises:
         ArtifactError: a file is missing, damaged or of another format.
     """
-    manifest = verify(folder)
-    if ONNX_FILE not in manifest["files"]:
-        raise ArtifactError(f"{folder / MANIFEST} vouches for no {ONNX_FILE}; run dvc repro merge")
+    version, sum_then = vouch(folder)
     content = (folder / ONNX_FILE).read_bytes()
-    if hashlib.sha256(content).hexdigest() != manifest["files"][ONNX_FILE]:
+    if hashlib.sha256(content).hexdigest() != sum_then:
         raise ArtifactError(f"{folder / ONNX_FILE} changed while it was read; load it again")
-    return Predictor(content, manifest["sha256"], threads)
+    return Predictor(content, version, threads)
 
 
 def _texts(column: pa.Array | pa.ChunkedArray, null_text: str) -> np.ndarray:
