@@ -1,7 +1,8 @@
 """python -m bench.serve [--rate N] [--seconds N] [--vocabulary N] [--json OUT]: the service, files.
 
 Requests are sent at fixed instants whether or not earlier ones were answered, and a latency counts
-from its instant, so waiting in a queue is part of it. Versions swap meanwhile. Then a file of rows
+from its instant, so waiting in a queue is part of it. Versions swap meanwhile. The same number of
+requests for /health, which computes nothing, tells what machine and HTTP cost. Then a file of rows
 is scored, beside bare onnxruntime calls on the same rows as arrays in memory.
 """
 
@@ -51,8 +52,9 @@ def start_server(model: Path, port: int) -> subprocess.Popen[bytes]:
 
 
 async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, body: bytes) -> bool:
-    """Whether a request on an open connection was answered with 200."""
-    head = f"POST /score HTTP/1.1\r\nHost: bench\r\nContent-Length: {len(body)}\r\n\r\n"
+    """Whether rows, or /health where there are none, were answered with 200."""
+    what = "POST /score" if body else "GET /health"
+    head = f"{what} HTTP/1.1\r\nHost: bench\r\nContent-Length: {len(body)}\r\n\r\n"
     writer.write(head.encode() + body)
     answer = (await reader.readuntil(b"\r\n\r\n")).lower()
     length = int(answer.split(b"content-length: ")[1].split(b"\r\n")[0])
@@ -104,10 +106,11 @@ def promote(version: Path, served: Path) -> None:
 async def measured(port: int, bodies: list[bytes], options: argparse.Namespace, folders: list):
     """Latencies and failures while versions swap."""
     await load_test(port, bodies, options.rate, WARM)
+    control, _ = await load_test(port, [b""], options.rate, int(options.rate * options.seconds))
     swapping = asyncio.create_task(swap(folders[:-1], folders[-1], options.swap_every))
     result = await load_test(port, bodies, options.rate, int(options.rate * options.seconds))
     swapping.cancel()
-    return result
+    return *result, control
 
 
 def bench_service(folder: Path, versions: list[Path], options: argparse.Namespace) -> dict:
@@ -117,14 +120,19 @@ def bench_service(folder: Path, versions: list[Path], options: argparse.Namespac
     server = start_server(served, port)
     try:
         bodies = request_bodies(BODIES, ROWS_EACH, options.vocabulary)
-        seconds, failed = asyncio.run(measured(port, bodies, options, [*versions, served]))
+        seconds, failed, control = asyncio.run(measured(port, bodies, options, [*versions, served]))
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
             lines = answer.read().decode().splitlines()
     finally:
         server.terminate()
         server.wait()
     swaps = next(line.split()[1] for line in lines if line.startswith("adacalib_versions_taken "))
-    p50, p99, worst = (float(np.quantile(seconds, q)) * 1e3 for q in (0.5, 0.99, 1.0))
+    p50, p99, worst, peer_p50, peer_p99 = (
+        float(np.quantile(times, q)) * 1e3
+        for times, q in (
+            (seconds, 0.5), (seconds, 0.99), (seconds, 1.0), (control, 0.5), (control, 0.99),
+        )
+    )  # fmt: skip
     return {
         "what": f"/score, {options.rate:.0f} requests/s x {ROWS_EACH} rows",
         "requests": len(seconds),
@@ -133,6 +141,9 @@ def bench_service(folder: Path, versions: list[Path], options: argparse.Namespac
         "p50_ms": p50,
         "p99_ms": p99,
         "worst_ms": worst,
+        "peer": "/health before, nothing swapping",
+        "peer_p50_ms": peer_p50,
+        "peer_p99_ms": peer_p99,
     }
 
 

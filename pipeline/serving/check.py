@@ -1,6 +1,5 @@
 """python -m pipeline.serving.check FOLDER: its version and the sha256 of its ONNX file, proved."""
 
-import os
 import sys
 from pathlib import Path
 
@@ -10,7 +9,6 @@ from pipeline.serving.predictor import vouched
 
 def main() -> None:
     """Print the two; a damaged folder is one sentence on stderr and exit code 1."""
-    os.nice(10)  # requests that are being answered come first
     try:
         print(*vouched(Path(sys.argv[1])))
     except AdaCalibError as error:
