@@ -92,6 +92,49 @@ def status() -> None:
     typer.echo(release_status(Path()))
 
 
+Model = Annotated[Path, typer.Option(help="folder of a checkpoint")]
+
+
+@app.command()
+def score(
+    source: Annotated[Path, typer.Argument(metavar="IN.parquet")],
+    target: Annotated[Path, typer.Argument(metavar="OUT.parquet")],
+    model: Model = Path("artifacts/model"),
+    threads: Annotated[int, typer.Option(help="0: as many as there are cores")] = 0,
+) -> None:
+    """Score the rows of a Parquet file, in their order."""
+    from pipeline.serving.offline import score_file
+    from pipeline.serving.predictor import load
+
+    typer.echo(score_file(load(model, threads), source, target))
+
+
+@app.command()
+def serve(
+    model: Model = Path("artifacts/model"),
+    host: str = "127.0.0.1",
+    port: int = 8080,
+    max_rows: Annotated[int, typer.Option(help="of one request")] = 10_000,
+    max_bytes: Annotated[int, typer.Option(help="of one request")] = 4 << 20,
+) -> None:
+    """Score over HTTP (/score, /health, /metrics); a model promoted into the folder takes over."""
+    from pipeline.serving.app import Limits
+    from pipeline.serving.app import serve as serve_folder
+
+    serve_folder(model, host, port, Limits(max_bytes, max_rows))
+
+
+@app.command()
+def triton(
+    target: Annotated[Path, typer.Argument(metavar="REPOSITORY")],
+    model: Model = Path("artifacts/model"),
+) -> None:
+    """Lay the model out as a repository for the Triton inference server."""
+    from pipeline.release.triton import triton_repository
+
+    typer.echo(f"tritonserver --model-repository {triton_repository(model, target)}")
+
+
 def main() -> None:
     """Run the command line; a refusal is one sentence on stderr and exit code 1."""
     debug = "--debug" in sys.argv

@@ -1,6 +1,7 @@
-"""The proof that a checkpoint says what its parts say, made before it is published."""
+"""The proof that every form of a checkpoint says what its parts say, before it is published."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -9,22 +10,32 @@ import torch
 from pipeline.calibration.piecewise import PiecewiseLinearMap
 from pipeline.errors import ArtifactError
 from pipeline.model.scoring import Base
+from pipeline.release.forms import Form
 from pipeline.release.merged import BATCH_ROWS, MergedModel
 
 END_TO_END = 2e-5  # float32 logits of one network differ so much between batch sizes and runtimes
+BATCHES = (0, 1, 2, 7, 256, 4096)
+ID_TYPES = (np.int32, np.int64)
+ON_DAY = "on a test day"
 
 
 def prove_parity(
+    forms: Sequence[Form],
     model: MergedModel,
     base: Base,
     serving_map: PiecewiseLinearMap,
     tables: Iterable[pa.Table],
+    *,
     tolerance: float,
 ) -> None:
-    """Refuse a checkpoint that differs from base model, then map, on rows or around any knot.
+    """Refuse a checkpoint of which a form differs from base model, then map, anywhere looked at.
+
+    The calibration step is compared from equal logits, on rows and around every knot; end to end,
+    rows are compared in several batch sizes and with their columns in another order.
 
     Args:
-        model: the checkpoint.
+        forms: of the checkpoint.
+        model: the checkpoint, for its auxiliary network.
         base: the base model it was made from.
         serving_map: the map it was made from, computed by numpy.
         tables: rows of a log.
@@ -34,22 +45,39 @@ def prove_parity(
         ArtifactError: a difference is larger, or is no number; the sentence says where.
     """
     logit, ids = around_knots(serving_map)
-    _compare_maps(model, serving_map, logit, ids, limit=tolerance, place="around the knots")
-    steepest = max(1.0, float(np.abs(serving_map.segment_slopes).max()))
-    for table in tables:
+    for form in forms:
+        for id_type in ID_TYPES:
+            typed = ids.astype(id_type)
+            _compare_steps(form, serving_map, logit, typed, limit=tolerance, place="at the knots")
+    end_to_end = END_TO_END * max(1.0, float(np.abs(serving_map.segment_slopes).max()))
+    for table in _requests(tables):
         encoded = base.encode(table)
         logit = base.uncalibrated_logit(encoded, BATCH_ROWS)
         ids = encoded.field_value_id
-        _compare_maps(model, serving_map, logit, ids, limit=tolerance, place="on a test day")
-        prediction = model.predict(table)
-        if not np.array_equal(prediction.field_value_id, ids):
-            raise ArtifactError("the merged model reads other field values than the base model")
         two_step = serving_map(logit, ids) + _auxiliary(model, encoded.categorical, encoded.numeric)
-        for name, ours, theirs, limit in (
-            ("uncalibrated", prediction.uncalibrated_logit, logit, END_TO_END),
-            ("calibrated", prediction.calibrated_logit, two_step, END_TO_END * steepest),
-        ):
-            _refuse_difference(ours, theirs, limit, f"{name} logit end to end on a test day", ids)
+        if not np.array_equal(model.predict(table).field_value_id, ids):
+            raise ArtifactError("the merged model reads other field values than the base model")
+        for form in forms:
+            _compare_steps(
+                form, serving_map, logit.astype(np.float64), ids, limit=tolerance, place=ON_DAY
+            )
+            for before, after in form.whole(table, encoded):
+                for what, ours, theirs, limit in (
+                    ("uncalibrated", before, logit, END_TO_END),
+                    ("calibrated", after, two_step, end_to_end),
+                ):
+                    difference = Difference(form.name, f"{what} logit end to end {ON_DAY}", limit)
+                    difference.refuse(ours, theirs, ids)
+
+
+def _requests(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The tables; before them the first one's rows in all batch sizes, in two orders of columns."""
+    for position, table in enumerate(tables):
+        if not position and table.num_rows:
+            for n in BATCHES:
+                yield table.take(pa.array(np.arange(n) % table.num_rows))
+            yield table.select(table.column_names[::-1])
+        yield table
 
 
 def around_knots(serving_map: PiecewiseLinearMap) -> tuple[np.ndarray, np.ndarray]:
@@ -70,9 +98,8 @@ def around_knots(serving_map: PiecewiseLinearMap) -> tuple[np.ndarray, np.ndarra
     return np.concatenate(points), np.tile(ids, len(points))
 
 
-@torch.inference_mode()
-def _compare_maps(
-    model: MergedModel,
+def _compare_steps(
+    form: Form,
     serving_map: PiecewiseLinearMap,
     logit: np.ndarray,
     ids: np.ndarray,
@@ -85,9 +112,8 @@ def _compare_maps(
     ours = np.empty_like(theirs)
     for start in range(0, len(logit), BATCH_ROWS):
         rows = slice(start, start + BATCH_ROWS)
-        step = model.network.calibrate(torch.tensor(logit[rows]), torch.tensor(ids[rows]))
-        ours[rows] = step.numpy()
-    _refuse_difference(ours, theirs, limit, f"calibrated logit {place}", ids)
+        ours[rows] = form.step(logit[rows], ids[rows])
+    Difference(form.name, f"calibrated logit {place}", limit).refuse(ours, theirs, ids)
 
 
 @torch.inference_mode()
@@ -100,13 +126,32 @@ def _auxiliary(
     return model.network.auxiliary(ids, torch.tensor(numeric)).double().numpy()
 
 
-def _refuse_difference(
-    ours: np.ndarray, theirs: np.ndarray, limit: float, what: str, ids: np.ndarray
-) -> None:
-    difference = np.abs(ours.astype(np.float64) - theirs)
-    if len(difference) and not difference.max() <= limit:  # not <=: a NaN is refused as well
-        worst = int(np.nanargmax(np.where(np.isnan(difference), np.inf, difference)))
-        raise ArtifactError(
-            f"the merged model is not its parts: {what} differs by {difference[worst]:.3g}, at "
-            f"most {limit:.3g} is allowed (field value id {ids[worst]}); nothing was published"
-        )
+@dataclass(frozen=True)
+class Difference:
+    """What is held to one another, and how far apart it may be.
+
+    Attributes:
+        form: name of the form.
+        what: the quantity and where it was looked at.
+        limit: the largest difference.
+    """
+
+    form: str
+    what: str
+    limit: float
+
+    def refuse(self, ours: np.ndarray, theirs: np.ndarray, ids: np.ndarray) -> None:
+        """Raise an ArtifactError that says where, if [n] numbers are too far from [n] others."""
+        if ours.shape != theirs.shape:
+            raise ArtifactError(
+                f"{self.form} is not its parts: {self.what} has the shape {ours.shape} for "
+                f"{len(theirs)} rows; nothing was published"
+            )
+        difference = np.abs(ours.astype(np.float64) - theirs)
+        if len(difference) and not difference.max() <= self.limit:  # so that NaN is refused too
+            worst = int(np.nanargmax(np.where(np.isnan(difference), np.inf, difference)))
+            raise ArtifactError(
+                f"{self.form} is not its parts: {self.what} differs by {difference[worst]:.3g}, at "
+                f"most {self.limit:.3g} is allowed (field value id {ids[worst]}); nothing was "
+                "published"
+            )

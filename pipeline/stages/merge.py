@@ -1,4 +1,4 @@
-"""merge: base and calibrator → ONE checkpoint, published only if it provably says what they say."""
+"""merge: base and calibrator → ONE checkpoint, published only if all its forms say the same."""
 
 from pathlib import Path
 
@@ -9,6 +9,8 @@ from pipeline.files import publish, read_json
 from pipeline.model.scoring import load_base
 from pipeline.params import MergeParams
 from pipeline.release.checkpoint import load, merge
+from pipeline.release.exports import export
+from pipeline.release.forms import forms_of
 from pipeline.release.parity import prove_parity
 from pipeline.release.serving_table import falls, read_table
 
@@ -32,4 +34,6 @@ def run(
             raise ArtifactError(f"{'; '.join(fallen[:3])}; run dvc repro calibrate")
         serving_map = read_maps(calibrator / "maps.parquet")[merged.manifest["map"]]
         rows = (table for _, table in read_days(data, days, parts.columns))
-        prove_parity(merged, parts, serving_map, rows, params.parity_tolerance)
+        export(merged, folder)
+        forms = forms_of(folder, merged)
+        prove_parity(forms, merged, parts, serving_map, rows, tolerance=params.parity_tolerance)

@@ -16,6 +16,7 @@ from pipeline.errors import ArtifactError, DataError
 from pipeline.files import read_json, write_json
 from pipeline.model.scoring import load_base
 from pipeline.release.checkpoint import load, merge
+from pipeline.release.forms import Merged
 from pipeline.release.merged import MergedNetwork
 from pipeline.release.parity import around_knots, prove_parity
 from pipeline.release.seal import file_sums, verify
@@ -187,6 +188,10 @@ def test_a_calibrator_of_other_field_values_is_refused(parts, tmp_path):
     assert not (tmp_path / "model").exists()
 
 
+def prove(model, base, serving_map, tables):
+    prove_parity([Merged(model)], model, base, serving_map, tables, tolerance=1e-6)
+
+
 def moved(serving_map: PiecewiseLinearMap, by: float) -> PiecewiseLinearMap:
     values = serving_map.segment_values.copy()
     values[2] += by
@@ -197,12 +202,12 @@ def test_parity_holds_for_its_parts_and_nothing_else(parts, sealed):
     base, calibrator = parts
     model = load(sealed)
     serving_map = read_maps(calibrator / "maps.parquet")["adacalib"]
-    prove_parity(model, load_base(base), serving_map, [rows(0), rows(300)], 1e-6)
-    prove_parity(model, load_base(base), moved(serving_map, 1e-7), [], 1e-6)
+    prove(model, load_base(base), serving_map, [rows(0), rows(300)])
+    prove(model, load_base(base), moved(serving_map, 1e-7), [])
     with pytest.raises(ArtifactError, match=r"differs by 1e-05.*field value id 2"):
-        prove_parity(model, load_base(base), moved(serving_map, 1e-5), [], 1e-6)
+        prove(model, load_base(base), moved(serving_map, 1e-5), [])
     with pytest.raises(ArtifactError, match="is not its parts"):
-        prove_parity(model, load_base(base), moved(serving_map, np.nan), [], 1e-6)
+        prove(model, load_base(base), moved(serving_map, np.nan), [])
 
 
 def test_the_auxiliary_network_is_added_where_adacalib_ships_with_one(tmp_path):
@@ -221,7 +226,7 @@ def test_the_auxiliary_network_is_added_where_adacalib_ships_with_one(tmp_path):
     added = model.predict(table).calibrated_logit - logit
     np.testing.assert_allclose(added, term.double().numpy(), atol=1e-4)
     assert np.ptp(added) > 0.1
-    prove_parity(model, parts, serving_map, [table], 1e-6)
+    prove(model, parts, serving_map, [table])
 
 
 def test_parity_notices_a_network_that_is_not_the_base(parts, sealed):
@@ -231,7 +236,7 @@ def test_parity_notices_a_network_that_is_not_the_base(parts, sealed):
         model.network.base.layers[-1].bias.add_(1e-3)
     serving_map = read_maps(calibrator / "maps.parquet")["adacalib"]
     with pytest.raises(ArtifactError, match="uncalibrated logit end to end"):
-        prove_parity(model, load_base(base), serving_map, [rows(10)], 1e-6)
+        prove(model, load_base(base), serving_map, [rows(10)])
 
 
 def test_knots_are_looked_at_from_both_sides_in_both_widths():

@@ -1,0 +1,114 @@
+"""Score a Parquet file of any length: a batch in memory at a time, a whole output file or none."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.errors import DataError
+from pipeline.files import publish
+from pipeline.serving.predictor import Predictor, Scores
+
+BATCH_ROWS = 65_536
+SCHEMA = pa.schema(
+    [
+        ("uncalibrated_logit", pa.float32()),
+        ("calibrated_logit", pa.float64()),
+        ("probability", pa.float64()),
+        ("field_value_id", pa.int32()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What was seen while scoring.
+
+    Attributes:
+        rows: all of them.
+        unseen: with a field value that no vocabulary holds; null is none.
+        out_of_range: with a logit beyond the outermost knots of its field value.
+    """
+
+    rows: int
+    unseen: int
+    out_of_range: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.rows} rows scored, {self.unseen} with an unseen field value, "
+            f"{self.out_of_range} with a score outside the calibrated range"
+        )
+
+
+def score_file(predictor: Predictor, source: Path, target: Path) -> Counted:
+    """Publish the scores of a Parquet file's rows, in their order, with the columns of `SCHEMA`.
+
+    Raises:
+        DataError: the file is missing, damaged, lacks a column, or holds what it should not; the
+            sentence names the column, the first row of the batch, and the row counted from there.
+    """
+    rows = unseen = out_of_range = 0
+    with (
+        _opened(source, predictor.columns) as file,
+        publish(target) as temporary,
+        pq.ParquetWriter(temporary, SCHEMA, compression="zstd") as writer,
+    ):
+        for batch in _shown(file, predictor.columns):
+            scores = _scored(predictor, batch, f"{source}, batch from row {rows} on")
+            writer.write_batch(_batch(scores))
+            rows += len(scores)
+            unseen += int(scores.unseen.sum())
+            out_of_range += int(scores.out_of_range.sum())
+    return Counted(rows, unseen, out_of_range)
+
+
+def _scored(predictor: Predictor, batch: pa.RecordBatch, place: str) -> Scores:
+    try:
+        return predictor.predict(batch)
+    except DataError as error:
+        raise DataError(f"{place}: {error}") from None
+
+
+@contextmanager
+def _opened(source: Path, columns: list[str]) -> Iterator[pq.ParquetFile]:
+    try:
+        file = pq.ParquetFile(source)
+    except FileNotFoundError:
+        raise DataError(f"{source} does not exist; name a Parquet file") from None
+    except (pa.ArrowInvalid, OSError) as error:
+        raise DataError(f"{source} is not a whole Parquet file ({error}); write it anew") from None
+    with file:
+        missing = [name for name in columns if name not in file.schema_arrow.names]
+        if missing:
+            raise DataError(
+                f"{source}: column {missing[0]} is missing, the model reads {columns}; add it"
+            )
+        yield file
+
+
+def _shown(file: pq.ParquetFile, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    """The file's batches, with a progress bar on stderr where that is a terminal."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
+        task = progress.add_task("scoring", total=file.metadata.num_rows)
+        for batch in file.iter_batches(BATCH_ROWS, columns=columns):
+            yield batch
+            progress.advance(task, batch.num_rows)
+
+
+def _batch(scores: Scores) -> pa.RecordBatch:
+    columns = [
+        scores.uncalibrated_logit,
+        scores.calibrated_logit,
+        scores.probability,
+        scores.field_value_id.astype(np.int32),
+    ]
+    return pa.record_batch([pa.array(column) for column in columns], schema=SCHEMA)

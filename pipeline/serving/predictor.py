@@ -1,0 +1,208 @@
+"""A checkpoint's ONNX file as a function of rows; neither torch nor the pipeline is needed."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pyarrow as pa
+
+from pipeline.data.values import as_numbers, as_text
+from pipeline.errors import ArtifactError, DataError
+from pipeline.release.seal import MANIFEST, verify
+
+ONNX_FILE = "model.onnx"
+ONNX_FORMAT = "adacalib onnx 1"
+TEXT, NUMBER = "text.", "number."  # what the name of an input begins with, before its column
+BATCH_ROWS = 16_384  # of one call: what is gathered for them stays small
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What a model says of n rows.
+
+    Attributes:
+        uncalibrated_logit: float32 [n], the base model's.
+        calibrated_logit: float64 [n].
+        probability: float64 [n], of a response, in (0, 1).
+        field_value_id: int64 [n], 0 = unseen or null.
+        out_of_range: bool [n], whether the logit lies beyond the outermost knots of its field
+            value: the line goes on there with its own slope.
+        unseen: bool [n], whether the field value is one that no vocabulary holds; null is none.
+    """
+
+    uncalibrated_logit: np.ndarray
+    calibrated_logit: np.ndarray
+    probability: np.ndarray
+    field_value_id: np.ndarray
+    out_of_range: np.ndarray
+    unseen: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.probability)
+
+
+class Predictor:
+    """A model that is ready to score.
+
+    Attributes:
+        version: sha256 of the manifest that vouches for it.
+        metadata: what the ONNX file says of itself: map, conventions.
+        text_columns: columns that are read as text.
+        number_columns: columns that are read as numbers.
+        session: onnxruntime's, for who brings arrays of their own.
+    """
+
+    def __init__(self, content: bytes, version: str, threads: int = 1) -> None:
+        """Make a session of the bytes of an ONNX file.
+
+        Args:
+            content: the bytes.
+            version: what vouches for them.
+            threads: of one call; 0 = as many as there are cores.
+
+        Raises:
+            ArtifactError: the file has another format.
+        """
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.log_severity_level = 3
+        self.session = onnxruntime.InferenceSession(content, options, ["CPUExecutionProvider"])
+        self.metadata: Mapping[str, str] = self.session.get_modelmeta().custom_metadata_map
+        if self.metadata.get("format") != ONNX_FORMAT:
+            raise ArtifactError(
+                f"{ONNX_FILE} has format {self.metadata.get('format')!r}, this code reads "
+                f"{ONNX_FORMAT!r}; run dvc repro merge"
+            )
+        self.version = version
+        self.null_text = self.metadata["null_text"]
+        names = [tensor.name for tensor in self.session.get_inputs()]
+        self.text_columns = [n.removeprefix(TEXT) for n in names if n.startswith(TEXT)]
+        self.number_columns = [n.removeprefix(NUMBER) for n in names if n.startswith(NUMBER)]
+        self._field = [f"{TEXT}{column}" for column in json.loads(self.metadata["field"])]
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that are read, each once."""
+        return list(dict.fromkeys([*self.text_columns, *self.number_columns]))
+
+    @property
+    def conventions(self) -> dict[str, Any]:
+        """The data contract of the log, and the rules of serving under `serving`."""
+        return json.loads(self.metadata["conventions"])
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> Scores:
+        """The scores of rows that are ready for the session.
+
+        Args:
+            inputs: `text.COLUMN` → texts, object [n], `null_text` for null;
+                `number.COLUMN` → float64 [n], NaN for null.
+        """
+        logit, calibrated, probability, ids, beyond = self.session.run(None, dict(inputs))
+        null = np.zeros(len(ids), bool)
+        for name in self._field:
+            null |= inputs[name] == self.null_text
+        return Scores(logit, calibrated, probability, ids, beyond, (ids == 0) & ~null)
+
+    def predict(self, table: pa.Table | pa.RecordBatch) -> Scores:
+        """The scores of every row of a log; columns in any order, others are not read.
+
+        Raises:
+            DataError: a column is missing or does not hold what it should.
+        """
+        inputs = self.inputs_of(table)
+        parts = [
+            self.run({name: column[start : start + BATCH_ROWS] for name, column in inputs.items()})
+            for start in range(0, max(1, table.num_rows), BATCH_ROWS)
+        ]
+        columns = zip(*(vars(part).values() for part in parts), strict=True)
+        return Scores(*map(np.concatenate, columns))
+
+    def inputs_of(self, table: pa.Table | pa.RecordBatch) -> dict[str, np.ndarray]:
+        """The rows of a log as `run` takes them.
+
+        Raises:
+            DataError: as `predict`.
+        """
+        missing = [name for name in self.columns if name not in table.schema.names]
+        if missing:
+            raise DataError(f"column {missing[0]} is missing; the rows have {table.schema.names}")
+        inputs = {}
+        for name in self.text_columns:
+            with named(name):
+                inputs[f"{TEXT}{name}"] = _texts(table.column(name), self.null_text)
+        for name in self.number_columns:
+            with named(name):
+                inputs[f"{NUMBER}{name}"] = finite(as_numbers(table.column(name)))
+        return inputs
+
+
+def vouched(folder: Path) -> tuple[str, str]:
+    """The version of a checkpoint folder and the sha256 of its ONNX file, every byte verified.
+
+    Raises:
+        ArtifactError: a file is missing or damaged.
+    """
+    manifest = verify(folder)
+    if ONNX_FILE not in manifest["files"]:
+        raise ArtifactError(f"{folder / MANIFEST} vouches for no {ONNX_FILE}; run dvc repro merge")
+    return manifest["sha256"], manifest["files"][ONNX_FILE]
+
+
+def load(
+    folder: Path, threads: int = 1, vouch: Callable[[Path], tuple[str, str]] = vouched
+) -> Predictor:
+    """The predictor of a checkpoint folder, after every byte in it was found as it was sealed.
+
+    The session is made of the very bytes whose sum was taken, so a folder that is replaced
+    meanwhile gives one version or is refused.
+
+    Args:
+        folder: a checkpoint with its exports.
+        threads: of one call; 0 = as many as there are cores.
+        vouch: `vouched`, or what has it done elsewhere.
+
+    Raises:
+        ArtifactError: a file is missing, damaged or of another format.
+    """
+    version, sum_then = vouch(folder)
+    content = (folder / ONNX_FILE).read_bytes()
+    if hashlib.sha256(content).hexdigest() != sum_then:
+        raise ArtifactError(f"{folder / ONNX_FILE} changed while it was read; load it again")
+    return Predictor(content, version, threads)
+
+
+def _texts(column: pa.Array | pa.ChunkedArray, null_text: str) -> np.ndarray:
+    """object [n]; equal texts are one Python object, made once."""
+    encoded = as_text(column).fill_null(null_text).dictionary_encode()
+    values = encoded.dictionary.to_numpy(zero_copy_only=False)
+    return values.astype(object)[encoded.indices.to_numpy()]
+
+
+def finite(values: np.ndarray) -> np.ndarray:
+    """`values` as they are.
+
+    Raises:
+        DataError: one is infinite.
+    """
+    infinite = np.flatnonzero(np.isinf(values))
+    if len(infinite):
+        raise DataError(
+            f"row {infinite[0]} is {values[infinite[0]]}; give a finite number, or null where "
+            "there is none"
+        )
+    return values
+
+
+@contextmanager
+def named(column: str) -> Iterator[None]:
+    """Whatever is wrong with a column inside, the sentence begins with its name."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"column {column}: {error}") from None

@@ -1,0 +1,94 @@
+"""The version that is being served, and the swap to a newer one beside it."""
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from pipeline.errors import AdaCalibError, ArtifactError
+from pipeline.serving.predictor import Predictor, load
+
+Signature = tuple[tuple[str, int, int, int], ...]
+
+
+class Versions:
+    """A model folder that is watched: `current` is always a whole, verified predictor.
+
+    A request takes `current` once and keeps it, so a swap disturbs none that is under way. A
+    version that is damaged or half written is not taken; the one before goes on.
+
+    Attributes:
+        current: what serves now.
+        swaps: newer versions taken since the start.
+        refused: versions that were not taken.
+        last_refusal: why, in a sentence; None where the folder is what is being served.
+    """
+
+    def __init__(self, folder: Path, seconds: float = 1.0) -> None:
+        """Load the folder's model.
+
+        Args:
+            folder: a checkpoint with its exports; a promotion replaces it.
+            seconds: between two looks at it.
+
+        Raises:
+            ArtifactError: a file is missing or damaged.
+        """
+        self.folder, self.seconds = folder, seconds
+        self._seen = _signature(folder)
+        self.current: Predictor = load(folder)
+        self.swaps = self.refused = 0
+        self.last_refusal: str | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Watch no more."""
+        self._stop.set()
+        self._thread.join()
+
+    def look(self) -> None:
+        """Take the folder's version if it is another one, whole, and not looked at before."""
+        signature = _signature(self.folder)
+        if not signature or signature == self._seen:
+            return
+        try:
+            newer = load(self.folder, vouch=vouched_elsewhere)
+        except (AdaCalibError, OSError) as error:
+            self.last_refusal = str(error)
+            self.refused += 1
+        else:
+            self.swaps += newer.version != self.current.version
+            self.current, self.last_refusal = newer, None
+        self._seen = signature
+
+    def _watch(self) -> None:
+        while not self._stop.wait(self.seconds):
+            self.look()
+
+
+def vouched_elsewhere(folder: Path) -> tuple[str, str]:
+    """`vouched` in another process: reading a manifest of millions of values holds the GIL.
+
+    Raises:
+        ArtifactError: as `vouched`.
+    """
+    command = [sys.executable, "-m", "pipeline.serving.check", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ArtifactError(" ".join(done.stderr.split()))
+    version, sum_then = done.stdout.split()
+    return version, sum_then
+
+
+def _signature(folder: Path) -> Signature:
+    """What tells a folder from another one without reading its files; empty while it is moved."""
+    try:
+        found = [(file.name, file.stat()) for file in sorted(folder.iterdir())]
+    except OSError:
+        return ()
+    return tuple((name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in found)

@@ -1,0 +1,59 @@
+"""Files are scored whole, in order, in little memory, or not at all."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from pipeline.cli import app
+from pipeline.errors import DataError
+from pipeline.serving import offline
+from pipeline.serving.predictor import load
+from tests.release.parts import rows
+
+
+def test_a_file_is_scored_row_by_row_and_what_was_odd_is_counted(made, tmp_path, monkeypatch):
+    """H9: nulls are not counted as unseen."""
+    monkeypatch.setattr(offline, "BATCH_ROWS", 64)
+    table, predictor = rows(1000), load(made[0])
+    pq.write_table(table, tmp_path / "in.parquet", row_group_size=300)
+    counted = offline.score_file(predictor, tmp_path / "in.parquet", tmp_path / "out.parquet")
+    written, scores = pq.read_table(tmp_path / "out.parquet"), predictor.predict(table)
+    assert written.schema == offline.SCHEMA
+    np.testing.assert_allclose(written["calibrated_logit"], scores.calibrated_logit, atol=2e-5)
+    np.testing.assert_array_equal(written["field_value_id"], scores.field_value_id)
+    assert counted.rows == 1000
+    assert counted.unseen == table["carrier"].to_pylist().count("ZZ")
+    assert counted.out_of_range == scores.out_of_range.sum()
+
+
+def test_a_file_of_no_rows_gives_a_file_of_no_rows(made, tmp_path):
+    """H25."""
+    pq.write_table(rows(0), tmp_path / "in.parquet")
+    offline.score_file(load(made[0]), tmp_path / "in.parquet", tmp_path / "out.parquet")
+    assert pq.read_table(tmp_path / "out.parquet").num_rows == 0
+
+
+def test_a_wrong_row_is_named_and_nothing_is_left(made, tmp_path):
+    source, target = tmp_path / "in.parquet", tmp_path / "out.parquet"
+    pq.write_table(rows(3).set_column(3, "distance", pa.array([1.0, np.inf, 2.0])), source)
+    with pytest.raises(DataError, match="batch from row 0 on: column distance: row 1 is inf"):
+        offline.score_file(load(made[0]), source, target)
+    pq.write_table(rows(3).drop_columns(["origin"]), source)
+    with pytest.raises(DataError, match="column origin is missing"):
+        offline.score_file(load(made[0]), source, target)
+    source.write_bytes(source.read_bytes()[:-100])
+    with pytest.raises(DataError, match="is not a whole Parquet file"):
+        offline.score_file(load(made[0]), source, target)
+    with pytest.raises(DataError, match="does not exist"):
+        offline.score_file(load(made[0]), tmp_path / "none", target)
+    assert [path.name for path in tmp_path.iterdir()] == ["in.parquet"]
+
+
+def test_the_command_says_what_it_counted(made, tmp_path):
+    pq.write_table(rows(10), tmp_path / "in.parquet")
+    paths = [str(tmp_path / name) for name in ("in.parquet", "out.parquet")]
+    result = CliRunner().invoke(app, ["score", *paths, "--model", str(made[0])])
+    assert result.exit_code == 0
+    assert result.stdout.startswith("10 rows scored, ")

@@ -1,0 +1,76 @@
+"""The predictor: light, strict about its bytes, and the same as the checkpoint it comes from."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pipeline.errors import ArtifactError, DataError
+from pipeline.release.seal import seal
+from pipeline.serving.predictor import load
+from tests.release.parts import rows
+
+
+def test_a_file_cut_by_100_bytes_is_refused_by_its_checksum(model):
+    """H24."""
+    for name in ("model.onnx", "weights.safetensors"):
+        content = (model / name).read_bytes()
+        (model / name).write_bytes(content[:-100])
+        with pytest.raises(ArtifactError, match=f"{name} is not as it was written"):
+            load(model)
+        (model / name).write_bytes(content)
+    assert len(load(model).predict(rows(3))) == 3
+
+
+def test_a_checkpoint_without_the_file_or_of_another_format_is_refused(model):
+    (model / "model.onnx").unlink()
+    (model / "manifest.json").unlink()
+    seal(model, {})
+    with pytest.raises(ArtifactError, match=r"vouches for no model\.onnx"):
+        load(model)
+
+
+def test_how_a_column_is_stored_and_where_it_stands_does_not_matter(made):
+    """H12, H25: dictionaries, chunks, orders, more columns."""
+    predictor, table = load(made[0]), rows(100)
+    once = predictor.predict(table)
+    stored = table.set_column(1, "carrier", table["carrier"].dictionary_encode())
+    chunked = pa.concat_tables([stored.slice(0, 30), stored.slice(30)])
+    other = predictor.predict(chunked.select(chunked.column_names[::-1]))
+    for ours, theirs in zip(vars(once).values(), vars(other).values(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_null_is_not_an_unseen_value_and_the_empty_text_is_one(made):
+    """H9."""
+    table = rows(4).set_column(1, "carrier", pa.array(["AA", None, "", "ZZ"]))
+    scores = load(made[0]).predict(table)
+    assert scores.unseen.tolist() == [False, False, True, True]
+    assert scores.field_value_id.tolist() == [1, 0, 0, 0]
+    assert np.isfinite(scores.calibrated_logit).all()
+
+
+def test_what_is_wrong_with_a_column_is_said(made):
+    predictor, table = load(made[0]), rows(3)
+    with pytest.raises(DataError, match="column origin is missing"):
+        predictor.predict(table.drop_columns(["origin"]))
+    wrong = table.set_column(3, "distance", pa.array([1.0, 2.0, np.inf]))
+    with pytest.raises(DataError, match="column distance: row 2 is inf"):
+        predictor.predict(wrong)
+
+
+def test_neither_torch_nor_the_pipeline_is_loaded_to_score(made):
+    program = f"""
+import sys
+from pathlib import Path
+from pipeline.serving.predictor import load
+load(Path({str(made[0])!r}))
+import pipeline.serving.app, pipeline.serving.offline
+print(*{{name.split('.')[0] for name in sys.modules}})
+"""
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert not {"torch", "dvc", "prefect", "great_expectations", "pandas", "onnx"} & set(loaded)
