@@ -17,7 +17,15 @@ app = typer.Typer(
 
 @app.command()
 def data(
-    log_format: Annotated[str, typer.Argument(metavar="FORMAT", help="flights, obd or simulated")],
+    log_format: Annotated[
+        str,
+        typer.Argument(metavar="FORMAT", help="flights, obd, simulated; or a mapping, with SOURCE"),
+    ],
+    sources: Annotated[list[Path] | None, typer.Argument(metavar="[SOURCE]...")] = None,
+    *,
+    limit_days: Annotated[
+        int | None, typer.Option(min=1, help="SOURCE: only its first so many days")
+    ] = None,
     rows: Annotated[int | None, typer.Option(help="simulated: impressions in all")] = None,
     days: Annotated[int | None, typer.Option(help="simulated: number of days")] = None,
     field_values: Annotated[int | None, typer.Option(help="simulated: number of items")] = None,
@@ -25,14 +33,26 @@ def data(
 ) -> None:
     """Bring a log into data/, a folder a day, and into DVC's cache; nothing is done where it fits.
 
-    Example: adacalib data flights
+    Files of a log (CSV, .gz, .zst, Parquet) are read by a mapping, one that ships or a YAML file of
+    yours: docs/data.md. Their days take the place of days of the same name, other days stay.
+
+    Examples: adacalib data flights; adacalib data avazu train.gz; adacalib data my.yaml day.csv
     """
-    from pipeline.data.formats import land
+    from pipeline.data.formats import land, land_sources
+    from pipeline.model.progress import WorkProgress
     from pipeline.release.registry import commit_data
 
     options = {"rows": rows, "days": days, "field_values": field_values, "seed": seed}
     given = {name: value for name, value in options.items() if value is not None}
-    typer.echo(land(log_format, Path("data"), **given))
+    if sources and given:
+        raise typer.BadParameter(f"{sorted(given)} are for simulated alone")
+    if sources:
+        size = sum(path.stat().st_size for path in sources if path.is_file())
+        with WorkProgress("read", size, "bytes") as progress:
+            said = land_sources(log_format, Path("data"), sources, limit_days, progress.advance)
+        typer.echo(said)
+    else:
+        typer.echo(land(log_format, Path("data"), **given))
     commit_data(Path())
 
 

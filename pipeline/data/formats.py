@@ -1,10 +1,15 @@
 """The logs that a command can bring: their names, and landing one of them."""
 
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
 
 from pipeline.data import flights, obd
 from pipeline.data.landing import land_log
+from pipeline.data.manifest import DayEntry, Manifest
+from pipeline.data.mapping import read_mapping, shipped
+from pipeline.data.reader import land_files
 from pipeline.data.simulated import Simulation
 from pipeline.errors import DataError
 
@@ -25,7 +30,10 @@ def land(log_format: str, folder: Path, **size: int) -> str:
         ToolError: a download failed.
     """
     if log_format not in FORMATS:
-        raise DataError(f"no format {log_format!r}; the formats are {', '.join(FORMATS)}")
+        raise DataError(
+            f"no format {log_format!r}; the formats are {', '.join(FORMATS)}, and with the files "
+            f"of a log {', '.join(shipped())} or a mapping of your own"
+        )
     unknown = sorted(set(size) - {field.name for field in fields(Simulation)})
     if unknown or (size and log_format != "simulated"):
         raise DataError(f"{log_format} is what it is: it takes no {', '.join(unknown or size)}")
@@ -39,4 +47,43 @@ def land(log_format: str, folder: Path, **size: int) -> str:
     return (
         f"{folder} {'now holds' if changed else 'already held'} {log_format}: {rows:,} rows on "
         f"{len(manifest.days)} days, {min(manifest.days)}..{max(manifest.days)}"
+    )
+
+
+def land_sources(
+    mapping: str,
+    folder: Path,
+    sources: Sequence[Path],
+    limit_days: int | None = None,
+    report: Callable[[int], None] = lambda _: None,
+) -> str:
+    """Land the days of the files `sources` in `folder`, and say in one line what came.
+
+    Args:
+        mapping: the name of one that ships, or a YAML file; see docs/data.md.
+        folder: the log's folder; days that do not come stay as they are.
+        limit_days: only the first so many days; see `land_files`.
+        report: called with the bytes read since the last call.
+
+    Raises:
+        DataError: the mapping or a file is not what it should be; the sentence names the line.
+    """
+    if mapping in FORMATS:
+        raise DataError(f"{mapping} is fetched, not read from files; call it without sources")
+    rules = read_mapping(mapping)
+    manifest, landed = land_files(folder, rules, sources, limit_days, report)
+    return _sentence(folder, manifest, landed)
+
+
+def _sentence(folder: Path, manifest: Manifest, landed: dict[str, DayEntry]) -> str:
+    rows = sum(entry.rows for entry in landed.values())
+    days = [day for day, entry in landed.items() if entry.rows]
+    extent = f", {min(days)}..{max(days)}" if days else ""
+    dropped: Counter[str] = Counter()
+    for entry in landed.values():
+        dropped.update(entry.dropped)
+    counted = "".join(f"; dropped {rows:,} ({rule})" for rule, rows in sorted(dropped.items()))
+    return (
+        f"{folder} took {rows:,} rows on {len(days)} days{extent}{counted}; it holds "
+        f"{manifest.format} and {manifest.extent()}"
     )

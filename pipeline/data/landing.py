@@ -8,27 +8,25 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pipeline.data.days import day_number
 from pipeline.data.manifest import (
     MANIFEST,
+    PART,
     DayEntry,
     Manifest,
-    content_sha256,
     day_folder,
     holds,
     read_manifest,
     write_manifest,
 )
+from pipeline.data.staging import DayStage, PartWriter
 from pipeline.errors import DataError
-from pipeline.files import publish, sha256_of
-
-PART = "part-0.parquet"
-ROW_GROUP = 1 << 17  # rows; fixed, because it decides bytes
+from pipeline.files import publish
 
 
 @dataclass(frozen=True)
@@ -139,24 +137,69 @@ def land_day(folder: Path, kind: LogKind, day: str, table: pa.Table) -> Manifest
         DataError: `folder` holds a log of another kind, or the rows break the schema.
     """
     with landing_lock(folder):
-        standing = _standing(folder) or kind.manifest({})
-        alike = replace(kind.manifest(standing.days), origin=standing.origin)
-        if standing != alike:
-            raise DataError(
-                f"{folder} holds a log of format {standing.format} in {standing.time_zone} with "
-                f"columns {sorted(standing.columns)}; day {day} is of another kind ({kind.format}, "
-                f"{kind.time_zone}, {sorted(kind.schema.names)})"
-            )
+        _refuse_other_kind(folder, kind, f"day {day}")
         with publish(day_folder(folder, day) / PART) as temporary:
             entry = _write_part(temporary, kind, day, table)
-        days = dict(sorted({**standing.days, day: entry}.items()))
-        origin = standing.origin if days == standing.days else {}
-        manifest = replace(standing, days=days, origin=origin)
-        write_manifest(folder / MANIFEST, manifest)
-        for path in day_folder(folder, day).glob("*"):
-            if path.name not in entry.files:
-                path.unlink()
-        return manifest
+            _begin(folder, kind)
+        return _enter(folder, kind, day, entry)
+
+
+def land_days(
+    folder: Path, kind: LogKind, fill: Callable[[DayStage], None]
+) -> tuple[Manifest, dict[str, DayEntry]]:
+    """Make the rows that `fill` adds to a stage the days of `folder`, in place of any of the same
+    name, and return the manifest and the entries of those days.
+
+    All days are first written whole, beside `folder` and in bounded memory; where `fill` refuses,
+    the log stays as it was. Then each takes its name as in `land_day`. A day whose every row was
+    dropped is not landed.
+
+    Raises:
+        DataError: `folder` holds a log of another kind, or what `fill` raises.
+    """
+    with landing_lock(folder):
+        _refuse_other_kind(folder, kind, "what comes")
+        with TemporaryDirectory(prefix=f".{folder.name}.tmp-", dir=folder.parent) as place:
+            stage = DayStage(Path(place), kind.schema)
+            fill(stage)
+            staged = list(stage.finish())
+            for day, file, entry in staged:
+                if entry.rows:
+                    _begin(folder, kind)
+                    with publish(day_folder(folder, day) / PART) as temporary:
+                        file.rename(temporary)
+                    _enter(folder, kind, day, entry)
+            landed = _standing(folder) or kind.manifest({})
+        return landed, {day: entry for day, _, entry in staged}
+
+
+def _refuse_other_kind(folder: Path, kind: LogKind, what: str) -> None:
+    standing = _standing(folder)
+    if standing and standing != replace(kind.manifest(standing.days), origin=standing.origin):
+        raise DataError(
+            f"{folder} holds a log of format {standing.format} in {standing.time_zone} with "
+            f"columns {sorted(standing.columns)}; {what} is of another kind ({kind.format}, "
+            f"{kind.time_zone}, {sorted(kind.schema.names)})"
+        )
+
+
+def _begin(folder: Path, kind: LogKind) -> None:
+    """See that there is a manifest, so that a writer killed at its first day leaves a log."""
+    if not (folder / MANIFEST).exists():
+        write_manifest(folder / MANIFEST, kind.manifest({}))
+
+
+def _enter(folder: Path, kind: LogKind, day: str, entry: DayEntry) -> Manifest:
+    """Write `entry` into the manifest and remove other files of the day."""
+    standing = read_manifest(folder / MANIFEST)
+    days = dict(sorted({**standing.days, day: entry}.items()))
+    origin = standing.origin if days == standing.days else {}
+    manifest = replace(standing, days=days, origin=origin)
+    write_manifest(folder / MANIFEST, manifest)
+    for path in day_folder(folder, day).glob("*"):
+        if path.name not in entry.files:
+            path.unlink()
+    return manifest
 
 
 def _standing(folder: Path) -> Manifest | None:
@@ -181,6 +224,6 @@ def _write_part(path: Path, kind: LogKind, day: str, table: pa.Table) -> DayEntr
                 f"column {column.name} is {table.schema.field(column.name).type} on day {day}, "
                 f"the format {kind.format} declares {column.type}"
             )
-    table = table.select(kind.schema.names).replace_schema_metadata(None).combine_chunks()
-    pq.write_table(table, path, compression="zstd", row_group_size=ROW_GROUP, store_schema=False)
-    return DayEntry(table.num_rows, content_sha256(table), {PART: sha256_of(path)})
+    writer = PartWriter(path, kind.schema)
+    writer.write(table.select(kind.schema.names).replace_schema_metadata(None))
+    return writer.entry()

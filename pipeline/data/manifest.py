@@ -14,6 +14,8 @@ from pipeline.errors import ArtifactError, DataError, NotEnoughDataError
 from pipeline.files import read_json, sha256_of, write_json
 
 MANIFEST = "manifest.json"
+PART = "part-0.parquet"
+CONTENT_BLOCK = 1 << 17  # rows hashed, and written as one row group, at a time; it decides bytes
 
 
 @dataclass(frozen=True)
@@ -24,11 +26,13 @@ class DayEntry:
         rows: number of rows, over all its files.
         content_sha256: `content_sha256` of its rows, whatever wrote the files.
         files: name in the day's folder → sha256 of the file's bytes.
+        dropped: rows that were in the sources and are not in the day, by the rule that says so.
     """
 
     rows: int
     content_sha256: str
     files: Mapping[str, str]
+    dropped: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,39 @@ def read_manifest(path: Path) -> Manifest:
 
 def write_manifest(path: Path, manifest: Manifest) -> None:
     """Publish `manifest` as JSON: same manifest, same bytes."""
-    write_json(path, asdict(manifest))
+    document = asdict(manifest)
+    for entry in document["days"].values():
+        if not entry["dropped"]:
+            del entry["dropped"]
+    write_json(path, document)
+
+
+class ContentDigest:
+    """The `content_sha256` of a table that comes in blocks of CONTENT_BLOCK rows, the last smaller.
+
+    Attributes:
+        rows: how many came.
+    """
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._blocks: list[str] = []
+
+    def add(self, table: pa.Table) -> None:
+        """Add the next rows.
+
+        Raises:
+            DataError: as `content_sha256`.
+        """
+        for start in range(0, max(len(table), 1), CONTENT_BLOCK):
+            self._blocks.append(_block_sha256(table.slice(start, CONTENT_BLOCK)))
+        self.rows += len(table)
+
+    def hexdigest(self) -> str:
+        """The sha256 of the only block, or of the hexadecimal sha256s of all of them in order."""
+        if len(self._blocks) == 1:
+            return self._blocks[0]
+        return hashlib.sha256("".join(self._blocks).encode()).hexdigest()
 
 
 def content_sha256(table: pa.Table) -> str:
@@ -101,6 +137,12 @@ def content_sha256(table: pa.Table) -> str:
     Raises:
         DataError: a column has a type other than text, numbers, booleans, dates or time stamps.
     """
+    digest = ContentDigest()
+    digest.add(table)
+    return digest.hexdigest()
+
+
+def _block_sha256(table: pa.Table) -> str:
     digest = hashlib.sha256(f"{table.num_rows} rows".encode())
     for name in table.column_names:
         column = table.column(name).combine_chunks()

@@ -1,0 +1,106 @@
+"""Parquet files as tables of the mapping's types, a bounded number of rows at a time."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pipeline.data.mapping import Mapping
+from pipeline.data.values import as_text
+from pipeline.errors import DataError
+
+ROWS = 1 << 16  # of a block
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class RowBlock:
+    """Rows of a file as they are stored there.
+
+    Attributes:
+        path: of the file.
+        row: number of the first of them, from 1.
+        table: the columns that the mapping reads.
+    """
+
+    path: Path
+    row: int
+    table: pa.Table
+
+
+def read_row_blocks(path: Path, mapping: Mapping, rows: int = ROWS) -> Iterator[RowBlock]:
+    """The rows of a Parquet file.
+
+    Raises:
+        DataError: the file is missing or damaged, or lacks a column.
+    """
+    names = list(mapping.source_types)
+    try:
+        with pq.ParquetFile(path) as file:
+            present = file.schema_arrow.names
+            missing = [name for name in names if present.count(name) != 1]
+            if missing:
+                raise DataError(f"{path}: column {missing[0]} is missing; the file has {present}")
+            row = 1
+            for batch in file.iter_batches(rows, columns=names):
+                yield RowBlock(path, row, pa.Table.from_batches([batch]))
+                row += batch.num_rows
+    except (OSError, pa.ArrowInvalid) as error:
+        reason = str(error).splitlines()[0]
+        raise DataError(f"{path} is no whole Parquet file: {reason}") from None
+
+
+def typed(table: pa.Table, mapping: Mapping) -> pa.Table:
+    """The columns with the types that the mapping declares; text by the rule of `as_text`.
+
+    Raises:
+        DataError: a value does not fit its type.
+    """
+    columns = {}
+    for name, kind in mapping.source_types.items():
+        try:
+            columns[name] = _typed(table[name], kind, mapping)
+        except (DataError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise DataError(f"column {name}: {str(error).splitlines()[0]}") from None
+    return pa.table(columns)
+
+
+def _typed(column: pa.ChunkedArray, kind: pa.DataType, mapping: Mapping) -> pa.ChunkedArray:
+    if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
+        return column if pa.types.is_timestamp(column.type) else column.cast(pa.string())
+    if kind == pa.string():
+        text = as_text(column)
+        missing = pc.is_in(text, value_set=pa.array(mapping.nulls, pa.string()))
+        return pa.chunked_array([pc.if_else(missing, pa.scalar(None, pa.string()), text)])
+    return column.cast(kind)
+
+
+def by_row(block: RowBlock, work: Callable[[pa.Table], Result]) -> Result:
+    """`work` of the block's rows; where it refuses them, the first row it refuses is named.
+
+    Args:
+        work: refuses some rows exactly where it refuses one of them.
+
+    Raises:
+        DataError: `work` raised it.
+    """
+    try:
+        return work(block.table)
+    except DataError:
+        low, high = 0, len(block.table)
+    while high - low > 1:
+        middle = (low + high) // 2
+        try:
+            work(block.table.slice(low, middle - low))
+            low = middle
+        except DataError:
+            high = middle
+    try:
+        work(block.table.slice(low, 1))
+    except DataError as error:
+        raise DataError(f"{block.path}, row {block.row + low}: {error}") from None
+    raise DataError(f"{block.path}, rows from {block.row} on cannot be read together")

@@ -1,0 +1,163 @@
+"""The generic reader: files and a mapping become landed days, in bounded memory."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from pipeline.data.ahead import prefetched
+from pipeline.data.csv_blocks import by_line, count_rows, header_of, parse, read_blocks
+from pipeline.data.landing import land_days
+from pipeline.data.manifest import DayEntry, Manifest
+from pipeline.data.mapping import Mapping
+from pipeline.data.parquet_blocks import by_row, read_row_blocks, typed
+from pipeline.data.staging import DayStage
+from pipeline.data.transform import Rows, transform
+from pipeline.errors import DataError
+
+Report = Callable[[int], None]
+
+
+def land_files(
+    folder: Path,
+    mapping: Mapping,
+    sources: Sequence[Path],
+    limit_days: int | None = None,
+    report: Report = lambda _: None,
+) -> tuple[Manifest, dict[str, DayEntry]]:
+    """Land the days of `sources` in `folder`; return the manifest and what came, day by day.
+
+    Every day of the sources takes the place of the whole day that was there: all files with rows
+    of a day belong into one call.
+
+    Args:
+        folder: the log's folder.
+        sources: files, read in this order.
+        limit_days: only the first so many days met are landed, and reading ends at the first
+            block that holds none of them; None: all.
+        report: called with the bytes of the files that were read since the last call.
+
+    Raises:
+        DataError: a file is not what the mapping says; it is named, with line or row.
+    """
+
+    def fill(stage: DayStage) -> None:
+        met: list[int] = []
+        with closing(prefetched(read_rows(mapping, sources, report))) as parts:
+            for rows in parts:
+                wanted = _wanted(rows, met, limit_days)
+                if limit_days and not wanted.any() and len(rows.days):
+                    return
+                table = rows.table if wanted.all() else rows.table.filter(wanted)
+                stage.add(table, rows.days[wanted])
+                for rule, days in rows.dropped.items():
+                    stage.drop(rule, days[np.isin(days, met)] if limit_days else days)
+
+    return land_days(folder, mapping.log_kind(), fill)
+
+
+def _wanted(rows: Rows, met: list[int], limit_days: int | None) -> np.ndarray:
+    """Rows of the first `limit_days` days, bool [n]; new days are added to `met`."""
+    if limit_days is None:
+        return np.ones(len(rows.days), bool)
+    days, first = np.unique(rows.days, return_index=True)
+    for day in days[np.argsort(first)]:
+        if len(met) < limit_days and day not in met:
+            met.append(int(day))
+    return np.isin(rows.days, met)
+
+
+def read_rows(
+    mapping: Mapping, sources: Sequence[Path], report: Report = lambda _: None
+) -> Iterator[Rows]:
+    """The rows of `sources`, block by block; every file's header is read.
+
+    Raises:
+        DataError: as `land_files`.
+    """
+    numbering = _Numbering(mapping, sources)
+    read = _csv_rows if mapping.kind == "csv" else _parquet_rows
+    for path in sources:
+        numbering.enter(path)
+        yield from read(path, mapping, numbering, report)
+
+
+def _csv_rows(
+    path: Path, mapping: Mapping, numbering: "_Numbering", report: Report
+) -> Iterator[Rows]:
+    names: list[str] | None = None
+    position = 0
+
+    def work(text: bytes) -> Rows:
+        table = parse(text, names or [], mapping)
+        return transform(mapping, table, numbering.days(len(table)))
+
+    with closing(prefetched(read_blocks(path))) as blocks:
+        for block in blocks:
+            report(block.position - position)
+            position = block.position
+            if names is None:
+                names, block = header_of(block, mapping)  # noqa: PLW2901
+            rows = by_line(block, work)
+            numbering.advance(rows)
+            yield rows
+    if names is None and mapping.positions is None:
+        raise DataError(f"{path} is empty: it has no header")
+
+
+def _parquet_rows(
+    path: Path, mapping: Mapping, numbering: "_Numbering", report: Report
+) -> Iterator[Rows]:
+    total, size = 0, path.stat().st_size if path.exists() else 0
+
+    for block in read_row_blocks(path, mapping):
+        total = total or pq.read_metadata(path).num_rows
+        rows = by_row(
+            block,
+            lambda table: transform(mapping, typed(table, mapping), numbering.days(len(table))),
+        )
+        report(size * len(block.table) // total)
+        numbering.advance(rows)
+        yield rows
+
+
+class _Numbering:
+    """The days of rows that carry none: those of their file's name, or of equal blocks of rows."""
+
+    def __init__(self, mapping: Mapping, sources: Sequence[Path]) -> None:
+        self._mapping, self._row = mapping, 0
+        self._file_day: int | None = None
+        self._total = 0
+        if mapping.row_blocks and mapping.kind == "csv":
+            self._total = sum(count_rows(path, mapping) for path in sources)
+        elif mapping.row_blocks:
+            self._total = sum(pq.read_metadata(path).num_rows for path in sources)
+
+    def enter(self, path: Path) -> None:
+        """The next rows are of `path`.
+
+        Raises:
+            DataError: its name holds no day.
+        """
+        if self._mapping.file_day is None:
+            return
+        found = re.search(self._mapping.file_day, path.name)
+        if found is None:
+            raise DataError(f"{path}: the name does not match file_day {self._mapping.file_day!r}")
+        self._file_day = int(found.group(1))
+
+    def days(self, rows: int) -> np.ndarray | None:
+        """The days of the next `rows` rows, int32 [n]; None where the rows carry them."""
+        if self._file_day is not None:
+            return np.full(rows, self._file_day, np.int32)
+        if self._mapping.row_blocks is None:
+            return None
+        numbers = np.arange(self._row, self._row + rows) * self._mapping.row_blocks
+        return (numbers // self._total).astype(np.int32)
+
+    def advance(self, rows: Rows) -> None:
+        """`rows` are done."""
+        self._row += len(rows.days) + sum(map(len, rows.dropped.values()))
