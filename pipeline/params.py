@@ -120,6 +120,7 @@ class PaperParams(Section):
     adaptive_binning: bool
     auxiliary: bool
     epochs: Count
+    least_steps: Count
     batch_size: Count
     learning_rate: Positive
 

@@ -149,7 +149,7 @@ def _anchored(grid: Grid, basis: Basis) -> np.ndarray:
 
 def _evidence(grid: Grid, fold: Fold, basis: Basis) -> Evidence:
     traits = np.stack([basis.anchor.offsets, np.log(basis.anchor.slopes)], axis=1)
-    return evidence(grid, fold.history, basis.fitted(grid), _anchored(grid, basis), traits)
+    return evidence(grid, fold.history, basis.fitted(grid), traits)
 
 
 def _loss(grid: Grid, fold: Fold, basis: Basis) -> float:

@@ -28,6 +28,7 @@ class PaperSettings:
         embedding_size: numbers per id.
         hidden: units of the knot network.
         epochs: passes over the rows.
+        least_steps: gradient steps at least; a log of few rows is passed over more often.
         batch_size: rows in a step.
         learning_rate: of Adam, falling to a tenth along a cosine.
         temperatures: of the Gumbel choice, first and last step, > 0.
@@ -43,8 +44,9 @@ class PaperSettings:
     levels: int = 64
     embedding_size: int = 8
     hidden: int = 32
-    epochs: int = 5
-    batch_size: int = 1024
+    epochs: int = 8
+    least_steps: int = 1000
+    batch_size: int = 512
     learning_rate: float = 0.01
     temperatures: tuple[float, float] = (1.0, 0.1)
     min_slope: float = 0.05
@@ -63,12 +65,17 @@ class StatisticKnots(nn.Module):
         super().__init__()
         self.ids: Tensor
         self.register_buffer("ids", torch.from_numpy(family.statistic))
-        self.levels = settings.levels + 1
+        self.levels = settings.levels
         self.rate = nn.Embedding(self.levels, settings.embedding_size)
         self.responses = nn.Embedding(self.levels, settings.embedding_size)
         self.hidden = nn.Linear(2 * settings.embedding_size, settings.hidden)
         self.last = nn.Linear(settings.hidden, 1)
         nn.init.constant_(self.last.bias, start)
+        with (
+            torch.no_grad()
+        ):  # ids are ordered: neighbours start alike, or the penalty flattens all
+            for embedding in (self.rate, self.responses):
+                embedding.weight.mul_(0.1)[:, 0] = torch.linspace(-2, 2, self.levels)
 
     def forward(self) -> Tensor:
         """Knot values [Z, K + 1]; the network runs once per pair of ids, not once per knot."""
@@ -169,7 +176,7 @@ def objective(
 def train(
     network: PaperNetwork, rows: Rows, families: Sequence[Family], settings: PaperSettings
 ) -> None:
-    """Mini-batches of rows, `epochs` times over all of them.
+    """Mini-batches of rows, `epochs` times over all of them or more.
 
     Raises:
         TrainingError: the loss is not finite.
@@ -177,7 +184,7 @@ def train(
     generator = torch.Generator().manual_seed(settings.seed)
     optimizer = torch.optim.Adam(network.parameters(), lr=settings.learning_rate)
     per_epoch = -(-len(rows.group) // settings.batch_size)
-    total = per_epoch * settings.epochs
+    total = max(per_epoch * settings.epochs, settings.least_steps)
     decay = torch.optim.lr_scheduler.CosineAnnealingLR(
         optimizer, total, settings.learning_rate / 10
     )

@@ -46,15 +46,24 @@ def _edges(amounts: np.ndarray, levels: int) -> np.ndarray:
     return np.unique(np.quantile(amounts, np.arange(1, levels) / levels))
 
 
+def _rates(table: BinTable) -> np.ndarray:
+    return table.posterior
+
+
+def _responses(table: BinTable) -> np.ndarray:
+    return np.log1p(table.responses)
+
+
 def make_families(
     bins: BinTable, counts: Sequence[int], n_groups: int, levels: int
 ) -> list[Family]:
-    """The families of all candidates; ids of statistics run over (levels + 1)² pairs.
+    """The families of all candidates; ids of statistics run over levels² pairs.
 
-    The last id of each statistic is that of the maximum, which knot K + 1 carries.
+    Knot K + 1 carries the field value's maxima of both statistics. (The paper's footnote says "the
+    maximum values"; the maxima over *all* field values would pull the last bin of each to the rate
+    of the best.)
     """
-    rate_edges = _edges(bins.posterior, levels)
-    response_edges = _edges(np.log1p(bins.responses), levels)
+    statistics = [(amounts, _edges(amounts(bins), levels)) for amounts in (_rates, _responses)]
     families = []
     for requested in counts:
         table = bins.candidate(requested)
@@ -66,10 +75,14 @@ def make_families(
         n_bins[table.field_value_id] = table.effective_bins
         impressions = np.zeros((n_groups, requested))
         impressions[place] = table.impressions
-        statistic = np.full((n_groups, requested + 1), (levels + 1) ** 2 - 1)
-        rate = np.searchsorted(rate_edges, table.posterior)
-        responses = np.searchsorted(response_edges, np.log1p(table.responses))
-        statistic[place] = rate * (levels + 1) + responses
+        statistic = np.zeros((n_groups, requested + 1), dtype=np.int64)
+        for amounts, edges in statistics:
+            level = np.searchsorted(edges, amounts(table))
+            greatest = np.zeros(n_groups, dtype=np.int64)
+            np.maximum.at(greatest, table.field_value_id, level)
+            of_knot = np.repeat(greatest[:, None], requested + 1, axis=1)
+            of_knot[place] = level
+            statistic = statistic * levels + of_knot
         bounds = np.maximum.accumulate(lower, axis=1)
         families.append(Family(bounds, n_bins, impressions, statistic))
     return families

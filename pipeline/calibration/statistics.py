@@ -136,28 +136,26 @@ def _neighbours(ratio: np.ndarray, count: np.ndarray) -> list[np.ndarray]:
     return [np.concatenate([ratio[:, :1], ratio[:, :-1]], axis=1), after]
 
 
-def evidence(
-    grid: Grid, history: Counts, fitted: np.ndarray, forecast: np.ndarray, traits: np.ndarray
-) -> Evidence:
+def evidence(grid: Grid, history: Counts, fitted: np.ndarray, traits: np.ndarray) -> Evidence:
     """The inputs made of one history.
+
+    They say what the shape of a field value is and how much is known, not how its past compares
+    with the forecast: a network that sees that extrapolates trends, which cost more than they
+    gained.
 
     Args:
         grid: cells and knots.
         history: counts of each cell row.
         fitted: float64 [n], anchored logit that fits the row's own day: what is left is shape.
-        forecast: float64 [n], anchored logit as it would be served.
         traits: float64 [V, m], further numbers that describe a field value's anchor.
     """
     expected = history.impressions / (1.0 + np.exp(-fitted))
-    served = history.impressions / (1.0 + np.exp(-forecast))
-    whole = [
-        grid.sums(np.zeros_like(grid.coarse), 1, a) for a in (history.responses, expected, served)
-    ]
+    everything = np.zeros_like(grid.coarse)
+    whole = [grid.sums(everything, 1, a) for a in (history.responses, expected)]
     shape = [grid.sums(grid.profile, PROFILE_BINS, a) for a in (history.responses, expected)]
     value = np.concatenate(
         [
             _log_ratio(whole[0], whole[1], 10.0),
-            _log_ratio(whole[0], whole[2], 10.0),
             np.log1p(whole[1]),
             _log_ratio(shape[0], shape[1], 1.0),
             _log_ratio(shape[0], shape[1], 10.0),

@@ -23,7 +23,7 @@ DAYS = [f"2024-10-0{day}" for day in range(4, 10)]  # day 20_000 is 2024-10-04
 def params_of(**values) -> CalibrateParams:
     """The section of params.yaml, quick, with values replaced."""
     section = read_params(Path("params.yaml")).calibrate.model_dump() | {"steps": 16}
-    paper = section["paper"] | {"epochs": 1} | values.pop("paper", {})
+    paper = section["paper"] | {"epochs": 1, "least_steps": 1} | values.pop("paper", {})
     return CalibrateParams(**(section | values | {"paper": paper}))
 
 
