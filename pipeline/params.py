@@ -130,7 +130,7 @@ class CalibrateParams(Section):
 
     variant: Literal["crossfit", "paper"]
     choose: Literal["held_out", "always"]
-    horizon_days: Count
+    horizon_days: Count | None
     steps: Count
     learning_rate: Positive
     weight_decay: NotNegative

@@ -45,7 +45,8 @@ class Settings:
     """How AdaCalib is fitted; see params.yaml, section calibrate.
 
     Attributes:
-        horizon_days: days after the last one over which a field value's offset is forecast.
+        horizon_days: days after the last one over which a field value's offset is forecast; None: a
+            third of the calibration days.
         steps: gradient steps of the network at most.
         learning_rate: of AdamW.
         weight_decay: of AdamW.
@@ -54,7 +55,7 @@ class Settings:
         seed: of initial weights, batches, Gumbel noise and count folds.
     """
 
-    horizon_days: int = 2
+    horizon_days: int | None = None
     steps: int = 100
     learning_rate: float = 0.003
     weight_decay: float = 0.0001

@@ -12,6 +12,7 @@ from pipeline.calibration.statistics import TARGET_CELLS, Grid
 from pipeline.calibration.tables import CellTable
 
 DRIFT_DAYS = 3  # days of history from which a drift can be seen
+HORIZON_SHARE = 3  # unless told, the forecast reaches a third of the history's days ahead
 
 
 @dataclass(frozen=True)
@@ -50,14 +51,24 @@ class Basis:
         return level + self.bend_share * self.curves(grid.logit, ids)
 
 
-def make_anchors(grid: Grid, history: Counts, horizon_days: int) -> Basis:
-    """Both anchors of a history, without bends."""
+def make_anchors(grid: Grid, history: Counts, horizon_days: int | None) -> Basis:
+    """Both anchors of a history, without bends.
+
+    Args:
+        grid: cells and knots.
+        history: counts of each cell row.
+        horizon_days: over how many days ahead the forecast is averaged; None: a third of the
+            history's days, since who calibrates on many days also serves for many.
+    """
     cells = grid.cells
     still = still_anchor(cells, history.impressions, history.responses, grid.n_field_values)
     drifting = None
-    if len(np.unique(cells.day[history.impressions > 0])) >= DRIFT_DAYS:
+    n_days = len(np.unique(cells.day[history.impressions > 0]))
+    if n_days >= DRIFT_DAYS:
         columns = (cells.field_value_id, grid.logit, history.impressions, history.responses)
-        drifting = fit_drifting_anchor(*columns, cells.day, still=still, horizon_days=horizon_days)
+        drifting = fit_drifting_anchor(
+            *columns, cells.day, still=still, horizon_days=horizon_days or n_days // HORIZON_SHARE
+        )
     return Basis(still, drifting, no_curves(grid.n_field_values))
 
 

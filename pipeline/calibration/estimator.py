@@ -27,7 +27,8 @@ class AdaCalib(ClassifierMixin, BaseEstimator):
         candidates: bin counts among which each field value chooses.
         choose: "held_out" ships the simplest of {identity, isotonic, eb_platt, adacalib} that is
             within one standard error of the best out of sample; "always" ships AdaCalib.
-        horizon_days: days after the last one over which drifting offsets are forecast.
+        horizon_days: days after the last one over which drifting offsets are forecast; None: a
+            third of the days.
         steps: gradient steps of the network at most.
         learning_rate: of AdamW.
         min_slope: least slope of the calibrated in the uncalibrated logit.
@@ -49,7 +50,7 @@ class AdaCalib(ClassifierMixin, BaseEstimator):
         *,
         candidates: tuple[int, ...] = (5, 10, 20),
         choose: str = "held_out",
-        horizon_days: int = 2,
+        horizon_days: int | None = None,
         steps: int = 100,
         learning_rate: float = 0.003,
         min_slope: float = 0.05,
