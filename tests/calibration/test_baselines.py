@@ -190,9 +190,10 @@ class TestAgainstOutsideReferences:
     def test_neucalib_learns_a_curve_and_a_shift_per_value(self):
         """A worked example: a kink in the logit shared by two values a logit apart."""
         rng = np.random.default_rng(6)
-        logit, value = rng.normal(-2, 1, 40_000), rng.integers(1, 3, 40_000)
+        n = np.full(8000, 10)
+        logit, value = rng.normal(-2, 1, 8000), rng.integers(1, 3, 8000)
         true = np.where(logit < -2, logit, -2 + 2 * (logit + 2)) + np.where(value == 1, 0.5, -0.5)
-        scores = scores_of(logit, value, responses=rng.random(40_000) < sigmoid(true))
+        scores = scores_of(logit, value, n, rng.binomial(n, sigmoid(true)))
         inside = np.abs(logit + 2) < 1.5
         found = fit("neucalib", scores)(logit, value)
         assert np.abs(found - true)[inside].mean() < 0.15
