@@ -11,9 +11,13 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
 from flows.states import failing_in_one_sentence, run_and_tell
+from flows.telling import News, tell
 from flows.worktree import release_worktree
+from pipeline.release.promotion import production
 from pipeline.release.promotion import promote as promote_model
 from pipeline.release.promotion import rollback as roll_back_model
+
+PATIENCE = 600.0  # seconds to wait for a run at work in the release worktree
 
 
 def put_in_production(release: Path) -> State:
@@ -34,8 +38,13 @@ def promote(folder: str = ".") -> State:
     Args:
         folder: the checkout; the model is that of its release worktree.
     """
-    with release_worktree(Path(folder), "promotion") as release:
-        return put_in_production(release)
+    with release_worktree(Path(folder), "promotion", PATIENCE) as release:
+        before = production(release)
+        state = put_in_production(release)
+        after = production(release)
+    if after and after != before:
+        tell(News("promoted", after.last_day, "promotion", state.message or ""))
+    return state
 
 
 @flow(name="rollback", flow_run_name="rollback", persist_result=False)
@@ -47,8 +56,11 @@ def rollback(version: str | None = None, folder: str = ".") -> State:
         version: a registered version; none: the one that was in production before this one.
         folder: the checkout.
     """
-    with release_worktree(Path(folder), "rollback") as release:
-        return Completed(name="RolledBack", message=roll_back_model(release, version))
+    with release_worktree(Path(folder), "rollback", PATIENCE) as release:
+        said = roll_back_model(release, version)
+        now = production(release)
+    tell(News("rolled back", now.last_day if now else "-", "rollback", said))
+    return Completed(name="RolledBack", message=said)
 
 
 def main() -> None:

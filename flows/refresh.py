@@ -7,124 +7,180 @@ logical day is a parameter; a deployed run without one takes the day before its 
 """
 
 import argparse
-import sys
-from datetime import date, datetime, timedelta
+import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from zoneinfo import ZoneInfo
+from typing import Any
 
-from prefect import flow, task
-from prefect.cache_policies import NO_CACHE
+from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.logging import get_run_logger
-from prefect.runtime import deployment, flow_run
-from prefect.states import Completed
+from prefect.runtime import deployment
+from prefect.runtime import flow_run as running
+from prefect.states import Completed, Failed
 
 from flows.evidence import show
+from flows.landing import bring
 from flows.promotion import put_in_production
+from flows.record import Record
+from flows.secrets import masked
+from flows.sharing import fetch_days, share, unshared
+from flows.slots import check_day, days_between, named, newer_slots, scheduled_day
 from flows.stages import run_stages
 from flows.states import failing_in_one_sentence, run_and_tell
-from flows.worktree import commit_day, refuse_older_day, release_worktree, take_code
-from pipeline.errors import AdaCalibError, DataError, ToolError
+from flows.telling import News, tell
+from flows.worktree import commit_day, newest_day, release_worktree, take_code
+from pipeline.errors import AdaCalibError, ToolError
 from pipeline.files import read_json
-from pipeline.params import read_params, set_values
+from pipeline.params import set_values
 from pipeline.release.commits import identity
-from pipeline.release.programs import run_leashed
+from pipeline.release.promotion import production
+
+PATIENCE = 6 * 3600.0  # seconds to wait for another run at work in the worktree
+LOOK_AGAIN = 60.0  # seconds between two looks for a day that has not landed
 
 
-def day_before(instant: datetime, time_zone: str) -> str:
-    """The last whole day in a time zone that had ended at an instant, as YYYY-MM-DD."""
-    return (instant.astimezone(ZoneInfo(time_zone)).date() - timedelta(days=1)).isoformat()
-
-
-def scheduled_day(folder: Path) -> str:
-    """The logical day of the deployed run that asks: the day before its scheduled time.
-
-    The scheduled time stays the same while a run waits for its turn, past midnight too.
-
-    Raises:
-        AdaCalibError: the run belongs to no deployment, so nothing scheduled it.
-    """
-    if deployment.id is None:
-        raise AdaCalibError("no day is given and no schedule implies one; say --day YYYY-MM-DD")
-    time_zone = read_params(folder / "params.yaml").log.time_zone
-    return day_before(flow_run.scheduled_start_time, time_zone)
-
-
-def check_day(day: str) -> str:
-    """A day, if it is spelled YYYY-MM-DD and is in the calendar.
-
-    Raises:
-        AdaCalibError: it is not.
-    """
-    try:
-        if date.fromisoformat(day).isoformat() == day:
-            return day
-    except ValueError:
-        pass
-    raise AdaCalibError(f"a day is spelled YYYY-MM-DD, got {day!r}")
-
-
-@task(name="land", retries=2, retry_delay_seconds=10, cache_policy=NO_CACHE, persist_result=False)
-@failing_in_one_sentence
-def land(folder: str) -> State:
-    """Bring the log that params.yaml of a folder names into data/; a failed transfer is retried."""
-    log_format = read_params(Path(folder) / "params.yaml").log.format
-    command = [sys.executable, "-m", "pipeline.cli", "data", log_format]
-    finished = run_leashed(command, Path(folder), get_run_logger().info)
-    last = finished.output.strip().rpartition("\n")[2]
-    if finished.code:
-        raise ToolError(last or f"{' '.join(command)} ended with {finished.code}")
-    return Completed(name="Landed", message=last)
-
-
-def require_day(folder: Path, day: str) -> None:
-    """Refuse to go on without the day's rows.
-
-    Raises:
-        DataError: the log in a folder has no such day; the sentence says how far it reaches.
-    """
-    days = read_json(folder / "data/manifest.json")["days"]
-    if day not in days:
-        reach = f"{min(days)}..{max(days)}" if days else "no day"
-        raise DataError(f"{day} has not landed; the log in {folder}/data holds {reach}")
+def tell_crash(flow: Any, flow_run: Any, state: State) -> None:
+    """Tell people of a run that was killed; Prefect's runner calls this, the run itself cannot."""
+    day = (flow_run.parameters or {}).get("day") or "-"
+    tell(News("failed", day, flow_run.name, state.message or "the run was killed"))
 
 
 @flow(
     name="refresh",
-    flow_run_name=lambda: f"refresh {flow_run.parameters['day'] or 'of the day before'}",
+    flow_run_name=lambda: f"refresh {running.parameters['day'] or 'of the day before'}",
     persist_result=False,
+    on_crashed=[tell_crash],
 )
 @failing_in_one_sentence
-def refresh(day: str | None = None, folder: str = ".", promotion: bool = True) -> State:
+def refresh(
+    day: str | None = None,
+    folder: str = ".",
+    promotion: bool = True,
+    source: str | None = None,
+    *,
+    mapping: str | None = None,
+    wait_hours: float = 0.0,
+) -> State:
     """Land a day, reproduce every stage, and promote the model or report why not.
 
     Args:
         day: the logical day, YYYY-MM-DD; none: the day before the run's scheduled time.
         folder: the checkout; the work is done in its release worktree.
         promotion: put the model in production if the verdict allows it.
+        source: the files in which a day arrives, `{day}` in the place of the day; none: the log is
+            one that is fetched.
+        mapping: how those files are read; none: by the mapping that `log.format` names.
+        wait_hours: how long after the scheduled time (the start, where there is none) a day that
+            has not landed is waited for: its deadline.
 
-    The final state is `Promoted`, `Passed` (promotion is off), `Refused` or `Failed`.
+    The final state is `Promoted`, `Passed` (promotion is off), `Refused`, `Skipped` (a newer day is
+    due or was refreshed), `Late` (the day has not landed by its deadline) or `Failed`.
     """
-    day = check_day(day or scheduled_day(Path(folder)))
-    with release_worktree(Path(folder), f"refresh of {day}") as release:
+    record = Record(Path(folder))
+    try:
+        record.begin(check_day(day or scheduled_day(Path(folder))))
+        newer = newer_slots(Path(folder)) if day is None else []
+        if newer:
+            return record.end(_skipped(record.day, f"{named(newer)} is due already"))
+        begin = running.scheduled_start_time if deployment.id else datetime.now(UTC)
+        deadline = begin + timedelta(hours=wait_hours)
+        while True:
+            state = _attempt(record, promotion, source, mapping)
+            if state.name != "Late" or datetime.now(UTC) >= deadline:
+                return record.end(state)
+            get_run_logger().info(f"{state.message}; waiting for it until {deadline:%H:%M} UTC")
+            time.sleep(LOOK_AGAIN)
+    except AdaCalibError as error:
+        return record.end(Failed(message=masked(str(error))))
+    except Exception as error:
+        record.end(Failed(message=f"a mistake in the code: {type(error).__name__}: {error}"))
+        raise
+
+
+def _skipped(day: str, why: str) -> State:
+    return Completed(name="Skipped", message=f"{day} was skipped: {why}; production moves forward")
+
+
+def _attempt(record: Record, promotion: bool, source: str | None, mapping: str | None) -> State:
+    """One try of a day in the release worktree, from landing to promotion."""
+    day, tell_log = record.day, get_run_logger().info
+    purpose = f"refresh of {day}"
+    with release_worktree(record.checkout, purpose, PATIENCE, tell_log) as release:
         who = identity(release)
-        take_code(Path(folder), release)
-        refuse_older_day(release, day)
-        landed = land(str(release), return_state=True)
-        if landed.is_failed():
-            raise ToolError(f"land: {landed.message}")
-        require_day(release, day)
+        record.at = "git"
+        _catch_up(release)
+        newest = newest_day(release)
+        if newest and day < newest:
+            return _skipped(day, f"the release branch is at {newest}")
+        take_code(record.checkout, release)
+        record.at = "land"
+        missing = bring(day, release, record.checkout, source, mapping)
+        if missing:
+            return Failed(name="Late", message=missing)
+        left_out = days_between(newest, day)
+        if left_out:
+            get_run_logger().warning(f"skipped: {named(left_out)}")
         set_values(release / "params.yaml", {"log.last_day": day})
-        run_stages(release)
-        show(day, release)
+        _run(record, release)
+        record.at = "git"
         commit_day(release, day, who)
-        gate = read_json(release / "reports/gate.json")
-        if not gate["passed"]:
-            reasons = "\n- ".join([f"{day} stays out of production", *gate["reasons"]])
-            return Completed(name="Refused", message=reasons)
-        if not promotion:
-            return Completed(name="Passed", message=f"{day}: the verdict allows promotion")
-        return put_in_production(release)
+        _share(release, day)
+        state = _judge(record, release, promotion)
+    if left_out:
+        state.message = f"{state.message}\nskipped since {newest}: {named(left_out)}"
+    return state
+
+
+def _catch_up(release: Path) -> None:
+    """Take the days of other clones and finish what an earlier run could not push.
+
+    A remote that does not answer is no reason to lose the day: it is asked again at the end.
+    """
+    try:
+        fetch_days(release)
+        if unshared(release):
+            share.with_options(retries=0)(str(release), return_state=True)
+    except ToolError as error:
+        get_run_logger().warning(str(error))
+
+
+def _run(record: Record, release: Path) -> None:
+    for stage, state in run_stages(release):
+        record.at = stage
+        if not state.is_completed():
+            raise ToolError(state.message or f"{stage} ended as {state.name}")
+        record.stages[stage] = f"{state.name}: {state.message}"
+    show(record.day, release)
+
+
+def _share(release: Path, day: str) -> None:
+    """Push the day.
+
+    Raises:
+        ToolError: a remote refused; the commit stays, and the next run pushes it.
+    """
+    shared = share(str(release), return_state=True)
+    if not shared.is_completed():
+        raise ToolError(
+            f"{day} is committed here but not pushed: {shared.message}; the next run pushes it"
+        )
+
+
+def _judge(record: Record, release: Path, promotion: bool) -> State:
+    """What the verdict says becomes of the day."""
+    gate = read_json(release / "reports/gate.json")
+    record.at = "gate"
+    if not gate["passed"]:
+        reasons = "\n- ".join([f"{record.day} stays out of production", *gate["reasons"]])
+        return Completed(name="Refused", message=reasons)
+    if not promotion:
+        return Completed(name="Passed", message=f"{record.day}: the verdict allows promotion")
+    record.at = "promotion"
+    before = production(release)
+    state = put_in_production(release)
+    record.promoted = before != production(release)
+    return state
 
 
 def main() -> None:
@@ -133,9 +189,22 @@ def main() -> None:
     parser.add_argument("--day", required=True, help="the logical day, YYYY-MM-DD")
     parser.add_argument("--folder", default=".", help="the checkout")
     parser.add_argument("--no-promote", action="store_true", help="report the verdict, no more")
-    arguments = parser.parse_args()
-    day, folder, promotion = arguments.day, arguments.folder, not arguments.no_promote
-    run_and_tell("refresh", lambda: refresh(day, folder, promotion, return_state=True))
+    parser.add_argument("--source", help="the files of a day, {day} in the place of the day")
+    parser.add_argument("--mapping", help="how those files are read")
+    parser.add_argument("--wait-hours", type=float, default=0.0, help="for a day not landed yet")
+    given = parser.parse_args()
+    run_and_tell(
+        "refresh",
+        lambda: refresh(
+            given.day,
+            given.folder,
+            not given.no_promote,
+            given.source,
+            mapping=given.mapping,
+            wait_hours=given.wait_hours,
+            return_state=True,
+        ),
+    )
 
 
 if __name__ == "__main__":

@@ -8,64 +8,19 @@ as they are written. A deterministic stage is not retried, and Prefect caches no
 
 import argparse
 from collections.abc import Iterator
-from graphlib import CycleError, TopologicalSorter
 from itertools import takewhile
-from pathlib import Path, PurePosixPath
-from typing import Any
+from pathlib import Path
 
 from prefect import Flow, flow
 from prefect.client.schemas.objects import State
 from prefect.logging import get_run_logger
 from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 from prefect.states import Completed
-from ruamel.yaml import YAML
 
 from flows.causes import NOTHING, cause, locked
 from flows.states import failing_in_one_sentence, run_and_tell
-from pipeline.errors import AdaCalibError, ToolError
+from pipeline.release.dag import stage_order
 from pipeline.release.registry import reproduce, status
-
-
-def _declared(stage: dict[str, Any], *kinds: str) -> Iterator[PurePosixPath]:
-    """The paths under some keys of a stage; an entry with options is a mapping of one key."""
-    for kind in kinds:
-        for entry in stage.get(kind, []):
-            yield PurePosixPath(entry if isinstance(entry, str) else next(iter(entry)))
-
-
-def _overlap(one: PurePosixPath, other: PurePosixPath) -> bool:
-    return one.is_relative_to(other) or other.is_relative_to(one)
-
-
-def stage_order(folder: Path) -> list[str]:
-    """The stages that dvc.yaml declares, each after those whose outputs it depends on.
-
-    Raises:
-        AdaCalibError: the folder has no dvc.yaml, or its stages depend on one another in a circle.
-    """
-    try:
-        text = (folder / "dvc.yaml").read_text()
-    except FileNotFoundError:
-        raise AdaCalibError(f"{folder} has no dvc.yaml; run in the project's folder") from None
-    stages = YAML(typ="safe", pure=True).load(text)["stages"]
-    makers = [
-        (path, name)
-        for name, stage in stages.items()
-        for path in _declared(stage, "outs", "metrics", "plots")
-    ]
-    upstreams = {
-        name: {
-            maker
-            for dep in _declared(stage, "deps")
-            for path, maker in makers
-            if _overlap(dep, path)
-        }
-        for name, stage in stages.items()
-    }
-    try:
-        return list(TopologicalSorter(upstreams).static_order())
-    except CycleError as error:
-        raise AdaCalibError(f"dvc.yaml goes in a circle: {' → '.join(error.args[1])}") from None
 
 
 def stage_flow(stage: str) -> Flow[[str, bool], State]:
@@ -123,19 +78,20 @@ def fresh_stages(folder: Path) -> set[str]:
     return set(takewhile(lambda stage: stage not in stale, order))
 
 
-def run_stages(folder: Path) -> None:
-    """Run the flow of every stage, one after another, until one fails.
+def run_stages(folder: Path) -> Iterator[tuple[str, State]]:
+    """Run the flow of every stage, one after another, up to one that fails; each with its state.
 
     Raises:
-        ToolError: a stage failed; the sentence is its own.
+        ToolError: dvc failed.
     """
     fresh = fresh_stages(folder)
     for stage, run in stage_flows(folder).items():
         # The heartbeat of the flow around them speaks for the stages; to end one takes a second.
         with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
             state = run(str(folder), stage in fresh, return_state=True)
+        yield stage, state
         if not state.is_completed():
-            raise ToolError(state.message or f"{stage} ended as {state.name}")
+            return
 
 
 def main() -> None:

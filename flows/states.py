@@ -8,6 +8,7 @@ from typing import ParamSpec
 from prefect.client.schemas.objects import State
 from prefect.states import Failed
 
+from flows.secrets import masked
 from pipeline.errors import AdaCalibError
 
 P = ParamSpec("P")
@@ -17,7 +18,8 @@ def failing_in_one_sentence(body: Callable[P, State]) -> Callable[P, State]:
     """A flow's body of which a refusal becomes the state `Failed` with its sentence.
 
     Prefect would show the traceback of an exception instead. Other exceptions stay what they are:
-    they are mistakes in the code, and there the traceback helps.
+    they are mistakes in the code, and there the traceback helps; one that quotes a secret is
+    replaced. Secrets are masked in the sentence.
     """
 
     @wraps(body)
@@ -25,7 +27,11 @@ def failing_in_one_sentence(body: Callable[P, State]) -> Callable[P, State]:
         try:
             return body(*args, **kwargs)
         except AdaCalibError as error:
-            return Failed(message=str(error))
+            return Failed(message=masked(str(error)))
+        except Exception as error:
+            if masked(str(error)) != str(error):
+                raise RuntimeError(f"{type(error).__name__}: {masked(str(error))}") from None
+            raise
 
     return run
 
@@ -41,9 +47,10 @@ def run_and_tell(name: str, start: Callable[[], State]) -> None:
         state = start()
     except RuntimeError as error:  # Prefect's own: a flow's mistakes are in its state
         sys.exit(
-            f"{name}: {error}; start that server (python -m flows.local up), or unset "
+            f"{name}: {masked(str(error))}; start that server (python -m flows.local up), or unset "
             "PREFECT_API_URL to run without one"
         )
     if not state.is_completed():
-        sys.exit(f"{name}: {state.message}")
+        named = "" if state.name in ("Failed", "Crashed") else f"{state.name}. "
+        sys.exit(f"{name}: {named}{state.message}")
     print(f"{name}: {state.name}. {state.message}")

@@ -2,24 +2,39 @@
 
 Its branch `release` holds one commit a day. The code and the parameters of a day are those that
 were committed where the refresh started; the record of days (data.dvc, dvc.lock and reports/) is
-the branch's own.
+the branch's own. Backfill has a worktree and a branch of its own.
 """
 
 import fcntl
 import os
+import shutil
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
-from pipeline.errors import ReleaseError, ToolError
+from pipeline.errors import ToolError
 from pipeline.release.commits import NAMING
 from pipeline.release.programs import git
 from pipeline.release.registry import restore_data, share_cache
 
-BRANCH = "release"
-FOLDER = ".release"
 RECORD = tuple(name for name in NAMING if name != "params.yaml")
+WRITTEN = ("data", "artifacts", "reports")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A worktree of a checkout and its branch."""
+
+    folder: str
+    branch: str
+
+
+RELEASE = Place(".release", "release")
+BACKFILL = Place(".backfill", "backfill")
 
 
 def said(folder: Path, *arguments: str) -> str:
@@ -28,47 +43,112 @@ def said(folder: Path, *arguments: str) -> str:
 
 
 @contextmanager
-def release_worktree(checkout: Path, purpose: str) -> Iterator[Path]:
-    """Yield the release worktree of `checkout`, as its branch has it, for this process alone.
+def release_worktree(
+    checkout: Path,
+    purpose: str,
+    patience: float = 0.0,
+    tell: Callable[[str], None] = print,
+    place: Place = RELEASE,
+) -> Iterator[Path]:
+    """Yield a worktree of `checkout`, as its branch has it, for this process alone.
 
     The worktree and the branch are made from the checkout's HEAD where they are missing. What a
     killed run left there uncommitted is undone: it is made again from DVC's run cache.
 
+    Args:
+        checkout: a clone of the project.
+        purpose: what whoever waits for this process is told.
+        patience: seconds to wait for another process at work there.
+        tell: called once with the sentence that says for whom this process waits.
+        place: which worktree.
+
     Raises:
         ToolError: another process works there (the sentence says which), or git refuses.
     """
-    common = said(checkout, "rev-parse", "--path-format=absolute", "--git-common-dir")
-    with _hold(Path(common) / "adacalib-release.lock", purpose):
-        release = checkout / FOLDER
-        if not (release / ".git").exists():
-            git(checkout, "worktree", "prune")
-            if not said(checkout, "branch", "--list", BRANCH):
-                git(checkout, "branch", BRANCH)
-            git(checkout, "worktree", "add", "--quiet", FOLDER, BRANCH)
-        index = Path(said(release, "rev-parse", "--absolute-git-dir"), "index.lock")
-        index.unlink(missing_ok=True)  # nobody else works here, so a killed git left it
-        if not (release / ".dvc/config.local").exists():
-            share_cache(release, checkout)
-        git(release, "reset", "--hard", "--quiet", "HEAD")
-        if (release / "data.dvc").exists() and not (release / "data").exists():
-            restore_data(release)  # what the cache does not have is landed again
-        yield release
+    common = Path(said(checkout, "rev-parse", "--path-format=absolute", "--git-common-dir"))
+    with _hold(common / f"adacalib-{place.branch}.lock", purpose, place, patience, tell):
+        worktree = checkout / place.folder
+        (common / f"refs/heads/{place.branch}.lock").unlink(missing_ok=True)
+        if not _usable(worktree):
+            _make(checkout, place)
+        _tidy(worktree)
+        if _lacks_settings(worktree, checkout):
+            share_cache(worktree, checkout)
+        if (worktree / "data.dvc").exists() and not (worktree / "data").exists():
+            restore_data(worktree)  # what the cache does not have is landed again
+        yield worktree
+
+
+def _usable(worktree: Path) -> bool:
+    """Whether git knows the folder as a worktree; one that was killed while it was made is not."""
+    if not (worktree / ".git").is_file():
+        return False
+    top = git(worktree, "rev-parse", "--show-toplevel", check=False)
+    return not top.code and Path(top.output.strip()) == worktree.resolve()
+
+
+def _make(checkout: Path, place: Place) -> None:
+    shutil.rmtree(checkout / place.folder, ignore_errors=True)
+    git(checkout, "worktree", "prune")
+    if not said(checkout, "branch", "--list", place.branch):
+        git(checkout, "branch", place.branch)
+    # Twice forced: git locks a worktree while it makes it, and a killed git leaves that lock.
+    options = ("--quiet", "--force", "--force")
+    git(checkout, "worktree", "add", *options, place.folder, place.branch)
+
+
+def _tidy(worktree: Path) -> None:
+    """Remove what killed programs left: locks, half-written files, uncommitted changes."""
+    own = Path(said(worktree, "rev-parse", "--absolute-git-dir"))
+    locks = [own / "index.lock", own / "HEAD.lock", worktree / ".dvc/tmp/rwlock"]
+    for lock in locks:  # nobody else works here
+        lock.unlink(missing_ok=True)
+    git(worktree, "reset", "--hard", "--quiet", "HEAD")
+    git(worktree, "clean", "--force", "-d", "--quiet", "--", "reports")
+    for folder in WRITTEN:
+        for leftover in (worktree / folder).glob("**/.*.tmp-*"):
+            if leftover.is_dir():
+                shutil.rmtree(leftover, ignore_errors=True)
+            else:
+                leftover.unlink(missing_ok=True)
+
+
+def _lacks_settings(worktree: Path, checkout: Path) -> bool:
+    """Whether DVC does not know the checkout's cache, or the checkout's settings are newer."""
+    settings, owner = worktree / ".dvc/config.local", checkout / ".dvc/config.local"
+    if not settings.exists() or "dir = " not in settings.read_text():
+        return True
+    return owner.exists() and owner.stat().st_mtime > settings.stat().st_mtime
 
 
 @contextmanager
-def _hold(path: Path, purpose: str) -> Iterator[None]:
+def _hold(
+    path: Path, purpose: str, place: Place, patience: float, tell: Callable[[str], None]
+) -> Iterator[None]:
     """Hold the lock at `path`; the system frees it when the process ends, however it ends."""
+    give_up, waiting = time.monotonic() + patience, False
     with path.open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        while not _taken(file):
             file.seek(0)
             holder = file.read().strip() or "another process"
-            raise ToolError(f"{holder} is at work in {FOLDER}; run again when it is done") from None
+            if time.monotonic() >= give_up:
+                raise ToolError(f"{holder} is at work in {place.folder}; run again when it is done")
+            if not waiting:
+                tell(f"waiting for {holder}")
+            waiting = True
+            time.sleep(0.5)
         file.truncate(0)
         file.write(f"{purpose} (process {os.getpid()} on {socket.gethostname()})\n")
         file.flush()
         yield
+
+
+def _taken(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def take_code(checkout: Path, release: Path) -> None:
@@ -88,24 +168,15 @@ def take_code(checkout: Path, release: Path) -> None:
         git(release, "checkout", "HEAD", "--", *recorded)
 
 
+def committed_days(release: Path, commits: str = "HEAD") -> list[str]:
+    """The days committed in a range of commits, the last one first."""
+    subjects = said(release, "log", "--first-parent", "--format=%s", "--grep=^day=", commits)
+    return [line.removeprefix("day=") for line in subjects.splitlines()]
+
+
 def newest_day(release: Path) -> str | None:
-    """The newest day committed on the release branch, or None before the first."""
-    subjects = said(release, "log", "--first-parent", "--format=%s", "--grep=^day=")
-    return max((line.removeprefix("day=") for line in subjects.splitlines()), default=None)
-
-
-def refuse_older_day(release: Path, day: str) -> None:
-    """Refuse a day before the newest committed one: the branch's days only ever move forward.
-
-    Raises:
-        ReleaseError: a newer day is committed; the same day may run again.
-    """
-    newest = newest_day(release)
-    if newest and day < newest:
-        raise ReleaseError(
-            f"the release branch is at {newest}; {day} is older and cannot follow it; "
-            f"refresh {newest} or a later day"
-        )
+    """The newest day committed on the branch, or None before the first."""
+    return max(committed_days(release), default=None)
 
 
 def commit_day(release: Path, day: str, who: dict[str, str]) -> None:
@@ -120,6 +191,7 @@ def commit_day(release: Path, day: str, who: dict[str, str]) -> None:
     """
     present = [name for name in NAMING if (release / name).exists()]
     git(release, "add", "--all", "--", *present)
-    if said(release, "diff", "--cached", "--name-only") or newest_day(release) != day:
+    last = committed_days(release)[:1]
+    if said(release, "diff", "--cached", "--name-only") or last != [day]:
         options = ("--quiet", "--allow-empty", "--no-verify")
         git(release, "commit", *options, "--message", f"day={day}", variables=who)

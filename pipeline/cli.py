@@ -106,10 +106,23 @@ def rollback(
 
 @app.command()
 def status() -> None:
-    """Say what is in production, since when and why, and what the last verdict was."""
+    """Say what is in production, since when and why, and what the last verdict was.
+
+    And what the last refresh of this clone did, and why.
+    """
+    from pipeline.release.journal import last_refresh
     from pipeline.release.promotion import status as release_status
 
     typer.echo(release_status(Path()))
+    typer.echo(last_refresh(Path()))
+
+
+@app.command()
+def why() -> None:
+    """Say what would run now, and because of which change."""
+    from pipeline.release.why import why as say_why
+
+    typer.echo(say_why(Path()))
 
 
 Model = Annotated[Path, typer.Option(help="folder of a checkpoint")]

@@ -17,7 +17,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from flows.local import down, up
-from flows.refresh import day_before
+from flows.slots import day_before
 from flows.worktree import said
 from pipeline.errors import ToolError
 from pipeline.release.promotion import production

@@ -1,64 +1,19 @@
 """The refresh of a day: what it lands, runs, commits, promotes, and says."""
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from prefect.runtime import flow_run
 from ruamel.yaml import YAML
 
 from flows.evidence import metric_table, verdict_text
 from flows.promotion import promote, rollback
-from flows.refresh import check_day, day_before, refresh, require_day, scheduled_day
+from flows.refresh import refresh
 from flows.worktree import said
-from pipeline.errors import AdaCalibError, DataError
-from pipeline.files import read_json, write_json
+from pipeline.files import read_json
 from pipeline.params import read_params, set_values
 from pipeline.release.promotion import production
 from pipeline.report.terminal import METRICS
 from tests.flows.conftest import save
-
-
-@pytest.mark.parametrize(
-    ("instant", "time_zone", "day"),
-    [
-        (datetime(2013, 10, 1, 9, 30, tzinfo=UTC), "America/New_York", "2013-09-30"),
-        (datetime(2013, 10, 1, 3, 59, tzinfo=UTC), "America/New_York", "2013-09-29"),
-        (datetime(2013, 10, 1, 4, 0, tzinfo=UTC), "America/New_York", "2013-09-30"),
-        (datetime(2013, 9, 30, 16, 0, tzinfo=UTC), "Asia/Shanghai", "2013-09-30"),
-        (datetime(2013, 3, 10, 5, 0, tzinfo=UTC), "America/New_York", "2013-03-09"),
-    ],
-)
-def test_the_day_of_a_scheduled_run_is_the_last_whole_one_in_the_logs_time_zone(
-    instant, time_zone, day
-):
-    assert day_before(instant, time_zone) == day
-
-
-def test_a_deployed_run_takes_its_day_from_its_scheduled_time(project, monkeypatch):
-    monkeypatch.setenv("PREFECT__RUNTIME__DEPLOYMENT__ID", "some-deployment")
-    half_past_eleven = datetime(2013, 10, 1, 3, 30, tzinfo=UTC)  # the evening before, in New York
-    monkeypatch.setitem(flow_run.FIELDS, "scheduled_start_time", lambda: half_past_eleven)
-    assert scheduled_day(project) == "2013-09-29"
-
-
-def test_without_a_day_and_a_schedule_nothing_is_guessed(project):
-    with pytest.raises(AdaCalibError, match="no schedule implies one; say --day"):
-        scheduled_day(project)
-
-
-@pytest.mark.parametrize("day", ["2013-9-30", "20130930", "2013-02-30", "yesterday", ""])
-def test_a_day_has_one_spelling(day):
-    with pytest.raises(AdaCalibError, match="a day is spelled YYYY-MM-DD, got "):
-        check_day(day)
-
-
-def test_a_day_that_has_not_landed_is_named_with_how_far_the_log_reaches(tmp_path):
-    write_json(tmp_path / "data/manifest.json", {"days": {"2013-09-28": {}, "2013-09-29": {}}})
-    require_day(tmp_path, "2013-09-29")
-    with pytest.raises(DataError, match=r"2013-09-30 has not landed.* 2013-09-28\.\.2013-09-29"):
-        require_day(tmp_path, "2013-09-30")
-
 
 GATE = {
     "passed": False,
@@ -106,7 +61,7 @@ def test_what_is_deployed_names_no_folder_of_a_machine(project):
     text = (project / "prefect.yaml").read_text()
     assert "{{ $ADACALIB_HOME }}" in text
     assert str(project) not in text
-    assert set(deployments(project)) == {"refresh", "promote"}
+    assert set(deployments(project)) == {"refresh", "backfill", "promote", "rollback", "watch"}
 
 
 def test_the_entry_points_of_the_deployments_are_flows(project):
@@ -160,8 +115,8 @@ def test_a_day_is_landed_run_stage_by_stage_committed_and_promoted(checkout):
 
     # An older day never follows a newer one.
     older = refresh("2013-09-28", str(checkout), return_state=True)
-    assert older.is_failed()
-    assert older.message.startswith("the release branch is at 2013-09-29; 2013-09-28 is older")
+    assert (older.type.value, older.name) == ("COMPLETED", "Skipped")
+    assert older.message.startswith("2013-09-28 was skipped: the release branch is at 2013-09-29")
     assert production(checkout).version == "v0.0.1"
 
     # There is nothing before the first version to roll back to.

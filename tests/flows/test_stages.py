@@ -4,9 +4,10 @@ import pytest
 from ruamel.yaml import YAML
 
 from flows.causes import cause, locked
-from flows.stages import fresh_stages, outcome, stage_flows, stage_order
+from flows.stages import fresh_stages, outcome, stage_flows
 from pipeline.errors import AdaCalibError
 from pipeline.params import STAGES
+from pipeline.release.dag import stage_order
 
 LOCK = """\
 schema: '2.0'

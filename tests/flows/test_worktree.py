@@ -9,12 +9,11 @@ import pytest
 from flows.worktree import (
     commit_day,
     newest_day,
-    refuse_older_day,
     release_worktree,
     said,
     take_code,
 )
-from pipeline.errors import ReleaseError, ToolError
+from pipeline.errors import ToolError
 from tests.flows.conftest import save
 
 WHO = {
@@ -41,7 +40,6 @@ def run_day(checkout: Path, day: str) -> None:
     """What a refresh does to the files it commits."""
     with release_worktree(checkout, "test") as release:
         take_code(checkout, release)
-        refuse_older_day(release, day)
         (release / "params.yaml").write_text(f"last_day: {day}\n")
         (release / "dvc.lock").write_text(f"of {day}\n")
         (release / "reports/gate.json").write_text(f'{{"day": "{day}"}}\n')
@@ -76,14 +74,6 @@ def test_a_day_that_changed_nothing_is_not_committed_twice(history):
     first = said(history, "rev-parse", "release")
     run_day(history, "2013-09-30")
     assert said(history, "rev-parse", "release") == first
-
-
-def test_an_older_day_is_refused_and_the_same_day_is_not(history):
-    run_day(history, "2013-09-30")
-    with pytest.raises(ReleaseError, match="is at 2013-09-30; 2013-09-29 is older"):
-        run_day(history, "2013-09-29")
-    run_day(history, "2013-09-30")
-    run_day(history, "2013-10-01")
 
 
 def test_new_code_arrives_with_the_next_day_and_the_record_stays(history):

@@ -1,0 +1,114 @@
+"""Days of the past, the oldest first, in a worktree of their own: reports, and no promotion.
+
+    python -m flows.backfill --first YYYY-MM-DD --last YYYY-MM-DD [--folder DIR]
+
+Each day becomes a commit of the branch `backfill`. A run that was killed goes on where it was: days
+that were made with the same committed code and parameters are not made again. Nothing here touches
+the release branch, its worktree or production.
+"""
+
+import argparse
+from pathlib import Path
+
+from prefect import flow
+from prefect.client.schemas.objects import State
+from prefect.logging import get_run_logger
+from prefect.runtime import flow_run
+from prefect.states import Completed
+
+from flows.landing import bring
+from flows.slots import days_of
+from flows.stages import run_stages
+from flows.states import failing_in_one_sentence, run_and_tell
+from flows.worktree import (
+    BACKFILL,
+    commit_day,
+    committed_days,
+    release_worktree,
+    said,
+    take_code,
+)
+from pipeline.errors import AdaCalibError, ToolError
+from pipeline.files import read_json
+from pipeline.params import set_values
+from pipeline.release.commits import identity
+
+
+@flow(
+    name="backfill",
+    flow_run_name=lambda: "backfill {first}..{last}".format(**flow_run.parameters),
+    persist_result=False,
+)
+@failing_in_one_sentence
+def backfill(
+    first: str,
+    last: str,
+    folder: str = ".",
+    source: str | None = None,
+    mapping: str | None = None,
+) -> State:
+    """Make the reports of a range of days, the oldest first.
+
+    Args:
+        first: the oldest day, YYYY-MM-DD.
+        last: the newest day.
+        folder: the checkout; the work is done in its backfill worktree.
+        source: the files in which a day arrives; see refresh.
+        mapping: how those files are read; see refresh.
+
+    The final state is `Backfilled`, with the verdict of every day, or `Failed` at the first day
+    that fails.
+    """
+    days, checkout, tell = days_of(first, last), Path(folder), get_run_logger().info
+    purpose = f"backfill of {first}..{last}"
+    with release_worktree(checkout, purpose, tell=tell, place=BACKFILL) as worktree:
+        head = said(checkout, "rev-parse", "HEAD")
+        made = committed_days(worktree, f"{head}..HEAD")
+        lines = []
+        for day in days:
+            if day in made:
+                lines.append(f"{day}: made before")
+                continue
+            lines.append(f"{day}: {_make(day, worktree, checkout, source, mapping)}")
+            tell(lines[-1])
+    return Completed(name="Backfilled", message="\n".join([f"{len(days)} days", *lines]))
+
+
+def _make(day: str, worktree: Path, checkout: Path, source: str | None, mapping: str | None) -> str:
+    """The verdict of a day.
+
+    Raises:
+        AdaCalibError: the day has not landed, or a stage failed; the sentence names the day.
+    """
+    try:
+        who = identity(worktree)
+        take_code(checkout, worktree)
+        missing = bring(day, worktree, checkout, source, mapping)
+        if missing:
+            raise ToolError(missing)
+        set_values(worktree / "params.yaml", {"log.last_day": day})
+        for stage, state in run_stages(worktree):
+            if not state.is_completed():
+                raise ToolError(state.message or f"{stage} ended as {state.name}")
+        commit_day(worktree, day, who)
+    except AdaCalibError as error:
+        raise ToolError(f"backfill stopped at {day}: {error}") from None
+    gate = read_json(worktree / "reports/gate.json")
+    return "passed" if gate["passed"] else f"refused: {'; '.join(gate['reasons'])}"
+
+
+def main() -> None:
+    """Run the command line; a failure is one sentence on stderr and exit code 1."""
+    parser = argparse.ArgumentParser(prog="python -m flows.backfill", description=__doc__)
+    parser.add_argument("--first", required=True, help="the oldest day, YYYY-MM-DD")
+    parser.add_argument("--last", required=True, help="the newest day")
+    parser.add_argument("--folder", default=".", help="the checkout")
+    parser.add_argument("--source", help="the files of a day, {day} in the place of the day")
+    parser.add_argument("--mapping", help="how those files are read")
+    given = parser.parse_args()
+    days = (given.first, given.last, given.folder, given.source, given.mapping)
+    run_and_tell("backfill", lambda: backfill(*days, return_state=True))
+
+
+if __name__ == "__main__":
+    main()

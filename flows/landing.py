@@ -1,0 +1,117 @@
+"""Landing a day: from its log, or from the files in which it arrives; and waiting for it."""
+
+import glob
+import sys
+from datetime import date, timedelta
+from pathlib import Path
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State
+from prefect.logging import get_run_logger
+from prefect.states import Completed
+
+from flows.slots import days_of
+from flows.states import failing_in_one_sentence
+from pipeline.errors import AdaCalibError, ToolError
+from pipeline.files import read_json
+from pipeline.params import read_params
+from pipeline.release.programs import run_leashed
+
+DAY = "{day}"
+LOOK_BACK = 14  # days before the one that is due, of which files that came late are taken along
+
+
+def landed_days(folder: Path) -> list[str]:
+    """The days of the log in a folder, the oldest first; none where there is no log yet."""
+    manifest = folder / "data/manifest.json"
+    return sorted(read_json(manifest)["days"]) if manifest.exists() else []
+
+
+def files_of(source: str, day: str, checkout: Path) -> list[str]:
+    """The files in which a day arrives.
+
+    Args:
+        source: a pattern of paths in which `{day}` stands for YYYY-MM-DD, for example
+            `/logs/{day}/*.csv.gz`; a relative one is looked up in the checkout.
+        day: the day.
+        checkout: the checkout.
+
+    Raises:
+        AdaCalibError: the pattern does not name the day, so every day would be the same files.
+    """
+    if DAY not in source:
+        raise AdaCalibError(f"source {source!r} does not name the day; write {DAY} where it stands")
+    pattern = Path(checkout).absolute() / source.replace(DAY, day)
+    return sorted(glob.glob(str(pattern)))
+
+
+def files_to_land(source: str, day: str, checkout: Path, folder: Path) -> list[str]:
+    """The files of a day, and of days shortly before it that have come but not landed.
+
+    Empty as long as the day itself has not come.
+    """
+    if not files_of(source, day, checkout):
+        return []
+    held = landed_days(folder)
+    back = len(days_of(held[-1], day)) - 1 if held and held[-1] < day else 0
+    before = [d for d in _days_before(day, max(back, LOOK_BACK)) if held and held[0] < d]
+    missing = [d for d in before if d not in held]
+    return [file for d in [*missing, day] for file in files_of(source, d, checkout)]
+
+
+def _days_before(day: str, number: int) -> list[str]:
+    end = date.fromisoformat(day)
+    return [(end - timedelta(days=n)).isoformat() for n in range(number, 0, -1)]
+
+
+@task(name="land", retries=2, retry_delay_seconds=10, cache_policy=NO_CACHE, persist_result=False)
+@failing_in_one_sentence
+def land(folder: str, mapping: str | None = None, files: tuple[str, ...] = ()) -> State:
+    """Bring the log that params.yaml of a folder names into data/; a failed transfer is retried.
+
+    Args:
+        folder: where params.yaml and data/ are.
+        mapping: how files are read; none: by the mapping that `log.format` names.
+        files: the files of a log that is not fetched.
+    """
+    log_format = mapping or read_params(Path(folder) / "params.yaml").log.format
+    command = [sys.executable, "-m", "pipeline.cli", "data", log_format, *files]
+    finished = run_leashed(command, Path(folder), get_run_logger().info)
+    last = finished.output.strip().rpartition("\n")[2]
+    if finished.code:
+        raise ToolError(last or f"{' '.join(command)} ended with {finished.code}")
+    return Completed(name="Landed", message=last)
+
+
+def bring(day: str, release: Path, checkout: Path, source: str | None, mapping: str | None) -> str:
+    """Land a day; why it could not be had yet, empty where it is there.
+
+    Args:
+        day: the day.
+        release: the worktree in which it lands.
+        checkout: where a relative source or mapping is looked up.
+        source: the pattern of its files; none: the log is fetched.
+        mapping: see `land`.
+
+    Raises:
+        ToolError: what came was refused; the sentence is the reader's.
+    """
+    files: list[str] = []
+    if source is not None:
+        files = files_to_land(source, day, checkout, release)
+        if not files and day not in landed_days(release):
+            return f"{day} has not landed: there is no file {source.replace(DAY, day)}"
+    if source is None or files:
+        if mapping and (checkout / mapping).is_file():
+            mapping = str((checkout / mapping).absolute())
+        # Files that are here are refused the same again; a transfer may get through.
+        bring_in = land.with_options(retries=0) if source else land
+        landed = bring_in(str(release), mapping, tuple(files), return_state=True)
+        if landed.is_failed():
+            raise ToolError(f"land: {landed.message}")
+    days = landed_days(release)
+    if day in days:
+        return ""
+    reach = f"{days[0]}..{days[-1]}" if days else "no day"
+    return f"{day} has not landed; the log in {release}/data holds {reach}"

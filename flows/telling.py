@@ -1,0 +1,155 @@
+"""Telling people: what happened to a day, as a Prefect event and to the channels they chose.
+
+Channels stand in ADACALIB_NOTIFY, or in a Prefect secret block `adacalib-notify`, with white space
+between them: Apprise addresses (webhook, e-mail, Slack and what is compatible with it), and
+`block:TYPE/NAME` for a Prefect notification block. A channel that fails costs a warning, no more.
+"""
+
+import logging
+import os
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from prefect.events import emit_event
+from prefect.logging import get_logger
+
+from flows.secrets import NOTIFY, masked, remember
+
+BLOCK = "adacalib-notify"
+SECONDS = 30.0  # that a channel may take
+NEXT_STEPS = {
+    "failed": (
+        "production is as it was; remove the cause, then python -m flows.refresh --day {day} "
+        "or the next slot goes on"
+    ),
+    "refused": (
+        "production stays as it is; adacalib results shows the verdict, and docs/operating.md "
+        "what to do about it"
+    ),
+    "late": (
+        "production stays as it is; bring the day, then python -m flows.refresh --day {day}; "
+        "the next slot takes it along if it has come by then"
+    ),
+    "skipped": "nothing to do; python -m flows.backfill makes the reports of days left out",
+    "promoted": "nothing to do; adacalib rollback goes back to the version before",
+    "rolled back": "find out why it was necessary before the next slot promotes again",
+    "overdue": "adacalib status says what the last refresh did, adacalib why what would run",
+}
+
+
+@dataclass(frozen=True)
+class News:
+    """What people are told of a day.
+
+    Attributes:
+        what: a key of NEXT_STEPS.
+        day: YYYY-MM-DD; "-" where it is about none.
+        stage: where it happened: a stage, or a step of the flow such as `land`.
+        reason: why, in a sentence or more.
+    """
+
+    what: str
+    day: str
+    stage: str
+    reason: str
+
+    @property
+    def next_step(self) -> str:
+        """What the reader may do about it."""
+        return NEXT_STEPS[self.what].format(day=self.day)
+
+    @property
+    def title(self) -> str:
+        """One line for a subject."""
+        return f"AdaCalib: {self.what}, day {self.day}"
+
+    @property
+    def body(self) -> str:
+        """Day, stage, reason and next step, secrets masked."""
+        return masked(
+            f"day: {self.day}\nstage: {self.stage}\nreason: {self.reason}\nnext: {self.next_step}"
+        )
+
+
+def tell(news: News) -> None:
+    """Emit `adacalib.<what>` as an event and send the news to every channel; never raises."""
+    with suppress(Exception):
+        emit_event(
+            event=f"adacalib.{news.what.replace(' ', '-')}",
+            resource={
+                "prefect.resource.id": f"adacalib.day.{news.day}",
+                "prefect.resource.name": news.title,
+            },
+            payload={
+                "day": news.day,
+                "stage": news.stage,
+                "reason": masked(news.reason),
+                "next": news.next_step,
+            },
+        )
+    if news.what == "skipped":  # an event for whoever looks, no message
+        return
+    channels = _channels()
+    senders = [
+        threading.Thread(target=_send, args=(number, channel, news), daemon=True)
+        for number, channel in enumerate(channels, 1)
+    ]
+    for sender in senders:
+        sender.start()
+    for number, sender in enumerate(senders, 1):
+        sender.join(SECONDS)
+        if sender.is_alive():
+            _warn(number, f"no answer within {SECONDS:.0f} s")
+
+
+def _channels() -> list[str]:
+    """What the environment names, else what the secret block holds."""
+    given = os.environ.get(NOTIFY)
+    if given is None and os.environ.get("PREFECT_API_URL"):
+        given = _secret_block()
+    return (given or "").split()
+
+
+def _secret_block() -> str:
+    from prefect.blocks.system import Secret
+
+    with suppress(Exception):  # there is none, or the server does not answer
+        secret: Any = Secret.load(BLOCK)
+        held = str(secret.get())
+        for channel in held.split():
+            remember(channel)
+        return held
+    return ""
+
+
+def _send(number: int, channel: str, news: News) -> None:
+    try:
+        refusal = _deliver(channel, news)
+    except Exception as error:  # a channel may fail in any way; the day goes on
+        refusal = type(error).__name__
+    if refusal:
+        _warn(number, refusal)
+
+
+def _deliver(channel: str, news: News) -> str:
+    """Why a channel did not take the news; empty where it did."""
+    if channel.startswith("block:"):
+        from prefect.blocks.core import Block
+
+        block: Any = Block.load(channel.removeprefix("block:"))
+        block.notify(news.body, news.title)
+        return ""
+    import apprise
+
+    logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)  # it writes addresses
+    receiver = apprise.Apprise()
+    if not receiver.add(channel):
+        return "it is no address that Apprise knows"
+    return "" if receiver.notify(title=news.title, body=news.body) else "it was not delivered"
+
+
+def _warn(number: int, refusal: str) -> None:
+    """Say which channel failed by its place in the list: its address is a secret."""
+    get_logger("adacalib").warning(f"channel {number} of {NOTIFY}: {refusal}")

@@ -1,0 +1,59 @@
+"""The dead-man's check: nobody promotes, and nobody says so.
+
+python -m flows.watch [--folder DIR] [--max-days N]
+"""
+
+import argparse
+from datetime import UTC, datetime
+from pathlib import Path
+
+from prefect import flow
+from prefect.client.schemas.objects import State
+from prefect.states import Completed, Failed
+
+from flows.states import failing_in_one_sentence, run_and_tell
+from flows.telling import News, tell
+from pipeline.release.journal import last_refresh
+from pipeline.release.promotion import production
+
+DAYS = 3.0
+
+
+@flow(name="watch", flow_run_name="watch", persist_result=False)
+@failing_in_one_sentence
+def watch(folder: str = ".", max_days: float = DAYS) -> State:
+    """Tell people where nothing was promoted for too long, whatever the reason.
+
+    Args:
+        folder: the checkout.
+        max_days: days since the last promotion that are still in order.
+
+    The final state is `InOrder`, or `Overdue`, a failed one.
+    """
+    current = production(Path(folder))
+    if current is None:
+        age, sentence = float("inf"), "nothing was ever promoted"
+    else:
+        since = datetime.strptime(current.since, "%Y-%m-%d %H:%M UTC").replace(tzinfo=UTC)
+        age = (datetime.now(UTC) - since).total_seconds() / 86400
+        sentence = f"{current.version} of {current.last_day} is in production since {current.since}"
+    if age <= max_days:
+        return Completed(name="InOrder", message=sentence)
+    reason = (
+        f"{sentence}: no promotion for more than {max_days:g} days\n{last_refresh(Path(folder))}"
+    )
+    tell(News("overdue", current.last_day if current else "-", "promotion", reason))
+    return Failed(name="Overdue", message=reason)
+
+
+def main() -> None:
+    """Run the command line; an overdue promotion is told on stderr with exit code 1."""
+    parser = argparse.ArgumentParser(prog="python -m flows.watch", description=__doc__)
+    parser.add_argument("--folder", default=".", help="the checkout")
+    parser.add_argument("--max-days", type=float, default=DAYS, help="since the last promotion")
+    given = parser.parse_args()
+    run_and_tell("watch", lambda: watch(given.folder, given.max_days, return_state=True))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""What would run now, and because of which change, in plain words."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from pipeline.release.dag import stage_order, upstreams
+from pipeline.release.registry import status
+
+HOW = {
+    "modified": "changed",
+    "new": "new",
+    "deleted": "gone",
+    "not in cache": "neither here nor in DVC's cache",
+}
+NAMED = 4  # things of one kind that a sentence names
+
+
+def why(folder: Path) -> str:
+    """The stages that `dvc repro` would run in a folder, each with what changed since its last run.
+
+    A stage after one that runs may find its inputs as they were, and then does not run; such
+    stages are named apart.
+
+    Raises:
+        AdaCalibError: the folder has no dvc.yaml.
+        ToolError: dvc failed.
+    """
+    order, needs, stale = stage_order(folder), upstreams(folder), status(None, folder)
+    if not stale:
+        return "Nothing would run: every stage is as its inputs are."
+    known = _known_stages(folder)
+    lines = [f"{name}: {sentence(stale[name])}" for name in stale if name not in needs]
+    for name in [name for name in order if name in stale]:
+        reason = sentence(stale[name]) if name in known else "it has not run before"
+        lines.append(f"{name} would run: {reason}")
+    disturbed = set(stale)
+    for name in order:
+        if needs[name] & disturbed:
+            disturbed.add(name)
+    after = [name for name in order if name in disturbed - set(stale)]
+    calm = [name for name in order if name not in disturbed]
+    if after:
+        lines.append(f"then, where what they read comes out differently: {', '.join(after)}")
+    if calm:
+        lines.append(f"would not run: {', '.join(calm)}")
+    return "\n".join(lines)
+
+
+def _known_stages(folder: Path) -> set[str]:
+    """The stages of which dvc.lock has a run."""
+    lock = folder / "dvc.lock"
+    content = YAML(typ="safe", pure=True).load(lock.read_text()) if lock.exists() else None
+    return set((content or {}).get("stages") or {})
+
+
+def sentence(changes: list[Any]) -> str:
+    """What DVC says of a stage, such as [{"changed deps": {"data": "modified"}}], in words."""
+    groups: dict[str, list[str]] = {}
+    for change in changes:
+        for kind, name in _words(change):
+            groups.setdefault(kind, []).append(name)
+    return "; ".join(_group(kind, names) for kind, names in groups.items())
+
+
+def _group(kind: str, names: list[str]) -> str:
+    shown = ", ".join(names[:NAMED])
+    more = f" and {len(names) - NAMED} more" if names[NAMED:] else ""
+    return f"{kind}: {shown}{more}" if shown else kind
+
+
+def _words(change: Any) -> Iterator[tuple[str, str]]:
+    """Pairs of what happened and to which thing."""
+    if not isinstance(change, dict):
+        yield ("its command changed" if change == "changed command" else str(change)), ""
+        return
+    for kind, things in change.items():
+        output = "own output " if kind == "changed outs" else ""
+        for name, how in things.items():
+            single = (
+                {f"{name}: {key}": h for key, h in how.items()} if isinstance(how, dict) else {}
+            )
+            for thing, state in (single or {name: how}).items():
+                yield f"{output}{HOW.get(state, state)}", thing
