@@ -157,10 +157,13 @@ def score(
     threads: Annotated[int, typer.Option(help="0: as many as there are cores")] = 0,
 ) -> None:
     """Score the rows of a Parquet file, in their order."""
+    from dataclasses import asdict
+
     from pipeline.serving.offline import score_file
     from pipeline.serving.predictor import load
 
-    say(score_file(load(model, threads), source, target))
+    counted = score_file(load(model, threads), source, target)
+    say(str(counted), **asdict(counted))
 
 
 @app.command()
