@@ -28,6 +28,7 @@ from pipeline.errors import AdaCalibError, ToolError
 from pipeline.files import read_json, write_json
 
 HOST = "127.0.0.1"
+PARTS = ("worker", "server")  # in the order in which they are stopped
 START_SECONDS = 180
 STOP_SECONDS = 30
 
@@ -35,13 +36,19 @@ STOP_SECONDS = 30
 def up(port: int) -> str:
     """Start a server and a worker, deploy, and return a sentence with the server's address.
 
+    Where one of the two has died, the other is stopped first: both begin anew, with what the
+    database knows.
+
     Raises:
         ToolError: it is up already, the port is taken, or a part did not start; whatever this call
             started is stopped again.
     """
     state = _state()
-    if any(_process(entry) for entry in state["processes"].values()):
+    alive = [name for name, entry in state["processes"].items() if _process(entry)]
+    if len(alive) == len(PARTS):
         raise ToolError(f"already up at {state['url']}; python -m flows.local down stops it")
+    if alive:
+        down()
     url = f"http://{HOST}:{port}"
     _refuse_taken(port)
     write_json(home() / STATE, {"url": url, "processes": {}})
@@ -73,7 +80,7 @@ def down() -> str:
     A run at work has half a minute to end; then it is stopped, and the next refresh recovers.
     """
     processes = _state()["processes"]
-    stopped = [name for name in ("worker", "server") if _stop(processes.get(name))]
+    stopped = [name for name in PARTS if _stop(processes.get(name))]
     (home() / STATE).unlink(missing_ok=True)
     return f"stopped: {', '.join(stopped)}" if stopped else "nothing was up"
 

@@ -1,12 +1,17 @@
 """Outside programs, run in a folder; one that is missing or fails is told in one sentence."""
 
+import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 from pipeline.errors import ToolError
 from pipeline.release import leash
@@ -95,6 +100,7 @@ def run_leashed(
         errors="replace",
     ) as process:
         os.close(ours)
+        threading.Thread(target=_end_with_the_leash, args=(process,), daemon=True).start()
         try:
             if tell is None:
                 output, errors = process.communicate()
@@ -104,6 +110,16 @@ def run_leashed(
         finally:
             os.close(theirs)
     return Finished(process.returncode, output, errors)
+
+
+def _end_with_the_leash(process: "subprocess.Popen[str]") -> None:
+    """Where the leash itself was killed, kill what it held: all that is in its session."""
+    if process.wait() >= 0:
+        return
+    for other in psutil.pids():
+        with contextlib.suppress(OSError):
+            if os.getsid(other) == process.pid:
+                os.kill(other, signal.SIGKILL)
 
 
 def _follow(process: "subprocess.Popen[str]", tell: Callable[[str], None]) -> str:

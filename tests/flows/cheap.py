@@ -1,7 +1,13 @@
-"""Stages that take no time: python cheap.py STAGE OUTPUT…, in a project made by conftest.py."""
+"""Stages that take no time: python cheap.py STAGE OUTPUT…, in a project made by conftest.py.
+
+Where CHEAP_MARK names a file, merge writes its process id there and sleeps with half its output
+written.
+"""
 
 import json
+import os
 import sys
+import time
 from pathlib import Path
 
 from pipeline.files import sha256_of
@@ -29,7 +35,7 @@ def main() -> None:
     """Write the outputs of a stage; a label called `unheard_of` is what validate refuses."""
     stage, output = sys.argv[1], Path(sys.argv[2])
     output.parent.mkdir(parents=True, exist_ok=True)
-    print(f"{stage} is at work", flush=True)
+    print(f"{stage} is at work with {os.environ.get('CHEAP_TOKEN')}", flush=True)
     if stage == "validate":
         log = read_params().log
         if log.label == "unheard_of":
@@ -39,6 +45,10 @@ def main() -> None:
     last_day = json.loads(Path("reports/validation.json").read_text())["last_day"]
     if stage == "merge":
         output.mkdir()
+        (output / "weights.txt").write_text(last_day[:4])
+        if mark := os.environ.get("CHEAP_MARK"):
+            Path(mark).write_text(str(os.getpid()))
+            time.sleep(120)
         (output / "weights.txt").write_text(last_day)
         seal(output, {"last_day": last_day})
     elif stage == "evaluate":

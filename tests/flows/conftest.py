@@ -1,22 +1,31 @@
 """A project whose stages take no time, and one Prefect server for all tests that need one."""
 
 import atexit
+import json
 import os
 import shutil
+import socket
+import subprocess
+import sys
 import tempfile
+import urllib.request
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
+from ruamel.yaml import YAML
 
 # Set before anything imports Prefect, so that no test sees or changes a developer's own.
 os.environ["PREFECT_HOME"] = tempfile.mkdtemp(prefix="adacalib-prefect-")
 os.environ.pop("PREFECT_API_URL", None)
 
 from flows.settings import use_defaults
+from flows.worktree import commit_day, release_worktree, take_code
 from pipeline.data.flights import KIND
 from pipeline.data.landing import land_log
 from pipeline.release.programs import git, run_leashed
@@ -25,6 +34,12 @@ use_defaults()
 atexit.register(shutil.rmtree, os.environ["PREFECT_HOME"], ignore_errors=True)
 
 HERE = Path(__file__).parent
+SECONDS = 300  # on a busy machine; half a minute on an idle one
+WHO = {
+    f"GIT_{role}_{part}": value
+    for role in ("AUTHOR", "COMMITTER")
+    for part, value in (("NAME", "Robot"), ("EMAIL", "robot@example.org"))
+}
 DAG = """\
 stages:
   gate:
@@ -98,10 +113,88 @@ def checkout(template: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(template, tmp_path / "checkout", symlinks=True))
 
 
-@pytest.fixture(scope="session")
-def prefect_server() -> Iterator[None]:
-    """A Prefect server with an empty database, for all tests of the session."""
-    from prefect.testing.utilities import prefect_test_harness
+@pytest.fixture
+def history(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout with some code and a record of its own, where DVC is left out."""
+    monkeypatch.setattr("flows.worktree.share_cache", lambda *_: None)
+    monkeypatch.setattr("flows.worktree.restore_data", lambda *_: None)
+    (checkout / "code.py").write_text("first\n")
+    (checkout / "dvc.lock").write_text("of a person\n")
+    (checkout / "reports").mkdir()
+    (checkout / "reports/gate.json").write_text("{}\n")
+    save(checkout)
+    return checkout
 
-    with prefect_test_harness(server_startup_timeout=120):
-        yield
+
+def run_day(checkout: Path, day: str) -> None:
+    """What a refresh does to the files it commits."""
+    with release_worktree(checkout, "test") as release:
+        take_code(checkout, release)
+        (release / "params.yaml").write_text(f"last_day: {day}\n")
+        (release / "dvc.lock").write_text(f"of {day}\n")
+        (release / "reports/gate.json").write_text(f'{{"day": "{day}"}}\n')
+        commit_day(release, day, WHO)
+
+
+@dataclass(frozen=True)
+class Server:
+    """A Prefect server and a worker, as `make up` starts them in a project of their own."""
+
+    api: str
+    project: Path
+
+    def command(self, action: str, *options: str) -> "subprocess.CompletedProcess[str]":
+        """`python -m flows.local`, run in the project as a person would."""
+        return subprocess.run(
+            [sys.executable, "-m", "flows.local", action, *options],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            cwd=self.project,
+            env=os.environ | {"PREFECT_HOME": str(self.project / ".prefect")},
+        )
+
+    def ask(self, what: str, **query: Any) -> Any:
+        """The answer of the server to a POST, for example to a filter."""
+        request = urllib.request.Request(
+            f"{self.api}/{what}", json.dumps(query).encode(), {"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.load(answer) if answer.status == 200 else None
+
+
+def free_port() -> int:
+    """A port of the loopback address that nothing listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def schedule_often(prefect_yaml: Path) -> None:
+    """Let `refresh` be due every few seconds instead of daily, once it is resumed."""
+    yaml = YAML()
+    declared = yaml.load(prefect_yaml)
+    declared["deployments"][0]["schedules"] = [{"interval": 15, "timezone": "America/New_York"}]
+    declared["deployments"][0]["paused"] = True
+    yaml.dump(declared, prefect_yaml)
+
+
+@pytest.fixture(scope="session")
+def prefect_server(template: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The one Prefect server of the session; the flows that tests call use it too."""
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    project = tmp_path_factory.mktemp("served") / "project"
+    shutil.copytree(template, project, symlinks=True)
+    schedule_often(project / "prefect.yaml")
+    save(project)
+    port = free_port()
+    server = Server(f"http://127.0.0.1:{port}/api", project)
+    try:
+        started = server.command("up", "--port", str(port))
+        assert f"Prefect is at http://127.0.0.1:{port}, a worker" in started.stdout, started.stderr
+        with temporary_settings({PREFECT_API_URL: server.api}):
+            yield server
+    finally:
+        server.command("down")

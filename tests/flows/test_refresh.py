@@ -1,19 +1,24 @@
 """The refresh of a day: what it lands, runs, commits, promotes, and says."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
 from ruamel.yaml import YAML
 
+from flows.backfill import backfill
 from flows.evidence import metric_table, verdict_text
 from flows.promotion import promote, rollback
 from flows.refresh import refresh
+from flows.sharing import share
 from flows.worktree import said
 from pipeline.files import read_json
 from pipeline.params import read_params, set_values
+from pipeline.release.journal import last_refresh
+from pipeline.release.programs import git, run_leashed
 from pipeline.release.promotion import production
 from pipeline.report.terminal import METRICS
-from tests.flows.conftest import save
+from tests.flows.conftest import Server, save
 
 GATE = {
     "passed": False,
@@ -71,53 +76,85 @@ def test_the_entry_points_of_the_deployments_are_flows(project):
         assert load_flow_from_entrypoint(deployment["entrypoint"]).name == name
 
 
-def run_names(client, parent_id) -> dict[str, tuple[str, str]]:
+def run_names(server, parent_id) -> dict[str, tuple[str, str]]:
     """State and message of every flow run below another, by the flow run's name."""
-    from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterParentFlowRunId
+    runs = server.ask("flow_runs/filter", flow_runs={"parent_flow_run_id": {"any_": [parent_id]}})
+    return {run["name"]: (run["state_name"], run["state"]["message"]) for run in runs}
 
-    below = FlowRunFilter(parent_flow_run_id=FlowRunFilterParentFlowRunId(any_=[parent_id]))
-    runs = client.read_flow_runs(flow_run_filter=below)
-    return {run.name: (run.state.name, run.state.message) for run in runs}
+
+def add_remotes(checkout: Path) -> Path:
+    """A git remote that refuses the first push, and notes what DVC's remote held at each."""
+    bare, stored = checkout.parent / "remote.git", checkout.parent / "stored"
+    git(checkout.parent, "init", "--quiet", "--bare", str(bare))
+    git(checkout, "remote", "add", "origin", str(bare))
+    run_leashed(["dvc", "remote", "add", "--quiet", "--default", "kept", str(stored)], checkout)
+    save(checkout)
+    (bare / "hooks/pre-receive").write_text(
+        f"#!/bin/sh\nfind {stored} -type f | wc -l >> held\n[ $(wc -l < held) -gt 1 ]\n"
+    )
+    (bare / "hooks/pre-receive").chmod(0o755)
+    return bare
+
+
+def everything_kept(checkout: Path, server: Server) -> bytes:
+    """All that a run leaves behind: git's objects, files, Prefect's database and logs."""
+    batch = ["git", "cat-file", "--batch-all-objects", "--batch", "--buffer"]
+    objects = subprocess.run(batch, cwd=checkout, capture_output=True, check=True).stdout
+    places = [checkout / ".git", checkout / ".release", server.project / ".prefect"]
+    files = [file for place in places for file in place.rglob("*") if file.is_file()]
+    return objects + b"".join(file.read_bytes() for file in files)
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("prefect_server")
-def test_a_day_is_landed_run_stage_by_stage_committed_and_promoted(checkout):
-    from prefect.client.orchestration import get_client
-
+def test_a_day_is_landed_run_committed_pushed_and_promoted_and_nothing_shows_a_secret(
+    checkout, prefect_server, monkeypatch
+):
+    """H22; a push that fails half way is finished by the next run, one commit a day."""
+    monkeypatch.setenv("CHEAP_TOKEN", "s3cr3t-of-a-stage")
+    monkeypatch.setenv("ADACALIB_NOTIFY", "json://s3cr3t-user@127.0.0.1:9/s3cr3t-path")
+    monkeypatch.setattr("flows.refresh.share", share.with_options(retries=0))
+    bare = add_remotes(checkout)
     before = said(checkout, "status", "--porcelain"), said(checkout, "rev-parse", "HEAD")
     state = refresh("2013-09-29", str(checkout), return_state=True)
-    assert (state.type.value, state.name) == ("COMPLETED", "Promoted"), state.message
-    assert state.message.startswith("v0.0.1 is in production")
+    assert state.is_failed()
+    assert state.message.startswith("2013-09-29 is committed here but not pushed: git remote 'orig")
+    first = run_names(prefect_server, str(state.state_details.flow_run_id))
+    assert set(first) == {"validate", "merge", "evaluate", "gate"}
+    assert set(first.values()) == {("Ran", "it had not run before")}
     assert said(checkout, "log", "-1", "--format=%s", "release") == "day=2013-09-29"
     assert read_params(checkout / ".release/params.yaml").log.last_day == "2013-09-29"
+    assert production(checkout) is None
+
+    again = refresh("2013-09-29", str(checkout), return_state=True)
+    assert (again.type.value, again.name) == ("COMPLETED", "Promoted"), again.message
+    assert again.message.startswith("v0.0.1 is in production")
+    second = run_names(prefect_server, str(again.state_details.flow_run_id))
+    assert set(second.values()) == {("Cached", "nothing changed")}
+    assert said(checkout, "rev-list", "--count", "main..release") == "1"
+    assert said(bare, "log", "-1", "--format=%s", "release") == "day=2013-09-29"
+    assert int((bare / "held").read_text().split()[0]) > 0  # data went first
     assert production(checkout).last_day == "2013-09-29"
     assert (said(checkout, "status", "--porcelain"), said(checkout, "rev-parse", "HEAD")) == before
 
-    with get_client(sync_client=True) as client:
-        first = run_names(client, state.state_details.flow_run_id)
-        artifacts = {artifact.key: artifact for artifact in client.read_artifacts()}
-        logs = [log.message for log in client.read_logs()]
-    assert set(first) == {"validate", "merge", "evaluate", "gate"}
-    assert set(first.values()) == {("Ran", "it had not run before")}
-    assert artifacts["verdict"].data.startswith("# 2013-09-29: passed")
-    assert "0.25000" in artifacts["metrics"].data
-    assert "merge is at work" in logs
+    artifacts = {a["key"]: a["data"] for a in prefect_server.ask("artifacts/filter")}
+    assert artifacts["verdict"].startswith("# 2013-09-29: passed")
+    assert "0.25000" in artifacts["metrics"]
+    logs = [log["message"] for log in prefect_server.ask("logs/filter")]
+    assert "merge is at work with ***" in logs
+    events = prefect_server.ask("events/filter", limit=50)["events"]
+    assert {"adacalib.failed", "adacalib.promoted"} <= {event["event"] for event in events}
+    assert b"s3cr3t" not in everything_kept(checkout, prefect_server)
 
-    # The same day again changes nothing.
-    again = refresh("2013-09-29", str(checkout), return_state=True)
-    assert again.name == "Promoted"
-    assert "is this model" in again.message
-    with get_client(sync_client=True) as client:
-        second = run_names(client, again.state_details.flow_run_id)
-    assert set(second.values()) == {("Cached", "nothing changed")}
-    assert said(checkout, "rev-list", "--count", "main..release") == "1"
-
-    # An older day never follows a newer one.
+    # An older day never follows a newer one, and one that never came is told, not crashed.
     older = refresh("2013-09-28", str(checkout), return_state=True)
     assert (older.type.value, older.name) == ("COMPLETED", "Skipped")
     assert older.message.startswith("2013-09-28 was skipped: the release branch is at 2013-09-29")
+    late = refresh("2013-10-05", str(checkout), source="no-{day}", return_state=True)
+    assert (late.type.value, late.name) == ("FAILED", "Late")
+    assert late.message == "2013-10-05 has not landed: there is no file no-2013-10-05"
     assert production(checkout).version == "v0.0.1"
+    told = last_refresh(checkout)
+    assert told.startswith("The last refresh, of 2013-10-05, ended ")
 
     # There is nothing before the first version to roll back to.
     back = rollback(None, str(checkout), return_state=True)
@@ -142,6 +179,17 @@ def test_a_refused_day_is_committed_reported_and_not_promoted(checkout):
     by_hand = promote(str(checkout), return_state=True)
     assert by_hand.is_failed()
     assert "the verdict is no, production stays as it is" in by_hand.message
+
+    # Days of the past are made beside it; what is made is not made again.
+    release = said(checkout, "rev-parse", "release")
+    filled = backfill("2013-09-28", "2013-09-28", str(checkout), return_state=True)
+    assert filled.name == "Backfilled", filled.message
+    assert filled.message.splitlines()[1].startswith("2013-09-28: refused: the test days have 1000")
+    again = backfill("2013-09-28", "2013-09-28", str(checkout), return_state=True)
+    assert again.message.splitlines() == ["1 days", "2013-09-28: made before"]
+    assert said(checkout, "log", "-1", "--format=%s", "backfill") == "day=2013-09-28"
+    assert said(checkout, "rev-parse", "release") == release
+    assert production(checkout) is None
 
 
 @pytest.mark.slow

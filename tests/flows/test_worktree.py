@@ -2,48 +2,15 @@
 
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from flows.worktree import (
-    commit_day,
-    newest_day,
-    release_worktree,
-    said,
-    take_code,
-)
+from flows.worktree import BACKFILL, newest_day, release_worktree, said, take_code
 from pipeline.errors import ToolError
-from tests.flows.conftest import save
-
-WHO = {
-    f"GIT_{role}_{part}": value
-    for role in ("AUTHOR", "COMMITTER")
-    for part, value in (("NAME", "Robot"), ("EMAIL", "robot@example.org"))
-}
-
-
-@pytest.fixture
-def history(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A checkout with some code and a record of its own, where DVC is left out."""
-    monkeypatch.setattr("flows.worktree.share_cache", lambda *_: None)
-    monkeypatch.setattr("flows.worktree.restore_data", lambda *_: None)
-    (checkout / "code.py").write_text("first\n")
-    (checkout / "dvc.lock").write_text("of a person\n")
-    (checkout / "reports").mkdir()
-    (checkout / "reports/gate.json").write_text("{}\n")
-    save(checkout)
-    return checkout
-
-
-def run_day(checkout: Path, day: str) -> None:
-    """What a refresh does to the files it commits."""
-    with release_worktree(checkout, "test") as release:
-        take_code(checkout, release)
-        (release / "params.yaml").write_text(f"last_day: {day}\n")
-        (release / "dvc.lock").write_text(f"of {day}\n")
-        (release / "reports/gate.json").write_text(f'{{"day": "{day}"}}\n')
-        commit_day(release, day, WHO)
+from tests.flows.conftest import run_day, save
 
 
 def test_the_worktree_begins_as_what_is_committed_in_the_history(history):
@@ -150,3 +117,61 @@ def test_data_and_cache_are_those_of_the_checkout(checkout):
 def test_a_folder_without_git_is_refused_in_one_sentence(tmp_path):
     with pytest.raises(ToolError, match="not a git repository"), release_worktree(tmp_path, "test"):
         pass
+
+
+def test_a_run_waits_for_the_one_at_work_and_says_for_whom(history):
+    """H22."""
+    told: list[str] = []
+    with release_worktree(history, "refresh of 2013-09-29"):
+
+        def wait() -> None:
+            with release_worktree(history, "refresh of 2013-09-30", 30, told.append):
+                told.append("at work")
+
+        second = threading.Thread(target=wait)
+        second.start()
+        while not told:
+            time.sleep(0.05)
+        assert [line.split(" (")[0] for line in told] == ["waiting for refresh of 2013-09-29"]
+    second.join()
+    assert told[1:] == ["at work"]
+
+
+@pytest.mark.parametrize("left", ["locked", "no index", "no .git"])
+def test_a_worktree_that_was_killed_while_it_was_made_is_made_again(history, left):
+    run_day(history, "2013-09-29")
+    release = history / ".release"
+    own = Path(said(release, "rev-parse", "--absolute-git-dir"))
+    if left == "locked":
+        (own / "locked").write_text("initializing")
+        subprocess.run(["rm", "-r", str(release)], check=True)
+    elif left == "no index":
+        (own / "index").unlink()
+        (own / "HEAD").unlink()
+    else:
+        (release / ".git").unlink()
+    with release_worktree(history, "test") as again:
+        assert newest_day(again) == "2013-09-29"
+        assert (again / "dvc.lock").read_text() == "of 2013-09-29\n"
+
+
+def test_half_written_files_and_locks_of_killed_programs_are_removed(history):
+    with release_worktree(history, "test") as release:
+        pass
+    half = [release / name for name in ("reports/.gate.json.tmp-1", "artifacts/.model.tmp-1/x")]
+    half += [release / ".dvc/tmp/rwlock", release / "reports/half.json"]
+    half += [history / ".git/refs/heads/release.lock"]
+    for file in half:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("{")
+    run_day(history, "2013-09-30")
+    assert not [file for file in half if file.exists()]
+
+
+def test_a_backfill_has_a_worktree_of_its_own_and_both_may_be_at_work(history):
+    with (
+        release_worktree(history, "refresh") as release,
+        release_worktree(history, "backfill", place=BACKFILL) as worktree,
+    ):
+        assert said(worktree, "branch", "--show-current") == "backfill"
+        assert worktree != release

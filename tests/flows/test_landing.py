@@ -1,0 +1,63 @@
+"""Landing: the files of a day, those that came late, and a day that has not come."""
+
+import pytest
+
+from flows.landing import bring, files_of, files_to_land
+from pipeline.errors import AdaCalibError
+from pipeline.files import write_json
+
+
+def arrive(folder, *days):
+    """The file of each day, where the source says."""
+    for day in days:
+        (folder / f"log-{day}.csv").write_text("click,site\n")
+
+
+def landed(folder, *days):
+    """A log that holds these days."""
+    write_json(folder / "data/manifest.json", {"days": {day: {} for day in days}})
+
+
+def names(files):
+    """The days in the names of files."""
+    return [file[-14:-4] for file in files]
+
+
+def test_the_files_of_a_day_are_those_of_the_pattern_in_order(tmp_path):
+    (tmp_path / "2013-09-30").mkdir()
+    for name in ("b.csv", "a.csv"):
+        (tmp_path / "2013-09-30" / name).touch()
+    found = files_of("{day}/*.csv", "2013-09-30", tmp_path)
+    assert found == [f"{tmp_path}/2013-09-30/{name}" for name in ("a.csv", "b.csv")]
+
+
+def test_a_source_that_does_not_name_the_day_is_refused(tmp_path):
+    with pytest.raises(AdaCalibError, match=r"does not name the day; write \{day\}"):
+        files_of("/logs/*.csv", "2013-09-30", tmp_path)
+
+
+def test_a_day_that_came_late_is_taken_along_with_the_next_one(tmp_path):
+    landed(tmp_path, "2013-09-26", "2013-09-28")
+    arrive(tmp_path, "2013-09-27", "2013-09-28", "2013-09-29")
+    files = files_to_land("log-{day}.csv", "2013-09-29", tmp_path, tmp_path)
+    assert names(files) == ["2013-09-27", "2013-09-29"]
+
+
+def test_the_days_of_an_outage_land_however_long_it_was(tmp_path):
+    landed(tmp_path, "2013-08-30")
+    days = [f"2013-09-{n:02}" for n in range(1, 31)]
+    arrive(tmp_path, *days)
+    assert names(files_to_land("log-{day}.csv", "2013-09-30", tmp_path, tmp_path)) == days
+
+
+def test_nothing_lands_before_the_day_itself_has_come(tmp_path):
+    landed(tmp_path, "2013-09-26")
+    arrive(tmp_path, "2013-09-27")
+    assert files_to_land("log-{day}.csv", "2013-09-28", tmp_path, tmp_path) == []
+    missing = bring("2013-09-28", tmp_path, tmp_path, "log-{day}.csv", None)
+    assert missing == "2013-09-28 has not landed: there is no file log-2013-09-28.csv"
+
+
+def test_the_first_day_of_a_log_comes_alone(tmp_path):
+    arrive(tmp_path, "2013-09-27", "2013-09-28")
+    assert names(files_to_land("log-{day}.csv", "2013-09-28", tmp_path, tmp_path)) == ["2013-09-28"]

@@ -1,0 +1,117 @@
+"""The release branch at the git remote: data first, then git; what failed is finished later."""
+
+from pathlib import Path
+
+import pytest
+
+from flows import sharing
+from flows.sharing import fetch_days, share, unshared
+from flows.worktree import committed_days, release_worktree, said
+from pipeline.errors import ReleaseError, ToolError
+from pipeline.release.programs import git
+from tests.flows.conftest import run_day
+
+REFUSING = """\
+#!/bin/sh
+left=$(cat left)
+[ -z "$left" ] && exit 0
+printf %s "${left#x}" > left
+exit 1
+"""
+
+
+@pytest.fixture
+def remote(history: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A bare git remote of `history`; the pushes of data are noted in `pushed` beside it."""
+    bare = tmp_path / "remote.git"
+    git(tmp_path, "init", "--quiet", "--bare", str(bare))
+    git(history, "remote", "add", "origin", str(bare))
+    monkeypatch.setattr(sharing, "default_remote", lambda folder: "somewhere")
+
+    def push(release: Path, stage: str) -> None:
+        with (tmp_path / "pushed").open("a") as file:
+            file.write((release / "dvc.lock").read_text())
+
+    monkeypatch.setattr(sharing, "push", push)
+    return bare
+
+
+def refuse_pushes(bare: Path, times: int) -> None:
+    """Let the remote refuse so many pushes."""
+    hook = bare / "hooks/pre-receive"
+    (bare / "left").write_text("x" * times)
+    hook.write_text(REFUSING)
+    hook.chmod(0o755)
+
+
+def shared_days(bare: Path) -> list[str]:
+    """The days at the remote, the last one first."""
+    known = git(bare, "rev-parse", "--verify", "--quiet", "release", check=False)
+    return [] if known.code else committed_days(bare, "release")
+
+
+def test_a_push_that_fails_is_finished_by_the_next_run_with_the_data_of_every_day(
+    history,
+    remote,
+    tmp_path,
+):
+    refuse_pushes(remote, 2)
+    for day, whole in (("2013-09-28", False), ("2013-09-29", False), ("2013-09-30", True)):
+        run_day(history, day)
+        with release_worktree(history, "test") as release:
+            state = share.fn(str(release))
+            assert state.is_completed() == whole, state.message
+            assert said(release, "status", "--porcelain") == ""
+            assert (release / "dvc.lock").read_text() == f"of {day}\n"
+    assert shared_days(remote) == ["2013-09-30", "2013-09-29", "2013-09-28"]
+    # Data goes before the branch, so that of a day was sent again with each try.
+    sent = (tmp_path / "pushed").read_text().splitlines()
+    assert sent[-3:] == ["of 2013-09-28", "of 2013-09-29", "of 2013-09-30"]
+    with release_worktree(history, "test") as release:
+        assert unshared(release) == []
+        assert share.fn(str(release)).message == "nothing to push"
+
+
+def test_data_that_cannot_be_sent_keeps_the_branch_back(history, remote, monkeypatch):
+    def refuse(*_):
+        raise ToolError("dvc push failed: the bucket is away")
+
+    monkeypatch.setattr(sharing, "push", refuse)
+    run_day(history, "2013-09-30")
+    with release_worktree(history, "test") as release:
+        assert share.fn(str(release)).message == "dvc push failed: the bucket is away"
+    assert shared_days(remote) == []
+
+
+def test_days_of_another_clone_are_followed_and_parted_ways_are_refused(
+    history,
+    remote,
+    tmp_path,
+):
+    run_day(history, "2013-09-28")
+    with release_worktree(history, "test") as release:
+        share.fn(str(release))
+    other = tmp_path / "other"
+    git(tmp_path, "clone", "--quiet", "--branch", "release", str(remote), str(other))
+    git(other, "config", "user.name", "Other")
+    git(other, "config", "user.email", "other@example.org")
+    git(other, "commit", "--quiet", "--allow-empty", "--message", "day=2013-09-29")
+    git(other, "push", "--quiet")
+    with release_worktree(history, "test") as release:
+        fetch_days(release)
+        assert committed_days(release) == ["2013-09-29", "2013-09-28"]
+    git(other, "commit", "--quiet", "--allow-empty", "--message", "day=2013-09-30")
+    git(other, "push", "--quiet")
+    run_day(history, "2013-10-01")
+    with (
+        release_worktree(history, "test") as release,
+        pytest.raises(ReleaseError, match=r"lacks what this clone has \(2013-10-01\); choose one"),
+    ):
+        fetch_days(release)
+
+
+def test_without_a_remote_there_is_nothing_to_push(history):
+    run_day(history, "2013-09-30")
+    with release_worktree(history, "test") as release:
+        fetch_days(release)
+        assert share.fn(str(release)).message == "nothing to push"
