@@ -5,9 +5,9 @@ calibrated_logit = anchor_z(logit) + λ · correction_z(logit)
 The anchor is empirical-Bayes Platt scaling whose offsets may drift and to which bends are added
 (`basis`). The correction is piecewise linear between knots at the mean logits of the field value's
 bins; a network gives it at each knot from posterior statistics of the bin and the value, and a
-Gumbel choice decides between the candidate bin counts (paper, sections 3.1 and 3.2). How much of
-bends and correction is used, and when the network stops, is decided on counts that none of them
-has seen.
+Gumbel choice decides between the candidate bin counts (paper, sections 3.1 and 3.2). It bends a
+curve without lifting it: the level of a field value is the anchor's. How much of bends and
+correction is used, and when the network stops, is decided on counts that none of them has seen.
 """
 
 from collections.abc import Sequence
@@ -19,11 +19,10 @@ import torch
 
 from pipeline.calibration.basis import Basis, make_anchors, with_curves
 from pipeline.calibration.bins import tabulate
-from pipeline.calibration.examples import Examples, make_examples, make_scale
-from pipeline.calibration.fitting import FitSettings, fit_heads, single_thread
+from pipeline.calibration.examples import Examples, Scale, make_examples, make_scale
+from pipeline.calibration.fitting import FitSettings, Heads, fit_heads, single_thread
 from pipeline.calibration.folds import Fold, all_counts, make_folds
 from pipeline.calibration.monotone import increasing
-from pipeline.calibration.network import Head
 from pipeline.calibration.piecewise import PiecewiseLinearMap, from_knots
 from pipeline.calibration.statistics import (
     Evidence,
@@ -135,8 +134,8 @@ def fit_adacalib(
         examples = make_examples(grid, found, [without_common_error(t) for t in targets], scale)
         heads = fit_heads(examples, settings.network())
         everything = Fold(all_counts(cells), all_counts(cells))
-        known = scale(_evidence(grid, everything, final))
-        corrections, chosen = _served_corrections(heads.heads, known, heads.share)
+        found_of_all = _evidence(grid, everything, final)
+        corrections, chosen = _served_corrections(heads, found_of_all, scale)
         serving, moved = compile_map(grid, final, corrections, chosen, settings.min_slope)
     held_out = _held_out(folds, bases, targets, examples, heads.held_out)
     requested = np.array([knots.requested_bins for knots in grid.candidates])
@@ -177,19 +176,22 @@ def _final_basis(grid: Grid, like: Basis, settings: Settings) -> Basis:
 
 
 def _served_corrections(
-    heads: Sequence[Head], known: tuple[tuple[torch.Tensor, ...], torch.Tensor], share: float
+    fitted: Heads, found: Evidence, scale: Scale
 ) -> tuple[list[np.ndarray], np.ndarray]:
     """Mean corrections [V, K] at the knots of each candidate, and the candidate [V] that is chosen.
 
     No randomness: the candidate with the greatest attention, averaged over the fits.
     """
-    bins, value = known
+    bins, value = scale(found)
+    shares = [torch.from_numpy(share) for share in found.shares]
     with torch.no_grad():
-        attention = torch.stack([head.choice(value) for head in heads]).mean(dim=0)
+        attention = torch.stack([head.choice(value) for head in fitted.heads]).mean(dim=0)
         corrections = [
-            torch.stack([head.knots(b, value) for head in heads]).mean(dim=0) for b in bins
+            torch.stack([head.at_knots(b, s, value) for head in fitted.heads]).mean(dim=0)
+            for b, s in zip(bins, shares, strict=True)
         ]
-    return [share * c.double().numpy() for c in corrections], attention.argmax(dim=-1).numpy()
+    kept = [fitted.share * c.double().numpy() for c in corrections]
+    return kept, attention.argmax(dim=-1).numpy()
 
 
 def compile_map(

@@ -56,18 +56,28 @@ def gumbel_weights(log_attention: Tensor, temperature: float, generator: torch.G
 
 
 class Head(nn.Module):
-    """The knot network and the choice among candidates, fitted together."""
+    """The knot network and the choice among candidates, fitted together.
+
+    The level of a field value is the anchor's: corrections are taken about their mean over the
+    value's expected responses, so that they bend a curve without lifting it.
+    """
 
     def __init__(self, n_bin_inputs: int, n_value_inputs: int, n_candidates: int):
         super().__init__()
         self.knots = KnotNetwork(n_bin_inputs, n_value_inputs)
         self.choice = BinChoice(n_value_inputs, n_candidates)
 
+    def at_knots(self, bins: Tensor, shares: Tensor, value: Tensor) -> Tensor:
+        """Corrections [..., K] at the knots of a candidate, given the bins' shares [..., K]."""
+        raw = self.knots(bins, value)
+        return raw - (shares * raw).sum(dim=-1, keepdim=True)
+
     def corrections(self, examples: Examples) -> Tensor:
         """Corrections of the target cells under each candidate, [S, C, n_candidates]."""
         each = []
-        for bins, left, share in zip(examples.bins, examples.left, examples.share, strict=True):
-            at_knots = self.knots(bins, examples.value)
+        columns = (examples.bins, examples.shares, examples.left, examples.share)
+        for bins, shares, left, share in zip(*columns, strict=True):
+            at_knots = self.at_knots(bins, shares, examples.value)
             right = (left + 1).clamp(max=at_knots.shape[1] - 1)
             start, end = at_knots.gather(1, left), at_knots.gather(1, right)
             each.append(start + share * (end - start))

@@ -1,5 +1,6 @@
 """What the network reads and is judged on: bins, their evidence, and cells, as dense arrays."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -116,10 +117,13 @@ class Evidence:
 
     Attributes:
         bins: one array [V, K, n_bin_inputs] per candidate.
+        shares: one array [V, K] per candidate, shares of the value's expected responses; all zero
+            where none are expected.
         value: [V, n_value_inputs].
     """
 
     bins: tuple[np.ndarray, ...]
+    shares: tuple[np.ndarray, ...]
     value: np.ndarray
 
 
@@ -164,16 +168,23 @@ def evidence(grid: Grid, history: Counts, fitted: np.ndarray, traits: np.ndarray
         ],
         axis=1,
     )
-    bins = [_bin_inputs(grid, knots, history.responses, expected) for knots in grid.candidates]
-    return Evidence(tuple(b.astype(np.float32) for b in bins), value.astype(np.float32))
+    counts = [
+        [grid.sums(knots.bin_id, knots.requested_bins, a) for a in (history.responses, expected)]
+        for knots in grid.candidates
+    ]
+    bins = [_bin_inputs(grid, *each) for each in zip(grid.candidates, counts, strict=True)]
+    shares = [predicted / np.maximum(whole[1], 1e-30) for _, predicted in counts]
+    return Evidence(_float32(bins), _float32(shares), value.astype(np.float32))
 
 
-def _bin_inputs(
-    grid: Grid, knots: Knots, responses: np.ndarray, expected: np.ndarray
-) -> np.ndarray:
-    """Inputs [V, K, …] of the bins of one candidate."""
+def _float32(arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+    return tuple(array.astype(np.float32) for array in arrays)
+
+
+def _bin_inputs(grid: Grid, knots: Knots, counts: Sequence[np.ndarray]) -> np.ndarray:
+    """Inputs [V, K, …] of the bins of one candidate, of responses observed and predicted there."""
+    observed, predicted = counts
     width = knots.requested_bins
-    observed, predicted = (grid.sums(knots.bin_id, width, a) for a in (responses, expected))
     ratios = [_log_ratio(observed, predicted, s) for s in SMOOTHING]
     place = (np.arange(width) + 0.5) / np.maximum(knots.count, 1)[:, None]
     center = np.average(grid.logit, weights=grid.cells.impressions)

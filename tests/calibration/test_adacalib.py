@@ -10,7 +10,7 @@ import torch
 from pipeline.calibration import adacalib
 from pipeline.calibration.adacalib import Settings, fit_adacalib
 from pipeline.calibration.bins import tabulate
-from pipeline.calibration.network import BinChoice, gumbel_weights
+from pipeline.calibration.network import BinChoice, Head, gumbel_weights
 from pipeline.scores import Scores
 from tests.calibration.bent import bent_world, excess
 from tests.reference import field_auc_by_pairs
@@ -218,3 +218,15 @@ def test_fit_takes_scores_and_gives_a_map(world):
     scores, _, fitted = world
     serving = adacalib.fit(scores, CANDIDATES, CELLS, QUICK)
     assert np.array_equal(serving.segment_values, fitted.serving.segment_values)
+
+
+def test_corrections_bend_a_curve_without_lifting_it():
+    """Over the expected responses of a field value they come to nothing; without any, they stay."""
+    head = Head(3, 2, 1)
+    torch.nn.init.normal_(head.knots.correction.weight, generator=torch.Generator().manual_seed(1))
+    bins, value = torch.arange(24.0).reshape(2, 4, 3), torch.ones(2, 2)
+    shares = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.0, 0.0, 0.0, 0.0]])
+    at_knots = head.at_knots(bins, shares, value)
+    assert at_knots.std() > 0
+    assert abs(float((shares * at_knots)[0].sum().detach())) < 1e-6
+    assert torch.equal(at_knots[1], head.knots(bins, value)[1])
