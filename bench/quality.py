@@ -4,6 +4,7 @@ import argparse
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 
 from bench.quality_ablation import CANDIDATES, MEASURED, ablation, verdict
 from bench.quality_cases import Case, frozen_cases, simulated_case
+from bench.quality_gains import REFERENCES, Judged, gains_lines, mean_gains
 from bench.quality_log import LogFile, Window, log_cases
 from pipeline.calibration.baselines import METHODS as COMPETITORS
 from pipeline.calibration.baselines import CalibrationMap
@@ -31,7 +33,7 @@ MODULES = {
 KEYS = (
     *("method", "seed", "window", "field_rce", "field_rce_low", "field_rce_high"),
     *("field_rce_floor", "field_deviance", "logloss", "excess_logloss", "field_auc", "auc"),
-    *("pcoc", "fit_seconds", "rows_per_second"),
+    *("pcoc", "fit_seconds", "rows_per_second", "gains", "mean_gains"),
 )
 SLOT_SPREAD = 0.3  # of the feature that only an auxiliary network sees, in ablations
 TIMED_ROWS = 100_000  # rows of a serving call that is timed
@@ -65,15 +67,16 @@ def result_of(case: Case, method: str, measurement: Measurement) -> Result:
     return {**summarise(measurement), **about, "excess_logloss": excess}
 
 
-def judge(case: Case, method: str, fit: Fit) -> Result:
-    """Fit on the case's calibration rows and measure on its test rows: KEYS and more."""
+def judge(case: Case, method: str, fit: Fit) -> tuple[Result, Measurement]:
+    """Fit on the case's calibration rows and measure on its test rows: KEYS but gains, and more."""
     start = perf_counter()
     calibration_map = fit(case.calibration)
     fit_seconds = perf_counter() - start
     logit = calibration_map(case.test.uncalibrated_logit, case.test.field_value_id)
-    result = result_of(case, method, measure(logit, case.test, case.true_probability))
+    measurement = measure(logit, case.test, case.true_probability)
     rate = serving_rate(calibration_map, case.test)
-    return {**result, "fit_seconds": fit_seconds, "rows_per_second": rate}
+    seconds = {"fit_seconds": fit_seconds, "rows_per_second": rate}
+    return {**result_of(case, method, measurement), **seconds}, measurement
 
 
 def ablate(cases: Iterable[Case], candidates: str) -> Iterator[Result]:
@@ -87,12 +90,29 @@ def ablate(cases: Iterable[Case], candidates: str) -> Iterator[Result]:
             start = perf_counter()
 
 
-def compare(cases: Iterable[Case], methods: dict[str, Fit]) -> Iterator[Result]:
-    """The result of every method on every case, one case at a time."""
+def compare(cases: Iterable[Case], methods: dict[str, Fit]) -> tuple[list[Result], list[Judged]]:
+    """The result of every method on every case, one case at a time, and what they rest on."""
+    results, judged = [], []
     for case in cases:
         print(f"{case.window}, seed {case.seed}", file=sys.stderr, flush=True)
-        for method, fit in methods.items():
-            yield judge(case, method, fit)
+        own, measured = zip(*(judge(case, m, fit) for m, fit in methods.items()), strict=True)
+        judged.append(Judged(case, dict(zip(methods, measured, strict=True))))
+        results += [{**result, "gains": judged[-1].gains(result["method"])} for result in own]
+    return results, judged
+
+
+def with_mean_gains(results: list[Result], judged: list[Judged]) -> list[Result]:
+    """The results with what their method gains in the mean over all cases, by reference."""
+    there = [name for name in REFERENCES if name in judged[0].measured]
+    means = {
+        method: {
+            reference: {k: asdict(v) for k, v in mean_gains(judged, method, reference).items()}
+            for reference in there
+            if reference != method
+        }
+        for method in judged[0].measured
+    }
+    return [{**result, "mean_gains": means[result["method"]]} for result in results]
 
 
 # Title, key, format, whether the ends of its interval follow.
@@ -225,13 +245,16 @@ def main() -> None:
     """Compare, print the table and, where asked for, write the JSON."""
     options = _parser().parse_args()
     logging.disable(logging.WARNING)  # mcgrad speaks of every round
+    judged: list[Judged] = []
     try:
         if options.ablation:
             results = list(ablate(_cases(options), options.ablation))
         else:
-            results = list(compare(_cases(options), _methods(options.methods)))
+            results, judged = compare(_cases(options), _methods(options.methods))
+            results = with_mean_gains(results, judged)
         if options.json:
-            write_json(options.json, [{key: result[key] for key in KEYS} for result in results])
+            kept = [{key: result[key] for key in KEYS if key in result} for result in results]
+            write_json(options.json, kept)
     except AdaCalibError as error:
         sys.exit(f"bench.quality: {error}")
     cases = {(result["window"], result["seed"]) for result in results}
@@ -239,6 +262,10 @@ def main() -> None:
     print(table(results))
     if options.ablation:
         print(losses_table(results))
+    for reference in REFERENCES:
+        if judged and reference in judged[0].measured and len(judged[0].measured) > 1:
+            print(f"\ngains on {reference} (positive is better), paired 95 % intervals")
+            print(_aligned(gains_lines(judged, reference)))
 
 
 if __name__ == "__main__":

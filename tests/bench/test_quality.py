@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bench import quality, quality_ablation
+from bench import quality, quality_ablation, quality_gains
 from bench.quality_cases import frozen_cases, simulated_case
 from bench.quality_log import LogFile, Window, log_cases
 from pipeline.calibration.anchor import fit_anchor
@@ -23,7 +23,7 @@ WINDOW = "2020-01-01 3/2/2"
 KEYS = {
     *("method", "seed", "window", "field_rce", "field_rce_low", "field_rce_high"),
     *("field_rce_floor", "field_deviance", "logloss", "excess_logloss", "field_auc", "auc"),
-    *("pcoc", "fit_seconds", "rows_per_second"),
+    *("pcoc", "fit_seconds", "rows_per_second", "gains", "mean_gains"),
 }
 
 
@@ -98,6 +98,39 @@ def test_the_json_holds_one_object_per_window_seed_and_method(scores_file, monke
     assert [(r["seed"], r["method"]) for r in results] == [(s, m) for s in (0, 1) for m in methods]
     assert {r["window"] for r in results} == {WINDOW}
     assert {r["excess_logloss"] for r in results} == {None}
+
+
+def test_the_json_says_what_each_method_gains_on_its_rivals(scores_file, monkeypatch, tmp_path):
+    target = tmp_path / "out.json"
+    run(monkeypatch, "--scores", scores_file, "--methods", "identity,eb_platt", "--json", target)
+    results = json.loads(target.read_text())
+    ours, rivals = ([r for r in results if r["method"] == m] for m in ("identity", "eb_platt"))
+    for one, other in zip(ours, rivals, strict=True):
+        assert other["gains"] == {}
+        gained = one["gains"]["eb_platt"]["logloss"]
+        assert gained["value"] == pytest.approx(other["logloss"] - one["logloss"])
+        assert gained["low"] <= gained["value"] <= gained["high"]
+        mean = one["mean_gains"]["eb_platt"]["logloss"]["value"]
+        assert mean == pytest.approx(
+            np.mean([r["logloss"] for r in rivals]) - np.mean([r["logloss"] for r in ours])
+        )
+
+
+def test_a_field_value_is_the_same_one_in_all_windows():
+    case = simulated_case(1, n_rows=20, n_values=2)
+    one, other = (replace(case, field_values=pd.Index(n)) for n in (["", "a", "b"], ["", "b", "c"]))
+    numbers = quality_gains._numbers([quality_gains.Judged(c, {}) for c in (one, other)])
+    assert [n.tolist() for n in numbers] == [[0, 1, 2], [0, 2, 3]]
+
+
+def test_a_method_against_its_copy_is_a_tie(scores_file, monkeypatch, capsys):
+    monkeypatch.setitem(quality.MODULES, "copy", quality.MODULES["eb_platt"])
+    run(monkeypatch, "--scores", scores_file, "--methods", "eb_platt,copy,identity")
+    printed = capsys.readouterr().out.splitlines()
+    start = next(i for i, line in enumerate(printed) if line.startswith("gains on eb_platt "))
+    copy = next(line for line in printed[start:] if line.startswith("copy"))
+    assert copy.count("tie") == 3
+    assert "0/0 of 1" in copy
 
 
 def test_the_table_has_a_row_per_method(scores_file, monkeypatch, capsys):
