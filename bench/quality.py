@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.quality_ablation import CANDIDATES, MEASURED, ablation, verdict
+from bench.quality_ablation import CANDIDATES, MEASURED, ablation, losses, verdict
 from bench.quality_cases import Case, frozen_cases, simulated_case
 from bench.quality_gains import REFERENCES, Judged, gains_lines, mean_gains
 from bench.quality_log import LogFile, Window, log_cases
@@ -35,6 +35,7 @@ KEYS = (
     *("field_rce_floor", "field_deviance", "logloss", "excess_logloss", "field_auc", "auc"),
     *("pcoc", "fit_seconds", "rows_per_second", "gains", "mean_gains"),
 )
+ABLATED = (100_000, 60)  # calibration rows and field values of a log, in ablations
 SLOT_SPREAD = 0.3  # of the feature that only an auxiliary network sees, in ablations
 TIMED_ROWS = 100_000  # rows of a serving call that is timed
 
@@ -79,15 +80,18 @@ def judge(case: Case, method: str, fit: Fit) -> tuple[Result, Measurement]:
     return {**result_of(case, method, measurement), **seconds}, measurement
 
 
-def ablate(cases: Iterable[Case], candidates: str) -> Iterator[Result]:
-    """The rows of the paper's second table on every case, with what each removal lost."""
+def ablate(cases: Iterable[Case], candidates: str) -> tuple[list[Result], list[Judged]]:
+    """The rows of the paper's second table on every case, and what they rest on."""
+    results, judged = [], []
     for case in cases:
         print(f"{case.window}, seed {case.seed}", file=sys.stderr, flush=True)
-        start = perf_counter()
-        for row in ablation(case, candidates):
+        measured, start = {}, perf_counter()
+        for name, measurement in ablation(case, candidates):
             seconds = {"fit_seconds": perf_counter() - start, "rows_per_second": float("nan")}
-            yield {**result_of(case, row.name, row.measurement), **seconds, "lost": row.lost}
-            start = perf_counter()
+            results.append({**result_of(case, name, measurement), **seconds})
+            measured[name], start = measurement, perf_counter()
+        judged.append(Judged(case, measured))
+    return results, judged
 
 
 def compare(cases: Iterable[Case], methods: dict[str, Fit]) -> tuple[list[Result], list[Judged]]:
@@ -154,12 +158,14 @@ def table(results: list[Result]) -> str:
     return _aligned(lines)
 
 
-def losses_table(results: list[Result]) -> str:
+def losses_table(judged: list[Judged]) -> str:
     """What each removal of a part lost against the row above, with paired intervals."""
-    lines = [["parts", *(f"{name} lost" for name in MEASURED)]]
-    for name, own in _by_method(results).items():
-        lost = [[r["lost"][metric] for r in own if r["lost"]] for metric in MEASURED]
-        lines.append([name, *map(verdict, lost)])
+    lines = [["parts", *(f"{name} lost, paper's order" for name in MEASURED)]]
+    for row, lost in losses(judged).items():
+        each = [lost[metric] for metric in MEASURED]
+        lines.append(
+            [row, *(f"{i.value:+.5f} [{i.low:+.5f}, {i.high:+.5f}] {verdict(i)}" for i in each)]
+        )
     return _aligned(lines)
 
 
@@ -237,18 +243,19 @@ def _cases(options: argparse.Namespace) -> Iterator[Case]:
         return _log_cases(options)
     if options.scores:
         return frozen_cases(options.scores, options.windows, options.seeds)
-    spread = SLOT_SPREAD if options.ablation else 0.0
-    return (simulated_case(seed, slot_spread=spread) for seed in options.seeds or (0, 1, 2))
+    if options.ablation:
+        seeds = options.seeds or range(5)
+        return (simulated_case(seed, *ABLATED, slot_spread=SLOT_SPREAD) for seed in seeds)
+    return (simulated_case(seed) for seed in options.seeds or (0, 1, 2))
 
 
 def main() -> None:
     """Compare, print the table and, where asked for, write the JSON."""
     options = _parser().parse_args()
     logging.disable(logging.WARNING)  # mcgrad speaks of every round
-    judged: list[Judged] = []
     try:
         if options.ablation:
-            results = list(ablate(_cases(options), options.ablation))
+            results, judged = ablate(_cases(options), options.ablation)
         else:
             results, judged = compare(_cases(options), _methods(options.methods))
             results = with_mean_gains(results, judged)
@@ -261,9 +268,10 @@ def main() -> None:
     print(f"means over {len(cases)} cases (windows × seeds)")
     print(table(results))
     if options.ablation:
-        print(losses_table(results))
+        print("\nwhat each part taken away lost (positive: the part helps), paired 95 % intervals")
+        print(losses_table(judged))
     for reference in REFERENCES:
-        if judged and reference in judged[0].measured and len(judged[0].measured) > 1:
+        if reference in judged[0].measured and len(judged[0].measured) > 1:
             print(f"\ngains on {reference} (positive is better), paired 95 % intervals")
             print(_aligned(gains_lines(judged, reference)))
 

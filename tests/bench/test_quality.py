@@ -16,6 +16,7 @@ from pipeline.calibration.anchor import fit_anchor
 from pipeline.calibration.logits import logit as log_odds
 from pipeline.calibration.paper import fit_paper
 from pipeline.errors import DataError
+from pipeline.metrics.significance import Interval
 from pipeline.metrics.truth import excess_log_loss
 from pipeline.params import read_params
 
@@ -177,12 +178,30 @@ def test_each_row_of_the_ablation_is_compared_with_the_row_above(monkeypatch):
 
     monkeypatch.setattr(quality_ablation, "fit_paper", briefly)
     case = simulated_case(1, n_rows=4000, n_values=5, slot_spread=0.3)
-    rows = list(quality_ablation.ablation(case, "ctr"))
-    assert [row.name for row in rows] == ["✓ ✓ ✓ ✓", "✓ ✓ ✓ ×", "✓ ✓ × ×", "✓ × × ×", "× × × ×"]
-    assert rows[0].lost == {}
-    for above, row in pairwise(rows):
-        values = [r.measurement.counts.sum().log_loss / 2000 for r in (above, row)]
-        assert row.lost["logloss"].value == pytest.approx(float(values[1] - values[0]))
+    measured = dict(quality_ablation.ablation(case, "ctr"))
+    assert list(measured) == ["✓ ✓ ✓ ✓", "✓ ✓ ✓ ×", "✓ ✓ × ×", "✓ × × ×", "× × × ×"]
+    losses = quality_ablation.losses([quality_gains.Judged(case, measured)])
+    assert list(losses) == list(measured)[1:]
+    for above, row in pairwise(measured):
+        values = [measured[name].counts.sum().log_loss / 2000 for name in (above, row)]
+        assert losses[row]["logloss"].value == pytest.approx(float(values[1] - values[0]))
+    assert "field_rce lost" in quality.losses_table([quality_gains.Judged(case, measured)])
+
+
+@pytest.mark.parametrize(
+    ("ends", "word"), [((0.1, 0.2), "holds"), ((-0.2, -0.1), "reversed"), ((-0.1, 0.1), "open")]
+)
+def test_an_order_holds_only_where_its_interval_says_so(ends, word):
+    assert quality_ablation.verdict(Interval(sum(ends) / 2, *ends, "days", 7)) == word
+
+
+def test_logs_that_disagree_widen_the_interval():
+    """With three logs or more other logs are spoken of, with fewer only other field values."""
+    sure = Interval(0.02, 0.01, 0.03, "field values", 3)
+    assert quality_ablation._wider(sure, [0.1, -0.06]) == sure
+    wide = quality_ablation._wider(sure, [0.1, -0.06, 0.02])
+    assert wide.low < -0.1 < 0.1 < wide.high
+    assert quality_ablation._wider(sure, [0.02, 0.0201, 0.0199]) == sure
 
 
 def log_file(folder, suffix):
