@@ -130,6 +130,7 @@ class CalibrateParams(Section):
 
     variant: Literal["crossfit", "paper"]
     choose: Literal["held_out", "always"]
+    folds: Literal["forward", "leave_day_out"]
     horizon_days: Count | None
     steps: Count
     learning_rate: Positive

@@ -11,8 +11,10 @@ correction is used, and when the network stops, is decided on counts that none o
 """
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Literal
 
 import numpy as np
 import torch
@@ -23,8 +25,10 @@ from pipeline.calibration.examples import Examples, Scale, make_examples, make_s
 from pipeline.calibration.fitting import FitSettings, Heads, fit_heads, single_thread
 from pipeline.calibration.folds import Fold, all_counts, make_folds
 from pipeline.calibration.monotone import increasing
+from pipeline.calibration.packing import usable_threads
 from pipeline.calibration.piecewise import PiecewiseLinearMap, from_knots
 from pipeline.calibration.statistics import (
+    TARGET_CELLS,
     Evidence,
     Grid,
     Target,
@@ -52,6 +56,8 @@ class Settings:
         temperatures: of the Gumbel choice, first and last step, > 0.
         min_slope: least slope of the calibrated in the uncalibrated logit.
         seed: of initial weights, batches, Gumbel noise and count folds.
+        folds: "forward": what is learned out of sample is learned on days after the history;
+            "leave_day_out": on days between.
     """
 
     horizon_days: int | None = None
@@ -61,6 +67,7 @@ class Settings:
     temperatures: tuple[float, float] = (1.0, 0.1)
     min_slope: float = 0.05
     seed: int = 1
+    folds: Literal["forward", "leave_day_out"] = "forward"
 
     def network(self) -> FitSettings:
         """What the network's fit needs of them."""
@@ -78,12 +85,15 @@ class HeldOut:
         still: float64 [V, C], logit by empirical-Bayes Platt.
         adacalib: float64 [V, C], logit by AdaCalib.
         fold: history and target counts of the cell rows.
+        by_day: impressions and responses, float64 [V, C] each, of each day of the target; one pair
+            of all where folds split counts.
     """
 
     target: Target
     still: np.ndarray
     adacalib: np.ndarray
     fold: Fold
+    by_day: list[tuple[np.ndarray, np.ndarray]]
 
 
 @dataclass(frozen=True)
@@ -123,12 +133,12 @@ def fit_adacalib(
     """
     with single_thread():
         grid = make_grid(bins, cells, n_field_values)
-        folds = make_folds(cells, settings.seed)
+        folds = make_folds(cells, settings.seed, settings.folds)
         bases = _choose_bases(grid, folds, settings)
         final = _final_basis(grid, bases[0], settings)
         found = [_evidence(grid, fold, basis) for fold, basis in zip(folds, bases, strict=True)]
         targets = [
-            target(grid, f.target, _anchored(grid, b)) for f, b in zip(folds, bases, strict=True)
+            target(grid, f.target, _anchored(grid, f, b)) for f, b in zip(folds, bases, strict=True)
         ]
         scale = make_scale(found, grid.live)
         examples = make_examples(grid, found, [without_common_error(t) for t in targets], scale)
@@ -137,14 +147,17 @@ def fit_adacalib(
         found_of_all = _evidence(grid, everything, final)
         corrections, chosen = _served_corrections(heads, found_of_all, scale)
         serving, moved = compile_map(grid, final, corrections, chosen, settings.min_slope)
-    held_out = _held_out(folds, bases, targets, examples, heads.held_out)
+    held_out = _held_out(
+        grid, list(zip(folds, bases, targets, strict=True)), examples, heads.held_out
+    )
     requested = np.array([knots.requested_bins for knots in grid.candidates])
     chosen_bins = np.where(grid.live, requested[chosen], 0)
     return Fitted(serving, final, held_out, chosen_bins, heads.share, heads.checkpoint, moved)
 
 
-def _anchored(grid: Grid, basis: Basis) -> np.ndarray:
-    return basis(grid.logit, grid.cells.field_value_id)
+def _anchored(grid: Grid, fold: Fold, basis: Basis) -> np.ndarray:
+    """The anchored logit of each cell row: the forecast, or what its day's neighbours suggest."""
+    return basis.fitted(grid) if fold.between else basis(grid.logit, grid.cells.field_value_id)
 
 
 def _evidence(grid: Grid, fold: Fold, basis: Basis) -> Evidence:
@@ -154,15 +167,20 @@ def _evidence(grid: Grid, fold: Fold, basis: Basis) -> Evidence:
 
 def _loss(grid: Grid, fold: Fold, basis: Basis) -> float:
     """Summed log-loss of a fold's target counts under a basis, in nats."""
-    logit = _anchored(grid, basis)
+    logit = _anchored(grid, fold, basis)
     counts = fold.target
     return float(np.sum(counts.impressions * np.logaddexp(0.0, logit) - counts.responses * logit))
 
 
 def _choose_bases(grid: Grid, folds: Sequence[Fold], settings: Settings) -> list[Basis]:
     """The basis of each fold's history; its share of bends predicts best over all folds."""
-    bases = [make_anchors(grid, fold.history, settings.horizon_days) for fold in folds]
-    bases = [with_curves(basis, grid, f.history) for basis, f in zip(bases, folds, strict=True)]
+
+    def basis_of(fold: Fold) -> Basis:
+        basis = make_anchors(grid, fold.history, settings.horizon_days)
+        return with_curves(basis, grid, fold.history)
+
+    with ThreadPoolExecutor(usable_threads()) as pool:  # each fold's sums are its own
+        bases = list(pool.map(basis_of, folds))
     tried = [[replace(basis, bend_share=share) for basis in bases] for share in BEND_SHARES]
     losses = [sum(map(partial(_loss, grid), folds, mixed)) for mixed in tried]
     return tried[int(np.argmin(losses))]
@@ -237,22 +255,37 @@ def _weights(grid: Grid, z: int, at: np.ndarray) -> np.ndarray:
 
 
 def _held_out(
-    folds: Sequence[Fold],
-    bases: Sequence[Basis],
-    targets: Sequence[Target],
+    grid: Grid,
+    known: Sequence[tuple[Fold, Basis, Target]],
     examples: Examples,
     corrections: np.ndarray,
 ) -> list[HeldOut]:
     """The folds' target cells with both predictions; corrections [S, C] are in examples' order."""
     rows = []
-    for i, (fold, basis, cells) in enumerate(zip(folds, bases, targets, strict=True)):
+    for i, (fold, basis, cells) in enumerate(known):
         mine = examples.fold.numpy() == i
         predicted = cells.anchored.astype(np.float64)
         predicted[examples.field_value_id.numpy()[mine]] += corrections[mine]
         ids = np.repeat(np.arange(len(predicted))[:, None], predicted.shape[1], axis=1)
         logit = cells.logit.astype(np.float64)
-        rows.append(HeldOut(cells, basis.still(logit, ids), predicted, fold))
+        by_day = _by_day(grid, fold)
+        rows.append(HeldOut(cells, basis.still(logit, ids), predicted, fold, by_day))
     return rows
+
+
+def _by_day(grid: Grid, fold: Fold) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Impressions and responses [V, C] of the target cells on each day; see `HeldOut`."""
+    day, counts = grid.cells.day, fold.target
+    days = np.unique(day[counts.impressions > 0])
+    split = np.isin(days, day[fold.history.impressions > 0]).any()
+    each = [counts] if split else [counts.of_days(day == one) for one in days]
+    return [
+        (
+            grid.sums(grid.coarse, TARGET_CELLS, one.impressions),
+            grid.sums(grid.coarse, TARGET_CELLS, one.responses),
+        )
+        for one in each
+    ]
 
 
 def fit(

@@ -1,6 +1,11 @@
-"""Out-of-sample folds of grid cells: forward in time, or by counts where there are too few days."""
+"""Out-of-sample folds of grid cells: forward in time, or by counts where there are too few days.
+
+Leaving single days out instead is a switch: it interpolates between a day's neighbours, which a
+forecast cannot, and so over-trusts offsets that drift.
+"""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -9,6 +14,7 @@ from pipeline.scores import Scores
 
 FORWARD_DAYS = 4  # calibration days from which folds go forward in time
 FORWARD_FOLDS = 5  # at most
+LEFT_OUT_DAYS = 10  # at most
 COUNT_FOLDS = 10
 BURN_IN = 0.4  # share of the days that only ever are history
 
@@ -27,10 +33,14 @@ class Counts:
 
 @dataclass(frozen=True)
 class Fold:
-    """What is known (`history`) and what is to be predicted (`target`), cell row by cell row."""
+    """What is known (`history`) and what is to be predicted (`target`), cell row by cell row.
+
+    `between`: whether history goes on after the target.
+    """
 
     history: Counts
     target: Counts
+    between: bool = False
 
 
 def all_counts(cells: CellTable | Scores) -> Counts:
@@ -53,6 +63,17 @@ def forward_folds(cells: CellTable | Scores) -> list[Fold]:
             counts.of_days((cells.day >= block[0]) & (cells.day <= block[-1])),
         )
         for block in blocks
+    ]
+
+
+def left_out_folds(cells: CellTable | Scores) -> list[Fold]:
+    """Folds whose targets are single days, spread evenly, their histories all other days."""
+    days = np.unique(cells.day)
+    at = np.linspace(0, len(days) - 1, min(len(days), LEFT_OUT_DAYS)).round().astype(np.int64)
+    counts = all_counts(cells)
+    return [
+        Fold(counts.of_days(cells.day != day), counts.of_days(cells.day == day), between=True)
+        for day in days[at]
     ]
 
 
@@ -88,8 +109,10 @@ def count_folds(cells: CellTable | Scores, seed: int, n_folds: int = COUNT_FOLDS
     return folds
 
 
-def make_folds(cells: CellTable | Scores, seed: int) -> list[Fold]:
-    """Forward folds where there are enough days, count folds else."""
+def make_folds(
+    cells: CellTable | Scores, seed: int, order: Literal["forward", "leave_day_out"] = "forward"
+) -> list[Fold]:
+    """Folds by days in the wanted order where there are enough days, count folds else."""
     if len(np.unique(cells.day)) >= FORWARD_DAYS:
-        return forward_folds(cells)
+        return forward_folds(cells) if order == "forward" else left_out_folds(cells)
     return count_folds(cells, seed)

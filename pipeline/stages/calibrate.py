@@ -94,7 +94,7 @@ def _rivals(cells: CellTable, n_field_values: int) -> dict[str, PiecewiseLinearM
 def _crossfit(
     bins: BinTable, cells: CellTable, n_field_values: int, params: CalibrateParams
 ) -> Outcome:
-    names = ("horizon_days", "steps", "learning_rate", "weight_decay", "temperatures")
+    names = ("folds", "horizon_days", "steps", "learning_rate", "weight_decay", "temperatures")
     settings = Settings(**{n: getattr(params, n) for n in (*names, "min_slope", "seed")})
     fitted = fit_adacalib(bins, cells, n_field_values, settings)
     choice = choose(*out_of_sample_losses(cells, fitted.held_out, n_field_values))

@@ -230,3 +230,11 @@ def test_corrections_bend_a_curve_without_lifting_it():
     assert at_knots.std() > 0
     assert abs(float((shares * at_knots)[0].sum().detach())) < 1e-6
     assert torch.equal(at_knots[1], head.knots(bins, value)[1])
+
+
+def test_days_left_out_between_others_give_a_map_too():
+    """The switch of the folds: a day between is predicted by its own offsets, not by a forecast."""
+    scores, _ = bent_world(rows=4000, days=6, drift=0.2)
+    fitted = fitted_on(scores, Settings(steps=8, folds="leave_day_out"))
+    assert len(fitted.held_out) == 6
+    assert (np.diff(everywhere(fitted.serving, 4, 500), axis=1) > 0).all()
