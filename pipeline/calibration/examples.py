@@ -94,6 +94,8 @@ class Scale:
 
 def _moments(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     flat = array.reshape(-1, array.shape[-1]).astype(np.float64)
+    if len(flat) == 0:  # all rows are of unseen or null field values
+        flat = np.zeros((1, array.shape[-1]))
     mean, spread = flat.mean(axis=0), flat.std(axis=0)
     return mean.astype(np.float32), np.where(spread > 1e-6, spread, 1.0).astype(np.float32)
 

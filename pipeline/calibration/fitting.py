@@ -73,6 +73,10 @@ def objective(head: Head, batch: Examples, weights: Tensor) -> Tensor:
     return (each + log_loss(batch, selected)).sum() / batch.impressions.sum()
 
 
+def _head(examples: Examples) -> Head:
+    return Head(examples.bins[0].shape[-1], examples.value.shape[-1], len(examples.bins))
+
+
 def _average(mean: Head, head: Head, memory: float) -> None:
     with torch.no_grad():
         for kept, new in zip(mean.parameters(), head.parameters(), strict=True):
@@ -86,12 +90,9 @@ def train(examples: Examples, settings: FitSettings, seed: int) -> Iterator[Head
         TrainingError: the loss is not finite.
     """
     generator = torch.Generator().manual_seed(seed)
-    n_candidates = len(examples.bins)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        head, mean = (
-            Head(examples.bins[0].shape[-1], examples.value.shape[-1], n_candidates) for _ in "ab"
-        )
+        head, mean = _head(examples), _head(examples)
     mean.load_state_dict(head.state_dict())
     optimizer = torch.optim.AdamW(
         head.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay
@@ -142,6 +143,8 @@ def fit_heads(examples: Examples, settings: FitSettings) -> Heads:
     heads.
     """
     n_groups = int(min(GROUPS, len(examples.field_value_id.unique())))
+    if n_groups == 0:
+        return Heads([_head(examples)], 0.0, 0.0, np.zeros(tuple(examples.anchored.shape)))
     group = examples.field_value_id % n_groups
     fits = []
     for left_out in range(n_groups):

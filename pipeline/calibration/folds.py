@@ -87,7 +87,8 @@ def count_folds(cells: CellTable | Scores, seed: int, n_folds: int = COUNT_FOLDS
 
     Each impression goes to one fold at random, that is: responses and non-responses are split by a
     seeded multinomial draw, so one row may be a field value's whole evidence and still be split.
-    Given the fold sizes this is the multivariate hypergeometric draw.
+    Given the fold sizes this is the multivariate hypergeometric draw. Folds that know nothing or
+    predict nothing are left out; where a log has a single impression it is known and predicted.
 
     Args:
         cells: the fitting grid, or the scores themselves.
@@ -106,7 +107,8 @@ def count_folds(cells: CellTable | Scores, seed: int, n_folds: int = COUNT_FOLDS
             counts.impressions - target.impressions, counts.responses - target.responses
         )
         folds.append(Fold(history, target))
-    return folds
+    told = [f for f in folds if f.history.impressions.any() and f.target.impressions.any()]
+    return told or [Fold(counts, counts)]
 
 
 def make_folds(

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pipeline.calibration.folds import Counts
+from pipeline.calibration.logits import bounded
 from pipeline.calibration.tables import BinTable, CellTable, cells_to_bins
 
 TARGET_CELLS = 40  # cells of a field value on which the loss is taken
@@ -38,7 +39,7 @@ class Grid:
 
     Attributes:
         cells: the fitting grid.
-        logit: float64 [n], mean logit of each cell row.
+        logit: float64 [n], mean logit of each cell row, bounded.
         coarse: int64 [n], target cell of each cell row, 0 … TARGET_CELLS - 1.
         profile: int64 [n], coarse bin of each cell row, 0 … PROFILE_BINS - 1.
         candidates: knots of each candidate.
@@ -71,7 +72,7 @@ def _knots(cells: CellTable, bins: BinTable, requested: int, n_field_values: int
     logit = np.full((n_field_values, requested), -np.inf)
     impressions = np.zeros((n_field_values, requested))
     impressions[table.field_value_id, table.bin_id] = table.impressions
-    logit[table.field_value_id, table.bin_id] = table.logit_sum / table.impressions
+    logit[table.field_value_id, table.bin_id] = bounded(table.logit_sum / table.impressions)
     logit = np.maximum.accumulate(logit, axis=1)
     count = (impressions > 0).sum(axis=1)
     bin_id = cells_to_bins(cells, bins, requested).astype(np.int64)
@@ -83,7 +84,7 @@ def make_grid(bins: BinTable, cells: CellTable, n_field_values: int) -> Grid:
     candidates = np.unique(bins.requested_bins).tolist()
     return Grid(
         cells,
-        cells.logit_sum / cells.impressions,
+        bounded(cells.logit_sum / cells.impressions),
         _groups(cells, TARGET_CELLS),
         _groups(cells, PROFILE_BINS),
         tuple(_knots(cells, bins, k, n_field_values) for k in candidates),
