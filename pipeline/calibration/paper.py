@@ -22,6 +22,7 @@ import torch
 
 from pipeline.calibration.anchor import Anchor
 from pipeline.calibration.auxiliary import AuxiliaryNetwork
+from pipeline.calibration.baselines.counting import merged
 from pipeline.calibration.basis import still_anchor
 from pipeline.calibration.bins import tabulate
 from pipeline.calibration.fitting import single_thread
@@ -69,6 +70,8 @@ def fit_paper(
     counts = settings.counts()
     logit = bounded(scores.uncalibrated_logit).astype(np.float32)
     scores = replace(scores, uncalibrated_logit=logit)
+    if features is None:
+        scores = merged(scores)
     group = (
         scores.field_value_id
         if settings.adaptive_function
