@@ -5,6 +5,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,12 +31,14 @@ MODULES = {
     "adacalib_paper": "pipeline.calibration.paper",
     "adacalib": "pipeline.calibration.adacalib",
 }
+LEFT_OUT = "adacalib_leave_day_out"  # the same with calibrate.folds: leave_day_out; when named
 KEYS = (
     *("method", "seed", "window", "field_rce", "field_rce_low", "field_rce_high"),
     *("field_rce_floor", "field_deviance", "logloss", "excess_logloss", "field_auc", "auc"),
     *("pcoc", "fit_seconds", "rows_per_second", "gains", "mean_gains"),
 )
-ABLATED = (100_000, 60)  # calibration rows and field values of a log, in ablations
+SIMULATED = (1_000_000, 300)  # calibration rows and field values of a simulated log
+ABLATED = (100_000, 60)  # the same, in ablations
 SLOT_SPREAD = 0.3  # of the feature that only an auxiliary network sees, in ablations
 TIMED_ROWS = 100_000  # rows of a serving call that is timed
 
@@ -45,6 +48,9 @@ Fit = Callable[[Scores], CalibrationMap]
 
 def fit_of(method: str) -> Fit:
     """The method's `fit`; its module, and what that imports, is loaded here."""
+    if method == LEFT_OUT:
+        adacalib = import_module(MODULES["adacalib"])
+        return partial(adacalib.fit, settings=adacalib.Settings(folds="leave_day_out"))
     fit: Fit = import_module(MODULES[method]).fit
     return fit
 
@@ -182,8 +188,10 @@ def _aligned(lines: list[list[str]]) -> str:
 
 def _methods(wanted: str | None) -> dict[str, Fit]:
     names = wanted.split(",") if wanted else list(MODULES)
-    if unknown := [name for name in names if name not in MODULES]:
-        raise AdaCalibError(f"no method {unknown}; the methods are {', '.join(MODULES)}")
+    if unknown := [name for name in names if name not in (*MODULES, LEFT_OUT)]:
+        raise AdaCalibError(
+            f"no method {unknown}; the methods are {', '.join(MODULES)}, {LEFT_OUT}"
+        )
     if "mcgrad" in names and find_spec("mcgrad") is None:
         if wanted:
             raise AdaCalibError("mcgrad is not installed; pip install mcgrad, or leave it out")
@@ -206,9 +214,13 @@ def _parser() -> argparse.ArgumentParser:
     source.add_argument("--scores", type=Path, help="Parquet file of frozen base scores")
     source.add_argument("--simulated", action="store_true", help="scores whose truth is known")
     source.add_argument("--log", type=Path, help="a raw log, .parquet or .csv; trains a base model")
+    parser.add_argument("--rows", type=int, help="calibration rows of a simulated log")
+    parser.add_argument("--values", type=int, help="field values of a simulated log")
     parser.add_argument("--windows", nargs="+", help="of the scores file; all by default")
     parser.add_argument("--seeds", type=_numbers, help="such as 0,1,2, the default of a log")
-    parser.add_argument("--methods", help=f"some of {','.join(MODULES)}; all by default")
+    parser.add_argument(
+        "--methods", help=f"some of {','.join(MODULES)}, all by default; or {LEFT_OUT}"
+    )
     parser.add_argument("--json", type=Path, help="write one object per window, seed and method")
     parser.add_argument(
         "--ablation", choices=CANDIDATES, nargs="?", const="cvr",
@@ -243,10 +255,11 @@ def _cases(options: argparse.Namespace) -> Iterator[Case]:
         return _log_cases(options)
     if options.scores:
         return frozen_cases(options.scores, options.windows, options.seeds)
-    if options.ablation:
-        seeds = options.seeds or range(5)
-        return (simulated_case(seed, *ABLATED, slot_spread=SLOT_SPREAD) for seed in seeds)
-    return (simulated_case(seed) for seed in options.seeds or (0, 1, 2))
+    rows, values = ABLATED if options.ablation else SIMULATED
+    size = (options.rows or rows, options.values or values)
+    spread = SLOT_SPREAD if options.ablation else 0.0
+    seeds = options.seeds or range(5 if options.ablation else 3)
+    return (simulated_case(seed, *size, slot_spread=spread) for seed in seeds)
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ import pytest
 from bench import quality, quality_ablation, quality_gains
 from bench.quality_cases import frozen_cases, simulated_case
 from bench.quality_log import LogFile, Window, log_cases
+from pipeline.calibration.adacalib import Settings
 from pipeline.calibration.anchor import fit_anchor
 from pipeline.calibration.logits import logit as log_odds
 from pipeline.calibration.paper import fit_paper
@@ -115,6 +116,19 @@ def test_the_json_says_what_each_method_gains_on_its_rivals(scores_file, monkeyp
         assert mean == pytest.approx(
             np.mean([r["logloss"] for r in rivals]) - np.mean([r["logloss"] for r in ours])
         )
+
+
+def test_the_size_of_a_simulated_log_is_an_option(monkeypatch, tmp_path):
+    target = tmp_path / "out.json"
+    size = ("--rows", "2000", "--values", "5", "--seeds", "4")
+    run(monkeypatch, "--simulated", *size, "--methods", "identity", "--json", target)
+    (result,) = json.loads(target.read_text())
+    assert (result["window"], result["seed"]) == ("simulated 2000 rows 5 values", 4)
+
+
+def test_both_orders_of_folds_can_be_compared():
+    settings = quality.fit_of(quality.LEFT_OUT).keywords["settings"]
+    assert (settings.folds, Settings().folds) == ("leave_day_out", "forward")
 
 
 def test_a_field_value_is_the_same_one_in_all_windows():
