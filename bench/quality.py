@@ -10,14 +10,14 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 
-from bench.quality_ablation import CANDIDATES, MEASURED, ablation, losses, verdict
+from bench.quality_ablation import CANDIDATES, ablation
 from bench.quality_cases import Case, frozen_cases, simulated_case
 from bench.quality_gains import REFERENCES, Judged, gains_lines, mean_gains
 from bench.quality_log import LogFile, Window, log_cases
+from bench.quality_tables import Result, aligned, losses_table, table
 from pipeline.calibration.baselines import METHODS as COMPETITORS
 from pipeline.calibration.baselines import CalibrationMap
 from pipeline.errors import AdaCalibError
@@ -42,7 +42,6 @@ ABLATED = (100_000, 60)  # the same, in ablations
 SLOT_SPREAD = 0.3  # of the feature that only an auxiliary network sees, in ablations
 TIMED_ROWS = 100_000  # rows of a serving call that is timed
 
-Result = dict[str, Any]
 Fit = Callable[[Scores], CalibrationMap]
 
 
@@ -123,67 +122,6 @@ def with_mean_gains(results: list[Result], judged: list[Judged]) -> list[Result]
         for method in judged[0].measured
     }
     return [{**result, "mean_gains": means[result["method"]]} for result in results]
-
-
-# Title, key, format, whether the ends of its interval follow.
-COLUMNS: tuple[tuple[str, str, str, bool], ...] = (
-    ("LogLoss", "logloss", "{:.5f}", False),
-    ("field deviance", "field_deviance", "{:.4f}", True),
-    ("Field-RCE", "field_rce", "{:.4f}", True),
-    ("floor", "field_rce_floor", "{:.4f}", False),
-    ("Field-AUC", "field_auc", "{:.4f}", False),
-    ("AUC", "auc", "{:.4f}", False),
-    ("PCOC", "pcoc", "{:.4f}", False),
-    ("fit s", "fit_seconds", "{:.2f}", False),
-    ("rows/s", "rows_per_second", "{:.2g}", False),
-    ("excess ·10⁻⁴", "excess_logloss", "{:.2f}", False),
-)
-
-
-def _cell(results: list[Result], key: str, form: str, interval: bool) -> str:
-    def mean(name: str) -> float:
-        return float(np.mean([result[name] for result in results]))
-
-    text = form.format(mean(key) * (1e4 if key == "excess_logloss" else 1))
-    if interval:
-        text += f" [{form.format(mean(key + '_low'))}, {form.format(mean(key + '_high'))}]"
-    return text
-
-
-def _by_method(results: list[Result]) -> dict[str, list[Result]]:
-    methods = dict.fromkeys(result["method"] for result in results)
-    return {name: [r for r in results if r["method"] == name] for name in methods}
-
-
-def table(results: list[Result]) -> str:
-    """A row per method: means over cases; the ends of intervals are means too."""
-    columns = [c for c in COLUMNS if not np.isnan(results[0][c[1]])]
-    lines = [["method", *(title for title, *_ in columns)]]
-    for method, own in _by_method(results).items():
-        lines.append([method, *(_cell(own, key, form, ends) for _, key, form, ends in columns)])
-    return _aligned(lines)
-
-
-def losses_table(judged: list[Judged]) -> str:
-    """What each removal of a part lost against the row above, with paired intervals."""
-    lines = [["parts", *(f"{name} lost, paper's order" for name in MEASURED)]]
-    for row, lost in losses(judged).items():
-        each = [lost[metric] for metric in MEASURED]
-        lines.append(
-            [row, *(f"{i.value:+.5f} [{i.low:+.5f}, {i.high:+.5f}] {verdict(i)}" for i in each)]
-        )
-    return _aligned(lines)
-
-
-def _aligned(lines: list[list[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(
-            text.rjust(width) if i else text.ljust(width)
-            for i, (text, width) in enumerate(zip(line, widths, strict=True))
-        )
-        for line in lines
-    )
 
 
 def _methods(wanted: str | None) -> dict[str, Fit]:
@@ -286,7 +224,7 @@ def main() -> None:
     for reference in REFERENCES:
         if reference in judged[0].measured and len(judged[0].measured) > 1:
             print(f"\ngains on {reference} (positive is better), paired 95 % intervals")
-            print(_aligned(gains_lines(judged, reference)))
+            print(aligned(gains_lines(judged, reference)))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bench import quality, quality_ablation, quality_gains
+from bench import quality, quality_ablation, quality_gains, quality_tables
 from bench.quality_cases import frozen_cases, simulated_case
 from bench.quality_log import LogFile, Window, log_cases
 from pipeline.calibration.adacalib import Settings
@@ -199,7 +199,7 @@ def test_each_row_of_the_ablation_is_compared_with_the_row_above(monkeypatch):
     for above, row in pairwise(measured):
         values = [measured[name].counts.sum().log_loss / 2000 for name in (above, row)]
         assert losses[row]["logloss"].value == pytest.approx(float(values[1] - values[0]))
-    assert "field_rce lost" in quality.losses_table([quality_gains.Judged(case, measured)])
+    assert "field_rce lost" in quality_tables.losses_table([quality_gains.Judged(case, measured)])
 
 
 @pytest.mark.parametrize(
