@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from pipeline.calibration.comparison import standard_error
 from pipeline.calibration.examples import Examples
-from pipeline.calibration.network import Head, gumbel_weights
+from pipeline.calibration.network import Head, annealed, gumbel_weights
 from pipeline.errors import TrainingError
 
 GROUPS = 4  # groups of field values, each predicted by the network of the others
@@ -97,11 +97,10 @@ def train(examples: Examples, settings: FitSettings, seed: int) -> Iterator[Head
     optimizer = torch.optim.AdamW(
         head.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay
     )
-    first, last = settings.temperatures
     for step in range(1, settings.steps + 1):
         rows = torch.randperm(len(examples), generator=generator)[:BATCH]
         batch = examples.take(rows)
-        temperature = first * (last / first) ** (step / settings.steps)
+        temperature = annealed(settings.temperatures, step / settings.steps)
         weights = gumbel_weights(head.choice(batch.value), temperature, generator)
         loss = objective(head, batch, weights)
         if not torch.isfinite(loss):

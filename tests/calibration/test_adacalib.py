@@ -11,6 +11,9 @@ from pipeline.calibration import adacalib
 from pipeline.calibration.adacalib import Settings, fit_adacalib
 from pipeline.calibration.bins import tabulate
 from pipeline.calibration.network import BinChoice, Head, gumbel_weights
+from pipeline.calibration.paper import fit_paper
+from pipeline.calibration.paper_network import PaperSettings
+from pipeline.errors import ParamsError
 from pipeline.scores import Scores
 from tests.calibration.bent import bent_world, excess
 from tests.reference import field_auc_by_pairs
@@ -122,7 +125,7 @@ def test_one_candidate_serves_each_field_value_and_serving_has_no_randomness(wor
     assert np.array_equal(once[order], shuffled)
 
 
-@pytest.mark.parametrize("temperature", [1.0, 1e-8])
+@pytest.mark.parametrize("temperature", [1.0, 1e-8, 1e-40, 5e-324])
 def test_gumbel_weights_stay_finite_under_large_attention_and_small_temperature(temperature):
     """H11"""
     generator = torch.Generator().manual_seed(1)
@@ -130,6 +133,23 @@ def test_gumbel_weights_stay_finite_under_large_attention_and_small_temperature(
     weights = gumbel_weights(attention, temperature, generator)
     assert torch.isfinite(weights).all()
     torch.testing.assert_close(weights.sum(dim=1), torch.ones(10_000))
+
+
+@pytest.mark.parametrize("temperatures", [(1.0, 0.0), (0.0, 0.1), (-1.0, 0.1), (1.0, math.nan)])
+def test_temperatures_that_are_not_above_zero_are_refused(world, temperatures):
+    """H11"""
+    few = world[0].take(np.arange(500))
+    with pytest.raises(ParamsError, match="temperatures above 0"):
+        fitted_on(few, replace(QUICK, temperatures=temperatures))
+    with pytest.raises(ParamsError, match="temperatures above 0"):
+        fit_paper(few, PaperSettings(temperatures=temperatures))
+
+
+def test_the_least_temperature_there_is_gives_a_map(world):
+    """H11"""
+    few = world[0].take(np.arange(2000))
+    fitted = fitted_on(few, replace(QUICK, steps=8, temperatures=(1e-8, 1e-40)))
+    assert np.isfinite(everywhere(fitted.serving, 3, 50)).all()
 
 
 def test_gumbel_noise_picks_candidates_as_often_as_attention_says():
