@@ -138,6 +138,7 @@ class CalibrateParams(Section):
     temperatures: tuple[Positive, Positive]
     min_slope: Positive
     seed: int
+    auxiliary: bool
     paper: PaperParams
 
 

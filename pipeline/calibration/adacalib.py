@@ -23,7 +23,7 @@ from pipeline.calibration.basis import Basis, make_anchors, with_curves
 from pipeline.calibration.bins import tabulate
 from pipeline.calibration.examples import Examples, Scale, make_examples, make_scale
 from pipeline.calibration.fitting import FitSettings, Heads, fit_heads, single_thread
-from pipeline.calibration.folds import Fold, all_counts, make_folds
+from pipeline.calibration.folds import Counts, Fold, all_counts, make_folds
 from pipeline.calibration.monotone import increasing
 from pipeline.calibration.packing import usable_threads
 from pipeline.calibration.piecewise import PiecewiseLinearMap, from_knots
@@ -87,6 +87,8 @@ class HeldOut:
         fold: history and target counts of the cell rows.
         by_day: impressions and responses, float64 [V, C] each, of each day of the target; one pair
             of all where folds split counts.
+        days: int [D], the days of the target; empty where folds split counts.
+        basis: anchors and bends of the history.
     """
 
     target: Target
@@ -94,6 +96,8 @@ class HeldOut:
     adacalib: np.ndarray
     fold: Fold
     by_day: list[tuple[np.ndarray, np.ndarray]]
+    days: np.ndarray
+    basis: Basis
 
 
 @dataclass(frozen=True)
@@ -268,17 +272,22 @@ def _held_out(
         predicted[examples.field_value_id.numpy()[mine]] += corrections[mine]
         ids = np.repeat(np.arange(len(predicted))[:, None], predicted.shape[1], axis=1)
         logit = cells.logit.astype(np.float64)
-        by_day = _by_day(grid, fold)
-        rows.append(HeldOut(cells, basis.still(logit, ids), predicted, fold, by_day))
+        days = _days(grid, fold)
+        by_day = _by_day(grid, fold.target, days)
+        still = basis.still(logit, ids)
+        rows.append(HeldOut(cells, still, predicted, fold, by_day, days, basis))
     return rows
 
 
-def _by_day(grid: Grid, fold: Fold) -> list[tuple[np.ndarray, np.ndarray]]:
+def _days(grid: Grid, fold: Fold) -> np.ndarray:
+    """The days that are in the target and not in the history."""
+    known, predicted = (c.impressions > 0 for c in (fold.history, fold.target))
+    return np.setdiff1d(grid.cells.day[predicted], grid.cells.day[known])
+
+
+def _by_day(grid: Grid, counts: Counts, days: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
     """Impressions and responses [V, C] of the target cells on each day; see `HeldOut`."""
-    day, counts = grid.cells.day, fold.target
-    days = np.unique(day[counts.impressions > 0])
-    split = np.isin(days, day[fold.history.impressions > 0]).any()
-    each = [counts] if split else [counts.of_days(day == one) for one in days]
+    each = [counts.of_days(grid.cells.day == one) for one in days] if len(days) else [counts]
     return [
         (
             grid.sums(grid.coarse, TARGET_CELLS, one.impressions),
