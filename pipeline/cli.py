@@ -70,6 +70,7 @@ def data(
     """
     from pipeline.data.formats import land, land_sources
     from pipeline.model.progress import WorkProgress
+    from pipeline.release.champion import start_pin
     from pipeline.release.registry import commit_data
 
     options = {"rows": rows, "days": days, "field_values": field_values, "seed": seed}
@@ -84,6 +85,7 @@ def data(
     else:
         say(land(log_format, Path("data"), **given))
     commit_data(Path())
+    start_pin(Path())
 
 
 @app.command()
@@ -96,6 +98,7 @@ def demo(
     """
     from pipeline.data.formats import land
     from pipeline.params import read_params
+    from pipeline.release.champion import start_pin
     from pipeline.release.registry import commit_data, reproduce
     from pipeline.workspace import prepare
 
@@ -104,6 +107,7 @@ def demo(
     if not (Voice.quiet or Voice.as_json):
         typer.echo(landed)
     commit_data(Path())
+    start_pin(Path())
     reproduce(None, Path())
     results()
 
@@ -126,6 +130,19 @@ def promote() -> None:
     from pipeline.release.promotion import promote as promote_model
 
     say(promote_model(Path()))
+
+
+@app.command()
+def champion(
+    pin: Annotated[bool, typer.Option("--pin", help="pin what is in production now")] = False,
+) -> None:
+    """Bring the champion that champion.json pins: the model that this folder's is held against.
+
+    It is the version that was in production when the run began; promotion does not move the pin.
+    """
+    from pipeline.release.pin import fetch_champion, pin_champion
+
+    say(pin_champion(Path()) if pin else fetch_champion(Path()))
 
 
 @app.command()

@@ -147,9 +147,10 @@ class MergeParams(Section):
 
 
 class EvaluateParams(Section):
-    """How intervals are made."""
+    """How intervals are made, and what is looked at one by one."""
 
     replicates: Count
+    largest_field_values: Count
     confidence: Annotated[float, Field(gt=0, lt=1)]
     seed: int
 
