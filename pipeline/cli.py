@@ -125,11 +125,31 @@ def results() -> None:
 
 
 @app.command()
-def promote() -> None:
+def promote(
+    override: Annotated[
+        str | None, typer.Option(metavar="REASON", help="promote a refused model, and say why")
+    ] = None,
+) -> None:
     """Make the model of this folder the production model, if its verdict allows it."""
+    from pipeline.release.override import override as override_verdict
     from pipeline.release.promotion import promote as promote_model
 
+    if override is not None:
+        override_verdict(Path(), override)
     say(promote_model(Path()))
+
+
+@app.command()
+def override(
+    reason: Annotated[str, typer.Option(help="why, in one line; it is committed with your name")],
+) -> None:
+    """Allow the promotion of a model that the gate refused; never if it is not what was measured.
+
+    The verdict stays a no. reports/override.json says who overrode which checks of which model.
+    """
+    from pipeline.release.override import override as override_verdict
+
+    say(override_verdict(Path(), reason))
 
 
 @app.command()

@@ -160,9 +160,15 @@ class GateParams(Section):
 
     min_test_responses: Count
     max_pcoc_error: Positive
+    max_value_pcoc_error: Positive
     max_field_auc_loss: NotNegative
     max_auc_loss: NotNegative
+    min_distinct_share: Share
     min_logloss_gain: float
+    champion_tolerance: Share
+    max_mix_drift: Positive
+    max_rate_drift: Positive
+    max_memorisation: Positive
 
 
 class ReportParams(Section):
