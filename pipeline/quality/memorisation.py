@@ -24,10 +24,11 @@ def memorisation(calibration: Scores, training: Iterable[Scores]) -> dict[str, A
     score their rates are more extreme: lower in low bins, higher in high ones. The log odds of the
     response in each of BINS equal-frequency bins of the calibration days, training days' minus
     calibration days' (half a response added to each), are fitted by a line in the bin's mean logit,
-    weighted by 1/v of their counts. `steeper` is its slope: 0 where training rows are like fresh
-    ones, 0.5 where the calibrated model would have to be steeper by half. A shift of all rates
-    alike (a season) is the line's height and is not counted. The interval's standard error grows
-    with whatever the line leaves unexplained.
+    weighted by 1/v of their counts. `steeper` is how far the line rises over one standard deviation
+    of the calibration days' logits: 0 where training rows are like fresh ones, 0.7 where a row that
+    lies a deviation higher has odds higher by twice as much as a fresh row has. A shift of all
+    rates alike (a season) is the line's height and is not counted. The interval's standard error
+    grows with whatever the line leaves unexplained.
 
     Args:
         calibration: rows of the calibration days.
@@ -66,7 +67,7 @@ def _as_one(rows: Scores) -> Scores:
 def _slope(
     calibration: BinTable, impressions: np.ndarray, responses: np.ndarray, logit: np.ndarray
 ) -> tuple[float, float]:
-    """Weighted slope of the difference of log odds, and its standard error."""
+    """Rise of the difference of log odds over a deviation of the score, and its standard error."""
     seen = impressions > 0
     if seen.sum() < 3:
         return float("nan"), float("nan")
@@ -77,9 +78,11 @@ def _slope(
     odds = [np.log(r + 0.5) - np.log(n - r + 0.5) for n, r in sides]
     weight = 1 / sum(1 / (r + 0.5) + 1 / (n - r + 0.5) for n, r in sides)
     difference = odds[0] - odds[1]
+    deviation = np.sqrt(np.cov(logit[seen], aweights=calibration.impressions[seen], ddof=0))
     from_mean = logit[seen] - np.average(logit[seen], weights=weight)
     spread = (weight * from_mean**2).sum()
     slope = (weight * from_mean * difference).sum() / spread
     height = np.average(difference, weights=weight)
     left = (weight * (difference - height - slope * from_mean) ** 2).sum() / (seen.sum() - 2)
-    return float(slope), float(np.sqrt(max(1.0, left) / spread))
+    error = np.sqrt(max(1.0, left) / spread)
+    return float(slope * deviation), float(error * deviation)

@@ -101,8 +101,8 @@ def memorisation_check(tables: Any, limit: float) -> Check:
         sentence = "no training day was scored, so there is nothing that could be memorised"
     else:
         sentence = (
-            f"rates of training days rise {value:+.3g} (interval {low:+.3g} to {high:+.3g}) more "
-            "steeply with the score than those of calibration days"
+            f"log odds of training days rise by {value:+.3g} (interval {low:+.3g} to {high:+.3g}) "
+            "more over a standard deviation of the score than those of calibration days"
         )
         sentence += (
             f", at most {limit:g}"

@@ -1,6 +1,7 @@
 """Training rows that a model knows by heart have steeper rates than fresh ones."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -26,10 +27,21 @@ def test_training_days_like_fresh_ones_show_nothing():
 
 
 @pytest.mark.parametrize("slope", [1.5, 2.0])
-def test_the_number_is_by_how_much_training_days_are_steeper(slope):
+def test_the_number_is_by_how_much_training_days_rise_more_over_a_deviation_of_the_score(slope):
     found = memorisation(day(1), [day(seed, slope=slope) for seed in range(2, 6)])
-    assert found["low"] < slope - 1 < found["high"]
+    assert found["steeper"] == pytest.approx(slope - 1, abs=0.1)
     assert found["high"] - found["low"] < 0.4
+
+
+def test_the_scale_of_the_score_does_not_matter():
+    """A score that hardly varies can hardly be memorised, however steep a line through it is."""
+    wide, training = day(1), day(2, slope=1.5)
+    narrow, narrower = (
+        replace(rows, uncalibrated_logit=rows.uncalibrated_logit / 64) for rows in (wide, training)
+    )
+    assert memorisation(narrow, [narrower])["steeper"] == pytest.approx(
+        memorisation(wide, [training])["steeper"], rel=1e-6
+    )
 
 
 def test_a_season_that_shifts_all_rates_alike_is_no_memorisation():

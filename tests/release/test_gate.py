@@ -400,7 +400,7 @@ def changed_tables(name: str, **values: Any) -> dict[str, Any]:
         (TABLES | {"drift": None}, "the tables of production"),
         (changed_tables("memorisation", low=0.6, steeper=0.7), "memorised its training rows"),
         (changed_tables("memorisation", low=None), "memorised its training rows"),
-        ({k: v for k, v in TABLES.items() if k != "memorisation"}, "rates of training days"),
+        ({k: v for k, v in TABLES.items() if k != "memorisation"}, "log odds of training days"),
     ],
 )
 def test_drift_from_production_and_memorised_rows_are_reasons(tables, sentence):
