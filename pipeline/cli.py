@@ -125,6 +125,21 @@ def results() -> None:
 
 
 @app.command()
+def docs() -> None:
+    """Build great-expectations' Data Docs of the bin tables, beside the report.
+
+    They carry run times, so they are no output of a stage and not in DVC.
+    """
+    from pipeline.params import read_params
+    from pipeline.stages.check_tables import build_docs
+
+    artifacts, params = Path("artifacts"), read_params().check_tables
+    folder = artifacts / "data_docs"
+    index = build_docs(artifacts / "scores", artifacts / "tables", folder, params)
+    say(f"the checks of the bin tables: {index.resolve()}")
+
+
+@app.command()
 def promote(
     override: Annotated[
         str | None, typer.Option(metavar="REASON", help="promote a refused model, and say why")

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from pipeline.calibration.counting import largest_ties
-from pipeline.calibration.tables import BinTable
+from pipeline.calibration.tables import BinTable, CellTable
 from pipeline.data.score_files import read_day, read_scores, read_scores_manifest
 from pipeline.data.table_files import read_bins, read_cells, read_tables_manifest
 from pipeline.errors import ArtifactError, CheckFailedError
-from pipeline.files import read_json, write_json
+from pipeline.files import publish, read_json, write_json
 from pipeline.params import CheckTablesParams
-from pipeline.quality.checks import check_tables, uneven_field_values
+from pipeline.quality.checks import check_tables, suites, uneven_field_values
 from pipeline.quality.drift import table_drift
 from pipeline.quality.frames import LogSums
 from pipeline.quality.memorisation import memorisation
@@ -32,11 +32,8 @@ def run(scores: Path, tables: Path, pin: Path, report: Path, *, params: CheckTab
         ArtifactError: scores or tables are missing or damaged, or the champion is not what is
             pinned.
     """
-    manifest = read_tables_manifest(tables)
-    bins, cells = read_bins(tables), read_cells(tables)
-    tolerance = params.equal_frequency_tolerance
-    log = _sums_of_log(scores, manifest["days"], bins, uneven_field_values(bins, tolerance))
-    checks = check_tables(bins, cells, log, manifest["candidates"], tolerance)
+    bins, cells, log, candidates = _evidence(scores, tables, params)
+    checks = check_tables(bins, cells, log, candidates, params.equal_frequency_tolerance)
     breaches = [check.breach for check in checks if check.breach]
     if breaches:
         raise CheckFailedError(
@@ -53,6 +50,30 @@ def run(scores: Path, tables: Path, pin: Path, report: Path, *, params: CheckTab
             "memorisation": _memorisation(scores),
         },
     )
+
+
+def _evidence(
+    scores: Path, tables: Path, params: CheckTablesParams
+) -> tuple[BinTable, CellTable, LogSums, list[int]]:
+    """Both tables, sums of the log itself, and the candidates that every field value must have."""
+    manifest, bins = read_tables_manifest(tables), read_bins(tables)
+    uneven = uneven_field_values(bins, params.equal_frequency_tolerance)
+    log = _sums_of_log(scores, manifest["days"], bins, uneven)
+    return bins, read_cells(tables), log, manifest["candidates"]
+
+
+def build_docs(scores: Path, tables: Path, folder: Path, params: CheckTablesParams) -> Path:
+    """The index of great-expectations' pages on the tables, built anew in a folder.
+
+    Raises:
+        ArtifactError: scores or tables are missing or damaged.
+    """
+    from pipeline.quality.docs import build_data_docs
+
+    expected = suites(*_evidence(scores, tables, params), params.equal_frequency_tolerance)
+    with publish(folder) as temporary:
+        build_data_docs(expected, temporary)
+    return folder / "index.html"
 
 
 def _drift(bins: BinTable, log: LogSums, pin: Path) -> dict[str, Any] | None:

@@ -13,7 +13,7 @@ from pipeline.release.champion import MODEL, TABLES, Pin, write_pin
 from pipeline.release.checkpoint import merge
 from pipeline.release.seal import file_sums
 from pipeline.stages import tabulate
-from pipeline.stages.check_tables import run
+from pipeline.stages.check_tables import build_docs, run
 from tests.quality.test_checks import changed
 from tests.release.parts import write_parts
 from tests.stages.test_tabulate import PARAMS as TABULATE
@@ -126,3 +126,9 @@ def test_training_rates_are_compared_with_calibration_rates_bin_by_bin(walk):
     assert found["training_days"] > 0
     assert sum(found["by_bin"]["calibration_impressions"]) == 400
     assert sum(found["by_bin"]["training_impressions"]) == 400
+
+
+def test_data_docs_are_built_from_the_same_evidence(walk, tmp_path):
+    index = build_docs(walk[0], walk[1], tmp_path / "data_docs", PARAMS)
+    assert index.is_file()
+    assert len(list((tmp_path / "data_docs" / "expectations").glob("*.html"))) == 3
