@@ -23,11 +23,18 @@ from flows.evidence import show
 from flows.promotion import put_in_production
 from flows.stages import run_stages
 from flows.states import failing_in_one_sentence, run_and_tell
-from flows.worktree import commit_day, refuse_older_day, release_worktree, take_code
+from flows.worktree import (
+    commit_day,
+    newest_day,
+    refuse_older_day,
+    release_worktree,
+    take_code,
+)
 from pipeline.errors import AdaCalibError, DataError, ToolError
 from pipeline.files import read_json
 from pipeline.params import read_params, set_values
 from pipeline.release.commits import identity
+from pipeline.release.pin import fetch_champion, pin_champion
 from pipeline.release.programs import run_leashed
 
 
@@ -115,6 +122,8 @@ def refresh(day: str | None = None, folder: str = ".", promotion: bool = True) -
             raise ToolError(f"land: {landed.message}")
         require_day(release, day)
         set_values(release / "params.yaml", {"log.last_day": day})
+        same_day = newest_day(release) == day  # it keeps its champion, so nothing of it is stale
+        get_run_logger().info(fetch_champion(release) if same_day else pin_champion(release))
         run_stages(release)
         show(day, release)
         commit_day(release, day, who)

@@ -70,6 +70,7 @@ def data(
     """
     from pipeline.data.formats import land, land_sources
     from pipeline.model.progress import WorkProgress
+    from pipeline.release.champion import start_pin
     from pipeline.release.registry import commit_data
 
     options = {"rows": rows, "days": days, "field_values": field_values, "seed": seed}
@@ -84,6 +85,7 @@ def data(
     else:
         say(land(log_format, Path("data"), **given))
     commit_data(Path())
+    start_pin(Path())
 
 
 @app.command()
@@ -96,6 +98,7 @@ def demo(
     """
     from pipeline.data.formats import land
     from pipeline.params import read_params
+    from pipeline.release.champion import start_pin
     from pipeline.release.registry import commit_data, reproduce
     from pipeline.workspace import prepare
 
@@ -104,6 +107,7 @@ def demo(
     if not (Voice.quiet or Voice.as_json):
         typer.echo(landed)
     commit_data(Path())
+    start_pin(Path())
     reproduce(None, Path())
     results()
 
@@ -121,11 +125,59 @@ def results() -> None:
 
 
 @app.command()
-def promote() -> None:
+def docs() -> None:
+    """Build great-expectations' Data Docs of the bin tables, beside the report.
+
+    They carry run times, so they are no output of a stage and not in DVC.
+    """
+    from pipeline.params import read_params
+    from pipeline.stages.check_tables import build_docs
+
+    artifacts, params = Path("artifacts"), read_params().check_tables
+    folder = artifacts / "data_docs"
+    index = build_docs(artifacts / "scores", artifacts / "tables", folder, params)
+    say(f"the checks of the bin tables: {index.resolve()}")
+
+
+@app.command()
+def promote(
+    override: Annotated[
+        str | None, typer.Option(metavar="REASON", help="promote a refused model, and say why")
+    ] = None,
+) -> None:
     """Make the model of this folder the production model, if its verdict allows it."""
+    from pipeline.release.override import override as override_verdict
     from pipeline.release.promotion import promote as promote_model
 
+    if override is not None:
+        override_verdict(Path(), override)
     say(promote_model(Path()))
+
+
+@app.command()
+def override(
+    reason: Annotated[str, typer.Option(help="why, in one line; it is committed with your name")],
+) -> None:
+    """Allow the promotion of a model that the gate refused; never if it is not what was measured.
+
+    The verdict stays a no. reports/override.json says who overrode which checks of which model.
+    """
+    from pipeline.release.override import override as override_verdict
+
+    say(override_verdict(Path(), reason))
+
+
+@app.command()
+def champion(
+    pin: Annotated[bool, typer.Option("--pin", help="pin what is in production now")] = False,
+) -> None:
+    """Bring the champion that champion.json pins: the model that this folder's is held against.
+
+    It is the version that was in production when the run began; promotion does not move the pin.
+    """
+    from pipeline.release.pin import fetch_champion, pin_champion
+
+    say(pin_champion(Path()) if pin else fetch_champion(Path()))
 
 
 @app.command()

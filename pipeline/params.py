@@ -149,9 +149,10 @@ class MergeParams(Section):
 
 
 class EvaluateParams(Section):
-    """How intervals are made."""
+    """How intervals are made, and what is looked at one by one."""
 
     replicates: Count
+    largest_field_values: Count
     confidence: Annotated[float, Field(gt=0, lt=1)]
     seed: int
 
@@ -161,9 +162,15 @@ class GateParams(Section):
 
     min_test_responses: Count
     max_pcoc_error: Positive
+    max_value_pcoc_error: Positive
     max_field_auc_loss: NotNegative
     max_auc_loss: NotNegative
+    min_distinct_share: Share
     min_logloss_gain: float
+    champion_tolerance: Share
+    max_mix_drift: Positive
+    max_rate_drift: Positive
+    max_memorisation: Positive
 
 
 class ReportParams(Section):

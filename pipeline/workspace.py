@@ -51,7 +51,7 @@ def prepare(example: str) -> Path:
             f"no example {example!r}; there are {known} and {read_params().log.format}"
         )
     folder = Path("demo") / example
-    kept = {Path("params.yaml"), Path("data.dvc"), Path("dvc.lock")}
+    kept = {Path(name) for name in ("params.yaml", "data.dvc", "dvc.lock", "champion.json")}
     shutil.rmtree(folder / "pipeline", ignore_errors=True)  # modules deleted since the last call
     for file in _project_files():
         if file not in kept and file.parts[0] != "reports":
