@@ -46,6 +46,17 @@ class LogParams(Section):
     numeric: tuple[str, ...]
     truth: str | None
     last_day: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")] | None
+    served_logit: str | None = None
+    served_probability: str | None = None
+
+    @model_validator(mode="after")
+    def _one_score(self) -> "LogParams":
+        if self.served_logit is not None and self.served_probability is not None:
+            raise ValueError(
+                "served_logit and served_probability are both set; name the one column that holds "
+                "the score that was served"
+            )
+        return self
 
 
 class ValidateParams(Section):
@@ -69,6 +80,7 @@ class TrainBaseParams(Section):
     embedding_size: Count
     hidden_sizes: tuple[Count, ...]
     max_vocabulary: Count
+    max_field_values: Count | None = None
     epochs: Count
     patience: Count
     batch_size: Count

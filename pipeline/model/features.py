@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from pipeline.data.values import Vocabulary, as_numbers, field_keys
 from pipeline.errors import DataError
+from pipeline.scores import served_logit
 
 LARGEST_SCALED = 6.0  # standard deviations; a value further out is served as if it were there
 SMALLEST_SPREAD = 1e-6  # of the mean's size; a feature that varies less is a constant
@@ -93,18 +94,47 @@ class Scaling:
 
 
 @dataclass(frozen=True)
+class Served:
+    """The score that was served, as the one column of a network that passes it on.
+
+    Attributes:
+        name: the column in the log.
+        space: "logit" or "probability".
+    """
+
+    name: str
+    space: str
+
+    @property
+    def columns(self) -> list[str]:
+        """Name of the column this score becomes."""
+        return [self.name]
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        """The logit that was served, float32 [n, 1].
+
+        Raises:
+            DataError: as `served_logit`; the column is named.
+        """
+        try:
+            return served_logit(values, self.space)[:, np.newaxis]
+        except DataError as error:
+            raise DataError(f"column {self.name}: {error}") from None
+
+
+@dataclass(frozen=True)
 class Encoder:
     """What turns rows into arrays: a vocabulary for each categorical feature and for the field.
 
     Attributes:
         categorical: feature → its vocabulary, in the order of the network's inputs.
-        numeric: scalings, in that order too.
+        numeric: scalings, in that order too; or alone the score that was served.
         field: columns whose joint value is calibrated.
         field_values: the vocabulary of their keys.
     """
 
     categorical: Mapping[str, Vocabulary]
-    numeric: tuple[Scaling, ...]
+    numeric: tuple[Scaling | Served, ...]
     field: tuple[str, ...]
     field_values: Vocabulary
 
@@ -113,9 +143,9 @@ class Encoder:
         """The encoder that a base model's manifest describes."""
         return cls(
             {f["name"]: Vocabulary(tuple(f["values"][1:])) for f in manifest["categorical"]},
-            tuple(Scaling(**feature) for feature in manifest["numeric"]),
+            tuple((Served if "space" in f else Scaling)(**f) for f in manifest["numeric"]),
             tuple(manifest["field"]["columns"]),
-            Vocabulary(tuple(manifest["field"]["values"][1:])),
+            Vocabulary.of_names(manifest["field"]["values"], manifest["field"].get("pooled", ())),
         )
 
     def manifest(self) -> dict[str, Any]:
@@ -123,7 +153,11 @@ class Encoder:
         return {
             "categorical": [{"name": n, "values": v.names} for n, v in self.categorical.items()],
             "numeric": [vars(scaling) for scaling in self.numeric],
-            "field": {"columns": list(self.field), "values": self.field_values.names},
+            "field": {
+                "columns": list(self.field),
+                "values": self.field_values.names,
+                "pooled": list(self.field_values.pooled),
+            },
         }
 
     @property
@@ -174,6 +208,22 @@ def vocabulary_of(
         DataError: a column is missing or cannot name values; the day is named.
     """
     return Vocabulary.of(_each(days, lambda day: field_keys(day, columns)), max_size)
+
+
+def field_vocabulary_of(
+    days: Mapping[str, pa.Table], columns: Sequence[str], max_size: int | None
+) -> Vocabulary:
+    """The joint values of `columns`: null a value of its own, those beyond `max_size` pooled.
+
+    Args:
+        days: day → its rows.
+        columns: of the field.
+        max_size: number of values with an id of their own; None: all.
+
+    Raises:
+        DataError: a column is missing or cannot name values; the day is named.
+    """
+    return Vocabulary.of_field(_each(days, lambda day: field_keys(day, columns)), max_size)
 
 
 def scaling_of(days: Mapping[str, pa.Table], name: str) -> Scaling:

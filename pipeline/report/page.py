@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from pipeline.data.values import MARK, SEPARATOR
 from pipeline.metrics.calibration import pcoc, pcoc_band
 from pipeline.metrics.counts import ResponseCounts
 from pipeline.report.pictures import horizontal_intervals, reliability
@@ -68,7 +69,7 @@ def _result_rows(evaluation: dict[str, Any]) -> list[list[str]]:
 
 def display_name(name: str | None) -> str:
     """A field value as people read it: parts of a tuple apart, the row of id 0 by its meaning."""
-    return "unseen or null" if name is None else name.replace("\x1f", " / ")
+    return "unseen" if name is None else name.replace(SEPARATOR, " / ").removeprefix(MARK)
 
 
 def render(

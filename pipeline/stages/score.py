@@ -29,7 +29,8 @@ def run(data: Path, split: Path, base: Path, target: Path, *, params: ScoreParam
     model = load_base(base)
     _refuse_leak(parts, model)
     names = [feature["name"] for feature in model.manifest["categorical"]]
-    kept = feature_columns(names, model.encoder.numeric_columns) if params.keep_features else []
+    keep = params.keep_features and not model.served
+    kept = feature_columns(names, model.encoder.numeric_columns) if keep else []
     days = list(dict.fromkeys(day for part in parts.values() for day in part))
     described: dict[str, Any] = {}
     with publish(target) as folder, WorkProgress("score", len(days), "days") as progress:
@@ -38,9 +39,9 @@ def run(data: Path, split: Path, base: Path, target: Path, *, params: ScoreParam
             with named(day):
                 scores, encoded = _score(model, table, day, params.batch_size)
             described[day] = write_day(folder, day, scores, _features(encoded, kept))
-            described[day] |= _not_known(table, scores, model)
+            described[day] |= _without_own_id(table, scores, model)
             progress.advance(1)
-        write_scores_manifest(folder, _manifest(model, parts, described, params.keep_features))
+        write_scores_manifest(folder, _manifest(model, parts, described, keep))
 
 
 def _refuse_leak(parts: dict[str, list[str]], model: Base) -> None:
@@ -73,10 +74,19 @@ def _features(encoded: Encoded, kept: list[str]) -> dict[str, np.ndarray]:
     return dict(zip(kept, [*encoded.categorical.T, *encoded.numeric.T], strict=False))
 
 
-def _not_known(table: pa.Table, scores: Scores, model: Base) -> dict[str, int]:
-    """Rows that share the id 0, by why they do."""
-    null = field_keys(table, model.encoder.field).null_count
-    return {"null_rows": null, "unseen_rows": int((scores.field_value_id == 0).sum()) - null}
+def _without_own_id(table: pa.Table, scores: Scores, model: Base) -> dict[str, int]:
+    """Rows whose field value is null, unseen, or pooled with others, and responses of the last."""
+    keys = field_keys(table, model.encoder.field)
+    known = keys.is_valid().to_numpy(zero_copy_only=False)
+    found = {
+        "null_rows": keys.null_count,
+        "unseen_rows": int(np.count_nonzero((scores.field_value_id == 0) & known)),
+    }
+    if model.encoder.field_values.pooled:
+        pooled = scores.field_value_id == model.encoder.field_values.pooled_id
+        found["pooled_rows"] = int(pooled.sum())
+        found["pooled_responses"] = int(scores.responses[pooled].sum())
+    return found
 
 
 def _manifest(

@@ -15,12 +15,19 @@ from pipeline.errors import ParamsError, ToolError
 from pipeline.files import publish, read_json
 from pipeline.model.checkpoints import best_epoch
 from pipeline.model.examples import examples_of, hold_out
-from pipeline.model.features import Encoder, scaling_of, vocabulary_of
-from pipeline.model.network import network_from
+from pipeline.model.features import (
+    Encoder,
+    Served,
+    field_vocabulary_of,
+    scaling_of,
+    vocabulary_of,
+)
+from pipeline.model.network import SERVED, BaseNetwork, ServedNetwork
 from pipeline.model.progress import WorkProgress
 from pipeline.model.scoring import write_base
 from pipeline.model.training import Recipe, train
 from pipeline.params import LogParams, TrainBaseParams
+from pipeline.scores import served_column
 
 DEVICE = "ADACALIB_DEVICE"  # in the environment; cpu where it is not set
 DEVICES = ("cpu", "cuda")
@@ -28,6 +35,9 @@ DEVICES = ("cpu", "cuda")
 
 def run(data: Path, split: Path, target: Path, *, params: TrainBaseParams, log: LogParams) -> None:
     """Train the base model on the training days of `split` and publish it as `target`.
+
+    Where the log brings the score that was served nothing is trained: the base is then one that
+    passes that score on, and only field values are learned.
 
     The newest `held_out_share` of them only decides when to stop; features are learned from the
     others alone, field values from training and calibration days. A training that was killed goes
@@ -40,16 +50,19 @@ def run(data: Path, split: Path, target: Path, *, params: TrainBaseParams, log: 
         NotEnoughDataError: too few days or impressions to train and to hold out.
         TrainingError: a loss is not finite.
     """
-    device = _device()
     contract = read_json(split / "manifest.json")
+    served = served_column(contract["conventions"])
+    if served is not None:
+        return _pass_on(data, contract, target, Served(*served), params)
+    device = _device()
     training, calibration = (contract["parts"][part] for part in ("training", "calibration"))
     days = dict(read_days(data, training, _columns(log)))
     sides = hold_out(training, params.held_out_share)
     fitting, held_out = ({day: days[day] for day in side} for side in sides)
     known = days | dict(read_days(data, calibration, log.field))
-    encoder = _encoder(fitting, known, log, params.max_vocabulary)
+    encoder = _encoder(fitting, known, log, params)
     sizes = _sizes(encoder, params)
-    network = network_from(sizes)
+    network = BaseNetwork(**sizes)
     recipe = Recipe(**{field.name: getattr(params, field.name) for field in fields(Recipe)})
     rows = examples_of(encoder, fitting, log.label, log.impressions)
     later = examples_of(encoder, held_out, log.label, log.impressions)
@@ -72,6 +85,26 @@ def run(data: Path, split: Path, target: Path, *, params: TrainBaseParams, log: 
     shutil.rmtree(unfinished)
 
 
+def _pass_on(
+    data: Path, contract: dict[str, Any], target: Path, score: Served, params: TrainBaseParams
+) -> None:
+    """Publish a base whose logit is the score that was served."""
+    field = tuple(contract["conventions"]["field"])
+    days = sorted({*contract["parts"]["training"], *contract["parts"]["calibration"]})
+    known = dict(read_days(data, days, field))
+    vocabulary = field_vocabulary_of(known, field, params.max_field_values)
+    manifest = {
+        "conventions": contract["conventions"],
+        "network": {"kind": SERVED},
+        **Encoder({}, (score,), field, vocabulary).manifest(),
+        "days": {"fitting": [], "held_out": [], "field_values": days},
+        "history": [],
+    }
+    with publish(target) as folder:
+        folder.mkdir()
+        write_base(folder, ServedNetwork(), manifest)
+
+
 def _device() -> str:
     device = os.environ.get(DEVICE, "cpu")
     if device not in DEVICES or (device == "cuda" and not torch.cuda.is_available()):
@@ -89,14 +122,18 @@ def _columns(log: LogParams) -> list[str]:
 
 
 def _encoder(
-    fitting: Mapping[str, pa.Table], known: Mapping[str, pa.Table], log: LogParams, limit: int
+    fitting: Mapping[str, pa.Table],
+    known: Mapping[str, pa.Table],
+    log: LogParams,
+    params: TrainBaseParams,
 ) -> Encoder:
     """Features from the days that are fitted, ids of field values from all that are known."""
+    limit = params.max_vocabulary
     return Encoder(
         {name: vocabulary_of(fitting, [name], limit) for name in log.categorical},
         tuple(scaling_of(fitting, name) for name in log.numeric),
         log.field,
-        vocabulary_of(known, log.field, limit),
+        field_vocabulary_of(known, log.field, params.max_field_values),
     )
 
 
