@@ -66,7 +66,8 @@ def count_folds(cells: CellTable | Scores, seed: int, n_folds: int = COUNT_FOLDS
 
     Each impression goes to one fold at random, that is: responses and non-responses are split by a
     seeded multinomial draw, so one row may be a field value's whole evidence and still be split.
-    Given the fold sizes this is the multivariate hypergeometric draw.
+    Given the fold sizes this is the multivariate hypergeometric draw. Of the fractional counts of a
+    sampled log, what is left of whole ones goes to one fold.
 
     Args:
         cells: the fitting grid, or the scores themselves.
@@ -74,12 +75,16 @@ def count_folds(cells: CellTable | Scores, seed: int, n_folds: int = COUNT_FOLDS
         n_folds: how many folds share the counts.
     """
     rng = np.random.default_rng(seed)
-    left = np.stack([cells.responses, cells.impressions - cells.responses]).astype(np.int64)
+    amounts = np.stack([cells.responses, cells.impressions - cells.responses])
+    left = amounts.astype(np.int64)
+    rest = amounts - left
+    fold_of_rest = rng.integers(n_folds, size=rest.shape) if rest.any() else np.zeros(rest.shape)
     counts = all_counts(cells)
     folds = []
     for remaining in range(n_folds, 0, -1):
         drawn = _draw(rng, left, remaining)
         left = left - drawn
+        drawn = drawn + rest * (fold_of_rest == remaining - 1)
         target = Counts(drawn.sum(axis=0).astype(float), drawn[0].astype(float))
         history = Counts(
             counts.impressions - target.impressions, counts.responses - target.responses

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pipeline.data.days import day_name, day_number
 from pipeline.data.values import as_numbers, as_text, field_keys
 from pipeline.errors import DataError
-from pipeline.scores import refuse_probabilities, served_logit
+from pipeline.scores import before_sampling, refuse_probabilities, served_logit
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class Contract:
         truth: the true probability, in simulated logs; None elsewhere.
         served: column and space ("logit" or "probability") of the score that was served; None
             where there is none.
+        weight: how often a row counts; None: once.
     """
 
     label: str
@@ -40,6 +41,7 @@ class Contract:
     numeric: Sequence[str]
     truth: str | None
     served: tuple[str, str] | None = None
+    weight: str | None = None
 
     @property
     def names(self) -> list[str]:
@@ -50,7 +52,7 @@ class Contract:
     def columns(self) -> list[str]:
         """Every column the contract names, each once."""
         score = None if self.served is None else self.served[0]
-        roles = (self.label, self.impressions, self.truth, score)
+        roles = (self.label, self.impressions, self.truth, score, self.weight)
         counts = [column for column in roles if column is not None]
         return list(dict.fromkeys([*self.names, *self.numeric, *counts]))
 
@@ -93,6 +95,8 @@ def check_day(table: pa.Table, day: str, contract: Contract) -> DayFacts:
     if contract.truth is not None:
         truth = _numbers(table, day, contract.truth)
         _refuse(~((truth > 0) & (truth < 1)), truth, day, contract.truth, "must lie in (0, 1)")
+    if contract.weight is not None:
+        _check_weights(table, day, contract.weight)
     return DayFacts(
         rows=len(table),
         impressions=int(impressions.sum()),
@@ -186,6 +190,14 @@ def _count_field_values(table: pa.Table, day: str, contract: Contract) -> int:
         return pc.count_distinct(field_keys(table, contract.field)).as_py()
     except DataError as error:
         raise DataError(f"day {day}: {error}") from None
+
+
+def _check_weights(table: pa.Table, day: str, name: str) -> None:
+    weights, ones = _numbers(table, day, name), np.ones(len(table), np.int64)
+    try:
+        before_sampling(ones, ones, weights, keep_rate=1.0)
+    except DataError as error:
+        raise DataError(f"day {day}, column {name}: {error}") from None
 
 
 def _served_range(table: pa.Table, day: str, contract: Contract) -> tuple[float, float] | None:

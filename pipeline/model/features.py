@@ -285,6 +285,15 @@ def counts(table: pa.Table, label: str, impressions: str | None) -> tuple[np.nda
     return shown, responses
 
 
+def weights(table: pa.Table, column: str | None) -> np.ndarray | float:
+    """The weight of every row, float64 [n]; 1 where no column has it.
+
+    Raises:
+        DataError: the column is missing or holds what is no number.
+    """
+    return 1.0 if column is None else _numbers(table, column)
+
+
 def _whole(table: pa.Table, name: str) -> np.ndarray:
     values = _numbers(table, name)
     wrong = ~((values >= 0) & (values <= np.iinfo(np.int32).max) & (values == np.trunc(values)))

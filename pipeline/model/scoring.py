@@ -73,8 +73,8 @@ class Base:
     def columns(self) -> list[str]:
         """The log's columns that are read to score it, with what was observed; each once."""
         numeric = [scaling.name for scaling in self.encoder.numeric]
-        names = [*self.encoder.field, *self.encoder.categorical, *numeric]
-        names += [self.conventions["label"], self.conventions["impressions"]]
+        roles = [self.conventions.get(role) for role in ("label", "impressions", "weight")]
+        names = [*self.encoder.field, *self.encoder.categorical, *numeric, *roles]
         return [name for name in dict.fromkeys(names) if name is not None]
 
     @property

@@ -1,5 +1,6 @@
 """train_base: training days → the base model: weights, vocabularies, scalings, history."""
 
+import math
 import os
 import shutil
 from collections.abc import Mapping
@@ -27,7 +28,7 @@ from pipeline.model.progress import WorkProgress
 from pipeline.model.scoring import write_base
 from pipeline.model.training import Recipe, train
 from pipeline.params import LogParams, TrainBaseParams
-from pipeline.scores import served_column
+from pipeline.scores import keep_rate_of, served_column
 
 DEVICE = "ADACALIB_DEVICE"  # in the environment; cpu where it is not set
 DEVICES = ("cpu", "cuda")
@@ -64,15 +65,15 @@ def run(data: Path, split: Path, target: Path, *, params: TrainBaseParams, log: 
     sizes = _sizes(encoder, params)
     network = BaseNetwork(**sizes)
     recipe = Recipe(**{field.name: getattr(params, field.name) for field in fields(Recipe)})
-    rows = examples_of(encoder, fitting, log.label, log.impressions)
-    later = examples_of(encoder, held_out, log.label, log.impressions)
+    roles = (log.label, log.impressions, log.weight)
+    rows, later = (examples_of(encoder, side, *roles) for side in (fitting, held_out))
     unfinished = target.with_name(f".{target.name}.training")
     with WorkProgress("train", recipe.epochs * len(rows), "rows") as progress:
         history = train(
             network, rows, later, recipe, folder=unfinished, progress=progress, device=device
         )
     manifest = {
-        "conventions": contract["conventions"],
+        "conventions": contract["conventions"] | _unsample(network, contract["conventions"]),
         "network": sizes,
         **encoder.manifest(),
         "days": {"fitting": sides[0], "held_out": sides[1], "field_values": sorted(known)},
@@ -83,6 +84,22 @@ def run(data: Path, split: Path, target: Path, *, params: TrainBaseParams, log: 
         folder.mkdir()
         write_base(folder, network, manifest)
     shutil.rmtree(unfinished)
+
+
+def _unsample(network: BaseNetwork, conventions: Mapping[str, Any]) -> dict[str, Any]:
+    """Shift the logits of a network trained on sampled non-responses; what the artifact says of it.
+
+    Kept at the rate r they raise the odds to 1 / r of what they were, so ln r is added to the bias
+    of the last layer. This is the one place where logits are corrected.
+    """
+    rate = keep_rate_of(conventions, "training")
+    if rate == 1:
+        return {}
+    last = network.layers[-1]
+    assert isinstance(last, torch.nn.Linear)
+    with torch.no_grad():
+        last.bias.add_(math.log(rate))
+    return {"sampling": {"logit_shift": math.log(rate), "applied": "once, when the base was made"}}
 
 
 def _pass_on(
@@ -117,7 +134,7 @@ def _columns(log: LogParams) -> list[str]:
     features = [*log.categorical, *log.numeric]
     if not features:
         raise ParamsError("log.categorical and log.numeric are both empty; name a feature")
-    names = [*log.field, *features, log.label, log.impressions]
+    names = [*log.field, *features, log.label, log.impressions, log.weight]
     return [name for name in dict.fromkeys(names) if name is not None]
 
 

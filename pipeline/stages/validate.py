@@ -29,6 +29,7 @@ def run(data: Path, report: Path, *, params: ValidateParams, log: LogParams) -> 
         log.numeric,
         log.truth,
         served_column(log.model_dump()),
+        log.weight,
     )
     facts = {}
     for day, table in read_days(data, days, contract.columns):
