@@ -226,6 +226,46 @@ def field_vocabulary_of(
     return Vocabulary.of_field(_each(days, lambda day: field_keys(day, columns)), max_size)
 
 
+def pooled_share(
+    days: Mapping[str, pa.Table],
+    columns: Sequence[str],
+    vocabulary: Vocabulary,
+    label: str,
+    impressions: str | None,
+) -> dict[str, float]:
+    """What the pooled field values hold of all impressions and responses; empty if none is pooled.
+
+    Args:
+        days: day → its rows.
+        columns: of the field.
+        vocabulary: of the field.
+        label, impressions: as of `counts`.
+
+    Returns:
+        `field_values` (how many are pooled), `impressions`, `impression_share`, `responses`,
+        `response_share`; a share of nothing is 0.
+
+    Raises:
+        DataError: as `counts`; the day is named.
+    """
+    if not vocabulary.pooled:
+        return {}
+    sums = np.zeros((2, 2), np.int64)
+    for day, table in days.items():
+        with named(day):
+            pooled = vocabulary.ids(field_keys(table, columns)) == vocabulary.pooled_id
+            amounts = np.stack(counts(table, label, impressions)).astype(np.int64)
+        sums += np.stack([amounts[:, pooled].sum(axis=1), amounts.sum(axis=1)])
+    shares = sums[0] / np.maximum(sums[1], 1)
+    return {
+        "field_values": len(vocabulary.pooled),
+        "impressions": int(sums[0, 0]),
+        "impression_share": float(shares[0]),
+        "responses": int(sums[0, 1]),
+        "response_share": float(shares[1]),
+    }
+
+
 def scaling_of(days: Mapping[str, pa.Table], name: str) -> Scaling:
     """The scaling of the numeric feature `name`.
 

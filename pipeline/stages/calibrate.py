@@ -87,11 +87,9 @@ def _evidence(tables: Path) -> tuple[BinTable, CellTable]:
     Weights say what rows stand for, not how much is known: that is the responses that were seen.
     """
     bins, cells, made_of = read_bins(tables), read_cells(tables), read_tables_manifest(tables)
-    if "in_the_log" not in made_of:
+    if "in_the_log" not in made_of or not made_of["totals"]["responses"]:
         return bins, cells
-    share = made_of["in_the_log"]["responses"] / max(made_of["totals"]["responses"], 1e-300)
-    if share in (0, 1):
-        return bins, cells
+    share = made_of["in_the_log"]["responses"] / made_of["totals"]["responses"]
     return scaled(bins, share), scaled(cells, share)
 
 

@@ -47,7 +47,8 @@ def run(
     methods = _methods(rows, shipped, calibrator)
     measured = {name: measure(logit, rows, truth) for name, logit in methods}
     resampling = Resampling(params.confidence, params.replicates, params.seed)
-    write_json(evaluation, _extent(rows, days, counted) | compare(measured, resampling))
+    extent = _extent(rows, days, counted) | _pooled(rows, merged)
+    write_json(evaluation, extent | compare(measured, resampling))
     with publish(sums) as folder:
         folder.mkdir()
         _write(folder / "counts.parquet", count_columns(measured))
@@ -125,6 +126,19 @@ def _extent(rows: Scores, days: list[str], counted: dict[str, int]) -> dict[str,
         "unseen_impressions": int(rows.impressions[rows.field_value_id == 0].sum()),
         **({"before_sampling": amounts} if amounts != counted else {}),
     }
+
+
+def _pooled(rows: Scores, merged: MergedModel) -> dict[str, Any]:
+    """What the field values that share one map hold of the test rows, where there are such."""
+    pooled_id = merged.encoder.field_values.pooled_id
+    if pooled_id is None:
+        return {}
+    found: dict[str, Any] = {"field_values": len(merged.encoder.field_values.pooled)}
+    for name, one in (("impressions", "impression_share"), ("responses", "response_share")):
+        amounts = getattr(rows, name)
+        found[name] = amounts[rows.field_value_id == pooled_id].sum().item()
+        found[one] = found[name] / max(amounts.sum().item(), 1)
+    return {"pooled": found}
 
 
 def _write(path: Path, columns: dict[str, np.ndarray]) -> None:

@@ -20,6 +20,7 @@ from pipeline.model.features import (
     Encoder,
     Served,
     field_vocabulary_of,
+    pooled_share,
     scaling_of,
     vocabulary_of,
 )
@@ -54,13 +55,13 @@ def run(data: Path, split: Path, target: Path, *, params: TrainBaseParams, log: 
     contract = read_json(split / "manifest.json")
     served = served_column(contract["conventions"])
     if served is not None:
-        return _pass_on(data, contract, target, Served(*served), params)
+        return _pass_on(data, contract, target, Served(*served), params, log)
     device = _device()
     training, calibration = (contract["parts"][part] for part in ("training", "calibration"))
     days = dict(read_days(data, training, _columns(log)))
     sides = hold_out(training, params.held_out_share)
     fitting, held_out = ({day: days[day] for day in side} for side in sides)
-    known = days | dict(read_days(data, calibration, log.field))
+    known = days | dict(read_days(data, calibration, _known_columns(log)))
     encoder = _encoder(fitting, known, log, params)
     sizes = _sizes(encoder, params)
     network = BaseNetwork(**sizes)
@@ -76,6 +77,7 @@ def run(data: Path, split: Path, target: Path, *, params: TrainBaseParams, log: 
         "conventions": contract["conventions"] | _unsample(network, contract["conventions"]),
         "network": sizes,
         **encoder.manifest(),
+        "pooled": _pooled(known, encoder, log),
         "days": {"fitting": sides[0], "held_out": sides[1], "field_values": sorted(known)},
         "history": [asdict(record) for record in history],
         "best_epoch": best_epoch(history).epoch,
@@ -103,17 +105,23 @@ def _unsample(network: BaseNetwork, conventions: Mapping[str, Any]) -> dict[str,
 
 
 def _pass_on(
-    data: Path, contract: dict[str, Any], target: Path, score: Served, params: TrainBaseParams
+    data: Path,
+    contract: dict[str, Any],
+    target: Path,
+    score: Served,
+    params: TrainBaseParams,
+    log: LogParams,
 ) -> None:
     """Publish a base whose logit is the score that was served."""
-    field = tuple(contract["conventions"]["field"])
     days = sorted({*contract["parts"]["training"], *contract["parts"]["calibration"]})
-    known = dict(read_days(data, days, field))
-    vocabulary = field_vocabulary_of(known, field, params.max_field_values)
+    known = dict(read_days(data, days, _known_columns(log)))
+    vocabulary = field_vocabulary_of(known, log.field, params.max_field_values)
+    encoder = Encoder({}, (score,), log.field, vocabulary)
     manifest = {
         "conventions": contract["conventions"],
         "network": {"kind": SERVED},
-        **Encoder({}, (score,), field, vocabulary).manifest(),
+        **encoder.manifest(),
+        "pooled": _pooled(known, encoder, log),
         "days": {"fitting": [], "held_out": [], "field_values": days},
         "history": [],
     }
@@ -136,6 +144,16 @@ def _columns(log: LogParams) -> list[str]:
         raise ParamsError("log.categorical and log.numeric are both empty; name a feature")
     names = [*log.field, *features, log.label, log.impressions, log.weight]
     return [name for name in dict.fromkeys(names) if name is not None]
+
+
+def _known_columns(log: LogParams) -> list[str]:
+    """What is read of days of which only field values are learned."""
+    names = [*log.field, log.label, log.impressions]
+    return [name for name in dict.fromkeys(names) if name is not None]
+
+
+def _pooled(known: Mapping[str, pa.Table], encoder: Encoder, log: LogParams) -> dict[str, float]:
+    return pooled_share(known, log.field, encoder.field_values, log.label, log.impressions)
 
 
 def _encoder(
