@@ -16,8 +16,9 @@ from torch import nn
 from pipeline.calibration.auxiliary import AuxiliaryNetwork
 from pipeline.data.values import SEPARATOR, Vocabulary
 from pipeline.errors import ArtifactError
-from pipeline.model.features import LARGEST_SCALED, Encoder, Scaling, Served
+from pipeline.model.features import Encoder
 from pipeline.model.network import ServedNetwork
+from pipeline.model.scaling import LARGEST_SCALED, Scaling, Served
 from pipeline.release.merged import PROBABILITY_CLIP, MergedModel, MergedNetwork
 from pipeline.scores import SERVED_CLIP
 from pipeline.serving.predictor import NUMBER, ONNX_FORMAT, TEXT

@@ -18,7 +18,6 @@ from pipeline.model.checkpoints import best_epoch
 from pipeline.model.examples import examples_of, hold_out
 from pipeline.model.features import (
     Encoder,
-    Served,
     field_vocabulary_of,
     pooled_share,
     scaling_of,
@@ -26,6 +25,7 @@ from pipeline.model.features import (
 )
 from pipeline.model.network import SERVED, BaseNetwork, ServedNetwork
 from pipeline.model.progress import WorkProgress
+from pipeline.model.scaling import Served
 from pipeline.model.scoring import write_base
 from pipeline.model.training import Recipe, train
 from pipeline.params import LogParams, TrainBaseParams
