@@ -26,7 +26,8 @@ demo: $(STAMP)
 	@$(BIN)/adacalib demo $(DATA)
 
 test: $(STAMP)
-	@$(BIN)/python -m pytest --cov --cov-report=term:skip-covered
+	@$(BIN)/python -m pytest -n auto --maxprocesses 4 -m "not slow" --cov --cov-report=
+	@$(BIN)/python -m pytest -n auto --maxprocesses 4 -m slow --cov --cov-append --cov-report=term:skip-covered
 
 check: $(STAMP)
 	@$(BIN)/ruff format --check .

@@ -23,6 +23,7 @@ NAMES = {
     "isotonic": "isotonic",
     "eb_platt": "EB-Platt",
     "adacalib": "AdaCalib",
+    "champion": "production",
     "model": "what ships",
 }
 
