@@ -34,7 +34,7 @@ def logits(tmp_path_factory):
     """A walk over a log with served logits."""
     days = {day: served_day(day) for day in DAYS}
     folder = tmp_path_factory.mktemp("logits")
-    return walk(project(folder, days, log__served_logit="score"), "report")
+    return walk(project(folder, days, log__served_logit="score"), "gate")
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,6 @@ def test_nothing_is_trained_and_the_gate_gives_its_verdict(logits):
     assert manifest["history"] == manifest["days"]["fitting"] == []
     gate = read_json(logits / "reports/gate.json")
     assert gate["passed"], gate["reasons"]
-    assert (logits / "artifacts/report/report.html").is_file()
 
 
 def test_the_uncalibrated_logit_is_the_served_one_to_the_bit(logits):
@@ -90,6 +89,13 @@ def test_a_probability_of_0_or_1_is_taken_as_1e_15_from_it(probabilities):
     logits = answer.json()["uncalibrated_logit"]
     assert logits == pytest.approx([-34.5388, 34.5388, -34.5388, 0.0], abs=1e-3)
     assert all(0 < p < 1 for p in answer.json()["probability"])
+
+
+def test_null_is_served_as_unseen_where_no_known_day_has_it(logits):
+    """H9: but it is not counted as unseen."""
+    answer, metrics = asked(logits, {"item": [None, "c"], "score": [0.0, 0.0]})
+    assert answer.json()["field_value_id"] == [0, 0]
+    assert "adacalib_unseen_field_values_total 1.0" in metrics
 
 
 @pytest.mark.parametrize(

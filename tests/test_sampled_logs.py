@@ -8,9 +8,12 @@ import pytest
 
 from pipeline.calibration.bins import tabulate
 from pipeline.data.table_files import read_bins, read_cells
+from pipeline.data.values import Vocabulary
 from pipeline.errors import DataError, ParamsError
 from pipeline.files import read_json
 from pipeline.metrics.summary import measure
+from pipeline.model.examples import examples_of
+from pipeline.model.features import Encoder
 from pipeline.model.scoring import load_base
 from pipeline.params import read_params
 from pipeline.scores import Scores, before_sampling
@@ -114,7 +117,7 @@ def test_a_sample_that_is_not_told_is_refused_by_the_gate(tmp_path):
 def test_fractional_rates_are_exact_to_the_weights_last_place(tmp_path):
     """Kept at 0.3, every non-response stands for 3⅓ impressions."""
     days = {day: kept(WHOLE[day], 0.3) for day in DAYS}
-    folder = walk(project(tmp_path, days, log__keep_rate=0.3, **FEATURES), "calibrate")
+    folder = walk(project(tmp_path, days, log__keep_rate=0.3, **FEATURES), "tabulate")
     rows = pa.concat_tables([days[day] for day in DAYS[2:6]])
     clicks = int(np.sum(rows["click"].to_numpy()))
     cells = read_cells(folder / "artifacts/tables")
@@ -196,7 +199,7 @@ def weighted_days(change=lambda weight: weight) -> dict[str, pa.Table]:
 def test_weights_of_rows_give_probabilities_of_the_whole_log(tmp_path):
     """Responses were left out too: each stands for two, and is the evidence of one."""
     days = weighted_days()
-    folder = walk(project(tmp_path, days, log__weight="times", **FEATURES))
+    folder = walk(project(tmp_path, days, log__weight="times", **FEATURES), "evaluate")
     test = pa.concat_tables([WHOLE[day] for day in DAYS[-2:]])
     answers, _ = scored(folder, test.select(["item", "price"]))
     assert answers["probability"].mean() == pytest.approx(RATE, rel=0.15)
@@ -207,6 +210,40 @@ def test_weights_of_rows_give_probabilities_of_the_whole_log(tmp_path):
     assert "sampling" not in read_json(folder / "artifacts/model/manifest.json")["conventions"]
     answer, _ = asked(folder, {"item": ["a"], "price": [0.0]})
     assert answer.status_code == 200
+
+
+def test_scores_that_were_served_are_weighed_and_never_shifted(tmp_path):
+    """The score was not fitted to the sample, so it stays; the tables are corrected."""
+    logit = np.log(RATE / (1 - RATE))
+    days = {
+        d: t.append_column("score", pa.array(np.full(len(t), logit))) for d, t in SAMPLED.items()
+    }
+    folder = project(tmp_path, days, log__served_logit="score", log__keep_rate=0.1)
+    walk(folder, "evaluate")
+    answer, _ = asked(folder, {"item": ["a", "b"], "score": [logit] * 2})
+    assert answer.json()["uncalibrated_logit"] == pytest.approx([logit] * 2, abs=1e-6)
+    assert read_json(folder / "reports/evaluation.json")["methods"]["model"][
+        "pcoc"
+    ] == pytest.approx(1, abs=0.1)
+    bins = read_bins(folder / "artifacts/tables").candidate(2)
+    assert bins.responses.sum() / bins.impressions.sum() == pytest.approx(RATE, rel=0.15)
+    assert "sampling" not in read_json(folder / "artifacts/model/manifest.json")["conventions"]
+
+
+def test_aggregates_stand_for_the_sum_of_what_their_impressions_stand_for():
+    shown, clicks = np.array([5, 3, 0]), np.array([2, 3, 0])
+    n, y = before_sampling(shown, clicks, 1.0, 0.25)
+    assert (n.tolist(), y.tolist()) == ([2 + 3 * 4, 3, 0], [2, 3, 0])
+    n, y = before_sampling(shown, clicks, np.array([2.0, 0.5, 1.0]), 1.0)
+    assert (n.tolist(), y.tolist()) == ([10, 1.5, 0], [4, 1.5, 0])
+
+
+def test_weights_enter_the_loss_as_repeated_rows_would():
+    encoder = Encoder({}, (), ("item",), Vocabulary(("a",)))
+    table = pa.table({"item": ["a", "a"], "click": [1, 0], "times": [3.0, 2.5]})
+    examples = examples_of(encoder, {"2024-03-04": table}, "click", None, "times")
+    assert examples.impressions.tolist() == [3.0, 2.5]
+    assert examples.responses.tolist() == [3.0, 0.0]
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, float("inf"), float("nan"), None, 1e-9, 1e9])
