@@ -61,7 +61,9 @@ def project(folder: Path, days: dict[str, pa.Table] | None, **values: Any) -> Pa
         values: section__key → its value.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    shutil.copy(ROOT / "params.yaml", folder)
+    for pinned in (ROOT / "params.yaml", ROOT / "champion.json"):
+        if pinned.is_file():
+            shutil.copy(pinned, folder)
     changed = {name.replace("__", "."): value for name, value in values.items()}
     set_values(folder / "params.yaml", SMALL | changed)
     if days is not None:
