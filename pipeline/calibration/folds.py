@@ -66,8 +66,7 @@ def count_folds(cells: CellTable | Scores, seed: int, n_folds: int = COUNT_FOLDS
 
     Each impression goes to one fold at random, that is: responses and non-responses are split by a
     seeded multinomial draw, so one row may be a field value's whole evidence and still be split.
-    Given the fold sizes this is the multivariate hypergeometric draw. Of the fractional counts of a
-    sampled log, what is left of whole ones goes to one fold.
+    Given the fold sizes this is the multivariate hypergeometric draw.
 
     Args:
         cells: the fitting grid, or the scores themselves.
@@ -77,7 +76,7 @@ def count_folds(cells: CellTable | Scores, seed: int, n_folds: int = COUNT_FOLDS
     rng = np.random.default_rng(seed)
     amounts = np.stack([cells.responses, cells.impressions - cells.responses])
     left = amounts.astype(np.int64)
-    rest = amounts - left
+    rest = amounts - left  # of a sampled log's fractional counts: each goes to one fold
     fold_of_rest = rng.integers(n_folds, size=rest.shape) if rest.any() else np.zeros(rest.shape)
     counts = all_counts(cells)
     folds = []
@@ -86,8 +85,9 @@ def count_folds(cells: CellTable | Scores, seed: int, n_folds: int = COUNT_FOLDS
         left = left - drawn
         drawn = drawn + rest * (fold_of_rest == remaining - 1)
         target = Counts(drawn.sum(axis=0).astype(float), drawn[0].astype(float))
-        history = Counts(
-            counts.impressions - target.impressions, counts.responses - target.responses
+        history = Counts(  # never below 0, where a fractional count's last bit would be
+            np.maximum(counts.impressions - target.impressions, 0.0),
+            np.maximum(counts.responses - target.responses, 0.0),
         )
         folds.append(Fold(history, target))
     return folds

@@ -147,7 +147,7 @@ def _features(scores: Path) -> Features:
     if not described["categorical"] and not described["numeric"]:
         raise ParamsError(
             "calibrate.paper.auxiliary needs features and the scores carry none; "
-            "set score.keep_features to true, or auxiliary to false where a log has its own scores"
+            "set score.keep_features to true"
         )
     sizes = tuple(feature["size"] for feature in described["categorical"])
     return Features(*read_features(scores, "calibration"), sizes)
