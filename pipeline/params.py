@@ -25,6 +25,7 @@ STAGES = (
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
+KeepRate = Annotated[float, Field(ge=2**-20, le=1)]
 NotNegative = Annotated[float, Field(ge=0)]
 
 
@@ -32,6 +33,14 @@ class Section(BaseModel):
     """A section: frozen, unknown keys refused, no silent conversion between types."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class KeepRates(Section):
+    """The share of non-responses that were kept in the days of each part."""
+
+    training: KeepRate = 1.0
+    calibration: KeepRate = 1.0
+    test: KeepRate = 1.0
 
 
 class LogParams(Section):
@@ -46,6 +55,31 @@ class LogParams(Section):
     numeric: tuple[str, ...]
     truth: str | None
     last_day: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")] | None
+    served_logit: str | None = None
+    served_probability: str | None = None
+    keep_rate: KeepRates | None = None
+    weight: str | None = None
+
+    @field_validator("keep_rate", mode="before")
+    @classmethod
+    def _of_every_part(cls, rate: Any) -> Any:
+        if isinstance(rate, (int, float)) and not isinstance(rate, bool):
+            return dict.fromkeys(KeepRates.model_fields, rate)
+        return rate
+
+    @model_validator(mode="after")
+    def _no_two_of_a_kind(self) -> "LogParams":
+        if self.served_logit is not None and self.served_probability is not None:
+            raise ValueError(
+                "served_logit and served_probability are both set; name the one column that holds "
+                "the score that was served"
+            )
+        if self.keep_rate is not None and self.weight is not None:
+            raise ValueError(
+                "keep_rate and weight are both set, which would correct the same sampling twice; "
+                "name the one that says how the log was sampled"
+            )
+        return self
 
 
 class ValidateParams(Section):
@@ -69,6 +103,7 @@ class TrainBaseParams(Section):
     embedding_size: Count
     hidden_sizes: tuple[Count, ...]
     max_vocabulary: Count
+    max_field_values: Count | None = None
     epochs: Count
     patience: Count
     batch_size: Count

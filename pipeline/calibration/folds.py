@@ -96,15 +96,20 @@ def count_folds(cells: CellTable | Scores, seed: int, n_folds: int = COUNT_FOLDS
         n_folds: how many folds share the counts.
     """
     rng = np.random.default_rng(seed)
-    left = np.stack([cells.responses, cells.impressions - cells.responses]).astype(np.int64)
+    amounts = np.stack([cells.responses, cells.impressions - cells.responses])
+    left = amounts.astype(np.int64)
+    rest = amounts - left  # of a sampled log's fractional counts: each goes to one fold
+    fold_of_rest = rng.integers(n_folds, size=rest.shape) if rest.any() else np.zeros(rest.shape)
     counts = all_counts(cells)
     folds = []
     for remaining in range(n_folds, 0, -1):
         drawn = _draw(rng, left, remaining)
         left = left - drawn
+        drawn = drawn + rest * (fold_of_rest == remaining - 1)
         target = Counts(drawn.sum(axis=0).astype(float), drawn[0].astype(float))
-        history = Counts(
-            counts.impressions - target.impressions, counts.responses - target.responses
+        history = Counts(  # never below 0, where a fractional count's last bit would be
+            np.maximum(counts.impressions - target.impressions, 0.0),
+            np.maximum(counts.responses - target.responses, 0.0),
         )
         folds.append(Fold(history, target))
     told = [f for f in folds if f.history.impressions.any() and f.target.impressions.any()]

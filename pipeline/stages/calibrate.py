@@ -24,10 +24,10 @@ from pipeline.calibration.selection import (
     losses_of,
     out_of_sample_losses,
 )
-from pipeline.calibration.tables import BinTable, CellTable
+from pipeline.calibration.tables import BinTable, CellTable, scaled
 from pipeline.data.map_files import write_maps
 from pipeline.data.score_files import read_features, read_scores, read_scores_manifest
-from pipeline.data.table_files import read_bins, read_cells
+from pipeline.data.table_files import read_bins, read_cells, read_tables_manifest
 from pipeline.errors import CheckFailedError, ParamsError
 from pipeline.files import publish, read_json, write_json
 from pipeline.params import CalibrateParams
@@ -58,7 +58,7 @@ def run(
     """
     _require_passed(check)
     field_values = read_scores_manifest(scores)["field_values"]
-    bins, cells = read_bins(tables), read_cells(tables)
+    bins, cells = _evidence(tables)
     if params.variant == "paper":
         outcome = _paper(scores, bins, params)
     else:
@@ -81,6 +81,18 @@ def _require_passed(check: Path) -> None:
     if not report["passed"]:
         breaches = "; ".join(map(str, report["breaches"]))
         raise CheckFailedError(f"{check} did not pass: {breaches}; run dvc repro tabulate")
+
+
+def _evidence(tables: Path) -> tuple[BinTable, CellTable]:
+    """The tables; of a weighted log scaled to as many responses as it really has.
+
+    Weights say what rows stand for, not how much is known: that is the responses that were seen.
+    """
+    bins, cells, made_of = read_bins(tables), read_cells(tables), read_tables_manifest(tables)
+    if "in_the_log" not in made_of or not made_of["totals"]["responses"]:
+        return bins, cells
+    share = made_of["in_the_log"]["responses"] / made_of["totals"]["responses"]
+    return scaled(bins, share), scaled(cells, share)
 
 
 def _rivals(cells: CellTable, n_field_values: int) -> dict[str, PiecewiseLinearMap]:

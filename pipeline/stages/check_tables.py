@@ -105,11 +105,13 @@ def _sums_of_log(scores: Path, days: list[str], bins: BinTable, uneven: np.ndarr
     """Sums of the log itself, not made by the kernel that is checked; ties of uneven values."""
     manifest = read_scores_manifest(scores)
     n = len(manifest["field_values"])
-    impressions, responses, suspects = np.zeros(n, np.int64), np.zeros(n, np.int64), []
+    impressions, responses, suspects = np.zeros(n), np.zeros(n), []
     for day in days:
         rows = read_day(scores, manifest, day)
-        impressions += np.bincount(rows.field_value_id, rows.impressions, n).astype(np.int64)
-        responses += np.bincount(rows.field_value_id, rows.responses, n).astype(np.int64)
+        impressions += np.bincount(rows.field_value_id, rows.impressions, n)
+        responses += np.bincount(rows.field_value_id, rows.responses, n)
         suspects.append(rows.take(np.isin(rows.field_value_id, uneven)))
     ties = largest_ties(join_scores(suspects), bins)
-    return LogSums(manifest["field_values"], impressions, responses, ties)
+    dtype = bins.impressions.dtype  # sums of whole numbers are whole
+    sums = impressions.astype(dtype), responses.astype(dtype)
+    return LogSums(manifest["field_values"], *sums, ties)

@@ -2,12 +2,13 @@
 
 from pathlib import Path
 
-from pipeline.data.contract import Contract, check_day, check_null_shares, summary
+from pipeline.data.contract import Contract, check_day, check_null_shares, check_served, summary
 from pipeline.data.days import read_days
 from pipeline.data.manifest import MANIFEST, check_listing, read_manifest, used_days
 from pipeline.errors import NotEnoughDataError
 from pipeline.files import write_json
 from pipeline.params import LogParams, ValidateParams
+from pipeline.scores import served_column
 
 
 def run(data: Path, report: Path, *, params: ValidateParams, log: LogParams) -> None:
@@ -21,7 +22,14 @@ def run(data: Path, report: Path, *, params: ValidateParams, log: LogParams) -> 
     days = used_days(manifest, log.format, log.time_zone, log.last_day)
     check_listing(data, manifest, days)
     contract = Contract(
-        log.label, log.impressions, log.field, log.categorical, log.numeric, log.truth
+        log.label,
+        log.impressions,
+        log.field,
+        log.categorical,
+        log.numeric,
+        log.truth,
+        served_column(log.model_dump()),
+        log.weight,
     )
     facts = {}
     for day, table in read_days(data, days, contract.columns):
@@ -31,5 +39,6 @@ def run(data: Path, report: Path, *, params: ValidateParams, log: LogParams) -> 
                 f"day {day} has {facts[day].impressions} impressions, validate.min_rows_per_day "
                 f"is {params.min_rows_per_day}; land the whole day"
             )
+    check_served(facts, contract)
     check_null_shares(facts, [*log.categorical, *log.numeric], params.max_null_share)
     write_json(report, summary(facts))

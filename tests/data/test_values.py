@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from pipeline.data.days import read_day
 from pipeline.data.landing import LogKind, land_day
-from pipeline.data.values import Vocabulary, as_numbers, as_text, field_keys
+from pipeline.data.values import (
+    NULL_NAME,
+    POOLED_NAME,
+    Vocabulary,
+    as_numbers,
+    as_text,
+    field_keys,
+)
 from pipeline.errors import DataError
 
 TRICKY = ["NA", "null", "None", "001", "01", "1", "TRUE", None]
@@ -156,3 +163,24 @@ def test_values_out_of_order_are_no_vocabulary():
     for values in (("b", "a"), ("a", "a")):
         with pytest.raises(DataError, match="ascending"):
             Vocabulary(values)
+
+
+@given(
+    st.lists(st.none() | st.text(st.characters(exclude_categories=["Cc", "Cs"]), max_size=3)),
+    st.integers(0, 4),
+)
+def test_a_field_s_vocabulary_tells_own_null_pooled_and_unseen_apart(values, own):
+    """H9: every row keeps an id, and an id never means two of the four."""
+    days = [pa.array(values[:3], pa.string()), pa.array(values[3:], pa.string())]
+    vocabulary = Vocabulary.of_field(days, own)
+    assert vocabulary == Vocabulary.of_field(days[::-1], own)
+    assert Vocabulary.of_names(vocabulary.names, vocabulary.pooled) == vocabulary
+    assert len(vocabulary.names) == len(vocabulary) + 1
+    ids = vocabulary.ids(pa.array([*values, "unseen"], pa.string()))
+    assert ids.dtype == np.int32
+    assert ids[-1] == 0
+    counts = Counter(value for value in values if value is not None)
+    most = sorted(counts, key=lambda value: (-counts[value], value))
+    for value, found in zip(values, ids, strict=False):
+        name = value if value in most[:own] else POOLED_NAME
+        assert vocabulary.names[found] == (NULL_NAME if value is None else name)
