@@ -1,6 +1,6 @@
-"""Days: names and numbers, where they begin in a time zone, whole-day splits, and their rows."""
+"""Days: names and numbers, where they begin in a time zone, and their rows."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from pipeline.data.manifest import MANIFEST, Manifest, day_folder, read_manifest
 from pipeline.data.values import Column
-from pipeline.errors import DataError, NotEnoughDataError
+from pipeline.errors import DataError
 
 EPOCH = date(1970, 1, 1)
 
@@ -121,39 +121,33 @@ def rows_by_day(table: pa.Table, numbers: np.ndarray) -> Iterator[tuple[str, pa.
         yield day_name(day), table.slice(end - count, count)
 
 
-def split_days(
-    days: Sequence[str], last_day: str, counts: Mapping[str, int]
-) -> dict[str, list[str]]:
-    """Whole calendar days for every part, in the order of `counts`, ending with `last_day`.
+def calendar_days(last_day: str, count: int, time_zone: str) -> list[str]:
+    """The `count` days of `time_zone` that end with `last_day`, ascending.
 
-    Args:
-        days: the days there are, in any order.
-        counts: part → number of days.
+    A day that the zone left out (Pacific/Apia had no 2011-12-30) is none of them.
 
     Raises:
-        NotEnoughDataError: a needed day is missing; the sentence names it and its part.
+        DataError: the calendar does not reach so far back, or the day or the zone does not exist.
     """
-    needed, shape = sum(counts.values()), "/".join(map(str, counts.values()))
-    last = day_number(last_day)
-    names = [day_name(number) for number in range(last - needed + 1, last + 1)]
-    have = sorted(day for day in days if day <= last_day)
-    if len(have) < needed:
-        raise NotEnoughDataError(
-            f"split {shape} needs {needed} days up to {last_day}, the log has {len(have)}"
-            + (f": {have[0]}..{have[-1]}" if have else "")
-            + "; land more days, or lower the counts of the split section"
-        )
-    parts, start = {}, 0
-    for part, count in counts.items():
-        parts[part] = names[start : start + count]
-        start += count
-        missing = sorted(set(parts[part]) - set(have))
-        if missing:
-            raise NotEnoughDataError(
-                f"split {shape} needs every day {names[0]}..{last_day}, the {part} day "
-                f"{missing[0]} is missing; land it, or choose another log.last_day"
-            )
-    return parts
+    days: list[str] = []
+    number = day_number(last_day)
+    while len(days) < count:
+        day = day_name(number)
+        start, end = day_boundaries(day, time_zone)
+        if start < end:
+            days.append(day)
+        number -= 1
+    return days[::-1]
+
+
+def days_between(first: str, last: str, time_zone: str) -> list[str]:
+    """The days of `time_zone` from `first` to `last`, both with it, ascending.
+
+    Raises:
+        DataError: a day or the zone does not exist.
+    """
+    days = calendar_days(last, max(day_number(last) - day_number(first) + 1, 0), time_zone)
+    return [day for day in days if day >= first]
 
 
 def read_day(

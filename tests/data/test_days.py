@@ -19,9 +19,8 @@ from pipeline.data.days import (
     read_day,
     read_days,
     rows_by_day,
-    split_days,
 )
-from pipeline.errors import DataError, NotEnoughDataError
+from pipeline.errors import DataError
 from tests.tiny_logs import tiny_day, write_log
 
 ZONES = ["UTC", "Asia/Shanghai", "America/New_York", "America/Los_Angeles", "Asia/Kathmandu"]
@@ -137,36 +136,6 @@ def test_rows_by_day_conserves_rows_and_their_order():
         "1970-01-04": [1, 3],
         "1970-01-06": [0, 2],
     }
-
-
-def test_split_takes_whole_days_in_order_and_ends_with_the_last_day():
-    days = [day_name(n) for n in range(10)]
-    parts = split_days(days, days[8], {"training": 4, "calibration": 2, "test": 1})
-    assert parts == {"training": days[2:6], "calibration": days[6:8], "test": days[8:9]}
-
-
-def test_split_says_how_many_days_it_lacks():
-    with pytest.raises(
-        NotEnoughDataError, match=r"needs 3 days .* has 1: 2024-01-01\.\.2024-01-01"
-    ):
-        split_days(["2024-01-01"], "2024-01-01", {"training": 1, "calibration": 1, "test": 1})
-    with pytest.raises(NotEnoughDataError, match="has 0"):
-        split_days([], "2024-01-01", {"training": 1})
-
-
-@pytest.mark.parametrize(
-    ("gap", "part"),
-    [("2024-01-02", "training"), ("2024-01-04", "calibration"), ("2024-01-05", "test")],
-)
-def test_split_names_the_missing_day_and_its_part(gap, part):
-    """H18: dev day missing."""
-    days = [f"2023-12-{d}" for d in range(20, 32)] + [f"2024-01-0{d}" for d in range(1, 6)]
-    with pytest.raises(NotEnoughDataError, match=f"the {part} day {gap} is missing"):
-        split_days(
-            [day for day in days if day != gap],
-            "2024-01-05",
-            {"training": 3, "calibration": 1, "test": 1},
-        )
 
 
 def test_a_day_comes_back_as_it_was_with_the_columns_asked_for_in_their_order(tmp_path):
