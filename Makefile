@@ -1,5 +1,6 @@
 # make demo [DATA=flights|simulated|obd]   real data through the whole pipeline, then the result and the verdict
 # make test                               every test        make check   format, lint and types
+# make docs                               the documentation as a site: site/index.html
 # make up | make down                     a local Prefect server and worker with the deployments
 # PYTHON=python3.12 chooses the interpreter, VENV=folder the environment, TORCH_INDEX the index torch comes from.
 
@@ -20,18 +21,23 @@ export PREFECT_SERVER_ANALYTICS_ENABLED := false
 export DVC_NO_ANALYTICS := 1
 export GX_ANALYTICS_ENABLED := false
 
-.PHONY: demo test check up down clean
+.PHONY: demo test check docs up down clean
 
 demo: $(STAMP)
 	@$(BIN)/adacalib demo $(DATA)
 
 test: $(STAMP)
-	@$(BIN)/python -m pytest --cov --cov-report=term:skip-covered
+	@$(BIN)/python -m pytest -n auto --maxprocesses 4 -m "not slow" --cov --cov-report=
+	@$(BIN)/python -m pytest -n auto --maxprocesses 4 -m slow --cov --cov-append --cov-report=term:skip-covered
 
 check: $(STAMP)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
+
+docs: $(STAMP)
+	@$(BIN)/python docs/params.py
+	@$(BIN)/mkdocs build --quiet --strict
 
 up down: $(STAMP)
 	@$(BIN)/python -m flows.local $@

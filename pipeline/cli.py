@@ -1,8 +1,10 @@
 """adacalib …: what people call. Every command imports what it needs when it runs."""
 
+import json
+import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,7 +14,35 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Yesterday's ad logs in, today's field-calibrated model out, with the evidence.",
+    epilog="Exit codes: 0 done, 1 refused (one sentence on stderr says why), 2 wrong usage. "
+    "--debug shows where a refusal comes from.",
 )
+
+
+class Voice:
+    """How answers are given: as text, as one JSON object, or not at all."""
+
+    quiet = False
+    as_json = False
+
+
+@app.callback()
+def voice(
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="no answer, no progress")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="the answer as a JSON object")] = False,
+) -> None:
+    """Yesterday's ad logs in, today's field-calibrated model out, with the evidence."""
+    Voice.quiet, Voice.as_json = quiet, as_json
+    if quiet:
+        os.environ["ADACALIB_QUIET"] = "1"  # for the programs that are started, too
+
+
+def say(text: str, **facts: Any) -> None:
+    """Give the answer of a command: `text`, or in JSON `said` and the facts beside it."""
+    if Voice.as_json:
+        typer.echo(json.dumps({"said": text, **facts}, ensure_ascii=False, indent=2))
+    elif not Voice.quiet:
+        typer.echo(text)
 
 
 @app.command()
@@ -50,9 +80,9 @@ def data(
         size = sum(path.stat().st_size for path in sources if path.is_file())
         with WorkProgress("read", size, "bytes") as progress:
             said = land_sources(log_format, Path("data"), sources, limit_days, progress.advance)
-        typer.echo(said)
+        say(said)
     else:
-        typer.echo(land(log_format, Path("data"), **given))
+        say(land(log_format, Path("data"), **given))
     commit_data(Path())
 
 
@@ -64,15 +94,15 @@ def demo(
 
     flights runs in this folder; the others in demo/EXAMPLE, a copy with its own params.yaml.
     """
-    import os
-
     from pipeline.data.formats import land
     from pipeline.params import read_params
     from pipeline.release.registry import commit_data, reproduce
     from pipeline.workspace import prepare
 
     os.chdir(prepare(example))
-    typer.echo(land(read_params().log.format, Path("data")))
+    landed = land(read_params().log.format, Path("data"))
+    if not (Voice.quiet or Voice.as_json):
+        typer.echo(landed)
     commit_data(Path())
     reproduce(None, Path())
     results()
@@ -81,9 +111,13 @@ def demo(
 @app.command()
 def results() -> None:
     """Show the last evaluation and the verdict."""
-    from pipeline.report.terminal import show_results
+    from pipeline.report.terminal import read_results, show_results
 
-    show_results(Path())
+    if Voice.as_json:
+        found = read_results(Path())
+        say(f"verdict: {found['gate']['verdict']}", **found)
+    elif not Voice.quiet:
+        show_results(Path())
 
 
 @app.command()
@@ -91,7 +125,7 @@ def promote() -> None:
     """Make the model of this folder the production model, if its verdict allows it."""
     from pipeline.release.promotion import promote as promote_model
 
-    typer.echo(promote_model(Path()))
+    say(promote_model(Path()))
 
 
 @app.command()
@@ -101,7 +135,7 @@ def rollback(
     """Put an earlier version back into production: the one before this one, or the one named."""
     from pipeline.release.promotion import rollback as roll_back
 
-    typer.echo(roll_back(Path(), version))
+    say(roll_back(Path(), version))
 
 
 @app.command()
@@ -109,7 +143,7 @@ def status() -> None:
     """Say what is in production, since when and why, and what the last verdict was."""
     from pipeline.release.promotion import status as release_status
 
-    typer.echo(release_status(Path()))
+    say(release_status(Path()))
 
 
 Model = Annotated[Path, typer.Option(help="folder of a checkpoint")]
@@ -123,10 +157,13 @@ def score(
     threads: Annotated[int, typer.Option(help="0: as many as there are cores")] = 0,
 ) -> None:
     """Score the rows of a Parquet file, in their order."""
+    from dataclasses import asdict
+
     from pipeline.serving.offline import score_file
     from pipeline.serving.predictor import load
 
-    typer.echo(score_file(load(model, threads), source, target))
+    counted = score_file(load(model, threads), source, target)
+    say(str(counted), **asdict(counted))
 
 
 @app.command()
@@ -152,7 +189,7 @@ def triton(
     """Lay the model out as a repository for the Triton inference server."""
     from pipeline.release.triton import triton_repository
 
-    typer.echo(f"tritonserver --model-repository {triton_repository(model, target)}")
+    say(f"tritonserver --model-repository {triton_repository(model, target)}")
 
 
 def main() -> None:

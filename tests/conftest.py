@@ -5,6 +5,10 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadFileScheduling
+
+# Two processes on two cores: a thread that waits must sleep, not spin.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 # A busy machine is slow, not wrong.
 settings.register_profile("any machine", deadline=None)
@@ -16,20 +20,30 @@ EXPECTED_SKIPS = ("mcgrad is not installed", "the AdWords scores are not there")
 _unexpected: list[str] = []
 
 
+class ByFile(LoadFileScheduling):
+    """A file's tests stay in one process, with its fixtures; those of flows/ share a server."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        path = nodeid.split("::", maxsplit=1)[0]
+        return "tests/flows" if path.startswith("tests/flows/") else path
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log) -> ByFile:
+    """Share the files out among processes."""
+    return ByFile(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put slow tests last, so that a mistake shows early."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item, call):
-    """Note skips that CI does not expect."""
-    report = yield
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Note skips that CI does not expect, whichever process met them."""
     if report.skipped and os.environ.get("CI") and not hasattr(report, "wasxfail"):
         reason = str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
         if not reason.removeprefix("Skipped: ").startswith(EXPECTED_SKIPS):
-            _unexpected.append(f"{item.nodeid}: {reason}")
-    return report
+            _unexpected.append(f"{report.nodeid}: {reason}")
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:

@@ -227,7 +227,16 @@ def modules_loaded_by(code: str) -> set[str]:
     return set(finished.stdout.split())
 
 
-HEAVY = {"torch", "pandas", "prefect", "great_expectations", "sklearn", "matplotlib", "dvc"}
+HEAVY = {
+    "torch",
+    "pandas",
+    "prefect",
+    "great_expectations",
+    "sklearn",
+    "altair",
+    "vl_convert",
+    "dvc",
+}
 
 
 @pytest.mark.parametrize(

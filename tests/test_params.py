@@ -70,7 +70,7 @@ def test_a_missing_file_says_where_to_run(tmp_path):
 
 
 def test_setting_a_value_keeps_every_other_line(edited):
-    path = edited("field_values: 12", "field_values: 12")
+    path = edited("field_values: 10000", "field_values: 10000")
     before = path.read_text().splitlines()
     set_values(path, {"log.last_day": "2013-10-01", "log.truth": None})
     after = path.read_text().splitlines()
@@ -81,7 +81,7 @@ def test_setting_a_value_keeps_every_other_line(edited):
 
 @pytest.mark.parametrize("values", [{"log.last_dy": "2013-10-01"}, {"log.last_day": "tomorrow"}])
 def test_a_setting_that_does_not_fit_leaves_the_file_as_it_was(edited, values):
-    path = edited("field_values: 12", "field_values: 12")
+    path = edited("field_values: 10000", "field_values: 10000")
     before = path.read_bytes()
     with pytest.raises(ParamsError):
         set_values(path, values)

@@ -1,5 +1,6 @@
 """What long work says on stderr: a line for each step done, and in a terminal a bar."""
 
+import os
 import sys
 import time
 from types import TracebackType
@@ -21,7 +22,7 @@ class WorkProgress:
     """
 
     def __init__(self, title: str, total: int, unit: str) -> None:
-        self._console = Console(file=sys.stderr)
+        self._console = Console(file=sys.stderr, quiet="ADACALIB_QUIET" in os.environ)
         self._title, self._total, self._unit = title, total, unit
         self._done, self._start = 0, time.monotonic()
         self._bar: Progress | None = None

@@ -1,62 +1,50 @@
 """The HTML report: one page that opens without a network, the verdict first."""
 
-from dataclasses import fields
+import json
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import vl_convert
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from pipeline.metrics.calibration import pcoc, pcoc_band
-from pipeline.metrics.counts import ResponseCounts
-from pipeline.report.pictures import horizontal_intervals, reliability
+from pipeline.calibration.piecewise import PiecewiseLinearMap
+from pipeline.report import charts, sums
 from pipeline.report.terminal import METRICS, NAMES, excess_rows, metric_rows
 
-SUMS = ["impressions", "responses", "expected_responses"]
-PICTURED = ("uncalibrated", "model")
+HERE = Path(__file__).parent
+COLUMNS = (
+    ("name", "field value"),
+    ("impressions", "impressions"),
+    ("responses", "responses"),
+    ("base", "PCOC, base"),
+    ("model", "PCOC, ships"),
+    ("deviance", "deviance"),
+    ("bins", "bins"),
+)
+MEASURES = [("LogLoss", "logloss"), ("deviance", "field_deviance"), ("Field-RCE", "field_rce")]
 
 
-def curves(bins: pd.DataFrame, field_value_id: int) -> dict[str, dict[str, np.ndarray]]:
-    """The reliability bins of one field value (-1: all of them) by pictured method."""
-    of_value = bins[bins["field_value_id"] == field_value_id]
-    return {
-        method: {
-            name: of_value.loc[of_value["method"] == method, name].to_numpy(float) for name in SUMS
-        }
-        for method in PICTURED
-    }
-
-
-def pcoc_by_value(counts: pd.DataFrame, names: list[str], largest: list[int]) -> str:
-    """A forest plot of expected over observed responses of the given field values, what ships."""
-    sums = [f.name for f in fields(ResponseCounts)]
-    shipped = counts[counts["method"] == "model"].groupby("field_value_id")[sums].sum().loc[largest]
-    of_value = ResponseCounts(*(shipped[name].to_numpy() for name in sums))
-    low, high = pcoc_band(of_value)
-    intervals = (low, pcoc(of_value), np.where(np.isinf(high), np.nan, high))
-    return horizontal_intervals([names[i] for i in largest], intervals, 1.0, "PCOC")
-
-
-def gain_rows(gains: dict[str, dict[str, dict[str, float]]]) -> list[list[str]]:
-    """Rows of method, measure, gain and interval."""
+def gain_rows(gains: dict[str, dict[str, dict[str, Any]]]) -> list[list[str]]:
+    """One row a method: each measure's gain and its interval."""
     return [
-        [
-            NAMES[method],
-            title,
-            *(
-                ["undefined", ""]
-                if gain["value"] is None
-                else [f"{gain['value']:+.5f}", f"{gain['low']:+.5f} to {gain['high']:+.5f}"]
-            ),
-        ]
+        [NAMES[method], *(_gain(gains[method].get(measure)) for _, measure in MEASURES)]
         for method in NAMES
-        for title, measure, _ in METRICS
-        if (gain := gains.get(method, {}).get(measure))
+        if method in gains
     ]
 
 
-def _result_rows(evaluation: dict[str, Any]) -> list[list[str]]:
+def _gain(gain: dict[str, Any] | None) -> str:
+    if gain is None or gain["value"] is None:
+        return "undefined"
+    return f"{gain['value']:+.5f} ({gain['low']:+.5f} to {gain['high']:+.5f})"
+
+
+def result_rows(evaluation: dict[str, Any]) -> list[list[str]]:
+    """One row a method: its metrics, the interval of Field-RCE and its floor."""
     rows = []
     methods = [evaluation["methods"][name] for name in NAMES if name in evaluation["methods"]]
     for row, values in zip(metric_rows(evaluation), methods, strict=True):
@@ -66,56 +54,137 @@ def _result_rows(evaluation: dict[str, Any]) -> list[list[str]]:
     return rows
 
 
-def display_name(name: str | None) -> str:
-    """A field value as people read it: parts of a tuple apart, the row of id 0 by its meaning."""
-    return "unseen or null" if name is None else name.replace("\x1f", " / ")
+def choice_rows(held_out: dict[str, Any]) -> list[list[str]]:
+    """One row a calibrator: its out-of-sample LogLoss, its distance to the best, and its error."""
+    columns = [held_out[name] for name in ("logloss", "excess", "standard_error")]
+    return [
+        [NAMES.get(name, name), *(f"{column[name]:.5f}" for column in columns)]
+        for name in sorted(held_out["logloss"], key=held_out["logloss"].__getitem__)
+    ]
+
+
+def left_out_rows(
+    evaluation: dict[str, Any], validation: dict[str, Any], tables: dict[str, Any]
+) -> list[tuple[str, str]]:
+    """What each metric does not cover, and what the log was."""
+    model = evaluation["methods"]["model"]
+    rce, auc = (model[f"{name}_coverage"] or 0.0 for name in ("field_rce", "field_auc"))
+    return [
+        ("Field-RCE", f"covers {100 * rce:.1f} % of impressions: values with responses"),
+        ("Field-AUC", f"covers {100 * auc:.1f} % of impressions: values with both outcomes"),
+        ("LogLoss, deviance, AUC", "cover everything"),
+        (
+            "The log",
+            f"{validation['days']} days, {validation['first_day']} to {validation['last_day']}; "
+            f"{validation['impressions']:,} impressions, {validation['responses']:,} responses",
+        ),
+        (
+            "Bin tables",
+            f"{'passed' if tables['passed'] else 'failed'}, {len(tables['checks'])} checks",
+        ),
+    ]
+
+
+def page_sums(
+    counts: pd.DataFrame,
+    bins: pd.DataFrame,
+    maps: Mapping[str, PiecewiseLinearMap],
+    *,
+    field_values: list[str | None],
+    chosen_bins: list[int],
+    calibration_responses: np.ndarray,
+    listed: int,
+) -> dict[str, Any]:
+    """Everything that pictures are drawn from, as JSON carries it.
+
+    Args:
+        counts: method, day, field_value_id and additive sums.
+        bins: method, field_value_id (-1: all), bin_id and additive sums.
+        maps: the calibrators by name.
+        field_values: names by id, None at 0.
+        chosen_bins: bin count of AdaCalib by id, 0 where none was chosen; may be empty.
+        calibration_responses: int64 [V], by id.
+        listed: field values that are listed and can be pictured, the largest by impressions.
+    """
+    values = sums.value_columns(counts, field_values, chosen_bins, listed)
+    drawn, ids = sums.drawn_bins(bins), values["id"]
+    chosen = np.asarray(chosen_bins or np.zeros(len(calibration_responses)), np.int64)
+    return {
+        "names": NAMES | {"identity": NAMES["uncalibrated"]},
+        "values": values,
+        "bins": sums.bins_by_value(drawn, [-1, *ids]),
+        "curves": sums.curves_by_value(maps, drawn, ids),
+        "days": sums.day_rows(counts),
+        "volume": sums.volume_groups(calibration_responses, chosen),
+    }
+
+
+def specifications(evaluation: dict[str, Any], maps: Mapping[str, PiecewiseLinearMap]) -> Any:
+    """The Vega-Lite specification of every picture."""
+    shown = tuple(name for name in sums.PICTURED if name in evaluation["methods"])
+    curves = tuple("uncalibrated" if name == "identity" else name for name in maps)
+    return {
+        "reliability": charts.reliability_chart(shown),
+        "curves": charts.curve_chart(curves),
+        "forest": charts.forest_chart(),
+        "days": charts.day_chart(shown),
+        "drift": charts.drift_chart(shown),
+        "volume": charts.volume_chart(),
+    }
+
+
+@cache
+def vega() -> str:
+    """Vega, Vega-Lite and Vega-Embed as one script, from the installed package."""
+    return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+
+
+def embedded(value: Any) -> str:
+    """JSON that may stand inside a script element: no tag in a name can end it."""
+    text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c")
 
 
 def render(
     reports: dict[str, dict[str, Any]],
-    counts: pd.DataFrame,
-    bins: pd.DataFrame,
+    carried: dict[str, Any],
+    specs: dict[str, Any],
     *,
     field: str,
-    field_values: list[str | None],
-    shipped: str,
-    shown: int,
+    calibrator: dict[str, Any],
 ) -> str:
     """The page as text.
 
     Args:
         reports: `validation`, `tables`, `evaluation` and `gate`, as the stages wrote them.
-        counts: method, day, field_value_id and additive sums.
-        bins: method, field_value_id (-1: all), bin_id and additive sums.
+        carried: what `page_sums` returns.
+        specs: what `specifications` returns.
         field: name of the calibrated field.
-        field_values: names by id, None at 0.
-        shipped: name of the map that ships.
-        shown: pictures are drawn of this many field values, by impressions.
+        calibrator: the calibrator's manifest: `chosen` and `held_out`.
     """
-    evaluation, gate = reports["evaluation"], reports["gate"]
-    names = [display_name(name) for name in field_values]
-    of_model = counts[counts["method"] == "model"]
-    sizes = of_model.groupby("field_value_id")["impressions"].sum()
-    largest = sizes.sort_values(ascending=False, kind="stable").index[:shown].tolist()
+    evaluation = reports["evaluation"]
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined
+        loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined
     )
+    gains = {"the uncalibrated model": evaluation["gains"]}
     return environment.get_template("page.html").render(
         **reports,
-        verdict_word=gate["verdict"],
-        verdict_sentence=(
-            "This model may be promoted" if gate["passed"] else "This model was refused"
-        ),
         field=field,
-        shipped=NAMES.get(shipped, shipped),
+        shipped=NAMES.get(calibrator["chosen"], calibrator["chosen"]),
         metric_names=[name for name, _, _ in METRICS],
-        rows=_result_rows(evaluation),
-        coverage=evaluation["methods"]["model"]["field_rce_coverage"] or 0.0,
-        gains=gain_rows(evaluation["gains"]),
+        rows=result_rows(evaluation),
+        gains=[(name, gain_rows(rows)) for name, rows in gains.items() if rows],
+        gain_names=[title for title, _ in MEASURES],
         truth=[[name, *texts] for name, texts in excess_rows(evaluation).items()],
-        overall=reliability(curves(bins, -1), "Reliability, all field values"),
-        forest=pcoc_by_value(counts, names, largest),
-        values=[
-            (names[i], reliability(curves(bins, i), f"Reliability of {names[i]}")) for i in largest
-        ],
+        columns=COLUMNS,
+        unlisted=max(0, evaluation["field_values"] - len(carried["values"]["id"])),
+        least_expected=int(sums.LEAST_EXPECTED),
+        has_volume=bool(carried["volume"]),
+        choice=choice_rows(calibrator["held_out"]),
+        left_out=left_out_rows(evaluation, reports["validation"], reports["tables"]),
+        sums=embedded(carried),
+        charts=embedded(specs),
+        style=(HERE / "page.css").read_text(),
+        script=(HERE / "page.js").read_text(),
+        vega=vega(),
     )

@@ -23,6 +23,7 @@ NAMES = {
     "isotonic": "isotonic",
     "eb_platt": "EB-Platt",
     "adacalib": "AdaCalib",
+    "champion": "production",
     "model": "what ships",
 }
 
@@ -47,14 +48,27 @@ def excess_rows(evaluation: dict[str, Any]) -> dict[str, list[str]]:
     return {NAMES[m]: [f"{1e4 * excess[m]:.2f}"] for m in NAMES if m in excess}
 
 
-def show_results(folder: Path) -> None:
-    """Print the metric table of reports/evaluation.json, the verdict and the place of the report.
+def read_results(folder: Path) -> dict[str, Any]:
+    """The last `evaluation`, `gate` and the place of the `report` in a project's folder.
 
     Raises:
         ArtifactError: the pipeline has not run in `folder`.
     """
-    evaluation = read_json(folder / "reports/evaluation.json")
-    gate = read_json(folder / "reports/gate.json")
+    return {
+        "evaluation": read_json(folder / "reports/evaluation.json"),
+        "gate": read_json(folder / "reports/gate.json"),
+        "report": str((folder / "artifacts/report/report.html").resolve()),
+    }
+
+
+def show_results(folder: Path) -> None:
+    """Print the metric table of the last evaluation, the verdict and the place of the report.
+
+    Raises:
+        ArtifactError: the pipeline has not run in `folder`.
+    """
+    found = read_results(folder)
+    evaluation, gate = found["evaluation"], found["gate"]
     console = Console()
     title = (
         f"{evaluation['rows']:,} test rows, {evaluation['responses']:,} responses, "
@@ -73,4 +87,4 @@ def show_results(folder: Path) -> None:
     console.print(f"verdict: [bold]{gate['verdict']}[/bold]")
     for reason in gate["reasons"]:
         console.print(f"  - {reason}", highlight=False)
-    console.print(f"report: {(folder / 'artifacts/report/report.html').resolve()}", soft_wrap=True)
+    console.print(f"report: {found['report']}", soft_wrap=True)

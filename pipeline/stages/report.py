@@ -1,20 +1,25 @@
-"""report: every report → artifacts/report/report.html."""
+"""report: every report → artifacts/report/report.html and the plots beside it."""
 
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
+from pipeline.data.map_files import read_maps
+from pipeline.data.table_files import read_bins
 from pipeline.files import publish, read_json
 from pipeline.params import ReportParams
-from pipeline.report.page import render
+from pipeline.report.page import page_sums, render, specifications
+from pipeline.report.plots import plot_files
 
 
 def run(
     validation: Path,
-    tables: Path,
+    tables_check: Path,
     evaluation: Path,
     gate: Path,
     evaluation_sums: Path,
+    tables: Path,
     calibrator: Path,
     report: Path,
     *,
@@ -25,17 +30,41 @@ def run(
     Raises:
         ArtifactError: a report is missing or is not JSON.
     """
-    sources = {"validation": validation, "tables": tables, "evaluation": evaluation, "gate": gate}
-    manifest = read_json(evaluation_sums / "manifest.json")
-    page = render(
-        {name: read_json(path) for name, path in sources.items()},
-        pd.read_parquet(evaluation_sums / "counts.parquet"),
-        pd.read_parquet(evaluation_sums / "reliability.parquet"),
-        field=" × ".join(manifest["field"]),
-        field_values=manifest["field_values"],
-        shipped=read_json(calibrator / "manifest.json")["chosen"],
-        shown=params.field_values,
+    sources = {
+        "validation": validation,
+        "tables": tables_check,
+        "evaluation": evaluation,
+        "gate": gate,
+    }
+    reports = {name: read_json(path) for name, path in sources.items()}
+    names = read_json(evaluation_sums / "manifest.json")
+    about = read_json(calibrator / "manifest.json")
+    maps = read_maps(calibrator / "maps.parquet")
+    counts = pd.read_parquet(evaluation_sums / "counts.parquet")
+    bins = pd.read_parquet(evaluation_sums / "reliability.parquet")
+    carried = page_sums(
+        counts,
+        bins,
+        maps,
+        field_values=names["field_values"],
+        chosen_bins=about.get("chosen_bins", []),
+        calibration_responses=_calibration_responses(tables, len(names["field_values"])),
+        listed=params.field_values,
     )
+    specs = specifications(reports["evaluation"], maps)
+    field = " × ".join(names["field"])
+    page = render(reports, carried, specs, field=field, calibrator=about)
     with publish(report) as folder:
         folder.mkdir()
         (folder / "report.html").write_text(page)
+        for name, text in plot_files(counts, bins, specs["reliability"]).items():
+            (folder / name).write_text(text)
+
+
+def _calibration_responses(tables: Path, n_field_values: int) -> np.ndarray:
+    """Responses by field value id behind the bin tables: those of one candidate bin count."""
+    bins = read_bins(tables)
+    first = bins.requested_bins == bins.requested_bins.min()
+    return np.bincount(
+        bins.field_value_id[first], bins.responses[first], minlength=n_field_values
+    ).astype(np.int64)

@@ -1,0 +1,228 @@
+"""Interactive pictures as Vega-Lite specifications; their rows come from the page's own sums.
+
+Ink is `currentColor`, so that axes and words follow the page in light, dark and print.
+"""
+
+import re
+from collections.abc import Hashable
+from typing import Any
+
+import altair as alt
+import numpy as np
+import vl_convert
+
+from pipeline.report.terminal import NAMES
+
+Spec = dict[str, Any]
+ROWS = alt.NamedData("rows")
+COLOURS = {  # at least 3 : 1 against the page, light and dark
+    "uncalibrated": "#c2571a",
+    "isotonic": "#777777",
+    "eb_platt": "#2a8f6b",
+    "adacalib": "#2f7fd0",
+    "champion": "#9b59b6",
+    "model": "#2f7fd0",
+}
+_RATES = [10.0**-k * m for k in (6, 5, 4, 3, 2) for m in (1, 3)]
+_RATES += [0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.97, 0.99, 0.999]
+_TICKS = [float(np.log(rate / (1 - rate))) for rate in _RATES]
+_AS_PROBABILITY = "format(1 / (1 + exp(-datum.value)), '.2~g')"
+_CONFIG: dict[str, Any] = {
+    "background": "transparent",
+    "font": "system-ui, sans-serif",
+    "axis": {
+        "labelColor": "currentColor",
+        "titleColor": "currentColor",
+        "domainColor": "currentColor",
+        "tickColor": "currentColor",
+        "gridColor": "currentColor",
+        "gridOpacity": 0.12,
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+        "labelLimit": 220,
+    },
+    "legend": {
+        "labelColor": "currentColor",
+        "titleColor": "currentColor",
+        "labelFontSize": 12,
+        "orient": "top",
+        "title": None,
+    },
+    "view": {"stroke": None},
+}
+
+
+def _spec(chart: Any, height: Any) -> Spec:
+    sized = chart.properties(width="container", height=height)
+    return sized.to_dict() | {"config": _CONFIG}
+
+
+def static(spec: Spec, rows: list[dict[Hashable, Any]], ink: str = "#444444") -> str:
+    """A picture as SVG text, for places that run no script; equal rows give equal text."""
+    fixed = {**spec, "datasets": {"rows": rows}, "width": 460}
+    text = vl_convert.vegalite_to_svg(fixed).replace("currentColor", ink)
+    clips = list(dict.fromkeys(re.findall(r'id="(clip\d+)"', text)))  # numbered by the process
+    return re.sub(r"clip\d+\b", lambda found: f"clip-{clips.index(found[0])}", text)
+
+
+def _method(names: tuple[str, ...]) -> alt.Color:
+    labels = [NAMES[name] for name in names]
+    scale = alt.Scale(domain=labels, range=[COLOURS[name] for name in names])
+    return alt.Color("method:N", scale=scale)
+
+
+def _log_odds(title: str) -> Any:
+    return {
+        "title": title,
+        "axis": alt.Axis(labelExpr=_AS_PROBABILITY, values=_TICKS, labelOverlap=True),
+    }
+
+
+def _tooltip(*extra: str) -> list[alt.Tooltip]:
+    return [
+        alt.Tooltip("method:N"),
+        *(alt.Tooltip(f"{name}:Q", format=".4~g") for name in extra),
+        alt.Tooltip("impressions:Q", format=","),
+        alt.Tooltip("responses:Q", format=","),
+    ]
+
+
+def reliability_chart(methods: tuple[str, ...]) -> Spec:
+    """Observed rate with its band over predicted rate, log-odds on both axes.
+
+    Rows: method, predicted and observed log-odds, low, high, impressions, responses. A click on
+    the legend shows one method alone.
+    """
+    picked = alt.selection_point(fields=["method"], bind="legend")
+    shown = alt.condition(picked, alt.value(1), alt.value(0.08))
+    x = alt.X("predicted:Q", **_log_odds("predicted probability"), scale=alt.Scale(zero=False))
+    base = alt.Chart(ROWS)
+    right = base.mark_line(color="currentColor", strokeDash=[4, 4], strokeWidth=1).encode(
+        x="predicted:Q", y=alt.Y("predicted:Q")
+    )
+    band = base.mark_rule(strokeWidth=3, clip=True).encode(
+        x=x, y=alt.Y("low:Q"), y2="high:Q", color=_method(methods), opacity=shown
+    )
+    points = base.mark_point(filled=True, clip=True).encode(
+        x=x,
+        y=alt.Y("observed:Q", **_log_odds("observed rate"), scale=alt.Scale(zero=False)),
+        size=alt.Size("impressions:Q", legend=None, scale=alt.Scale(range=[20, 160])),
+        color=_method(methods),
+        opacity=shown,
+        tooltip=_tooltip("predicted_rate", "observed_rate"),
+    )
+    rates = alt.layer(right, band, points).transform_calculate(
+        predicted_rate="1 / (1 + exp(-datum.predicted))",
+        observed_rate="datum.observed === null ? null : 1 / (1 + exp(-datum.observed))",
+    )
+    return _spec(rates.add_params(picked), 340)
+
+
+def curve_chart(methods: tuple[str, ...]) -> Spec:
+    """What each calibrator makes of the base model's logit, over what was observed.
+
+    Rows: those of curves have method, score and calibrated; those of bins score, observed, low,
+    high, impressions and responses.
+    """
+    x = alt.X("score:Q", **_log_odds("the base model's probability"), scale=alt.Scale(zero=False))
+    base = alt.Chart(ROWS)
+    seen, drawn = base.transform_filter("!datum.method"), base.transform_filter("datum.method")
+    band = seen.mark_rule(color="currentColor", opacity=0.35, strokeWidth=3, clip=True).encode(
+        x=x, y=alt.Y("low:Q"), y2="high:Q"
+    )
+    dots = seen.mark_point(filled=True, color="currentColor", clip=True).encode(
+        x=x, y=alt.Y("observed:Q"), tooltip=_tooltip()[1:]
+    )
+    lines = drawn.mark_line(strokeWidth=2, clip=True).encode(
+        x=x,
+        y=alt.Y("calibrated:Q", **_log_odds("calibrated"), scale=alt.Scale(zero=False)),
+        color=_method(methods),
+    )
+    return _spec(alt.layer(band, dots, lines), 340)
+
+
+def forest_chart() -> Spec:
+    """PCOC of field values on a logarithmic axis: what ships with its band, the base as a ring.
+
+    Rows: name, model, low, high, base, impressions, responses.
+    """
+    limits = alt.Scale(type="log", domain=[0.25, 4], clamp=True)
+    names = alt.Y("name:N", sort=None, title=None)
+    axis = alt.Axis(values=[0.25, 0.5, 0.8, 1, 1.25, 2, 4], format="~g")
+    x = alt.X("model:Q", scale=limits, title="expected / observed responses (PCOC)", axis=axis)
+    base = alt.Chart(ROWS)
+    one = base.mark_rule(color="currentColor", strokeDash=[4, 4]).encode(x=alt.datum(1))
+    band = base.mark_rule(color=COLOURS["model"], opacity=0.5, strokeWidth=3).encode(
+        y=names, x=alt.X("low:Q", scale=limits), x2="high:Q"
+    )
+    tip = ["name:N", "model:Q", "low:Q", "high:Q", "base:Q"]
+    counts = [alt.Tooltip(f"{name}:Q", format=",") for name in ("impressions", "responses")]
+    ships = base.mark_point(filled=True, size=60, color=COLOURS["model"]).encode(
+        y=names, x=x, tooltip=[*tip, *counts]
+    )
+    before = base.mark_point(size=60, color=COLOURS["uncalibrated"]).encode(
+        y=names, x=alt.X("base:Q", scale=limits), tooltip=[*tip, *counts]
+    )
+    return _spec(alt.layer(one, band, before, ships), 470)
+
+
+def day_chart(methods: tuple[str, ...]) -> Spec:
+    """PCOC with its band by test day.
+
+    Rows: method, day, pcoc, low, high, impressions, responses.
+    """
+    x = alt.X("day:T", title=None)
+    scale = alt.Scale(type="log", nice=False, padding=8)
+    base = alt.Chart(ROWS)
+    one = base.mark_rule(color="currentColor", strokeDash=[4, 4]).encode(y=alt.datum(1))
+    band = base.mark_area(opacity=0.18).encode(
+        x=x, y=alt.Y("low:Q", scale=scale), y2="high:Q", color=_method(methods)
+    )
+    title = "expected / observed responses"
+    line = base.mark_line(point=True).encode(
+        x=x,
+        y=alt.Y("pcoc:Q", scale=scale, title=title),
+        color=_method(methods),
+        tooltip=["day:T", *_tooltip("pcoc", "low", "high")],
+    )
+    return _spec(alt.layer(one, band, line), 260)
+
+
+def drift_chart(methods: tuple[str, ...]) -> Spec:
+    """Mean prediction by test day, and the rate that was observed (dashed).
+
+    Rows: method, day, predicted, rate, impressions, responses.
+    """
+    x = alt.X("day:T", title=None)
+    scale = alt.Scale(zero=False)
+    base = alt.Chart(ROWS)
+    seen = base.mark_line(color="currentColor", strokeDash=[4, 4], point={"color": "currentColor"})
+    observed = seen.encode(x=x, y=alt.Y("rate:Q", scale=scale), tooltip=_tooltip("rate")[1:])
+    predicted = base.mark_line(point=True).encode(
+        x=x,
+        y=alt.Y("predicted:Q", scale=scale, title="mean prediction, observed rate"),
+        color=_method(methods),
+        tooltip=["day:T", *_tooltip("predicted", "rate")],
+    )
+    return _spec(alt.layer(observed, predicted), 260)
+
+
+def volume_chart() -> Spec:
+    """Share of field values by chosen bin count, in ten groups by responses.
+
+    Rows: group, responses (the group's range), bins, values.
+    """
+    bars = (
+        alt.Chart(ROWS)
+        .mark_bar()
+        .encode(
+            x=alt.X(
+                "group:O", title="field values by responses, tenth by tenth", axis={"labelAngle": 0}
+            ),
+            y=alt.Y("values:Q", stack="normalize", title="share of field values"),
+            color=alt.Color("bins:O", scale=alt.Scale(scheme="viridis"), title="bins"),
+            tooltip=["group:O", "responses:N", "bins:O", "values:Q"],
+        )
+    )
+    return _spec(bars, 260)

@@ -1,0 +1,134 @@
+"use strict";
+// The page's own sums become pictures and a table of field values that is searched and sorted here.
+const sums = JSON.parse(document.getElementById("sums").textContent);
+const charts = JSON.parse(document.getElementById("charts").textContent);
+const values = sums.values;
+const everyValue = values.id.map((_, row) => row);
+const byId = (id) => document.getElementById(id);
+
+const ERRORS_ONLY = 1; // a field value without responses has no points, which is no reason to warn
+function draw(place, chart, rows) {
+  const spec = { ...charts[chart], datasets: { rows } };
+  return vegaEmbed(`#${place}`, spec, { actions: false, renderer: "svg", logLevel: ERRORS_ONLY });
+}
+
+const BIN = ["impressions", "responses", "predicted", "observed", "low", "high", "score"];
+const asBin = (bin) => Object.fromEntries(BIN.map((name, k) => [name, bin[k]]));
+
+function reliabilityRows(id) {
+  return Object.entries(sums.bins).flatMap(([method, bins]) =>
+    (bins[id] || []).map((bin) => ({ method: sums.names[method], ...asBin(bin) })));
+}
+
+function curveRows(id) {
+  const { ends, ...maps } = sums.curves;
+  const observed = (sums.bins.uncalibrated[id] || []).map(asBin);
+  if (!ends[id]) return observed;
+  const [first, last] = ends[id];
+  const curves = Object.entries(maps).flatMap(([name, heights]) =>
+    heights[id].map((calibrated, k) => ({
+      method: sums.names[name], calibrated, score: first + ((last - first) * k) / (heights[id].length - 1),
+    })));
+  return [...observed, ...curves];
+}
+
+const COLUMNS = ["name", "impressions", "responses", "base", "model", "low", "high", "deviance", "bins"];
+const asRow = (row) => Object.fromEntries(COLUMNS.map((name) => [name, values[name][row]]));
+
+function drawForest() {
+  const kind = document.querySelector("input[name=forest]:checked").value;
+  const order = kind === "largest" ? everyValue : sorted("deviance", -1);
+  return draw("forest", "forest", order.slice(0, 20).map(asRow));
+}
+
+function pick(row) {
+  const id = String(values.id[row]);
+  byId("picked").textContent = values.name[row];
+  for (const button of document.querySelectorAll("#values button.value")) {
+    button.setAttribute("aria-pressed", String(Number(button.dataset.row) === row));
+  }
+  draw("value-reliability", "reliability", reliabilityRows(id));
+  draw("value-curves", "curves", curveRows(id));
+}
+
+// The table.
+const state = { key: "impressions", direction: -1, text: "", shown: 15, picked: 0 };
+
+function sorted(key, direction) {
+  const column = values[key];
+  const compare = key === "name"
+    ? (a, b) => column[a].localeCompare(column[b], "en", { numeric: true })
+    : (a, b) => (column[a] === null ? 1 : 0) - (column[b] === null ? 1 : 0) || column[a] - column[b];
+  const missing = (row) => key !== "name" && column[row] === null;
+  return [...everyValue].sort((a, b) => {
+    const last = missing(a) - missing(b);
+    return last || direction * compare(a, b) || a - b;
+  });
+}
+
+const grouped = new Intl.NumberFormat("en");
+function cell(name, value) {
+  if (value === null) return "undefined";
+  if (name === "bins") return value || "–";
+  return name === "impressions" || name === "responses" ? grouped.format(value) : value.toFixed(3);
+}
+
+function tableRow(row) {
+  const line = document.createElement("tr");
+  const head = document.createElement("th");
+  const button = document.createElement("button");
+  head.scope = "row";
+  button.type = "button";
+  button.className = "value";
+  button.dataset.row = row;
+  button.textContent = values.name[row];
+  button.setAttribute("aria-pressed", String(row === state.picked));
+  button.addEventListener("click", () => { state.picked = row; pick(row); });
+  head.append(button);
+  line.append(head);
+  for (const name of ["impressions", "responses", "base", "model", "deviance", "bins"]) {
+    const data = document.createElement("td");
+    data.textContent = cell(name, values[name][row]);
+    line.append(data);
+  }
+  return line;
+}
+
+function showTable() {
+  const text = state.text.toLowerCase();
+  const order = sorted(state.key, state.direction);
+  const found = text ? order.filter((row) => values.name[row].toLowerCase().includes(text)) : order;
+  byId("values").querySelector("tbody").replaceChildren(...found.slice(0, state.shown).map(tableRow));
+  byId("found").textContent = `${grouped.format(Math.min(found.length, state.shown))} of ${grouped.format(found.length)} shown`;
+  byId("more").hidden = found.length <= state.shown;
+  for (const head of byId("values").querySelectorAll("thead th")) {
+    const key = head.dataset.key;
+    head.setAttribute("aria-sort", key !== state.key ? "none" : state.direction > 0 ? "ascending" : "descending");
+  }
+}
+
+for (const button of byId("values").querySelectorAll("thead button")) {
+  button.addEventListener("click", () => {
+    const key = button.closest("th").dataset.key;
+    state.direction = key === state.key ? -state.direction : key === "name" ? 1 : -1;
+    state.key = key;
+    showTable();
+  });
+}
+byId("search").addEventListener("input", (event) => {
+  state.text = event.target.value;
+  state.shown = 15;
+  showTable();
+});
+byId("more").addEventListener("click", () => { state.shown += 100; showTable(); });
+for (const choice of document.querySelectorAll("input[name=forest]")) {
+  choice.addEventListener("change", drawForest);
+}
+
+showTable();
+draw("overall", "reliability", reliabilityRows("-1"));
+draw("days", "days", sums.days);
+draw("drift", "drift", sums.days);
+if (byId("volume")) draw("volume", "volume", sums.volume);
+drawForest();
+if (everyValue.length) pick(0);

@@ -1,0 +1,134 @@
+"""The page in a real browser: pictures render, search and sort work, everything can be reached."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.report.worlds import page
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+PICTURES = ("overall", "days", "drift", "forest", "value-reliability", "value-curves", "volume")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator["playwright.Browser"]:
+    """One Chromium for the module."""
+    with playwright.sync_playwright() as started:
+        running = started.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield running
+        running.close()
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory) -> Path:
+    """The page on disk."""
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    path.write_text(page())
+    return path
+
+
+NARROW_TOO = pytest.mark.parametrize("opened", [(1440, "light"), (390, "dark")], indirect=True)
+
+
+@pytest.fixture
+def opened(request, browser, report, tmp_path) -> Iterator["playwright.Page"]:
+    """The page as a person has it open; any complaint of the browser fails the test."""
+    width, scheme = getattr(request, "param", (1440, "light"))
+    window = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    said: list[str] = []
+    window.on("console", lambda message: said.append(message.text))
+    window.on("pageerror", lambda error: said.append(str(error)))
+    window.on("request", lambda asked: said.append(asked.url) if asked.url[:4] == "http" else None)
+    window.goto(report.as_uri())
+    window.wait_for_selector("#value-curves svg")
+    yield window
+    shots = Path(os.environ.get("ADACALIB_SCREENSHOTS", tmp_path))
+    shots.mkdir(exist_ok=True)
+    window.screenshot(path=shots / f"report-{width}.png", full_page=True)
+    window.close()
+    assert said == []
+
+
+def names(window) -> list[str]:
+    """The field values that the table shows, from the top."""
+    return window.locator("#values tbody th").all_inner_texts()
+
+
+@NARROW_TOO
+def test_every_picture_renders_and_the_page_is_not_wider_than_the_window(opened):
+    for place in PICTURES:
+        drawn = opened.locator(f"#{place} svg")
+        assert drawn.count() == 1, place
+        assert drawn.bounding_box()["width"] > 200, place
+        assert opened.locator(f"#{place} svg path").count() > 3, place
+    assert opened.evaluate("document.documentElement.scrollWidth") <= opened.viewport_size["width"]
+
+
+def test_search_sort_and_pick_work_by_keyboard(opened):
+    assert names(opened)[0] == "B / 2"
+    opened.locator("#values thead th[data-key=impressions] button").press("Enter")
+    assert names(opened)[-1] == "B / 2"
+    opened.locator("#search").press_sequentially("PLAIN")
+    assert names(opened) == ["plain"]
+    assert "1 of 1 shown" in opened.locator("#found").inner_text()
+    opened.locator("#values tbody button").press("Enter")
+    assert opened.locator("#picked").inner_text() == "plain"
+    assert opened.locator("#values tbody button").get_attribute("aria-pressed") == "true"
+
+
+def test_a_name_from_the_log_is_shown_as_it_is_spelled(opened):
+    assert '<b>"A"$_{$</b></script>' in names(opened)
+
+
+def test_the_worst_field_values_can_be_drawn_instead_of_the_largest(opened):
+    before = opened.locator("#forest svg").inner_html()
+    opened.locator("input[value=worst]").check()
+    opened.wait_for_timeout(300)
+    assert opened.locator("#forest svg").count() == 1
+    assert opened.locator("#forest svg").inner_html() != before
+
+
+def test_everything_that_acts_can_be_reached_by_the_tab_key(opened):
+    acting = opened.locator("button:visible, input:visible").count()
+    reached = set()
+    for _ in range(acting + 20):
+        opened.keyboard.press("Tab")
+        reached.add(opened.evaluate("document.activeElement.outerHTML"))
+    buttons = [html for html in reached if html.startswith("<button")]
+    assert len(buttons) == opened.locator("button:visible").count()
+    assert any('id="search"' in html for html in reached)
+
+
+@NARROW_TOO
+def test_words_stand_out_from_the_page(opened):
+    """WCAG 2.1, 1.4.3: contrast of at least 4.5 : 1."""
+    ratio = """name => {
+        const style = getComputedStyle(document.documentElement);
+        const box = document.createElement('i'); document.body.append(box);
+        const light = (colour) => {
+            box.style.color = colour;
+            const parts = getComputedStyle(box).color.match(/[\\d.]+/g).slice(0, 3)
+                .map(c => c / 255).map(c => c <= .03928 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4);
+            return .2126 * parts[0] + .7152 * parts[1] + .0722 * parts[2];
+        };
+        const colours = [name, '--paper'].map(n => light(style.getPropertyValue(n)));
+        const [a, b] = colours.sort((x, y) => y - x);
+        box.remove();
+        return (a + .05) / (b + .05);
+    }"""
+    for ink in ("--ink", "--faint", "--good", "--bad"):
+        assert opened.evaluate(ratio, ink) >= 4.5, ink

@@ -1,0 +1,62 @@
+"""The command line: one answer, as text, as JSON or not at all; exit codes say how it ended."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.files import write_json
+from tests.report.worlds import reports
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """A folder in which the pipeline has run and the verdict was no."""
+    for name in ("evaluation", "gate"):
+        write_json(tmp_path / f"reports/{name}.json", reports(passed=False)[name])
+    return tmp_path
+
+
+def adacalib(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """The program, run in a folder."""
+    program = Path(sys.executable).parent / "adacalib"
+    return subprocess.run(
+        [program, *words], cwd=folder, capture_output=True, text=True, check=False
+    )
+
+
+def test_results_are_a_table_a_json_object_or_nothing(folder):
+    text, data, nothing = (
+        adacalib(folder, *options, "results") for options in ([], ["--json"], ["--quiet"])
+    )
+    assert "verdict: refuse" in text.stdout
+    found = json.loads(data.stdout)
+    assert found["gate"]["reasons"] == ["too few responses to tell: 30 of 1,000"]
+    assert found["evaluation"]["methods"]["model"]["pcoc"] == 1.01
+    assert (nothing.returncode, nothing.stdout, nothing.stderr) == (0, "", "")
+
+
+def test_a_refusal_is_one_sentence_and_exit_code_1_and_a_traceback_only_on_demand(tmp_path):
+    refused = adacalib(tmp_path, "--json", "results")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert len(refused.stderr.strip().splitlines()) == 1
+    assert "reports/evaluation.json" in refused.stderr
+    assert "Traceback" in adacalib(tmp_path, "results", "--debug").stderr
+
+
+def test_wrong_usage_is_exit_code_2(tmp_path):
+    assert adacalib(tmp_path, "promot").returncode == 2
+    assert adacalib(tmp_path, "results", "--colour").returncode == 2
+
+
+def test_help_names_every_command_the_exit_codes_and_takes_no_time_to_import(tmp_path):
+    shown = adacalib(tmp_path, "--help").stdout
+    for word in ("data", "demo", "results", "promote", "rollback", "status", "score", "serve"):
+        assert word in shown
+    assert "Exit codes" in shown
+
+
+def test_nothing_is_coloured_outside_a_terminal(folder):
+    assert "\x1b[" not in adacalib(folder, "results").stdout
