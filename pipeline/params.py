@@ -51,11 +51,17 @@ def _ordinal(day: str) -> int:
     return date.fromisoformat(day).toordinal()
 
 
+def _fits(number: int) -> int:
+    if number > LARGEST:
+        raise ValueError(f"it may be at most {LARGEST}")
+    return number
+
+
 LARGEST = 2**31 - 1  # of counts: what a column of int32 holds
 PARTS = ("training", "calibration", "test")
-Count = Annotated[int, Field(ge=1, le=LARGEST)]
+Count = Annotated[int, Field(ge=1), AfterValidator(_fits)]
 Days = Annotated[int, Field(ge=0, le=3660)]
-Seed = Annotated[int, Field(ge=0, le=LARGEST)]
+Seed = Annotated[int, Field(ge=0), AfterValidator(_fits)]
 Day = Annotated[
     str,
     Field(pattern=r"^\d{4}-\d{2}-\d{2}$"),

@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.data.manifest import MANIFEST, Manifest, day_folder, read_manifest
@@ -15,6 +16,8 @@ from pipeline.data.values import Column
 from pipeline.errors import DataError
 
 EPOCH = date(1970, 1, 1)
+SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+USUAL_YEARS = (631_152_000, 4_102_444_800)  # 1990 and 2100 as seconds since 1970
 
 
 def day_number(day: str) -> int:
@@ -107,6 +110,38 @@ def _instants(wall_seconds: np.ndarray, time_zone: str) -> np.ndarray:
     walls = [datetime.fromtimestamp(60 * int(m), UTC).replace(tzinfo=zone) for m in minutes]
     instants = np.array([int(wall.timestamp()) for wall in walls], dtype=np.int64)
     return instants[row_of] + wall_seconds % 60
+
+
+def refuse_other_epoch_unit(numbers: Column, unit: str) -> None:
+    """Refuse a number that is a time of 1990 to 2100 in another unit than `unit`, and not in it.
+
+    Units differ by a thousand and those years by less, so at most one unit fits. Small numbers,
+    as of a log that counts from 0, fit none.
+
+    Args:
+        numbers: [n] whole numbers since 1970-01-01T00:00Z, or null.
+        unit: s, ms, us or ns.
+
+    Raises:
+        DataError: there is one; it is told with the unit that fits.
+    """
+    values = numbers.drop_null().to_numpy().astype(np.float64)
+    for other, per_second in SECOND.items():
+        seconds = values / per_second
+        fits = (seconds >= USUAL_YEARS[0]) & (seconds < USUAL_YEARS[1])
+        if other != unit and fits.any():
+            value = int(values[fits][0])
+            day = day_name(int(seconds[fits][0]) // 86400)
+            advice = "divide by 1000, declare epoch_us" if other == "ns" else f"epoch_{other}"
+            raise DataError(
+                f"{value} is read as {unit} since 1970, which is no time of our years, but as "
+                f"{other} it is on {day}; correct the format of the time stamps: {advice}"
+            )
+
+
+def leap_seconds_as_59(texts: Column) -> Column:
+    """`texts` with the second 60 of a time of day as 59, which is in the same minute and day."""
+    return pc.replace_substring_regex(texts, r"([T ]\d\d:\d\d:)60", r"\159")
 
 
 def rows_by_day(table: pa.Table, numbers: np.ndarray) -> Iterator[tuple[str, pa.Table]]:
