@@ -140,6 +140,35 @@ def docs() -> None:
 
 
 @app.command()
+def backtest(
+    first: Annotated[str, typer.Option("--from", metavar="DAY", help="first origin")],
+    last: Annotated[str, typer.Option("--to", metavar="DAY", help="no origin after this day")],
+    step: Annotated[int, typer.Option(min=1, help="days from one origin to the next")] = 7,
+) -> None:
+    """Run the pipeline as it would have run at each of several last days, and compare the results.
+
+    It works in demo/backtest, a copy; this folder stays as it is. An origin that was run before is
+    not run again. Exit code 1 where an origin was refused; a verdict of the gate is no refusal.
+
+    Example: adacalib backtest --from 2013-08-05 --to 2013-10-28 --step 28
+    """
+    from pipeline.backtest import run_backtest, table
+
+    def tell(line: str) -> None:
+        if not Voice.quiet:
+            typer.echo(line, err=True)
+
+    try:
+        found = run_backtest(first, last, step, tell)
+    except KeyboardInterrupt:
+        typer.echo("adacalib: stopped; the same command goes on where this one was", err=True)
+        raise typer.Exit(130) from None
+    say(table(found), **found)
+    if any("refused" in origin for origin in found["origins"]):
+        raise typer.Exit(1)
+
+
+@app.command()
 def promote(
     override: Annotated[
         str | None, typer.Option(metavar="REASON", help="promote a refused model, and say why")

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.data.days import day_name, day_number
+from pipeline.data.days import days_between
 from pipeline.data.values import as_numbers, as_text, field_keys
 from pipeline.errors import DataError
 from pipeline.scores import before_sampling, refuse_probabilities, served_logit
@@ -138,14 +138,14 @@ def check_null_shares(
             )
 
 
-def summary(facts: Mapping[str, DayFacts]) -> dict[str, Any]:
+def summary(facts: Mapping[str, DayFacts], time_zone: str) -> dict[str, Any]:
     """What reports/validation.json says of the days of `facts`, each with an impression or more."""
     totals = {
         name: sum(getattr(day, name) for day in facts.values())
         for name in ("rows", "impressions", "responses")
     }
     first, last = min(facts), max(facts)
-    calendar = map(day_name, range(day_number(first), day_number(last) + 1))
+    calendar = days_between(first, last, time_zone)
     columns = next(iter(facts.values())).nulls
     nulls = {name: sum(day.nulls[name] for day in facts.values()) for name in columns}
     return {
@@ -156,16 +156,21 @@ def summary(facts: Mapping[str, DayFacts]) -> dict[str, Any]:
         **totals,
         "response_rate": totals["responses"] / totals["impressions"],
         "null_shares": {name: count / totals["rows"] for name, count in nulls.items()},
-        "by_day": {
-            day: {
-                "rows": found.rows,
-                "impressions": found.impressions,
-                "responses": found.responses,
-                "response_rate": found.responses / found.impressions,
-                "field_values": found.field_values,
-            }
-            for day, found in facts.items()
-        },
+    }
+
+
+def by_day(facts: Mapping[str, DayFacts]) -> dict[str, dict[str, Any]]:
+    """The counts of each day of `facts`, for artifacts/validation/days.json."""
+    return {
+        day: {
+            "rows": found.rows,
+            "impressions": found.impressions,
+            "responses": found.responses,
+            "response_rate": found.responses / found.impressions,
+            "field_values": found.field_values,
+            "nulls": found.nulls,
+        }
+        for day, found in facts.items()
     }
 
 

@@ -8,7 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.data.days import day_number, local_days
+from pipeline.data.days import (
+    day_number,
+    leap_seconds_as_59,
+    local_days,
+    refuse_other_epoch_unit,
+)
 from pipeline.data.mapping import EPOCHS, MadeRule, Mapping, TimeRule
 from pipeline.data.values import as_numbers, as_text
 from pipeline.errors import DataError
@@ -42,6 +47,8 @@ def transform(mapping: Mapping, source: pa.Table, days: np.ndarray | None = None
     stamps = None
     if mapping.time:
         stamps = time_stamps(source[mapping.time.column], mapping.time)
+        if mapping.time.format in EPOCHS:
+            refuse_other_epoch_unit(stamps.cast(pa.int64()), stamps.type.unit)
         days = _days_of_stamps(stamps, mapping)
     elif mapping.date:
         days = _days_of_dates(source[mapping.date.column], mapping.date.format)
@@ -69,7 +76,7 @@ def time_stamps(column: pa.ChunkedArray, rule: TimeRule) -> pa.ChunkedArray:
     zone = None if rule.zone else "UTC"
     if rule.format == "iso8601":
         try:
-            return column.cast(pa.timestamp("us", zone))
+            return leap_seconds_as_59(column).cast(pa.timestamp("us", zone))
         except pa.ArrowInvalid as error:
             raise DataError(f"column {rule.column}: {_first_line(error)}") from None
     coded = column.combine_chunks().dictionary_encode()
@@ -79,7 +86,7 @@ def time_stamps(column: pa.ChunkedArray, rule: TimeRule) -> pa.ChunkedArray:
 
 def _parsed(text: str, rule: TimeRule) -> datetime:
     try:
-        stamp = datetime.strptime(text, rule.format)
+        stamp = datetime.strptime(leap_seconds_as_59(pa.array([text]))[0].as_py(), rule.format)
     except ValueError:
         raise DataError(
             f"column {rule.column} is {text!r}, not of the form {rule.format}"

@@ -80,6 +80,12 @@ def left_out_rows(
             f"{validation['days']} days, {validation['first_day']} to {validation['last_day']}; "
             f"{validation['impressions']:,} impressions, {validation['responses']:,} responses",
         ),
+        *[
+            ("Days that wait for labels", ", ".join(days))
+            for days in [validation["waiting"]]
+            if days
+        ],
+        *[("Warning", warning) for warning in validation["warnings"]],
         (
             "Bin tables",
             f"{'passed' if tables['passed'] else 'failed'}, {len(tables['checks'])} checks; "
