@@ -34,12 +34,15 @@ def data(
     """Bring a log into data/, a folder a day, and into DVC's cache; nothing is done where it fits.
 
     Files of a log (CSV, .gz, .zst, Parquet) are read by a mapping, one that ships or a YAML file of
-    yours: docs/data.md. Their days take the place of days of the same name, other days stay.
+    yours: docs/data.md. Their days take the place of days of the same name, other days stay. Where
+    log.event_id of params.yaml names a column, an event that comes twice in a day counts once.
 
     Examples: adacalib data flights; adacalib data avazu train.gz; adacalib data my.yaml day.csv
     """
     from pipeline.data.formats import land, land_sources
+    from pipeline.data.landing import Roles
     from pipeline.model.progress import WorkProgress
+    from pipeline.params import read_params
     from pipeline.release.registry import commit_data
 
     options = {"rows": rows, "days": days, "field_values": field_values, "seed": seed}
@@ -47,10 +50,15 @@ def data(
     if sources and given:
         raise typer.BadParameter(f"{sorted(given)} are for simulated alone")
     if sources:
+        log = read_params().log
+        roles = Roles(log.format, log.event_id, log.label)
         size = sum(path.stat().st_size for path in sources if path.is_file())
         with WorkProgress("read", size, "bytes") as progress:
-            said = land_sources(log_format, Path("data"), sources, limit_days, progress.advance)
-        typer.echo(said)
+            typer.echo(
+                land_sources(
+                    log_format, Path("data"), sources, limit_days, progress.advance, roles=roles
+                )
+            )
     else:
         typer.echo(land(log_format, Path("data"), **given))
     commit_data(Path())

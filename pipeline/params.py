@@ -45,6 +45,7 @@ class LogParams(Section):
     categorical: tuple[str, ...]
     numeric: tuple[str, ...]
     truth: str | None
+    event_id: str | None = None
     last_day: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")] | None
 
 

@@ -15,6 +15,17 @@ from pipeline.errors import DataError
 
 BLOCK = 8 << 20  # bytes of text, plus one line
 LONGEST_LINE = 64 << 20  # bytes
+CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+BEGINNINGS = {  # of files that are no text, and what the names of such files end in
+    b"\x1f\x8b": ".gz",
+    b"BZh": ".bz2",
+    b"\x28\xb5\x2f\xfd": ".zst",
+    b"PK\x03\x04": ".zip",
+    b"PAR1": ".parquet",
+    b"\xff\xfe": ".utf16",
+    b"\xfe\xff": ".utf16",
+}
+MARK = b"\xef\xbb\xbf"  # with which some programs begin a text in UTF-8
 Result = TypeVar("Result")
 
 
@@ -36,11 +47,11 @@ class Block:
 
 
 def read_blocks(path: Path, size: int = BLOCK) -> Iterator[Block]:
-    """The lines of a file: plain, .gz, .bz2 or .zst by its name.
+    """The lines of a file: plain, .gz, .bz2 or .zst by its name; a byte order mark is passed over.
 
     Raises:
-        DataError: the file is missing, its compressed stream is damaged or cut short, or no line
-            ends for long.
+        DataError: the file is missing, no text, its compressed stream is damaged or cut short, or
+            no line ends for long.
     """
     try:
         with pa.OSFile(str(path)) as raw, _decompressed(raw, path) as stream:
@@ -51,13 +62,25 @@ def read_blocks(path: Path, size: int = BLOCK) -> Iterator[Block]:
 
 
 def _decompressed(raw: pa.NativeFile, path: Path) -> pa.NativeFile:
-    codec = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}.get(path.suffix)
+    codec = CODECS.get(path.suffix.lower())
     return pa.CompressedInputStream(raw, codec) if codec else raw
 
 
+def _refuse_no_text(start: bytes, path: Path) -> None:
+    for beginning, ending in BEGINNINGS.items():
+        if start.startswith(beginning):
+            remedy = (
+                f"let its name end in {ending}" if ending in CODECS else "make it text in UTF-8"
+            )
+            raise DataError(f"{path} is no text: it begins like a {ending} file; {remedy}")
+
+
 def _lines(stream: pa.NativeFile, raw: pa.NativeFile, path: Path, size: int) -> Iterator[Block]:
-    line, rest = 1, b""
+    line, rest, at_start = 1, b"", True
     while chunk := stream.read(size):
+        if at_start:
+            _refuse_no_text(chunk, path)
+            chunk, at_start = chunk.removeprefix(MARK), False
         end = chunk.rfind(b"\n") + 1
         if not end:
             rest += chunk
@@ -79,7 +102,7 @@ def header_of(block: Block, mapping: Mapping) -> tuple[list[str], Block]:
     """
     if mapping.positions is not None:
         return list(mapping.positions), block
-    first, _, text = block.text.removeprefix(b"\xef\xbb\xbf").partition(b"\n")
+    first, _, text = block.text.partition(b"\n")
     parsed = plain_csv.reader(
         [first.decode("utf-8", "replace").rstrip("\r")],
         delimiter=mapping.delimiter,
@@ -115,11 +138,13 @@ def parse(text: bytes, names: Sequence[str], mapping: Mapping) -> pa.Table:
     Raises:
         pa.ArrowInvalid: a line has another number of columns, a value is not of its type or is
             not UTF-8.
-        DataError: a quoted value goes on in the next line.
+        DataError: a value holds a line break or half of one.
     """
     quote = (mapping.quote or "").encode()
     if quote and quote in text and any(line.count(quote) % 2 for line in text.split(b"\n")):
         raise DataError("a quoted value holds a line break, or its quote is never closed")
+    if b"\r" in text and text.count(b"\r") != text.count(b"\r\n") + text.endswith(b"\r"):
+        raise DataError("a carriage return ends no line; write line ends as \\n or \\r\\n")
     types = mapping.source_types
     if not text.strip(b"\r\n"):
         return pa.table({name: pa.array([], kind) for name, kind in types.items()})

@@ -3,10 +3,12 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 
-from pipeline.data import flights, obd
-from pipeline.data.landing import land_log
+from pipeline.data import ali_ccp, flights, obd
+from pipeline.data.changes import DayChange
+from pipeline.data.landing import NO_ROLES, Roles, land_log
 from pipeline.data.manifest import DayEntry, Manifest
 from pipeline.data.mapping import read_mapping, shipped
 from pipeline.data.reader import land_files
@@ -14,6 +16,7 @@ from pipeline.data.simulated import Simulation
 from pipeline.errors import DataError
 
 FORMATS = ("flights", "obd", "simulated")
+MOST_CHANGES = 20  # days whose new version is told of one by one
 
 
 def land(log_format: str, folder: Path, **size: int) -> str:
@@ -29,10 +32,12 @@ def land(log_format: str, folder: Path, **size: int) -> str:
             be brought again.
         ToolError: a download failed.
     """
+    if log_format in [*shipped(), *ali_ccp.FORMATS]:
+        raise DataError(f"{log_format} is read from files: adacalib data {log_format} FILE...")
     if log_format not in FORMATS:
         raise DataError(
             f"no format {log_format!r}; the formats are {', '.join(FORMATS)}, and with the files "
-            f"of a log {', '.join(shipped())} or a mapping of your own"
+            f"of a log {', '.join([*shipped(), *ali_ccp.FORMATS])} or a mapping of your own"
         )
     unknown = sorted(set(size) - {field.name for field in fields(Simulation)})
     if unknown or (size and log_format != "simulated"):
@@ -56,23 +61,40 @@ def land_sources(
     sources: Sequence[Path],
     limit_days: int | None = None,
     report: Callable[[int], None] = lambda _: None,
+    *,
+    roles: Roles = NO_ROLES,
 ) -> str:
-    """Land the days of the files `sources` in `folder`, and say in one line what came.
+    """Land the days of the files `sources` in `folder`, and say what came: one line, and one for
+    each of the first days that were there with other rows.
 
     Args:
         mapping: the name of one that ships, or a YAML file; see docs/data.md.
         folder: the log's folder; days that do not come stay as they are.
         limit_days: only the first so many days; see `land_files`.
         report: called with the bytes read since the last call.
+        roles: what params.yaml says of the columns; not heeded where it is for another format.
 
     Raises:
         DataError: the mapping or a file is not what it should be; the sentence names the line.
     """
     if mapping in FORMATS:
         raise DataError(f"{mapping} is fetched, not read from files; call it without sources")
-    rules = read_mapping(mapping)
-    manifest, landed = land_files(folder, rules, sources, limit_days, report)
-    return _sentence(folder, manifest, landed)
+    changes: list[DayChange] = []
+    if mapping in ali_ccp.FORMATS:
+        known = roles if roles.format == mapping else NO_ROLES
+        land_them = partial(ali_ccp.land_files, folder, mapping, sources)
+    else:
+        rules = read_mapping(mapping)
+        known = roles if roles.format == rules.format else NO_ROLES
+        land_them = partial(land_files, folder, rules, sources)
+    manifest, landed = land_them(limit_days, report, roles=known, changed=changes.append)
+    return "\n".join([_sentence(folder, manifest, landed), *_told(changes)])
+
+
+def _told(changes: Sequence[DayChange]) -> list[str]:
+    lines = [str(change) for change in changes[:MOST_CHANGES]]
+    more = len(changes) - len(lines)
+    return [*lines, f"{more} more days have new versions"] if more else lines
 
 
 def _sentence(folder: Path, manifest: Manifest, landed: dict[str, DayEntry]) -> str:

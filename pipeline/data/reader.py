@@ -1,24 +1,30 @@
 """The generic reader: files and a mapping become landed days, in bounded memory."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Mapping as Names
 from contextlib import closing
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow.parquet as pq
 
 from pipeline.data.ahead import prefetched
+from pipeline.data.changes import DayChange
 from pipeline.data.csv_blocks import by_line, count_rows, header_of, parse, read_blocks
-from pipeline.data.landing import land_days
+from pipeline.data.landing import NO_ROLES, Roles, land_days
 from pipeline.data.manifest import DayEntry, Manifest
 from pipeline.data.mapping import Mapping
 from pipeline.data.parquet_blocks import by_row, read_row_blocks, typed
 from pipeline.data.staging import DayStage
 from pipeline.data.transform import Rows, transform
 from pipeline.errors import DataError
+from pipeline.files import sha256_of
 
 Report = Callable[[int], None]
+NONE_TWICE: Names[int, Path] = MappingProxyType({})
 
 
 def land_files(
@@ -27,6 +33,9 @@ def land_files(
     sources: Sequence[Path],
     limit_days: int | None = None,
     report: Report = lambda _: None,
+    *,
+    roles: Roles = NO_ROLES,
+    changed: Callable[[DayChange], None] = lambda _: None,
 ) -> tuple[Manifest, dict[str, DayEntry]]:
     """Land the days of `sources` in `folder`; return the manifest and what came, day by day.
 
@@ -39,14 +48,17 @@ def land_files(
         limit_days: only the first so many days met are landed, and reading ends at the first
             block that holds none of them; None: all.
         report: called with the bytes of the files that were read since the last call.
+        roles, changed: see `land_days`. Where an event id is named a file may come twice.
 
     Raises:
-        DataError: a file is not what the mapping says; it is named, with line or row.
+        DataError: a file is not what the mapping says; it is named, with line or row. Or two files
+            with rows are equal byte for byte, and no event id tells their rows apart.
     """
+    twice = {} if roles.event_id else equal_files(sources)
 
     def fill(stage: DayStage) -> None:
         met: list[int] = []
-        with closing(prefetched(read_rows(mapping, sources, report))) as parts:
+        with closing(prefetched(read_rows(mapping, sources, report, twice))) as parts:
             for rows in parts:
                 wanted = _wanted(rows, met, limit_days)
                 if limit_days and not wanted.any() and len(rows.days):
@@ -56,7 +68,7 @@ def land_files(
                 for rule, days in rows.dropped.items():
                     stage.drop(rule, days[np.isin(days, met)] if limit_days else days)
 
-    return land_days(folder, mapping.log_kind(), fill)
+    return land_days(folder, mapping.log_kind(), fill, roles, changed)
 
 
 def _wanted(rows: Rows, met: list[int], limit_days: int | None) -> np.ndarray:
@@ -70,19 +82,46 @@ def _wanted(rows: Rows, met: list[int], limit_days: int | None) -> np.ndarray:
     return np.isin(rows.days, met)
 
 
+def equal_files(sources: Sequence[Path]) -> dict[int, Path]:
+    """Positions of files that are equal, byte for byte, to an earlier one: position → that one."""
+    sizes = Counter(path.stat().st_size for path in sources if path.is_file())
+    first: dict[str, Path] = {}
+    equal = {}
+    for position, path in enumerate(sources):
+        if path.is_file() and sizes[path.stat().st_size] > 1:
+            sha256 = sha256_of(path)
+            if sha256 in first:
+                equal[position] = first[sha256]
+            first.setdefault(sha256, path)
+    return equal
+
+
 def read_rows(
-    mapping: Mapping, sources: Sequence[Path], report: Report = lambda _: None
+    mapping: Mapping,
+    sources: Sequence[Path],
+    report: Report = lambda _: None,
+    twice: Names[int, Path] = NONE_TWICE,
 ) -> Iterator[Rows]:
     """The rows of `sources`, block by block; every file's header is read.
+
+    Args:
+        twice: `equal_files` that must not hold rows.
 
     Raises:
         DataError: as `land_files`.
     """
     numbering = _Numbering(mapping, sources)
     read = _csv_rows if mapping.kind == "csv" else _parquet_rows
-    for path in sources:
+    for position, path in enumerate(sources):
         numbering.enter(path)
-        yield from read(path, mapping, numbering, report)
+        for rows in read(path, mapping, numbering, report):
+            if position in twice and (len(rows.days) or rows.dropped):
+                raise DataError(
+                    f"{path} holds the same bytes as {twice[position]}: every row would count "
+                    f"twice; name one of them alone, or log.event_id in params.yaml, by which "
+                    f"duplicates are dropped"
+                )
+            yield rows
 
 
 def _csv_rows(

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from pipeline.data.contract import Contract, check_day, check_null_shares, summary
 from pipeline.data.days import read_days
+from pipeline.data.events import event_facts, event_summary
 from pipeline.data.manifest import MANIFEST, check_listing, read_manifest, used_days
 from pipeline.errors import NotEnoughDataError
 from pipeline.files import write_json
@@ -23,13 +24,19 @@ def run(data: Path, report: Path, *, params: ValidateParams, log: LogParams) -> 
     contract = Contract(
         log.label, log.impressions, log.field, log.categorical, log.numeric, log.truth
     )
-    facts = {}
-    for day, table in read_days(data, days, contract.columns):
+    columns = list(dict.fromkeys([*contract.columns, *filter(None, [log.event_id])]))
+    facts, events = {}, {}
+    for day, table in read_days(data, days, columns):
         facts[day] = check_day(table, day, contract)
+        if log.event_id is not None:
+            events[day] = event_facts(table, day, log.event_id)
         if facts[day].impressions < params.min_rows_per_day:
             raise NotEnoughDataError(
                 f"day {day} has {facts[day].impressions} impressions, validate.min_rows_per_day "
                 f"is {params.min_rows_per_day}; land the whole day"
             )
     check_null_shares(facts, [*log.categorical, *log.numeric], params.max_null_share)
-    write_json(report, summary(facts))
+    document = summary(facts)
+    if log.event_id is not None:
+        document["events"] = event_summary(log.event_id, events)
+    write_json(report, document)

@@ -12,10 +12,10 @@ import pytest
 from pipeline.data.csv_blocks import read_blocks
 from pipeline.data.days import day_name, read_day
 from pipeline.data.landing import land_day, land_days
-from pipeline.data.manifest import content_sha256, read_manifest
+from pipeline.data.manifest import CONTENT_BLOCK, content_sha256, read_manifest
 from pipeline.data.mapping import Mapping, read_mapping
 from pipeline.data.reader import land_files, read_rows
-from pipeline.data.staging import CONTENT_BLOCK, DayStage
+from pipeline.data.staging import DayStage
 from pipeline.data.values import Vocabulary
 from pipeline.errors import DataError
 from tests.tiny_logs import KIND, PRIVATE, files_of, tiny_day
@@ -393,7 +393,7 @@ def test_a_stage_whose_filling_fails_leaves_nothing(tmp_path):
         stage.add(tiny_day(), np.zeros(4, np.int32))
         raise OSError("the disk is full")
 
-    with pytest.raises(OSError, match="full"):
+    with pytest.raises(DataError, match="data cannot be written: the disk is full; every day"):
         land_days(tmp_path / "data", PRIVATE, fill)
     assert files_of(tmp_path) == before
 
