@@ -28,13 +28,14 @@ from pyarrow import csv
 from pipeline.data import ali_ccp_features as features
 from pipeline.data.ahead import prefetched
 from pipeline.data.changes import DayChange
-from pipeline.data.csv_blocks import by_line, read_blocks
+from pipeline.data.csv_blocks import by_line
 from pipeline.data.hashing import hashes, shares
 from pipeline.data.landing import NO_ROLES, LogKind, Roles, land_days
 from pipeline.data.manifest import DayEntry, Manifest
 from pipeline.data.partitions import PARTS, Partitions
 from pipeline.data.reader import Report, equal_files
 from pipeline.data.staging import DayStage
+from pipeline.data.text_blocks import read_blocks
 from pipeline.errors import DataError
 
 FORMATS = ("ali-ccp", "ali-ccp-cvr")

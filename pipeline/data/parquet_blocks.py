@@ -68,7 +68,7 @@ def typed(table: pa.Table, mapping: Mapping) -> pa.Table:
     for name, kind in mapping.source_types.items():
         try:
             columns[name] = _typed(table[name], kind, mapping, name in stamps)
-        except (DataError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        except (DataError, pa.ArrowException) as error:
             raise DataError(f"column {name}: {str(error).splitlines()[0]}") from None
     return pa.table(columns)
 
@@ -105,21 +105,22 @@ def by_row(block: RowBlock, work: Callable[[pa.Table], Result]) -> Result:
         work: refuses some rows exactly where it refuses one of them.
 
     Raises:
-        DataError: `work` raised it.
+        DataError: `work` raised it or an Arrow error.
     """
     try:
         return work(block.table)
-    except DataError:
+    except (DataError, pa.ArrowException):
         low, high = 0, len(block.table)
     while high - low > 1:
         middle = (low + high) // 2
         try:
             work(block.table.slice(low, middle - low))
             low = middle
-        except DataError:
+        except (DataError, pa.ArrowException):
             high = middle
     try:
         work(block.table.slice(low, 1))
-    except DataError as error:
-        raise DataError(f"{block.path}, row {block.row + low}: {error}") from None
+    except (DataError, pa.ArrowException) as error:
+        reason = str(error).splitlines()[0]
+        raise DataError(f"{block.path}, row {block.row + low}: {reason}") from None
     raise DataError(f"{block.path}, rows from {block.row} on cannot be read together")

@@ -13,12 +13,14 @@ import pyarrow.parquet as pq
 
 from pipeline.data.ahead import prefetched
 from pipeline.data.changes import DayChange
-from pipeline.data.csv_blocks import by_line, count_rows, header_of, parse, read_blocks
+from pipeline.data.csv_blocks import by_line, count_rows, header_of, parse
+from pipeline.data.csv_quotes import whole_records
 from pipeline.data.landing import NO_ROLES, Roles, land_days
 from pipeline.data.manifest import DayEntry, Manifest
 from pipeline.data.mapping import Mapping
 from pipeline.data.parquet_blocks import by_row, read_row_blocks, typed
 from pipeline.data.staging import DayStage
+from pipeline.data.text_blocks import read_blocks
 from pipeline.data.transform import Rows, transform
 from pipeline.errors import DataError
 from pipeline.files import sha256_of
@@ -134,13 +136,13 @@ def _csv_rows(
         table = parse(text, names or [], mapping)
         return transform(mapping, table, numbering.days(len(table)))
 
-    with closing(prefetched(read_blocks(path))) as blocks:
+    with closing(prefetched(whole_records(read_blocks(path), mapping))) as blocks:
         for block in blocks:
             report(block.position - position)
             position = block.position
             if names is None:
                 names, block = header_of(block, mapping)  # noqa: PLW2901
-            rows = by_line(block, work)
+            rows = by_line(block, work, mapping)
             numbering.advance(rows)
             yield rows
     if names is None and mapping.positions is None:

@@ -62,10 +62,10 @@ def time_stamps(column: pa.ChunkedArray, rule: TimeRule) -> pa.ChunkedArray:
     Raises:
         DataError: a text is not spelled as the rule says.
     """
-    if rule.format in EPOCHS:
-        return column.cast(pa.timestamp(EPOCHS[rule.format], "UTC"))
     if pa.types.is_timestamp(column.type):
         return column
+    if rule.format in EPOCHS:
+        return column.cast(pa.timestamp(EPOCHS[rule.format], "UTC"))
     zone = None if rule.zone else "UTC"
     if rule.format == "iso8601":
         try:

@@ -10,15 +10,22 @@ import pytest
 from pipeline.data.ali_ccp import FORMATS, kind, land_files
 from pipeline.data.ali_ccp_features import MANY, MEASURED, ONE, feature_columns
 from pipeline.data.contract import Contract, check_day
-from pipeline.data.csv_blocks import read_blocks
 from pipeline.data.days import read_day
 from pipeline.data.formats import land, land_sources
 from pipeline.data.landing import Roles
 from pipeline.data.manifest import content_sha256, holds, read_manifest
+from pipeline.data.text_blocks import read_blocks
 from pipeline.errors import DataError
 from tests.tiny_logs import files_of
 
 Feature = tuple[str, str, float]
+
+
+@pytest.fixture(autouse=True)
+def few_parts(monkeypatch):
+    """A small log is cut into 8 parts; only their number changes."""
+    monkeypatch.setattr("pipeline.data.partitions.PARTS", 8)
+    monkeypatch.setattr("pipeline.data.ali_ccp.PARTS", 8)
 
 
 def spelled(features: list[Feature]) -> str:
@@ -272,7 +279,7 @@ def test_blocks_slices_and_compression_do_not_change_a_byte(tmp_path, monkeypatc
     size = sum(path.stat().st_size for path in sources)
     assert size - 130 <= sum(reported) <= size
     monkeypatch.setattr("pipeline.data.ali_ccp.read_blocks", lambda path: read_blocks(path, 500))
-    monkeypatch.setattr("pipeline.data.ali_ccp.JOINED", 1)
+    monkeypatch.setattr("pipeline.data.ali_ccp.JOINED", 4000)
     monkeypatch.setattr("pipeline.data.partitions.BATCH", 3000)
     (tmp_path / "gz").mkdir()
     zipped = files(tmp_path / "gz", {f"{name}.gz": text for name, text in LINES.items()})
