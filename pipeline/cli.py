@@ -39,7 +39,7 @@ def data(
 
     Examples: adacalib data flights; adacalib data avazu train.gz; adacalib data my.yaml day.csv
     """
-    from pipeline.data.formats import land, land_sources
+    from pipeline.data.formats import land_sources
     from pipeline.data.landing import Roles
     from pipeline.model.progress import WorkProgress
     from pipeline.params import read_params
@@ -60,8 +60,17 @@ def data(
                 )
             )
     else:
-        typer.echo(land(log_format, Path("data"), **given))
+        _land(log_format, **given)
     commit_data(Path())
+
+
+def _land(log_format: str, **size: int) -> None:
+    """Bring a log that needs no files into data/, and say what there is."""
+    from pipeline.data.formats import expected_rows, land
+    from pipeline.model.progress import WorkProgress
+
+    with WorkProgress("made", expected_rows(log_format, **size), "rows") as progress:
+        typer.echo(land(log_format, Path("data"), progress.advance, **size))
 
 
 @app.command()
@@ -74,13 +83,12 @@ def demo(
     """
     import os
 
-    from pipeline.data.formats import land
     from pipeline.params import read_params
     from pipeline.release.registry import commit_data, reproduce
     from pipeline.workspace import prepare
 
     os.chdir(prepare(example))
-    typer.echo(land(read_params().log.format, Path("data")))
+    _land(read_params().log.format)
     commit_data(Path())
     reproduce(None, Path())
     results()

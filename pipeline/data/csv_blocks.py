@@ -54,17 +54,24 @@ def _names(line: str, mapping: Mapping) -> list[str]:
         return [line]
 
 
-def count_rows(path: Path, mapping: Mapping) -> int:
+def count_rows(path: Path, mapping: Mapping, report: Callable[[int], None]) -> int:
     """How many rows a file has, its header not counted.
+
+    Args:
+        report: called with half of the bytes that were read since the last call: the file will be
+            read again.
 
     Raises:
         DataError: as `read_blocks`.
     """
-    quote = (mapping.quote or "").encode()
-    blocks = whole_records(read_blocks(path), mapping)
-    delimiter = mapping.delimiter.encode()
-    found = (record for block in blocks for record in records_of(block.text, quote, delimiter))
-    return sum(1 for record in found if record.strip(b"\r")) - (mapping.positions is None)
+    quote, delimiter = (mapping.quote or "").encode(), mapping.delimiter.encode()
+    rows = position = 0
+    for block in whole_records(read_blocks(path), mapping):
+        records = records_of(block.text, quote, delimiter)
+        rows += sum(1 for record in records if record.strip(b"\r"))
+        report(block.position // 2 - position // 2)
+        position = block.position
+    return rows - (mapping.positions is None)
 
 
 def parse(text: bytes, names: Sequence[str], mapping: Mapping) -> pa.Table:

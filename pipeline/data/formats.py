@@ -1,10 +1,12 @@
 """The logs that a command can bring: their names, and landing one of them."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
+
+import pyarrow as pa
 
 from pipeline.data import ali_ccp, flights, obd
 from pipeline.data.changes import DayChange
@@ -15,16 +17,29 @@ from pipeline.data.reader import land_files
 from pipeline.data.simulated import Simulation
 from pipeline.errors import DataError
 
-FORMATS = ("flights", "obd", "simulated")
+FETCHED = {"flights": flights.ROWS, "obd": obd.ROWS}  # rows of each
+FORMATS = (*FETCHED, "simulated")
 MOST_CHANGES = 20  # days whose new version is told of one by one
 
 
-def land(log_format: str, folder: Path, **size: int) -> str:
+def expected_rows(log_format: str, **size: int) -> int:
+    """How many rows `land` brings.
+
+    Raises:
+        DataError: there is no such format or size.
+    """
+    return Simulation(**size).rows if log_format == "simulated" else FETCHED.get(log_format, 0)
+
+
+def land(
+    log_format: str, folder: Path, report: Callable[[int], None] = lambda _: None, **size: int
+) -> str:
     """Make `folder` hold the log `log_format`, and say so in one sentence; nothing if it does.
 
     Args:
         log_format: one of FORMATS.
         folder: the log's folder; its parent has to be writable.
+        report: called with the rows that were made since the last call.
         size: `rows`, `days`, `field_values`, `seed` of a simulated log, defaults where left out.
 
     Raises:
@@ -44,15 +59,24 @@ def land(log_format: str, folder: Path, **size: int) -> str:
         raise DataError(f"{log_format} is what it is: it takes no {', '.join(unknown or size)}")
     if log_format == "simulated":
         simulation = Simulation(**size)
-        manifest, changed = land_log(folder, simulation.kind(), simulation.tables)
+        kind, days = simulation.kind(), simulation.tables
     else:
         public = {"flights": flights, "obd": obd}[log_format]
-        manifest, changed = land_log(folder, public.KIND, public.days)
+        kind, days = public.KIND, public.days
+    manifest, changed = land_log(folder, kind, lambda: _counted(days(), report))
     rows = sum(entry.rows for entry in manifest.days.values())
     return (
         f"{folder} {'now holds' if changed else 'already held'} {log_format}: {rows:,} rows on "
         f"{len(manifest.days)} days, {min(manifest.days)}..{max(manifest.days)}"
     )
+
+
+def _counted(
+    days: Iterable[tuple[str, pa.Table]], report: Callable[[int], None]
+) -> Iterator[tuple[str, pa.Table]]:
+    for day, table in days:
+        yield day, table
+        report(len(table))
 
 
 def land_sources(

@@ -18,6 +18,7 @@ from pipeline.data.landing import LogKind
 REQUIREMENT = "obp==0.4.1"
 SHA256 = "87dec9caf4283c25ab13036532e0a24566f1c7bdcad1653a8ded43b2f5ef8208"
 PARTS = [(policy, campaign) for policy in ("bts", "random") for campaign in ("all", "men", "women")]
+ROWS = 60_000
 
 KIND = LogKind(
     format="obd",

@@ -1,6 +1,7 @@
 """Parquet files as tables of the mapping's types, a bounded number of rows at a time."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -33,6 +34,16 @@ class RowBlock:
     table: pa.Table
 
 
+def count_stored(path: Path) -> int:
+    """How many rows a Parquet file has.
+
+    Raises:
+        DataError: the file is missing or has no footer.
+    """
+    with _whole(path):
+        return pq.read_metadata(path).num_rows
+
+
 def read_row_blocks(path: Path, mapping: Mapping, rows: int = ROWS) -> Iterator[RowBlock]:
     """The rows of a Parquet file.
 
@@ -40,17 +51,22 @@ def read_row_blocks(path: Path, mapping: Mapping, rows: int = ROWS) -> Iterator[
         DataError: the file is missing or damaged, or lacks a column.
     """
     names = list(mapping.source_types)
+    with _whole(path), pq.ParquetFile(path) as file:
+        present = file.schema_arrow.names
+        missing = [name for name in names if present.count(name) != 1]
+        if missing:
+            raise DataError(f"{path}: column {missing[0]} is missing; the file has {present}")
+        row = 1
+        for batch in file.iter_batches(rows, columns=names):
+            yield RowBlock(path, row, pa.Table.from_batches([batch]))
+            row += batch.num_rows
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[None]:
     try:
-        with pq.ParquetFile(path) as file:
-            present = file.schema_arrow.names
-            missing = [name for name in names if present.count(name) != 1]
-            if missing:
-                raise DataError(f"{path}: column {missing[0]} is missing; the file has {present}")
-            row = 1
-            for batch in file.iter_batches(rows, columns=names):
-                yield RowBlock(path, row, pa.Table.from_batches([batch]))
-                row += batch.num_rows
-    except (OSError, pa.ArrowInvalid) as error:
+        yield
+    except (OSError, pa.ArrowException) as error:
         reason = str(error).splitlines()[0]
         raise DataError(f"{path} is no whole Parquet file: {reason}") from None
 

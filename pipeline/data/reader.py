@@ -9,7 +9,6 @@ from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from pipeline.data.ahead import prefetched
 from pipeline.data.changes import DayChange
@@ -18,7 +17,7 @@ from pipeline.data.csv_quotes import whole_records
 from pipeline.data.landing import NO_ROLES, Roles, land_days
 from pipeline.data.manifest import DayEntry, Manifest
 from pipeline.data.mapping import Mapping
-from pipeline.data.parquet_blocks import by_row, read_row_blocks, typed
+from pipeline.data.parquet_blocks import by_row, count_stored, read_row_blocks, typed
 from pipeline.data.staging import DayStage
 from pipeline.data.text_blocks import read_blocks
 from pipeline.data.transform import Rows, transform
@@ -112,7 +111,7 @@ def read_rows(
     Raises:
         DataError: as `land_files`.
     """
-    numbering = _Numbering(mapping, sources)
+    numbering = _Numbering(mapping, sources, report)
     read = _csv_rows if mapping.kind == "csv" else _parquet_rows
     for position, path in enumerate(sources):
         numbering.enter(path)
@@ -130,7 +129,7 @@ def _csv_rows(
     path: Path, mapping: Mapping, numbering: "_Numbering", report: Report
 ) -> Iterator[Rows]:
     names: list[str] | None = None
-    position = 0
+    position, passes = 0, 2 if mapping.row_blocks else 1
 
     def work(text: bytes) -> Rows:
         table = parse(text, names or [], mapping)
@@ -138,7 +137,7 @@ def _csv_rows(
 
     with closing(prefetched(whole_records(read_blocks(path), mapping))) as blocks:
         for block in blocks:
-            report(block.position - position)
+            report(block.position // passes - position // passes)
             position = block.position
             if names is None:
                 names, block = header_of(block, mapping)  # noqa: PLW2901
@@ -152,10 +151,8 @@ def _csv_rows(
 def _parquet_rows(
     path: Path, mapping: Mapping, numbering: "_Numbering", report: Report
 ) -> Iterator[Rows]:
-    total, size = 0, path.stat().st_size if path.exists() else 0
-
+    total, size = count_stored(path), path.stat().st_size
     for block in read_row_blocks(path, mapping):
-        total = total or pq.read_metadata(path).num_rows
         rows = by_row(
             block,
             lambda table: transform(mapping, typed(table, mapping), numbering.days(len(table))),
@@ -168,14 +165,14 @@ def _parquet_rows(
 class _Numbering:
     """The days of rows that carry none: those of their file's name, or of equal blocks of rows."""
 
-    def __init__(self, mapping: Mapping, sources: Sequence[Path]) -> None:
+    def __init__(self, mapping: Mapping, sources: Sequence[Path], report: Report) -> None:
         self._mapping, self._row = mapping, 0
         self._file_day: int | None = None
         self._total = 0
         if mapping.row_blocks and mapping.kind == "csv":
-            self._total = sum(count_rows(path, mapping) for path in sources)
+            self._total = sum(count_rows(path, mapping, report) for path in sources)
         elif mapping.row_blocks:
-            self._total = sum(pq.read_metadata(path).num_rows for path in sources)
+            self._total = sum(map(count_stored, sources))
 
     def enter(self, path: Path) -> None:
         """The next rows are of `path`.
@@ -188,7 +185,12 @@ class _Numbering:
         found = re.search(self._mapping.file_day, path.name)
         if found is None:
             raise DataError(f"{path}: the name does not match file_day {self._mapping.file_day!r}")
-        self._file_day = int(found.group(1))
+        try:
+            self._file_day = int(found.group(1))
+        except ValueError:
+            raise DataError(
+                f"{path}: file_day finds {found.group(1)!r} in the name, which is no number"
+            ) from None
 
     def days(self, rows: int) -> np.ndarray | None:
         """The days of the next `rows` rows, int32 [n]; None where the rows carry them."""

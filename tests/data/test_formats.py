@@ -4,7 +4,7 @@ import pytest
 
 from pipeline.data import flights, obd
 from pipeline.data.days import read_day
-from pipeline.data.formats import FORMATS, land
+from pipeline.data.formats import FORMATS, expected_rows, land
 from pipeline.data.manifest import read_manifest
 from pipeline.errors import DataError
 from pipeline.params import read_params
@@ -92,9 +92,11 @@ def test_open_bandit_days_are_utc_and_their_rows_in_order_of_time():
 
 def test_landing_a_simulated_log_says_what_there_is_and_does_nothing_twice(tmp_path):
     size = {"rows": 60, "days": 3, "field_values": 4}
-    assert land("simulated", tmp_path / "data", **size).endswith(
+    made: list[int] = []
+    assert land("simulated", tmp_path / "data", made.append, **size).endswith(
         "data now holds simulated: 60 rows on 3 days, 2025-01-01..2025-01-03"
     )
+    assert sum(made) == expected_rows("simulated", **size) == 60
     before = files_of(tmp_path)
     assert "already held" in land("simulated", tmp_path / "data", **size)
     assert "now holds" in land("simulated", tmp_path / "other", **size)

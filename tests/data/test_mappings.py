@@ -1,5 +1,6 @@
 """The mappings that ship, each on small files in exactly its public format."""
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -160,6 +161,14 @@ def test_daily_counts_with_more_clicks_than_impressions_are_dropped_and_counted(
     said, days = landed(tmp_path, "daily-counts", {"adwords.csv": text})
     assert days["2013-01-01"] == [{"id": "007", "impressions": 10, "clicks": 1}]
     assert "dropped 1 (clicks > impressions)" in said
+
+
+def test_days_in_names_and_blocks_of_parquet_that_cannot_be_are_named(tmp_path):
+    rules = {"format": "x", "kind": "parquet", "time_zone": "UTC", "columns": {"a": "int8"}}
+    for name, day in {"day_x": {"file_day": "day_(.)"}, "gone": {"row_blocks": 2}}.items():
+        (tmp_path / f"{name}.yaml").write_text(json.dumps({**rules, **day}))
+        with pytest.raises(DataError, match=f"{name}: file_day finds 'x'|{name} is no whole"):
+            land_sources(str(tmp_path / f"{name}.yaml"), tmp_path / "data", [tmp_path / name])
 
 
 def test_a_format_that_is_fetched_takes_no_files(tmp_path):

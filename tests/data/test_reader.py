@@ -134,3 +134,14 @@ def test_every_byte_that_is_read_is_reported(tmp_path, kind):
     reported: list[int] = []
     list(read_rows(mapping(kind=kind), [path], reported.append))
     assert sum(reported) == path.stat().st_size
+
+
+def test_a_log_that_is_read_twice_reports_half_of_its_bytes_each_time(tmp_path):
+    text = "".join(f"{i},a,1,0\n" for i in range(50))
+    path = written(tmp_path / "log.csv", text)
+    rules = mapping(time=None, row_blocks=5, positions=("ts", "item", "price", "click"))
+    reported: list[int] = []
+    rows = list(read_rows(rules, [path], reported.append))
+    assert sorted(set(np.concatenate([part.days for part in rows]).tolist())) == [0, 1, 2, 3, 4]
+    assert len(reported) == 2
+    assert sum(reported) == path.stat().st_size // 2 * 2
