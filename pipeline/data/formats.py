@@ -105,14 +105,16 @@ def land_sources(
         raise DataError(f"{mapping} is fetched, not read from files; call it without sources")
     changes: list[DayChange] = []
     if mapping in ali_ccp.FORMATS:
-        known = roles if roles.format == mapping else NO_ROLES
-        land_them = partial(ali_ccp.land_files, folder, mapping, sources)
+        name, land_them = mapping, partial(ali_ccp.land_files, folder, mapping, sources)
     else:
         rules = read_mapping(mapping)
-        known = roles if roles.format == rules.format else NO_ROLES
-        land_them = partial(land_files, folder, rules, sources)
+        name, land_them = rules.format, partial(land_files, folder, rules, sources)
+    known = roles if roles.format == name else NO_ROLES
     manifest, landed = land_them(limit_days, report, roles=known, changed=changes.append)
-    return "\n".join([_sentence(folder, manifest, landed), *_told(changes)])
+    lines = [_sentence(folder, manifest, landed), *_told(changes)]
+    if roles.event_id and known is NO_ROLES:
+        lines.append(f"events were not told apart: log.event_id is for {roles.format}, not {name}")
+    return "\n".join(lines)
 
 
 def _told(changes: Sequence[DayChange]) -> list[str]:

@@ -33,7 +33,8 @@ class DayEntry:
         rows: number of rows, over all its files.
         content_sha256: `content_sha256` of its rows, whatever wrote the files.
         files: name in the day's folder → sha256 of the file's bytes.
-        dropped: rows that were in the sources and are not in the day, by the rule that says so.
+        dropped: rows that were in the sources and are not in the day, by the rule that says so;
+            values where the rule names values.
     """
 
     rows: int

@@ -8,6 +8,7 @@ import pytest
 
 from pipeline.data.days import read_day
 from pipeline.data.formats import land_sources
+from pipeline.data.landing import Roles
 from pipeline.data.manifest import read_manifest
 from pipeline.data.mapping import read_mapping, shipped
 from pipeline.errors import DataError
@@ -161,6 +162,23 @@ def test_daily_counts_with_more_clicks_than_impressions_are_dropped_and_counted(
     said, days = landed(tmp_path, "daily-counts", {"adwords.csv": text})
     assert days["2013-01-01"] == [{"id": "007", "impressions": 10, "clicks": 1}]
     assert "dropped 1 (clicks > impressions)" in said
+
+
+def test_roles_of_another_format_are_not_heeded_and_that_is_said(tmp_path):
+    """H15: a log whose params.yaml is not written yet; then with it."""
+    text = "date,id,clicks,impressions\n2013-01-01,a,1,10\n2013-01-01,a,1,10\n"
+    (tmp_path / "log.csv").write_text(text)
+    said = {}
+    for name in ("flights", "daily-counts"):
+        roles = Roles(name, "id", "clicks")
+        folder, sources = tmp_path / "data", [tmp_path / "log.csv"]
+        said[name] = land_sources("daily-counts", folder, sources, roles=roles).splitlines()
+    assert said["flights"][1:] == [
+        "events were not told apart: log.event_id is for flights, not daily-counts"
+    ]
+    first, change = said["daily-counts"]
+    assert "took 1 rows on 1 days, 2013-01-01..2013-01-01; dropped 1 (id came before)" in first
+    assert change.startswith("2013-01-01 has a new version: 2 -> 1 rows, 2 -> 1 responses (content")
 
 
 def test_days_in_names_and_blocks_of_parquet_that_cannot_be_are_named(tmp_path):
