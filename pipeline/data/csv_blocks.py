@@ -2,6 +2,7 @@
 
 import csv as plain_csv
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -38,7 +39,7 @@ def header_of(block: Block, mapping: Mapping) -> tuple[list[str], Block]:
                 f"{str(names)[:LONGEST_SHOWN]}"
                 + (f" with the delimiter {mapping.delimiter!r}" if len(names) == 1 else "")
             )
-    return names, Block(block.path, line + 1, text, block.position)
+    return names, replace(block, line=line + 1, text=text)
 
 
 def _names(line: str, mapping: Mapping) -> list[str]:
@@ -74,19 +75,22 @@ def count_rows(path: Path, mapping: Mapping, report: Callable[[int], None]) -> i
     return rows - (mapping.positions is None)
 
 
-def parse(text: bytes, names: Sequence[str], mapping: Mapping) -> pa.Table:
+def parse(
+    text: bytes, names: Sequence[str], mapping: Mapping, *, odd_quotes: bool = True
+) -> pa.Table:
     """The columns that the mapping reads, with its types.
 
     Args:
         text: whole records; empty lines are passed over.
         names: of every column in the text; a name may be there twice where it is not read.
+        odd_quotes: whether a line may have an odd number of quotes.
 
     Raises:
         pa.ArrowInvalid: a line has another number of columns, a value is not of its type or is
             not UTF-8.
         DataError: a value that is not quoted holds a carriage return, or a quoted one goes on.
     """
-    broken = values_hold_breaks(text, mapping)
+    broken = values_hold_breaks(text, mapping, odd_quotes=odd_quotes)
     types = mapping.source_types
     if not text.strip(b"\r\n"):
         return pa.table({name: pa.array([], kind) for name, kind in types.items()})

@@ -1,8 +1,10 @@
 """Quoted values of CSV that hold line breaks: where records end, and what is no quoting at all."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NoReturn
+
+import numpy as np
 
 from pipeline.data.mapping import Mapping
 from pipeline.data.text_blocks import Block
@@ -17,15 +19,17 @@ def whole_records(blocks: Iterable[Block], mapping: Mapping) -> Iterator[Block]:
     Raises:
         DataError: a quote that opens a value is not closed in LONGEST_RECORD bytes, or never.
     """
-    quote, rest = (mapping.quote or "").encode(), b""
+    quote, delimiter = (mapping.quote or "").encode(), mapping.delimiter.encode()
+    rest = b""
     for block in blocks:
         text, line = rest + block.text, block.line - rest.count(b"\n")
-        rest = _open_record(text, quote, mapping.delimiter.encode())
+        odd = odd_lines(text, quote)
+        rest = _open_record(text, odd, quote, delimiter)
         whole = text[: len(text) - len(rest)]
         if len(rest) > LONGEST_RECORD:
             _refuse_open(block.path, line + whole.count(b"\n"))
         if whole:
-            yield Block(block.path, line, whole, block.position)
+            yield Block(block.path, line, whole, block.position, odd_quotes=bool(len(odd)))
     if rest:
         _refuse_open(block.path, line + whole.count(b"\n"))
 
@@ -37,24 +41,31 @@ def _refuse_open(path: Path, line: int) -> NoReturn:
     )
 
 
-def _open_record(text: bytes, quote: bytes, delimiter: bytes) -> bytes:
+def _open_record(text: bytes, odd: np.ndarray, quote: bytes, delimiter: bytes) -> bytes:
     """The end of `text` from the line on whose quoted value goes on after it; empty where none."""
-    if not quote or quote not in text:
+    if not len(odd):
         return b""
     lines = text.split(b"\n")
     start: int | None = None
-    for number in _odd_lines(lines, quote):
+    for number in odd:
         if start is not None:
             start = None
         elif _stays_open(lines[number], quote, delimiter):
-            start = number
+            start = int(number)
     return b"" if start is None else b"\n".join(lines[start:])
 
 
-def _odd_lines(lines: Sequence[bytes], quote: bytes) -> list[int]:
-    """Lines with an odd number of quotes: at such a line a value with line breaks begins or ends,
-    or a quote stands alone inside a value that is not quoted."""
-    return [number for number, line in enumerate(lines) if line.count(quote) % 2]
+def odd_lines(text: bytes, quote: bytes) -> np.ndarray:
+    """Lines, from 0, with an odd number of quotes: at such a line a value with line breaks begins
+    or ends, or a quote stands alone inside a value that is not quoted.
+    """
+    others = bytes(byte for byte in range(256) if byte not in quote + b"\n")
+    if not quote or quote not in text.translate(None, others).replace(2 * quote, b""):
+        return np.empty(0, np.int64)
+    spelled = np.frombuffer(text, np.uint8)
+    starts = np.concatenate([[0], np.flatnonzero(spelled == ord("\n")) + 1])
+    starts = starts[starts < len(text)]
+    return np.flatnonzero(np.add.reduceat((spelled == ord(quote)).view(np.uint8), starts) & 1)
 
 
 def _stays_open(line: bytes, quote: bytes, delimiter: bytes) -> bool:
@@ -111,14 +122,21 @@ def records_of(text: bytes, quote: bytes, delimiter: bytes) -> list[bytes]:
     return [*records, opened] if opened else records
 
 
-def values_hold_breaks(text: bytes, mapping: Mapping) -> bool:
-    """Whether quoted values hold line breaks or carriage returns."""
+def values_hold_breaks(text: bytes, mapping: Mapping, *, odd_quotes: bool) -> bool:
+    """Whether quoted values hold line breaks or carriage returns.
+
+    Args:
+        odd_quotes: whether a line may have an odd number of quotes.
+
+    Raises:
+        DataError: a carriage return stands in no quoted value, or such a value goes on after the
+            quote that closes it.
+    """
     quote, delimiter = (mapping.quote or "").encode(), mapping.delimiter.encode()
-    quoted = bool(quote) and quote in text
     bare = b"\r" in text and text.count(b"\r") != text.count(b"\r\n") + text.endswith(b"\r")
-    if bare and not quoted:
+    if bare and not (quote and quote in text):
         raise DataError("a carriage return ends no line; end lines by \\n or \\r\\n, quote others")
-    if not quoted or not _odd_lines(text.split(b"\n"), quote):
+    if not odd_quotes or not len(odd_lines(text, quote)):
         return bare
     for record in records_of(text, quote, delimiter):
         if record.count(quote) % 2 and _goes_on(record, quote, delimiter):

@@ -36,10 +36,13 @@ def came_before(seen: np.ndarray) -> np.ndarray:
     Args:
         seen: uint64 [n, 2], `marks` in the order of the rows.
     """
+    again = np.zeros(len(seen), bool)
+    halves = np.sort(seen[:, 0])  # quick, and most days have no id twice
+    if not (halves[1:] == halves[:-1]).any():
+        return again
     order = np.lexsort((seen[:, 1], seen[:, 0]))  # stable: equal ids stay in the order of rows
     ordered = seen[order]
     same = (ordered[1:] == ordered[:-1]).all(axis=1) & ordered[1:].any(axis=1)
-    again = np.zeros(len(seen), bool)
     again[order[1:][same]] = True
     return again
 
@@ -104,8 +107,8 @@ class EventIds:
         again = np.zeros(len(seen), bool)
         parts = -(-len(seen) // AT_ONCE)
         for part in range(parts):
-            rows = _rows_of(seen, part, parts)
-            again[rows[came_before(np.asarray(seen[rows]))]] = True
+            rows = _rows_of(seen, part, parts) if parts > 1 else slice(None)
+            again[rows] = came_before(np.asarray(seen[rows]))
         del seen
         self._path.unlink()
         return again

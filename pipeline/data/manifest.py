@@ -17,7 +17,7 @@ MANIFEST = "manifest.json"
 COMING = ".manifest.json.coming"  # what a landing is about to make of it
 PART = "part-0.parquet"
 CONTENT_BLOCK = 1 << 17  # rows hashed, and written as one row group, at a time; it decides bytes
-LIST_BLOCK = 1 << 13  # the same where a column holds lists, whose rows may be long
+LIST_BLOCK = 1 << 12  # the same where a column holds lists, whose rows may be long
 
 
 def block_rows(schema: pa.Schema) -> int:

@@ -141,6 +141,13 @@ class Mapping(Part):
             for name, rule in columns.items()
         }
 
+    @field_validator("delimiter", "quote")
+    @classmethod
+    def _one_byte(cls, character: str | None) -> str | None:
+        if character is not None and (not character.isascii() or character in "\r\n"):
+            raise ValueError(f"{character!r} is no ASCII character within a line")
+        return character
+
     @field_validator("file_day")
     @classmethod
     def _one_group(cls, pattern: str | None) -> str | None:

@@ -132,7 +132,7 @@ def _csv_rows(
     position, passes = 0, 2 if mapping.row_blocks else 1
 
     def work(text: bytes) -> Rows:
-        table = parse(text, names or [], mapping)
+        table = parse(text, names or [], mapping, odd_quotes=block.odd_quotes)
         return transform(mapping, table, numbering.days(len(table)))
 
     with closing(prefetched(whole_records(read_blocks(path), mapping))) as blocks:

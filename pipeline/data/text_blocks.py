@@ -32,12 +32,14 @@ class Block:
         line: number of the first of them, from 1.
         text: the lines.
         position: bytes of the file, as it lies on the disk, read so far.
+        odd_quotes: whether a line may have an odd number of quotes.
     """
 
     path: Path
     line: int
     text: bytes
     position: int
+    odd_quotes: bool = True
 
 
 def read_blocks(path: Path, size: int = BLOCK) -> Iterator[Block]:

@@ -17,6 +17,8 @@ from tests.data.logs import mapping
         ({"time": None}, "exactly one of time, date"),
         ({"file_day": "(x)"}, "exactly one of time, date"),
         ({"file_day": "x"}, "'x' has 0 groups"),
+        ({"delimiter": "\u00a7"}, "delimiter: Value error, '\u00a7' is no ASCII character"),
+        ({"quote": "\n"}, "quote: Value error"),
         ({"file_day": "(x"}, "no regular expression"),
         ({"columns": {"item": "string"}}, "columns.item.type"),
         ({"made": {"dear": {"rule": "above", "of": "price"}}}, "the rule above takes"),
