@@ -16,6 +16,8 @@ from pipeline.data.landing import Roles
 from pipeline.data.manifest import content_sha256, holds, read_manifest
 from pipeline.data.text_blocks import read_blocks
 from pipeline.errors import DataError
+from pipeline.params import LogParams, read_params
+from pipeline.stages import split, validate
 from tests.tiny_logs import files_of
 
 Feature = tuple[str, str, float]
@@ -146,7 +148,7 @@ def test_the_join_is_that_of_a_dictionary(tmp_path, ending):
     assert dropped(tmp_path / "data") == counts
 
 
-def test_the_training_file_is_ten_days_by_visit_and_the_test_file_the_eleventh(tmp_path):
+def test_the_training_file_is_ten_days_by_visit_and_the_test_file_the_eleventh(tmp_path, project):
     """A visit is never in two parts; 5/5/1 is the paper's split."""
     visits = [f"{number:x}" for number in range(2000)]
     lines = {
@@ -169,6 +171,28 @@ def test_the_training_file_is_ten_days_by_visit_and_the_test_file_the_eleventh(t
     found = rows_of(tmp_path / "data")
     assert len({(row["common_feature_index"], row["day"]) for row in found[:-1]}) == 2000
     assert found[-1]["122"] == "7"
+    params = read_params(project / "params.yaml")
+    log = LogParams(
+        format="ali-ccp",
+        time_zone="UTC",
+        label="click",
+        impressions=None,
+        field=("122",),
+        categorical=("101", "205"),
+        numeric=("508_value",),
+        truth=None,
+        last_day=None,
+    )
+    checks = params.validate_.model_copy(update={"max_null_share": 1.0})
+    counts = {"training_days": 5, "calibration_days": 5, "test_days": 1}
+    report = tmp_path / "validation.json"
+    validate.run(tmp_path / "data", report, params=checks, log=log)
+    sizes = params.split.model_copy(update=counts)
+    manifest = tmp_path / "data" / "manifest.json"
+    split.run(manifest, report, tmp_path / "split", params=sizes, log=log)
+    found_parts = json.loads((tmp_path / "split" / "manifest.json").read_text())["parts"]
+    assert found_parts["test"] == ["1970-01-11"]
+    assert [len(found_parts[part]) for part in ("training", "calibration")] == [5, 5]
 
 
 def test_conversions_are_those_of_clicked_impressions(tmp_path):
