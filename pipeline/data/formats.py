@@ -101,11 +101,13 @@ def land_sources(
     Raises:
         DataError: the mapping or a file is not what it should be; the sentence names the line.
     """
-    if mapping in FORMATS:
+    if mapping in FORMATS and mapping != "obd":
         raise DataError(f"{mapping} is fetched, not read from files; call it without sources")
     changes: list[DayChange] = []
     if mapping in ali_ccp.FORMATS:
         name, land_them = mapping, partial(ali_ccp.land_files, folder, mapping, sources)
+    elif mapping == "obd":
+        name, land_them = mapping, partial(obd.land_files, folder, sources)
     else:
         rules = read_mapping(mapping)
         name, land_them = rules.format, partial(land_files, folder, rules, sources)

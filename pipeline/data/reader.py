@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from collections.abc import Mapping as Names
 from contextlib import closing
 from pathlib import Path
@@ -14,7 +14,7 @@ from pipeline.data.ahead import prefetched
 from pipeline.data.changes import DayChange
 from pipeline.data.csv_blocks import by_line, count_rows, header_of, parse
 from pipeline.data.csv_quotes import whole_records
-from pipeline.data.landing import NO_ROLES, Roles, land_days
+from pipeline.data.landing import NO_ROLES, LogKind, Roles, land_days
 from pipeline.data.manifest import DayEntry, Manifest
 from pipeline.data.mapping import Mapping
 from pipeline.data.parquet_blocks import by_row, count_stored, read_row_blocks, typed
@@ -56,20 +56,39 @@ def land_files(
             with rows are equal byte for byte, and no event id tells their rows apart.
     """
     twice = {} if roles.event_id else equal_files(sources)
+    rows = prefetched(read_rows(mapping, sources, report, twice))
+    return land_rows(folder, mapping.log_kind(), rows, limit_days, roles=roles, changed=changed)
+
+
+def land_rows(
+    folder: Path,
+    kind: LogKind,
+    parts: Generator[Rows, None, None],
+    limit_days: int | None,
+    *,
+    in_order: bool = True,
+    roles: Roles = NO_ROLES,
+    changed: Callable[[DayChange], None] = lambda _: None,
+) -> tuple[Manifest, dict[str, DayEntry]]:
+    """Land the days of `parts`, rows of a log of this kind; see `land_files`.
+
+    Args:
+        in_order: whether no row of the first `limit_days` days comes after a part without any.
+    """
 
     def fill(stage: DayStage) -> None:
         met: list[int] = []
-        with closing(prefetched(read_rows(mapping, sources, report, twice))) as parts:
+        with closing(parts):
             for rows in parts:
                 wanted = _wanted(rows, met, limit_days)
-                if limit_days and not wanted.any() and len(rows.days):
+                if limit_days and in_order and not wanted.any() and len(rows.days):
                     return
                 table = rows.table if wanted.all() else rows.table.filter(wanted)
                 stage.add(table, rows.days[wanted])
                 for rule, days in rows.dropped.items():
                     stage.drop(rule, days[np.isin(days, met)] if limit_days else days)
 
-    return land_days(folder, mapping.log_kind(), fill, roles, changed)
+    return land_days(folder, kind, fill, roles, changed)
 
 
 def _wanted(rows: Rows, met: list[int], limit_days: int | None) -> np.ndarray:
