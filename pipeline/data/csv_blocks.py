@@ -15,6 +15,7 @@ from pipeline.data.mapping import Mapping
 from pipeline.data.text_blocks import Block, read_blocks
 from pipeline.errors import DataError
 
+CHUNK = 1 << 21  # bytes that pyarrow parses at a time
 LONGEST_SHOWN = 300  # characters of a header
 Result = TypeVar("Result")
 
@@ -94,10 +95,25 @@ def parse(
     types = mapping.source_types
     if not text.strip(b"\r\n"):
         return pa.table({name: pa.array([], kind) for name, kind in types.items()})
+    try:
+        table = _read(text, names, mapping, broken, CHUNK)
+    except pa.ArrowInvalid as error:
+        if "straddling" not in str(error):
+            raise
+        table = _read(text, names, mapping, broken, len(text) + 1)  # a line longer than CHUNK
+    if mapping.nulls == mapping.number_nulls or not mapping.nulls:
+        return table
+    return _text_nulls(table, pa.array(mapping.nulls, pa.string()))
+
+
+def _read(
+    text: bytes, names: Sequence[str], mapping: Mapping, broken: bool, chunk: int
+) -> pa.Table:
+    types = mapping.source_types
     unique = [n if n in types else f"\x00{i}" for i, n in enumerate(names)]
-    table = csv.read_csv(
+    return csv.read_csv(
         pa.BufferReader(text),
-        read_options=csv.ReadOptions(column_names=unique, block_size=1 << 21),
+        read_options=csv.ReadOptions(column_names=unique, block_size=chunk),
         parse_options=csv.ParseOptions(
             delimiter=mapping.delimiter,
             quote_char=mapping.quote or False,
@@ -110,9 +126,6 @@ def parse(
             strings_can_be_null=mapping.nulls == mapping.number_nulls,
         ),
     )
-    if mapping.nulls == mapping.number_nulls or not mapping.nulls:
-        return table
-    return _text_nulls(table, pa.array(mapping.nulls, pa.string()))
 
 
 def _text_nulls(table: pa.Table, spellings: pa.Array) -> pa.Table:

@@ -96,7 +96,12 @@ def _days_of_stamps(stamps: pa.ChunkedArray, mapping: Mapping) -> np.ndarray:
     assert mapping.time is not None
     if stamps.null_count:
         raise DataError(f"column {mapping.time.column} has no time stamp, so the row has no day")
-    return local_days(stamps, mapping.time_zone, mapping.time.zone)
+    try:
+        return local_days(stamps, mapping.time_zone, mapping.time.zone)
+    except OverflowError:
+        raise DataError(
+            f"column {mapping.time.column} holds a time stamp too near the end of the calendar"
+        ) from None
 
 
 def _days_of_dates(column: pa.ChunkedArray, form: str) -> np.ndarray:

@@ -200,3 +200,22 @@ def test_parquet_stamps_and_texts_are_what_they_say(tmp_path):
         "2024-03-09": [{"item": "001", "price": 1.0, "click": 1}],
         "2024-03-10": [{"item": None, "price": 2.0, "click": 0}],
     }
+
+
+def test_a_value_of_megabytes_is_a_value(tmp_path):
+    """H12: longer than what is read, or parsed, at a time."""
+    long = ["x" * 9_000_000, "y" * 3_000_000, "z"]
+    source = written(tmp_path / "log.csv", HEADER + "".join(f"0,{key},1,0\n" for key in long))
+    (table,) = landed(tmp_path / "data", mapping(), source).values()
+    assert table["item"].to_pylist() == long
+
+
+def test_files_with_their_columns_in_another_order_or_with_more_of_them_are_one_log(tmp_path):
+    """H16: columns are told by name, file by file."""
+    first = written(tmp_path / "a.csv", HEADER + "0,x,1,0\n")
+    second = written(tmp_path / "b.csv", "click,new,price,item,ts\n1,?,2,y,1\n")
+    (table,) = landed(tmp_path / "data", mapping(), first, second).values()
+    assert table.to_pylist() == [
+        {"item": "x", "price": 1.0, "click": 0},
+        {"item": "y", "price": 2.0, "click": 1},
+    ]

@@ -26,6 +26,7 @@ DAYS = [day_name(19_700 + index) for index in range(3)]
 # where it is told to. Arguments: folder, mark, place.
 WRITER = """
 import os, signal, sys
+import numpy as np
 from pathlib import Path
 from pipeline.data import commits, landing, staging
 from tests.tiny_logs import KIND, PRIVATE, tiny_day
@@ -55,7 +56,11 @@ if place == "between two renames":
         if ".tmp-old-" in str(target):
             die()
     Path.rename = aside_only
-if sys.argv[4] == "log":
+if sys.argv[4] == "days":
+    def fill(stage):
+        stage.add(table, np.full(3000, 19723))
+    landing.land_days(folder, PRIVATE, fill)
+elif sys.argv[4] == "log":
     import dataclasses
     kind = dataclasses.replace(KIND, origin={"seed": mark})
     landing.land_log(folder, kind, days)
@@ -322,7 +327,7 @@ def test_a_day_with_other_rows_is_told_of_with_its_responses_before_and_after(tm
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", ["log", "day"])
+@pytest.mark.parametrize("what", ["log", "day", "days"])
 def test_two_writers_at_once_end_in_one_whole_log(tmp_path, what):
     """H15."""
     writers = [writer(tmp_path / "data", mark, "nowhere", what) for mark in (0, 1)]

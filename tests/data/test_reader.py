@@ -49,6 +49,9 @@ def test_stamps_without_an_offset_are_refused_where_no_clock_is_named(tmp_path):
         assert "log.csv, line 2: column ts" in refusal(tmp_path, rules, text)
     rules = mapping(time={"column": "ts", "format": "iso8601", "zone": "UTC"})
     assert "line 2" in refusal(tmp_path, rules, HEADER + "2024-03-09 23:30:00+01:00,a,1,0\n")
+    rules = mapping(time={"column": "ts", "format": "iso8601"})
+    for stamp in ("2024-02-30T00:00:00Z", "9999-12-31T23:59:59Z", "yesterday"):
+        assert "log.csv, line 2: column ts" in refusal(tmp_path, rules, HEADER + f"{stamp},a,1,0\n")
 
 
 def test_hour_and_weekday_are_those_of_the_log_s_zone_also_where_clocks_change(tmp_path):
