@@ -55,7 +55,7 @@ def walked(tmp_path_factory) -> tuple[Path, str]:
     for name in ("params.yaml", "dvc.yaml", ".dvcignore"):
         shutil.copy(ROOT / name, folder / name)
     (folder / ".dvc" / "config.local").write_text("[core]\n    no_scm = true\n")
-    call(folder, "python", "-c", block("python"))
+    call(folder, "python", "-c", block("py"))
     (folder / "shop.yaml").write_text(block("yaml"))
     sections = YAML(typ="safe").load(block("yaml", 1))
     values = {f"{s}.{key}": value for s, keys in sections.items() for key, value in keys.items()}
