@@ -41,6 +41,7 @@ from pipeline.errors import DataError
 FORMATS = ("ali-ccp", "ali-ccp-cvr")
 TRAIN_DAYS = 10  # numbers 0 to 9; the test file's day comes next
 JOINED = 32 << 20  # bytes of common features that are repeated, one time for each row, at a time
+LONGEST = 8 << 20  # bytes of a line
 NAME = re.compile(r"(sample_skeleton|common_features)_(train|test)")
 KEY = "common_feature_index"
 SKELETON = ("sample_id", "click", "conversion", KEY, "feature_num", "feature_list")
@@ -219,7 +220,7 @@ def _split(text: bytes, names: Sequence[str]) -> pa.Table:
         return pa.table({name: pa.array([], pa.string()) for name in names})
     return csv.read_csv(
         pa.BufferReader(text),
-        read_options=csv.ReadOptions(column_names=list(names), block_size=1 << 21),
+        read_options=csv.ReadOptions(column_names=list(names), block_size=LONGEST),
         parse_options=csv.ParseOptions(quote_char=False),
         convert_options=csv.ConvertOptions(
             column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False

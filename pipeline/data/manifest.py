@@ -88,14 +88,25 @@ def read_manifest(path: Path) -> Manifest:
     Raises:
         DataError: there is none, or it is not a manifest.
     """
-    if not path.with_name(COMING).exists():
+    coming = _coming(path.parent)
+    if coming is None:
         return _read(path)
-    coming = _read(path.with_name(COMING))
     days = dict(_read(path).days) if path.exists() else {}
     for day, entry in coming.days.items():
         if days.get(day) != entry and _is_there(path.parent, day, entry):
             days[day] = entry
     return replace(coming, days=dict(sorted(days.items())))
+
+
+def _coming(folder: Path) -> Manifest | None:
+    """What a landing that has not ended is about to make of the manifest; None where none runs."""
+    path = folder / COMING
+    try:
+        return _read(path) if path.exists() else None
+    except DataError:
+        if path.exists():
+            raise
+        return None  # it has ended meanwhile
 
 
 def _is_there(folder: Path, day: str, entry: DayEntry) -> bool:
@@ -259,8 +270,8 @@ def check_listing(folder: Path, manifest: Manifest, days: list[str]) -> None:
         DataError: a day folder or a file is there and not in the manifest, or the reverse.
     """
     on_disk = {path.name.removeprefix("day=") for path in folder.glob("day=*")}
-    begun = _read(folder / COMING).days if (folder / COMING).exists() else {}
-    unknown = sorted(on_disk - set(manifest.days) - set(begun))
+    begun = _coming(folder)
+    unknown = sorted(on_disk - set(manifest.days) - set(begun.days if begun else ()))
     if unknown:
         raise DataError(
             f"{folder}/day={unknown[0]} is not in {folder / MANIFEST}; land that day, or remove it"
