@@ -64,12 +64,15 @@ def data(
     """Bring a log into data/, a folder a day, and into DVC's cache; nothing is done where it fits.
 
     Files of a log (CSV, .gz, .zst, Parquet) are read by a mapping, one that ships or a YAML file of
-    yours: docs/data.md. Their days take the place of days of the same name, other days stay.
+    yours: docs/data.md. Their days take the place of days of the same name, other days stay. Where
+    log.event_id of params.yaml names a column, an event that comes twice in a day counts once.
 
     Examples: adacalib data flights; adacalib data avazu train.gz; adacalib data my.yaml day.csv
     """
-    from pipeline.data.formats import land, land_sources
+    from pipeline.data.formats import land_sources
+    from pipeline.data.landing import Roles
     from pipeline.model.progress import WorkProgress
+    from pipeline.params import read_params
     from pipeline.release.champion import start_pin
     from pipeline.release.registry import commit_data
 
@@ -78,14 +81,28 @@ def data(
     if sources and given:
         raise typer.BadParameter(f"{sorted(given)} are for simulated alone")
     if sources:
+        log = read_params().log
+        roles = Roles(log.format, log.event_id, log.label)
         size = sum(path.stat().st_size for path in sources if path.is_file())
         with WorkProgress("read", size, "bytes") as progress:
-            said = land_sources(log_format, Path("data"), sources, limit_days, progress.advance)
-        say(said)
+            say(
+                land_sources(
+                    log_format, Path("data"), sources, limit_days, progress.advance, roles=roles
+                )
+            )
     else:
-        say(land(log_format, Path("data"), **given))
+        say(_land(log_format, **given))
     commit_data(Path())
     start_pin(Path())
+
+
+def _land(log_format: str, **size: int) -> str:
+    """What a log that needs no files holds, after it was brought into data/."""
+    from pipeline.data.formats import expected_rows, land
+    from pipeline.model.progress import WorkProgress
+
+    with WorkProgress("made", expected_rows(log_format, **size), "rows") as progress:
+        return land(log_format, Path("data"), progress.advance, **size)
 
 
 @app.command()
@@ -96,14 +113,13 @@ def demo(
 
     flights runs in this folder; the others in demo/EXAMPLE, a copy with its own params.yaml.
     """
-    from pipeline.data.formats import land
     from pipeline.params import read_params
     from pipeline.release.champion import start_pin
     from pipeline.release.registry import commit_data, reproduce
     from pipeline.workspace import prepare
 
     os.chdir(prepare(example))
-    landed = land(read_params().log.format, Path("data"))
+    landed = _land(read_params().log.format)
     if not (Voice.quiet or Voice.as_json):
         typer.echo(landed)
     commit_data(Path())

@@ -100,6 +100,7 @@ class LogParams(Section):
     numeric: tuple[str, ...]
     truth: str | None
     last_day: Day | None
+    event_id: str | None = None
     maturity_days: Days = 0
     served_logit: str | None = None
     served_probability: str | None = None

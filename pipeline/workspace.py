@@ -11,6 +11,7 @@ from ruamel.yaml import YAML
 from pipeline.errors import AdaCalibError, ToolError
 from pipeline.files import publish
 from pipeline.params import read_params, set_values
+from pipeline.release.champion import start_pin
 
 
 def _project_files() -> list[Path]:
@@ -75,6 +76,7 @@ def copy_project(folder: Path) -> None:
             (folder / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, folder / file)
     shutil.copyfile("params.yaml", folder / "params.yaml")
+    start_pin(folder)
     (folder / ".dvc" / "config.local").write_text("[core]\n    no_scm = true\n")
 
 

@@ -69,10 +69,10 @@ def time_stamps(column: pa.ChunkedArray, rule: TimeRule) -> pa.ChunkedArray:
     Raises:
         DataError: a text is not spelled as the rule says.
     """
-    if rule.format in EPOCHS:
-        return column.cast(pa.timestamp(EPOCHS[rule.format], "UTC"))
     if pa.types.is_timestamp(column.type):
         return column
+    if rule.format in EPOCHS:
+        return column.cast(pa.timestamp(EPOCHS[rule.format], "UTC"))
     zone = None if rule.zone else "UTC"
     if rule.format == "iso8601":
         try:
@@ -103,7 +103,12 @@ def _days_of_stamps(stamps: pa.ChunkedArray, mapping: Mapping) -> np.ndarray:
     assert mapping.time is not None
     if stamps.null_count:
         raise DataError(f"column {mapping.time.column} has no time stamp, so the row has no day")
-    return local_days(stamps, mapping.time_zone, mapping.time.zone)
+    try:
+        return local_days(stamps, mapping.time_zone, mapping.time.zone)
+    except OverflowError:
+        raise DataError(
+            f"column {mapping.time.column} holds a time stamp too near the end of the calendar"
+        ) from None
 
 
 def _days_of_dates(column: pa.ChunkedArray, form: str) -> np.ndarray:

@@ -29,6 +29,8 @@ NUMBER_TYPES = (
     pa.types.is_boolean,
     pa.types.is_decimal,
 )
+BINARY_TYPES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
+LIST_TYPES = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 TEXT_TYPES = (
     pa.types.is_string,
     pa.types.is_large_string,
@@ -64,6 +66,33 @@ def _whole(numbers: pa.Array) -> pa.Array:
     return numbers.cast(pa.int64())
 
 
+def _whole_decimals(numbers: pa.Array) -> pa.Array:
+    """Decimal `numbers` without their places after the point."""
+    widest = pa.decimal256(76) if pa.types.is_decimal256(numbers.type) else pa.decimal128(38)
+    try:
+        return numbers.cast(widest)
+    except pa.ArrowInvalid:
+        raise DataError(
+            "a decimal column names values only by whole numbers; write the column as text"
+        ) from None
+
+
+def _utf8(column: pa.Array) -> pa.Array:
+    """Bytes as text, which is how some Parquet writers store it."""
+    try:
+        return column.cast(pa.string())
+    except pa.ArrowInvalid:
+        raise DataError("a column of bytes names values only in UTF-8") from None
+
+
+def _refuse_lists(column: pa.Array) -> None:
+    if any(is_type(column.type) for is_type in LIST_TYPES):
+        raise DataError(
+            "a column of lists is neither field nor feature, as a row holds several values; name a "
+            "column with one value a row"
+        )
+
+
 def as_text(column: Column) -> pa.StringArray:
     """The values of `column` as text; null stays null.
 
@@ -71,7 +100,8 @@ def as_text(column: Column) -> pa.StringArray:
     spelled in decimal, every digit of a 64-bit id kept. Booleans are "true" and "false". Floats,
     which is what integers with gaps turn into in many tools, are accepted where every value is a
     whole number below 2**53, and spelled as integers: "7", never "7.0"; NaN is null there. The
-    rule looks at values alone, so it does not matter how a log is cut into files.
+    rule looks at values alone, so it does not matter how a log is cut into files. Decimals are
+    accepted where they are whole, bytes where they are UTF-8.
 
     Args:
         column: [n] array, chunked or not, dictionary-encoded or not.
@@ -80,8 +110,13 @@ def as_text(column: Column) -> pa.StringArray:
         DataError: a float is not whole or may have lost digits, or the type has no spelling.
     """
     column = _plain(column)
+    _refuse_lists(column)
     if pa.types.is_floating(column.type):
         column = _whole(column)
+    if pa.types.is_decimal(column.type):
+        return _whole_decimals(column).cast(pa.string())
+    if any(is_type(column.type) for is_type in BINARY_TYPES):
+        return _utf8(column)
     if not any(is_type(column.type) for is_type in TEXT_TYPES):
         raise DataError(f"type {column.type} cannot name values; write the column as text")
     return column.cast(pa.string())
@@ -94,6 +129,7 @@ def as_numbers(column: Column) -> np.ndarray:
         DataError: the column holds text or anything else that is not a number.
     """
     column = _plain(column)
+    _refuse_lists(column)
     if pa.types.is_null(column.type):
         return np.full(len(column), np.nan)
     if not any(is_type(column.type) for is_type in NUMBER_TYPES):

@@ -15,6 +15,7 @@ from pipeline.data.contract import (
     summary,
 )
 from pipeline.data.days import read_days
+from pipeline.data.events import event_facts, event_summary
 from pipeline.data.manifest import MANIFEST, check_listing, read_manifest, used_days
 from pipeline.data.parts import label_maturity
 from pipeline.data.recent import FieldFacts, RecentValues
@@ -49,10 +50,14 @@ def run(data: Path, report: Path, details: Path, *, params: ValidateParams, log:
         served_column(log.model_dump()),
         log.weight,
     )
+    columns = list(dict.fromkeys([*contract.columns, *filter(None, [log.event_id])]))
     facts, fields, recent = {}, {}, RecentValues(params.recent_days)
-    for day, table in read_days(data, days, contract.columns):
+    events = {}
+    for day, table in read_days(data, days, columns):
         facts[day] = check_day(table, day, contract)
         fields[day] = recent.add(field_keys(table, contract.field))
+        if log.event_id is not None:
+            events[day] = event_facts(table, day, log.event_id)
         if facts[day].impressions < params.min_rows_per_day:
             raise NotEnoughDataError(
                 f"day {day} has {facts[day].impressions} impressions, validate.min_rows_per_day "
@@ -63,11 +68,12 @@ def run(data: Path, report: Path, details: Path, *, params: ValidateParams, log:
     checks = _checks(facts, fields, params)
     _refuse_errors(checks)
     maturity = label_maturity(manifest.days, log.maturity_days, log.time_zone, log.last_day)
-    write_json(
-        report,
-        summary(facts, log.time_zone)
-        | {"waiting": maturity.waiting, "warnings": [c.breach for c in checks if c.breach]},
-    )
+    document = summary(facts, log.time_zone)
+    document |= {"waiting": maturity.waiting}
+    document |= {"warnings": [check.breach for check in checks if check.breach]}
+    if log.event_id is not None:
+        document["events"] = event_summary(log.event_id, events)
+    write_json(report, document)
     with publish(details) as folder:
         write_json(folder / "days.json", _days(facts, fields))
         write_json(folder / "checks.json", [asdict(check) for check in checks])

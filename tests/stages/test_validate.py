@@ -288,3 +288,19 @@ def test_the_same_log_makes_the_same_report(tmp_path):
             land_day(tmp_path / name / "data", PRIVATE, day, tiny_day(4))
         report(tmp_path / name / "data")
     assert files_of(tmp_path / "a" / "reports") == files_of(tmp_path / "b" / "reports")
+
+
+def test_events_that_come_twice_are_stated_where_an_event_id_is_named(tmp_path):
+    """H15: rows without an id are events of their own; ids do not mix over days."""
+    days = {**GOOD, DAYS[1]: tiny_day(6, item=["a", "b", "a", None, "a", None])}
+    folder = write_log(tmp_path / "data", days)
+    assert "events" not in report(folder)
+    assert report(folder, event_id="item")["events"] == {
+        "event_id": "item",
+        "came_before": 2,
+        "without_id": 2,
+        "by_day": {DAYS[1]: {"came_before": 2, "without_id": 2}},
+    }
+    assert "column id is missing on day 2024-01-01" in refusal(
+        write_log(tmp_path / "other" / "data", GOOD), event_id="id"
+    )
