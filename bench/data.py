@@ -1,4 +1,7 @@
-"""python -m bench.data [--rows N] [--json OUT]: landing CSV.gz against pyarrow.csv reading it."""
+"""python -m bench.data [--rows N] [--json OUT]: landing CSV.gz against pyarrow.csv reading it.
+
+Once as it comes, and once with log.event_id, by which duplicates are looked for.
+"""
 
 import argparse
 import gzip
@@ -25,10 +28,13 @@ made: {hour: {rule: hour}}
 """
 OURS = """
 from pathlib import Path; from time import perf_counter; import sys
+from pipeline.data.landing import Roles
 from pipeline.data.mapping import read_mapping; from pipeline.data.reader import land_files
 start = perf_counter()
 source, folder = Path(sys.argv[1]), Path(sys.argv[2])
-manifest, _ = land_files(folder / "data", read_mapping(str(folder / "bench.yaml")), [source])
+roles = Roles("bench", sys.argv[3] if len(sys.argv) > 3 else None, None)
+mapping = read_mapping(str(folder / "bench.yaml"))
+manifest, _ = land_files(folder / "data", mapping, [source], roles=roles)
 rows = sum(day.rows for day in manifest.days.values())
 """
 PEER = """
@@ -69,29 +75,44 @@ def _block(rng: np.random.Generator, number: np.ndarray, rows: int) -> pa.Table:
     )
 
 
-def measured(program: str, source: Path, folder: Path) -> tuple[float, float, int]:
+def measured(program: str, source: Path, folder: Path, *more: str) -> tuple[float, float, int]:
     """Seconds, peak resident memory in MB and rows of a program in a process of its own."""
-    command = [sys.executable, "-c", program + SAY, str(source), str(folder)]
+    command = [sys.executable, "-c", program + SAY, str(source), str(folder), *more]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     return float(said[0]), float(said[1]), int(said[2])
 
 
-def case(rows: int, runs: int) -> dict[str, object]:
-    """Medians of alternating runs, each landing into a new folder."""
+def cases(rows: int, runs: int) -> list[dict[str, object]]:
+    """Medians of alternating runs, each landing into a new folder: as it comes, and by event id."""
     times = []
     with TemporaryDirectory() as place:
         source = Path(place) / "log.csv.gz"
         write_log(source, rows)
-        for run in range(runs):
-            folder = Path(place) / str(run)
-            folder.mkdir()
-            (folder / "bench.yaml").write_text(MAPPING)
-            ours, peer = measured(OURS, source, folder), measured(PEER, source, folder)
-            assert ours[2] == peer[2] == rows
-            times.append((ours[0], peer[0], ours[1]))
-    ours_s, peer_s, peak_mb = (median(column) for column in zip(*times, strict=True))
+        for _ in range(runs):
+            plain, peer, once = (_run(source, Path(place), what) for what in ((), None, ("id",)))
+            assert plain[2] == peer[2] == once[2] == rows
+            times.append((plain[0], plain[1], peer[0], once[0], once[1]))
+    plain_s, plain_mb, peer_s, once_s, once_mb = map(median, zip(*times, strict=True))
+    return [
+        _result("land CSV.gz", rows, plain_s, plain_mb, peer_s),
+        _result("land CSV.gz, duplicates by event id", rows, once_s, once_mb, peer_s),
+    ]
+
+
+def _run(source: Path, place: Path, more: tuple[str, ...] | None) -> tuple[float, float, int]:
+    """Ours with more arguments, or the peer where there are None."""
+    if more is None:
+        return measured(PEER, source, place)
+    with TemporaryDirectory(dir=place) as folder:
+        (Path(folder) / "bench.yaml").write_text(MAPPING)
+        return measured(OURS, source, Path(folder), *more)
+
+
+def _result(
+    what: str, rows: int, ours_s: float, peak_mb: float, peer_s: float
+) -> dict[str, object]:
     return {
-        "what": "land CSV.gz",
+        "what": what,
         "rows": rows,
         "ours_s": round(ours_s, 2),
         "peer": "pyarrow.csv",
@@ -111,12 +132,13 @@ def main() -> None:
     print(f"{'what':<40}{'rows':>12}{'ours s':>9}{'peer s':>9}{'ratio':>8}{'peak MB':>9}")
     results = []
     for rows in (arguments.rows // 10, arguments.rows):
-        found = case(rows, arguments.runs)
-        results.append(found)
-        print(
-            f"{found['what']:<40}{rows:>12,}{found['ours_s']:>9}{found['peer_s']:>9}"
-            f"{found['ratio']:>8}{found['peak_mb']:>9}"
-        )
+        for found in cases(rows, arguments.runs):
+            results.append(found)
+            print(
+                f"{found['what']:<40}{rows:>12,}{found['ours_s']:>9}{found['peer_s']:>9}"
+                f"{found['ratio']:>8}{found['peak_mb']:>9}",
+                flush=True,
+            )
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=2) + "\n")
 

@@ -4,17 +4,20 @@ import argparse
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 
-from bench.quality_ablation import CANDIDATES, MEASURED, ablation, verdict
+from bench.quality_ablation import CANDIDATES, ablation
 from bench.quality_cases import Case, frozen_cases, simulated_case
+from bench.quality_gains import REFERENCES, Judged, gains_lines, mean_gains
 from bench.quality_log import LogFile, Window, log_cases
+from bench.quality_tables import Result, aligned, losses_table, table
 from pipeline.calibration.baselines import METHODS as COMPETITORS
 from pipeline.calibration.baselines import CalibrationMap
 from pipeline.errors import AdaCalibError
@@ -28,20 +31,25 @@ MODULES = {
     "adacalib_paper": "pipeline.calibration.paper",
     "adacalib": "pipeline.calibration.adacalib",
 }
+LEFT_OUT = "adacalib_leave_day_out"  # the same with calibrate.folds: leave_day_out; when named
 KEYS = (
     *("method", "seed", "window", "field_rce", "field_rce_low", "field_rce_high"),
     *("field_rce_floor", "field_deviance", "logloss", "excess_logloss", "field_auc", "auc"),
-    *("pcoc", "fit_seconds", "rows_per_second"),
+    *("pcoc", "fit_seconds", "rows_per_second", "gains", "mean_gains"),
 )
+SIMULATED = (1_000_000, 300)  # calibration rows and field values of a simulated log
+ABLATED = (100_000, 60)  # the same, in ablations
 SLOT_SPREAD = 0.3  # of the feature that only an auxiliary network sees, in ablations
 TIMED_ROWS = 100_000  # rows of a serving call that is timed
 
-Result = dict[str, Any]
 Fit = Callable[[Scores], CalibrationMap]
 
 
 def fit_of(method: str) -> Fit:
     """The method's `fit`; its module, and what that imports, is loaded here."""
+    if method == LEFT_OUT:
+        adacalib = import_module(MODULES["adacalib"])
+        return partial(adacalib.fit, settings=adacalib.Settings(folds="leave_day_out"))
     fit: Fit = import_module(MODULES[method]).fit
     return fit
 
@@ -65,99 +73,63 @@ def result_of(case: Case, method: str, measurement: Measurement) -> Result:
     return {**summarise(measurement), **about, "excess_logloss": excess}
 
 
-def judge(case: Case, method: str, fit: Fit) -> Result:
-    """Fit on the case's calibration rows and measure on its test rows: KEYS and more."""
+def judge(case: Case, method: str, fit: Fit) -> tuple[Result, Measurement]:
+    """Fit on the case's calibration rows and measure on its test rows: KEYS but gains, and more."""
     start = perf_counter()
     calibration_map = fit(case.calibration)
     fit_seconds = perf_counter() - start
     logit = calibration_map(case.test.uncalibrated_logit, case.test.field_value_id)
-    result = result_of(case, method, measure(logit, case.test, case.true_probability))
+    measurement = measure(logit, case.test, case.true_probability)
     rate = serving_rate(calibration_map, case.test)
-    return {**result, "fit_seconds": fit_seconds, "rows_per_second": rate}
+    seconds = {"fit_seconds": fit_seconds, "rows_per_second": rate}
+    return {**result_of(case, method, measurement), **seconds}, measurement
 
 
-def ablate(cases: Iterable[Case], candidates: str) -> Iterator[Result]:
-    """The rows of the paper's second table on every case, with what each removal lost."""
+def ablate(cases: Iterable[Case], candidates: str) -> tuple[list[Result], list[Judged]]:
+    """The rows of the paper's second table on every case, and what they rest on."""
+    results, judged = [], []
     for case in cases:
         print(f"{case.window}, seed {case.seed}", file=sys.stderr, flush=True)
-        start = perf_counter()
-        for row in ablation(case, candidates):
+        measured, start = {}, perf_counter()
+        for name, measurement in ablation(case, candidates):
             seconds = {"fit_seconds": perf_counter() - start, "rows_per_second": float("nan")}
-            yield {**result_of(case, row.name, row.measurement), **seconds, "lost": row.lost}
-            start = perf_counter()
+            results.append({**result_of(case, name, measurement), **seconds})
+            measured[name], start = measurement, perf_counter()
+        judged.append(Judged(case, measured))
+    return results, judged
 
 
-def compare(cases: Iterable[Case], methods: dict[str, Fit]) -> Iterator[Result]:
-    """The result of every method on every case, one case at a time."""
+def compare(cases: Iterable[Case], methods: dict[str, Fit]) -> tuple[list[Result], list[Judged]]:
+    """The result of every method on every case, one case at a time, and what they rest on."""
+    results, judged = [], []
     for case in cases:
         print(f"{case.window}, seed {case.seed}", file=sys.stderr, flush=True)
-        for method, fit in methods.items():
-            yield judge(case, method, fit)
+        own, measured = zip(*(judge(case, m, fit) for m, fit in methods.items()), strict=True)
+        judged.append(Judged(case, dict(zip(methods, measured, strict=True))))
+        results += [{**result, "gains": judged[-1].gains(result["method"])} for result in own]
+    return results, judged
 
 
-# Title, key, format, whether the ends of its interval follow.
-COLUMNS: tuple[tuple[str, str, str, bool], ...] = (
-    ("LogLoss", "logloss", "{:.5f}", False),
-    ("field deviance", "field_deviance", "{:.4f}", True),
-    ("Field-RCE", "field_rce", "{:.4f}", True),
-    ("floor", "field_rce_floor", "{:.4f}", False),
-    ("Field-AUC", "field_auc", "{:.4f}", False),
-    ("AUC", "auc", "{:.4f}", False),
-    ("PCOC", "pcoc", "{:.4f}", False),
-    ("fit s", "fit_seconds", "{:.2f}", False),
-    ("rows/s", "rows_per_second", "{:.2g}", False),
-    ("excess ·10⁻⁴", "excess_logloss", "{:.2f}", False),
-)
-
-
-def _cell(results: list[Result], key: str, form: str, interval: bool) -> str:
-    def mean(name: str) -> float:
-        return float(np.mean([result[name] for result in results]))
-
-    text = form.format(mean(key) * (1e4 if key == "excess_logloss" else 1))
-    if interval:
-        text += f" [{form.format(mean(key + '_low'))}, {form.format(mean(key + '_high'))}]"
-    return text
-
-
-def _by_method(results: list[Result]) -> dict[str, list[Result]]:
-    methods = dict.fromkeys(result["method"] for result in results)
-    return {name: [r for r in results if r["method"] == name] for name in methods}
-
-
-def table(results: list[Result]) -> str:
-    """A row per method: means over cases; the ends of intervals are means too."""
-    columns = [c for c in COLUMNS if not np.isnan(results[0][c[1]])]
-    lines = [["method", *(title for title, *_ in columns)]]
-    for method, own in _by_method(results).items():
-        lines.append([method, *(_cell(own, key, form, ends) for _, key, form, ends in columns)])
-    return _aligned(lines)
-
-
-def losses_table(results: list[Result]) -> str:
-    """What each removal of a part lost against the row above, with paired intervals."""
-    lines = [["parts", *(f"{name} lost" for name in MEASURED)]]
-    for name, own in _by_method(results).items():
-        lost = [[r["lost"][metric] for r in own if r["lost"]] for metric in MEASURED]
-        lines.append([name, *map(verdict, lost)])
-    return _aligned(lines)
-
-
-def _aligned(lines: list[list[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(
-            text.rjust(width) if i else text.ljust(width)
-            for i, (text, width) in enumerate(zip(line, widths, strict=True))
-        )
-        for line in lines
-    )
+def with_mean_gains(results: list[Result], judged: list[Judged]) -> list[Result]:
+    """The results with what their method gains in the mean over all cases, by reference."""
+    there = [name for name in REFERENCES if name in judged[0].measured]
+    means = {
+        method: {
+            reference: {k: asdict(v) for k, v in mean_gains(judged, method, reference).items()}
+            for reference in there
+            if reference != method
+        }
+        for method in judged[0].measured
+    }
+    return [{**result, "mean_gains": means[result["method"]]} for result in results]
 
 
 def _methods(wanted: str | None) -> dict[str, Fit]:
     names = wanted.split(",") if wanted else list(MODULES)
-    if unknown := [name for name in names if name not in MODULES]:
-        raise AdaCalibError(f"no method {unknown}; the methods are {', '.join(MODULES)}")
+    if unknown := [name for name in names if name not in (*MODULES, LEFT_OUT)]:
+        raise AdaCalibError(
+            f"no method {unknown}; the methods are {', '.join(MODULES)}, {LEFT_OUT}"
+        )
     if "mcgrad" in names and find_spec("mcgrad") is None:
         if wanted:
             raise AdaCalibError("mcgrad is not installed; pip install mcgrad, or leave it out")
@@ -180,9 +152,13 @@ def _parser() -> argparse.ArgumentParser:
     source.add_argument("--scores", type=Path, help="Parquet file of frozen base scores")
     source.add_argument("--simulated", action="store_true", help="scores whose truth is known")
     source.add_argument("--log", type=Path, help="a raw log, .parquet or .csv; trains a base model")
+    parser.add_argument("--rows", type=int, help="calibration rows of a simulated log")
+    parser.add_argument("--values", type=int, help="field values of a simulated log")
     parser.add_argument("--windows", nargs="+", help="of the scores file; all by default")
     parser.add_argument("--seeds", type=_numbers, help="such as 0,1,2, the default of a log")
-    parser.add_argument("--methods", help=f"some of {','.join(MODULES)}; all by default")
+    parser.add_argument(
+        "--methods", help=f"some of {','.join(MODULES)}, all by default; or {LEFT_OUT}"
+    )
     parser.add_argument("--json", type=Path, help="write one object per window, seed and method")
     parser.add_argument(
         "--ablation", choices=CANDIDATES, nargs="?", const="cvr",
@@ -217,8 +193,11 @@ def _cases(options: argparse.Namespace) -> Iterator[Case]:
         return _log_cases(options)
     if options.scores:
         return frozen_cases(options.scores, options.windows, options.seeds)
+    rows, values = ABLATED if options.ablation else SIMULATED
+    size = (options.rows or rows, options.values or values)
     spread = SLOT_SPREAD if options.ablation else 0.0
-    return (simulated_case(seed, slot_spread=spread) for seed in options.seeds or (0, 1, 2))
+    seeds = options.seeds or range(5 if options.ablation else 3)
+    return (simulated_case(seed, *size, slot_spread=spread) for seed in seeds)
 
 
 def main() -> None:
@@ -227,18 +206,25 @@ def main() -> None:
     logging.disable(logging.WARNING)  # mcgrad speaks of every round
     try:
         if options.ablation:
-            results = list(ablate(_cases(options), options.ablation))
+            results, judged = ablate(_cases(options), options.ablation)
         else:
-            results = list(compare(_cases(options), _methods(options.methods)))
+            results, judged = compare(_cases(options), _methods(options.methods))
+            results = with_mean_gains(results, judged)
         if options.json:
-            write_json(options.json, [{key: result[key] for key in KEYS} for result in results])
+            kept = [{key: result[key] for key in KEYS if key in result} for result in results]
+            write_json(options.json, kept)
     except AdaCalibError as error:
         sys.exit(f"bench.quality: {error}")
     cases = {(result["window"], result["seed"]) for result in results}
     print(f"means over {len(cases)} cases (windows × seeds)")
     print(table(results))
     if options.ablation:
-        print(losses_table(results))
+        print("\nwhat each part taken away lost (positive: the part helps), paired 95 % intervals")
+        print(losses_table(judged))
+    for reference in REFERENCES:
+        if reference in judged[0].measured and len(judged[0].measured) > 1:
+            print(f"\ngains on {reference} (positive is better), paired 95 % intervals")
+            print(aligned(gains_lines(judged, reference)))
 
 
 if __name__ == "__main__":

@@ -1,12 +1,17 @@
 """The paper's second table: AdaCalib as published, with one part after the other taken away."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+from scipy.special import stdtrit
 
 from bench.quality_cases import Case
+from bench.quality_gains import Judged, mean_gains
 from pipeline.calibration.paper import fit_paper, predict
 from pipeline.calibration.paper_network import PaperSettings
-from pipeline.metrics.comparison import gains
+from pipeline.metrics.calibration import field_rce
 from pipeline.metrics.significance import Interval
 from pipeline.metrics.summary import Measurement, measure
 
@@ -20,63 +25,82 @@ ROWS = (
 )
 CANDIDATES = {"cvr": (5, 10, 20), "ctr": (2, 4, 8)}  # the paper's two sets
 MEASURED = ("field_rce", "logloss")
+CONFIDENCE = 0.95
+MIN_LOGS = 3  # from which on something is said about other logs
+
+Parts = tuple[bool, bool, bool, bool]
 
 
-@dataclass(frozen=True)
-class Row:
-    """One row of the table on one case.
-
-    Attributes:
-        parts: which of the four are there.
-        measurement: on the test rows.
-        lost: what the removal of the last part cost, by metric: this row minus the row above,
-            with the paired interval; empty in the first row.
-    """
-
-    parts: tuple[bool, bool, bool, bool]
-    measurement: Measurement
-    lost: dict[str, Interval]
-
-    @property
-    def name(self) -> str:
-        """The parts as in the paper: ✓ and ×."""
-        return " ".join("✓" if part else "×" for part in self.parts)
-
-
-def _measure(case: Case, parts: tuple[bool, bool, bool, bool], candidates: str) -> Measurement:
+def _measure(case: Case, parts: Parts, candidates: str) -> Measurement:
     guidance, function, binning, auxiliary = parts
     settings = PaperSettings(guidance, function, binning, auxiliary, CANDIDATES[candidates])
     known, later = (
         features if auxiliary else None
         for features in (case.calibration_features, case.test_features)
     )
-    fitted = fit_paper(case.calibration, settings, known)
+    fitted = fit_paper(case.calibration, replace(settings, seed=settings.seed + case.seed), known)
     return measure(predict(fitted, case.test, later), case.test, case.true_probability)
 
 
-def ablation(case: Case, candidates: str) -> Iterator[Row]:
-    """The rows on one case; the auxiliary network's, the first, only where there are features.
+def ablation(case: Case, candidates: str) -> Iterator[tuple[str, Measurement]]:
+    """The rows on one case, named by their parts as in the paper: ✓ and ×.
+
+    The auxiliary network's, the first, only where there are features. Initial weights and batches
+    differ by the case's seed.
 
     Args:
         case: fixed base scores.
         candidates: "cvr" or "ctr", which of the paper's sets of bin counts.
     """
-    above = None
     for parts in ROWS if case.calibration_features else ROWS[1:]:
-        measurement = _measure(case, parts, candidates)
-        lost: dict[str, Interval] = gains(above, measurement) if above else {}
-        yield Row(parts, measurement, {name: lost[name] for name in MEASURED if name in lost})
-        above = measurement
+        name = " ".join("✓" if part else "×" for part in parts)
+        yield name, _measure(case, parts, candidates)
 
 
-def verdict(losses: list[Interval]) -> str:
-    """Mean loss and interval over cases, and in how many the interval lies above or below 0."""
-    if not losses:
-        return ""
-    value, low, high = (
-        sum(getattr(loss, name) for loss in losses) / len(losses)
-        for name in ("value", "low", "high")
-    )
-    above = sum(loss.low > 0 for loss in losses)
-    below = sum(loss.high < 0 for loss in losses)
-    return f"{value:+.5f} [{low:+.5f}, {high:+.5f}] {above}+ {below}- of {len(losses)}"
+def losses(judged: Sequence[Judged]) -> dict[str, dict[str, Interval]]:
+    """What taking a part away lost against the row above, by row and metric: positive = the part
+    helps, as the paper has it.
+
+    Of two intervals the wider: over the field values and days of the test rows (`mean_gains`), and,
+    with MIN_LOGS simulated logs or windows, over these, Student's t of their differences. The first
+    says how sure the result is on these logs, the second on others of the kind.
+    """
+    return {
+        row: {name: _wider(gain, _of_logs(judged, above, row, name)) for name, gain in each.items()}
+        for above, row in pairwise(judged[0].measured)
+        for each in [{n: g for n, g in mean_gains(judged, above, row).items() if n in MEASURED}]
+    }
+
+
+def _of_logs(judged: Sequence[Judged], above: str, row: str, metric: str) -> list[float]:
+    """The loss on each log; simulated seeds are logs of their own, a window's share labels."""
+    found: dict[tuple[str, int], list[float]] = {}
+    for each in judged:
+        log = (each.case.window, -1 if each.case.true_probability is None else each.case.seed)
+        values = [_metric(each.measured[name], metric) for name in (row, above)]
+        found.setdefault(log, []).append(values[0] - values[1])
+    return [float(np.mean(lost)) for lost in found.values()]
+
+
+def _metric(measurement: Measurement, name: str) -> float:
+    counts = measurement.counts.sum(axis=0)
+    if name == "field_rce":
+        return float(field_rce(counts).value)
+    return float(counts.log_loss.sum() / counts.impressions.sum())
+
+
+def _wider(gain: Interval, lost: list[float]) -> Interval:
+    n = len(lost)
+    if n < MIN_LOGS:
+        return gain
+    half = float(stdtrit(n - 1, (1 + CONFIDENCE) / 2) * np.std(lost, ddof=1) / np.sqrt(n))
+    if gain.high - gain.low >= 2 * half:
+        return gain
+    return replace(gain, low=gain.value - half, high=gain.value + half)
+
+
+def verdict(lost: Interval) -> str:
+    """Whether the paper's order of two neighbouring rows holds, as the interval says."""
+    if lost.low > 0:
+        return "holds"
+    return "reversed" if lost.high < 0 else "open"

@@ -16,6 +16,7 @@ COLUMNS = {
     **dict.fromkeys(("window", "split", "date", "id"), str),
     **{"seed": int, "impressions": int, "clicks": int, "uncalibrated_logit": np.float32},
 }
+UNSEEN = "\x00"  # names what the field vocabulary lacks
 SLOTS = 6
 BEND_RATE = 1.5  # per unit of logit
 SIMULATED_DAYS = 10  # of calibration, and as many of test
@@ -33,6 +34,7 @@ class Case:
         test: the rows that they are judged on.
         test_features: the features of those.
         true_probability: float64 of each test row, None where it is not known.
+        field_values: by id; None where equal ids are the same field value in all cases.
     """
 
     window: str
@@ -42,6 +44,7 @@ class Case:
     test: Scores
     test_features: Features | None
     true_probability: np.ndarray | None = None
+    field_values: pd.Index | None = None
 
 
 def _scores(rows: pd.DataFrame, field_values: pd.Index) -> Scores:
@@ -90,7 +93,8 @@ def _frozen_case(window: str, seed: int, rows: pd.DataFrame) -> Case:
     calibration, test = (
         _scores(rows[rows["split"] == part], field_values) for part in ("calibration", "test")
     )
-    return Case(window, seed, calibration, None, test, None)
+    names = field_values.insert(0, UNSEEN)
+    return Case(window, seed, calibration, None, test, None, field_values=names)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from pipeline.calibration.paper_rows import Features
 from pipeline.data.landing import LogKind, land_log
 from pipeline.data.score_files import read_features, read_scores, read_scores_manifest
 from pipeline.errors import DataError
-from pipeline.params import LogParams, Params, ScoreParams, SplitParams, ValidateParams
+from pipeline.params import LogParams, Params, ScoreParams, SplitParams
 from pipeline.stages import score, split, train_base, validate
 
 WEEKDAY = "weekday of the day"  # made of the day column, a feature of every base model here
@@ -134,10 +134,11 @@ def log_cases(log: LogFile, window: Window, seeds: Sequence[int], params: Params
         training_days=window.training, calibration_days=window.calibration, test_days=window.test
     )
     with TemporaryDirectory() as place:
-        data, report, cut = (Path(place) / name for name in ("data", "validation.json", "split"))
+        names = ("data", "validation.json", "validation", "split")
+        data, report, details, cut = (Path(place) / name for name in names)
         _land(log, window, data)
-        limits = ValidateParams(min_rows_per_day=1, max_null_share=1.0)
-        validate.run(data, report, params=limits, log=contract)
+        limits = params.validate_.model_copy(update={"max_null_share": 1.0})
+        validate.run(data, report, details, params=limits, log=contract)
         split.run(data / "manifest.json", report, cut, params=parts, log=contract)
         for seed in seeds:
             base, scores = (Path(place) / f"{name}-{seed}" for name in ("base", "scores"))

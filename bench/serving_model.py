@@ -10,8 +10,9 @@ from pipeline.calibration.piecewise import from_knots
 from pipeline.data.map_files import write_maps
 from pipeline.data.values import Vocabulary
 from pipeline.files import write_json
-from pipeline.model.features import Encoder, Scaling
+from pipeline.model.features import Encoder
 from pipeline.model.network import initialise, network_from
+from pipeline.model.scaling import Scaling
 from pipeline.model.scoring import write_base
 from pipeline.release.checkpoint import load, merge
 from pipeline.release.exports import export

@@ -34,6 +34,7 @@ from pipeline.errors import AdaCalibError, ToolError
 from pipeline.files import read_json
 from pipeline.params import set_values
 from pipeline.release.commits import identity
+from pipeline.release.pin import fetch_champion, pin_champion
 from pipeline.release.promotion import production
 
 PATIENCE = 6 * 3600.0  # seconds to wait for another run at work in the worktree
@@ -122,6 +123,8 @@ def _attempt(record: Record, promotion: bool, source: str | None, mapping: str |
         if left_out:
             get_run_logger().warning(f"skipped: {named(left_out)}")
         set_values(release / "params.yaml", {"log.last_day": day})
+        # a day that runs again keeps its champion, so nothing of it is stale
+        tell_log(fetch_champion(release) if newest == day else pin_champion(release))
         _run(record, release)
         record.at = "git"
         commit_day(release, day, who)

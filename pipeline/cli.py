@@ -64,12 +64,16 @@ def data(
     """Bring a log into data/, a folder a day, and into DVC's cache; nothing is done where it fits.
 
     Files of a log (CSV, .gz, .zst, Parquet) are read by a mapping, one that ships or a YAML file of
-    yours: docs/data.md. Their days take the place of days of the same name, other days stay.
+    yours: docs/data.md. Their days take the place of days of the same name, other days stay. Where
+    log.event_id of params.yaml names a column, an event that comes twice in a day counts once.
 
     Examples: adacalib data flights; adacalib data avazu train.gz; adacalib data my.yaml day.csv
     """
-    from pipeline.data.formats import land, land_sources
+    from pipeline.data.formats import land_sources
+    from pipeline.data.landing import Roles
     from pipeline.model.progress import WorkProgress
+    from pipeline.params import read_params
+    from pipeline.release.champion import start_pin
     from pipeline.release.registry import commit_data
 
     options = {"rows": rows, "days": days, "field_values": field_values, "seed": seed}
@@ -77,13 +81,28 @@ def data(
     if sources and given:
         raise typer.BadParameter(f"{sorted(given)} are for simulated alone")
     if sources:
+        log = read_params().log
+        roles = Roles(log.format, log.event_id, log.label)
         size = sum(path.stat().st_size for path in sources if path.is_file())
         with WorkProgress("read", size, "bytes") as progress:
-            said = land_sources(log_format, Path("data"), sources, limit_days, progress.advance)
-        say(said)
+            say(
+                land_sources(
+                    log_format, Path("data"), sources, limit_days, progress.advance, roles=roles
+                )
+            )
     else:
-        say(land(log_format, Path("data"), **given))
+        say(_land(log_format, **given))
     commit_data(Path())
+    start_pin(Path())
+
+
+def _land(log_format: str, **size: int) -> str:
+    """What a log that needs no files holds, after it was brought into data/."""
+    from pipeline.data.formats import expected_rows, land
+    from pipeline.model.progress import WorkProgress
+
+    with WorkProgress("made", expected_rows(log_format, **size), "rows") as progress:
+        return land(log_format, Path("data"), progress.advance, **size)
 
 
 @app.command()
@@ -94,16 +113,17 @@ def demo(
 
     flights runs in this folder; the others in demo/EXAMPLE, a copy with its own params.yaml.
     """
-    from pipeline.data.formats import land
     from pipeline.params import read_params
+    from pipeline.release.champion import start_pin
     from pipeline.release.registry import commit_data, reproduce
     from pipeline.workspace import prepare
 
     os.chdir(prepare(example))
-    landed = land(read_params().log.format, Path("data"))
+    landed = _land(read_params().log.format)
     if not (Voice.quiet or Voice.as_json):
         typer.echo(landed)
     commit_data(Path())
+    start_pin(Path())
     reproduce(None, Path())
     results()
 
@@ -121,11 +141,88 @@ def results() -> None:
 
 
 @app.command()
-def promote() -> None:
+def docs() -> None:
+    """Build great-expectations' Data Docs of the bin tables, beside the report.
+
+    They carry run times, so they are no output of a stage and not in DVC.
+    """
+    from pipeline.params import read_params
+    from pipeline.stages.check_tables import build_docs
+
+    artifacts, params = Path("artifacts"), read_params().check_tables
+    folder = artifacts / "data_docs"
+    index = build_docs(artifacts / "scores", artifacts / "tables", folder, params)
+    say(f"the checks of the bin tables: {index.resolve()}")
+
+
+@app.command()
+def backtest(
+    first: Annotated[str, typer.Option("--from", metavar="DAY", help="first origin")],
+    last: Annotated[str, typer.Option("--to", metavar="DAY", help="no origin after this day")],
+    step: Annotated[int, typer.Option(min=1, help="days from one origin to the next")] = 7,
+) -> None:
+    """Run the pipeline as it would have run at each of several last days, and compare the results.
+
+    It works in demo/backtest, a copy; this folder stays as it is. An origin that was run before is
+    not run again. Exit code 1 where an origin was refused; a verdict of the gate is no refusal.
+
+    Example: adacalib backtest --from 2013-08-05 --to 2013-10-28 --step 28
+    """
+    from pipeline.backtest import run_backtest, table
+
+    def tell(line: str) -> None:
+        if not Voice.quiet:
+            typer.echo(line, err=True)
+
+    try:
+        found = run_backtest(first, last, step, tell)
+    except KeyboardInterrupt:
+        typer.echo("adacalib: stopped; the same command goes on where this one was", err=True)
+        raise typer.Exit(130) from None
+    say(table(found), **found)
+    if any("refused" in origin for origin in found["origins"]):
+        raise typer.Exit(1)
+
+
+@app.command()
+def promote(
+    override: Annotated[
+        str | None, typer.Option(metavar="REASON", help="promote a refused model, and say why")
+    ] = None,
+) -> None:
     """Make the model of this folder the production model, if its verdict allows it."""
+    from pipeline.release.override import override as override_verdict
     from pipeline.release.promotion import promote as promote_model
 
+    if override is not None:
+        override_verdict(Path(), override)
     say(promote_model(Path()))
+
+
+@app.command()
+def override(
+    reason: Annotated[str, typer.Option(help="why, in one line; it is committed with your name")],
+) -> None:
+    """Allow the promotion of a model that the gate refused; never if it is not what was measured.
+
+    The verdict stays a no. reports/override.json says who overrode which checks of which model.
+    """
+    from pipeline.release.override import override as override_verdict
+
+    say(override_verdict(Path(), reason))
+
+
+@app.command()
+def champion(
+    pin: Annotated[bool, typer.Option("--pin", help="pin what is in production now")] = False,
+) -> None:
+    """Bring the champion that champion.json pins: the model that this folder's is held against.
+
+    It is the version that was in production when the run began; promotion does not move the pin.
+    """
+    from pipeline.release.pin import fetch_champion, pin_champion
+
+    say(pin_champion(Path()) if pin else fetch_champion(Path()))
 
 
 @app.command()

@@ -1,5 +1,6 @@
-"""A folder of its own for an example: the project's files with the example's params.yaml."""
+"""Folders of their own for examples and back-tests: the project's files, other parameters."""
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -8,7 +9,9 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from pipeline.errors import AdaCalibError, ToolError
+from pipeline.files import publish
 from pipeline.params import read_params, set_values
+from pipeline.release.champion import start_pin
 
 
 def _project_files() -> list[Path]:
@@ -51,15 +54,42 @@ def prepare(example: str) -> Path:
             f"no example {example!r}; there are {known} and {read_params().log.format}"
         )
     folder = Path("demo") / example
-    kept = {Path("params.yaml"), Path("data.dvc"), Path("dvc.lock")}
+    copy_project(folder)
+    set_values(
+        folder / "params.yaml", _flat(YAML(typ="safe", pure=True).load(overrides.read_text()))
+    )
+    return folder
+
+
+def copy_project(folder: Path) -> None:
+    """Give `folder` the project's files as they are now, params.yaml too, outside version control.
+
+    Its own data, dvc.lock, artifacts, reports and DVC cache stay as they are.
+
+    Raises:
+        ToolError: git is missing or this is not a clone.
+    """
+    kept = {Path(name) for name in ("params.yaml", "data.dvc", "dvc.lock", "champion.json")}
     shutil.rmtree(folder / "pipeline", ignore_errors=True)  # modules deleted since the last call
     for file in _project_files():
         if file not in kept and file.parts[0] != "reports":
             (folder / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, folder / file)
     shutil.copyfile("params.yaml", folder / "params.yaml")
-    set_values(
-        folder / "params.yaml", _flat(YAML(typ="safe", pure=True).load(overrides.read_text()))
-    )
+    start_pin(folder)
     (folder / ".dvc" / "config.local").write_text("[core]\n    no_scm = true\n")
-    return folder
+
+
+def share_data(source: Path, target: Path) -> None:
+    """Make `target` hold the log in `source`, by hard links where the disk has them.
+
+    Landing renames new files into place, so what is shared here never changes under a reader.
+    """
+    with publish(target) as temporary:
+        for file in sorted(path for path in source.rglob("*") if path.is_file()):
+            place = temporary / file.relative_to(source)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                os.link(file, place)
+            except OSError:  # another disk, or one without links
+                shutil.copy2(file, place)

@@ -5,27 +5,30 @@ calibrated_logit = anchor_z(logit) + λ · correction_z(logit)
 The anchor is empirical-Bayes Platt scaling whose offsets may drift and to which bends are added
 (`basis`). The correction is piecewise linear between knots at the mean logits of the field value's
 bins; a network gives it at each knot from posterior statistics of the bin and the value, and a
-Gumbel choice decides between the candidate bin counts (paper, sections 3.1 and 3.2). How much of
-bends and correction is used, and when the network stops, is decided on counts that none of them
-has seen.
+Gumbel choice decides between the candidate bin counts (paper, sections 3.1 and 3.2). It bends a
+curve without lifting it: the level of a field value is the anchor's. How much of bends and
+correction is used, and when the network stops, is decided on counts that none of them has seen.
 """
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Literal
 
 import numpy as np
 import torch
 
 from pipeline.calibration.basis import Basis, make_anchors, with_curves
 from pipeline.calibration.bins import tabulate
-from pipeline.calibration.examples import Examples, make_examples, make_scale
-from pipeline.calibration.fitting import FitSettings, fit_heads, single_thread
-from pipeline.calibration.folds import Fold, all_counts, make_folds
-from pipeline.calibration.monotone import increasing
-from pipeline.calibration.network import Head
-from pipeline.calibration.piecewise import PiecewiseLinearMap, from_knots
+from pipeline.calibration.compiling import compile_map
+from pipeline.calibration.examples import Examples, Scale, make_examples, make_scale
+from pipeline.calibration.fitting import FitSettings, Heads, fit_heads, single_thread
+from pipeline.calibration.folds import Counts, Fold, all_counts, make_folds
+from pipeline.calibration.packing import usable_threads
+from pipeline.calibration.piecewise import PiecewiseLinearMap
 from pipeline.calibration.statistics import (
+    TARGET_CELLS,
     Evidence,
     Grid,
     Target,
@@ -53,6 +56,8 @@ class Settings:
         temperatures: of the Gumbel choice, first and last step, > 0.
         min_slope: least slope of the calibrated in the uncalibrated logit.
         seed: of initial weights, batches, Gumbel noise and count folds.
+        folds: "forward": what is learned out of sample is learned on days after the history;
+            "leave_day_out": on days between.
     """
 
     horizon_days: int | None = None
@@ -62,6 +67,7 @@ class Settings:
     temperatures: tuple[float, float] = (1.0, 0.1)
     min_slope: float = 0.05
     seed: int = 1
+    folds: Literal["forward", "leave_day_out"] = "forward"
 
     def network(self) -> FitSettings:
         """What the network's fit needs of them."""
@@ -79,12 +85,19 @@ class HeldOut:
         still: float64 [V, C], logit by empirical-Bayes Platt.
         adacalib: float64 [V, C], logit by AdaCalib.
         fold: history and target counts of the cell rows.
+        by_day: impressions and responses, float64 [V, C] each, of each day of the target; one pair
+            of all where folds split counts.
+        days: int [D], the days of the target; empty where folds split counts.
+        basis: anchors and bends of the history.
     """
 
     target: Target
     still: np.ndarray
     adacalib: np.ndarray
     fold: Fold
+    by_day: list[tuple[np.ndarray, np.ndarray]]
+    days: np.ndarray
+    basis: Basis
 
 
 @dataclass(frozen=True)
@@ -124,28 +137,31 @@ def fit_adacalib(
     """
     with single_thread():
         grid = make_grid(bins, cells, n_field_values)
-        folds = make_folds(cells, settings.seed)
+        folds = make_folds(cells, settings.seed, settings.folds)
         bases = _choose_bases(grid, folds, settings)
         final = _final_basis(grid, bases[0], settings)
         found = [_evidence(grid, fold, basis) for fold, basis in zip(folds, bases, strict=True)]
         targets = [
-            target(grid, f.target, _anchored(grid, b)) for f, b in zip(folds, bases, strict=True)
+            target(grid, f.target, _anchored(grid, f, b)) for f, b in zip(folds, bases, strict=True)
         ]
         scale = make_scale(found, grid.live)
         examples = make_examples(grid, found, [without_common_error(t) for t in targets], scale)
         heads = fit_heads(examples, settings.network())
         everything = Fold(all_counts(cells), all_counts(cells))
-        known = scale(_evidence(grid, everything, final))
-        corrections, chosen = _served_corrections(heads.heads, known, heads.share)
+        found_of_all = _evidence(grid, everything, final)
+        corrections, chosen = _served_corrections(heads, found_of_all, scale)
         serving, moved = compile_map(grid, final, corrections, chosen, settings.min_slope)
-    held_out = _held_out(folds, bases, targets, examples, heads.held_out)
+    held_out = _held_out(
+        grid, list(zip(folds, bases, targets, strict=True)), examples, heads.held_out
+    )
     requested = np.array([knots.requested_bins for knots in grid.candidates])
     chosen_bins = np.where(grid.live, requested[chosen], 0)
     return Fitted(serving, final, held_out, chosen_bins, heads.share, heads.checkpoint, moved)
 
 
-def _anchored(grid: Grid, basis: Basis) -> np.ndarray:
-    return basis(grid.logit, grid.cells.field_value_id)
+def _anchored(grid: Grid, fold: Fold, basis: Basis) -> np.ndarray:
+    """The anchored logit of each cell row: the forecast, or what its day's neighbours suggest."""
+    return basis.fitted(grid) if fold.between else basis(grid.logit, grid.cells.field_value_id)
 
 
 def _evidence(grid: Grid, fold: Fold, basis: Basis) -> Evidence:
@@ -155,15 +171,20 @@ def _evidence(grid: Grid, fold: Fold, basis: Basis) -> Evidence:
 
 def _loss(grid: Grid, fold: Fold, basis: Basis) -> float:
     """Summed log-loss of a fold's target counts under a basis, in nats."""
-    logit = _anchored(grid, basis)
+    logit = _anchored(grid, fold, basis)
     counts = fold.target
     return float(np.sum(counts.impressions * np.logaddexp(0.0, logit) - counts.responses * logit))
 
 
 def _choose_bases(grid: Grid, folds: Sequence[Fold], settings: Settings) -> list[Basis]:
     """The basis of each fold's history; its share of bends predicts best over all folds."""
-    bases = [make_anchors(grid, fold.history, settings.horizon_days) for fold in folds]
-    bases = [with_curves(basis, grid, f.history) for basis, f in zip(bases, folds, strict=True)]
+
+    def basis_of(fold: Fold) -> Basis:
+        basis = make_anchors(grid, fold.history, settings.horizon_days)
+        return with_curves(basis, grid, fold.history)
+
+    with ThreadPoolExecutor(usable_threads()) as pool:  # each fold's sums are its own
+        bases = list(pool.map(basis_of, folds))
     tried = [[replace(basis, bend_share=share) for basis in bases] for share in BEND_SHARES]
     losses = [sum(map(partial(_loss, grid), folds, mixed)) for mixed in tried]
     return tried[int(np.argmin(losses))]
@@ -177,80 +198,61 @@ def _final_basis(grid: Grid, like: Basis, settings: Settings) -> Basis:
 
 
 def _served_corrections(
-    heads: Sequence[Head], known: tuple[tuple[torch.Tensor, ...], torch.Tensor], share: float
+    fitted: Heads, found: Evidence, scale: Scale
 ) -> tuple[list[np.ndarray], np.ndarray]:
     """Mean corrections [V, K] at the knots of each candidate, and the candidate [V] that is chosen.
 
     No randomness: the candidate with the greatest attention, averaged over the fits.
     """
-    bins, value = known
+    bins, value = scale(found)
+    shares = [torch.from_numpy(share) for share in found.shares]
     with torch.no_grad():
-        attention = torch.stack([head.choice(value) for head in heads]).mean(dim=0)
+        attention = torch.stack([head.choice(value) for head in fitted.heads]).mean(dim=0)
         corrections = [
-            torch.stack([head.knots(b, value) for head in heads]).mean(dim=0) for b in bins
+            torch.stack([head.at_knots(b, s, value) for head in fitted.heads]).mean(dim=0)
+            for b, s in zip(bins, shares, strict=True)
         ]
-    return [share * c.double().numpy() for c in corrections], attention.argmax(dim=-1).numpy()
-
-
-def compile_map(
-    grid: Grid, basis: Basis, corrections: list[np.ndarray], chosen: np.ndarray, min_slope: float
-) -> tuple[PiecewiseLinearMap, int]:
-    """The serving map and the number of knots that monotonicity moved.
-
-    A field value's knots are those of its chosen candidate and those of its bend; id 0 and values
-    without impressions keep their anchor, a straight line.
-    """
-    offsets, slopes, center = basis.anchor.offsets, basis.anchor.slopes, basis.still.center
-    knots, values, moved = [], [], 0
-    for z in range(grid.n_field_values):
-        if not grid.live[z]:
-            knots.append(np.array([center]))
-            values.append(np.array([center + offsets[z]]))
-            continue
-        candidate = grid.candidates[chosen[z]]
-        own = candidate.logit[z, : candidate.count[z]]
-        correction = corrections[chosen[z]][z, : candidate.count[z]]
-        at = _union(own, basis.curves.origin[z] + basis.curves.knots)
-        value = basis(at, np.full(len(at), z)) + np.interp(at, own, correction)
-        repaired = increasing(at, value, _weights(grid, z, at), min_slope)
-        moved += int((repaired != value).sum())
-        knots.append(at)
-        values.append(repaired)
-    return from_knots(knots, values, slopes, slopes), moved
-
-
-def _union(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Both sets of knots, ascending, without those of the second that nearly repeat one before."""
-    at = np.sort(np.concatenate([first, second]))
-    return at[np.r_[True, np.diff(at) > 1e-6]]
-
-
-def _weights(grid: Grid, z: int, at: np.ndarray) -> np.ndarray:
-    """How many impressions lie nearest to each knot, and one more, so that none is free to move."""
-    finest = grid.candidates[-1]
-    n = finest.count[z]
-    middle = (at[1:] + at[:-1]) / 2
-    nearest = np.searchsorted(middle, finest.logit[z, :n])
-    return np.bincount(nearest, finest.impressions[z, :n], len(at)) + 1.0
+    kept = [fitted.share * c.double().numpy() for c in corrections]
+    return kept, attention.argmax(dim=-1).numpy()
 
 
 def _held_out(
-    folds: Sequence[Fold],
-    bases: Sequence[Basis],
-    targets: Sequence[Target],
+    grid: Grid,
+    known: Sequence[tuple[Fold, Basis, Target]],
     examples: Examples,
     corrections: np.ndarray,
 ) -> list[HeldOut]:
     """The folds' target cells with both predictions; corrections [S, C] are in examples' order."""
     rows = []
-    for i, (fold, basis, cells) in enumerate(zip(folds, bases, targets, strict=True)):
+    for i, (fold, basis, cells) in enumerate(known):
         mine = examples.fold.numpy() == i
         predicted = cells.anchored.astype(np.float64)
         predicted[examples.field_value_id.numpy()[mine]] += corrections[mine]
         ids = np.repeat(np.arange(len(predicted))[:, None], predicted.shape[1], axis=1)
         logit = cells.logit.astype(np.float64)
-        rows.append(HeldOut(cells, basis.still(logit, ids), predicted, fold))
+        days = _days(grid, fold)
+        by_day = _by_day(grid, fold.target, days)
+        still = basis.still(logit, ids)
+        rows.append(HeldOut(cells, still, predicted, fold, by_day, days, basis))
     return rows
+
+
+def _days(grid: Grid, fold: Fold) -> np.ndarray:
+    """The days that are in the target and not in the history."""
+    known, predicted = (c.impressions > 0 for c in (fold.history, fold.target))
+    return np.setdiff1d(grid.cells.day[predicted], grid.cells.day[known])
+
+
+def _by_day(grid: Grid, counts: Counts, days: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Impressions and responses [V, C] of the target cells on each day; see `HeldOut`."""
+    each = [counts.of_days(grid.cells.day == one) for one in days] if len(days) else [counts]
+    return [
+        (
+            grid.sums(grid.coarse, TARGET_CELLS, one.impressions),
+            grid.sums(grid.coarse, TARGET_CELLS, one.responses),
+        )
+        for one in each
+    ]
 
 
 def fit(

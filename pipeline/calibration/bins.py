@@ -9,7 +9,7 @@ import numpy as np
 
 from pipeline.calibration.packing import SortedRows, sorted_ranges, usable_threads
 from pipeline.calibration.sums import Cells, Totals, sum_cells
-from pipeline.calibration.tables import BinTable, CellTable
+from pipeline.calibration.tables import BinTable, CellTable, per_impression
 from pipeline.errors import DataError
 from pipeline.scores import Scores
 
@@ -30,7 +30,8 @@ def tabulate(
     increase strictly.
 
     Rows of several impressions count as that many rows: tables are exactly those of the expanded
-    rows. Neither the order of the rows nor the number of threads changes a bit.
+    rows. Fractional impressions, of a sampled log, are counted in parts of 1 / WEIGHT_UNIT. Neither
+    the order of the rows nor the number of threads changes a bit.
 
     Args:
         scores: rows of any order; rows without impressions are passed over. Left as they are.
@@ -54,7 +55,8 @@ def tables_of(
         grids = list(pool.map(lambda rows, c: _grid(rows, c, grid_cells), ranges, cuts))
         cells, totals = sum_cells(list(zip(ranges, grids, strict=True)), threads)
         bins = list(pool.map(lambda c, g, t: _bins(c, g, t, candidates), cuts, grids, totals))
-    return concatenate(bins), cells
+    unit = ranges[0].layout.unit
+    return per_impression(concatenate(bins), unit), per_impression(cells, unit)
 
 
 def divisors(candidates: Sequence[int], grid_cells: int) -> list[int]:

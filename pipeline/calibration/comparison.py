@@ -2,21 +2,23 @@
 
 import numpy as np
 
-ENOUGH_FOLDS = 5  # below, nothing is said about how a difference varies over days
+ENOUGH_DAYS = 5  # below, nothing is said about how a difference varies over days
 
 
 def standard_error(difference: np.ndarray, impressions: np.ndarray) -> float:
-    """Of a difference of losses per impression, the wider of two: field values or folds as units.
+    """Of a difference of losses per impression, the wider of two: field values or days as units.
 
     For a ratio r of sums over units u: √(n / (n - 1) · Σ_u (d_u - r · i_u)²) / Σ_u i_u. With fewer
-    than ENOUGH_FOLDS folds field values are the only units.
+    than ENOUGH_DAYS days field values are the only units. Days are the units because what shakes
+    all field values at once (a campaign, a holiday) comes and goes by days: blocks of several
+    days are fewer units of unequal size, and tell less about how far the difference varies.
 
     Args:
-        difference: float64 [F, V], summed differences in nats.
-        impressions: float64 [F, V].
+        difference: float64 [D, V], summed differences in nats by day (or by fold, see `choose`).
+        impressions: float64 [D, V].
     """
     ratio = difference.sum() / impressions.sum()
-    axes = (0, 1) if len(difference) >= ENOUGH_FOLDS else (0,)
+    axes = (0, 1) if len(difference) >= ENOUGH_DAYS else (0,)
     return max(
         _of_units(difference.sum(axis=axis), impressions.sum(axis=axis), ratio) for axis in axes
     )

@@ -8,9 +8,9 @@ from pipeline.calibration.bins import posterior_of
 from pipeline.calibration.logits import sortable_bits
 from pipeline.calibration.packing import SortedRows, sorted_ranges, usable_threads
 from pipeline.calibration.sums import Cells, Totals, sum_cells
-from pipeline.calibration.tables import BinTable, CellTable
+from pipeline.calibration.tables import BinTable, CellTable, per_impression
 from pipeline.errors import DataError
-from pipeline.scores import Scores
+from pipeline.scores import Scores, unit_of
 
 
 def count_bins(scores: Scores, bins: BinTable, threads: int | None = None) -> BinTable:
@@ -34,13 +34,14 @@ def count_bins(scores: Scores, bins: BinTable, threads: int | None = None) -> Bi
         _, totals = _sums_in_bins(scores, bins.take(rows), threads)
         for f in fields(columns):
             getattr(columns, f.name)[rows] = np.concatenate([getattr(t, f.name) for t in totals])
-    return replace(
+    counted = replace(
         bins,
         impressions=columns.impressions,
         responses=columns.responses,
         logit_sum=columns.logit_sum,
         posterior=posterior_of(columns.responses, columns.impressions),
     )
+    return per_impression(counted, unit_of(scores.impressions))
 
 
 def count_cells(scores: Scores, grid: BinTable, threads: int | None = None) -> CellTable:
@@ -54,11 +55,12 @@ def count_cells(scores: Scores, grid: BinTable, threads: int | None = None) -> C
     Raises:
         DataError: a row's field value has no cells.
     """
-    return _sums_in_bins(scores, grid, threads or usable_threads())[0]
+    cells, _ = _sums_in_bins(scores, grid, threads or usable_threads())
+    return per_impression(cells, unit_of(scores.impressions))
 
 
 def largest_ties(scores: Scores, bins: BinTable, threads: int | None = None) -> np.ndarray:
-    """int64 [len(bins)]: the most impressions at one logit in each bin, 0 in a bin without rows.
+    """The most impressions at one logit in each bin, [len(bins)], 0 in a bin without rows.
 
     Args:
         scores: rows; those of field values without bins are passed over.
@@ -77,7 +79,8 @@ def largest_ties(scores: Scores, bins: BinTable, threads: int | None = None) -> 
             place = np.searchsorted(_first_heads(bins.take(of_k)), heads[first], side="right") - 1
             known = bins.field_value_id[of_k[place]] == heads[first] >> np.uint64(32)
             np.maximum.at(ties, of_k[place[known]], impressions[known])
-    return ties
+    unit = unit_of(scores.impressions)
+    return ties if unit == 1 else ties / unit
 
 
 def _first_heads(bins: BinTable) -> np.ndarray:

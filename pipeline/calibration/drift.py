@@ -8,9 +8,8 @@ a_z the field value's lasting offset, u_z mean-reverting movements (Ornstein-Uhl
 constants TIME_CONSTANTS), w_z noise of single days (it widens what a day can prove), and g what all
 field values share on a day. (a_z, ln b_z) is normal around a line in the field value's mean logit
 and log impressions. All variances are estimated from all field values (`states`). What is served
-is the forecast: the posterior mean of the offset averaged over the next `horizon_days`. A value's
-half-life of old days follows from its evidence: much data on the last days outweighs the old ones,
-little does not.
+is the forecast over the next `horizon_days` (`forecast`). A value's half-life of old days follows
+from its evidence: much data on the last days outweighs the old ones, little does not.
 """
 
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.calibration.anchor import Anchor
+from pipeline.calibration.forecast import forecast_offsets
 from pipeline.calibration.states import Observations, fit_states, movements, traits_of
 
 LOGIT_GROUPS = 32  # groups of neighbouring cells kept apart within a value and day
@@ -123,11 +123,8 @@ def fit_drifting_anchor(
     n_periods = observed.shape[1]
     moves = movements(n_periods, days_per_period, horizon_days)
     prior, posterior = fit_states(observed, moves, traits_of(observed))
-    precision = np.linalg.inv(prior.covariance(moves))
-    ahead = np.r_[prior.spread[0, 0] + prior.own @ moves.ahead, prior.spread[0, 1]]
-    lasting = traits_of(observed) @ prior.coefficients
-    shared = (prior.shared @ moves.ahead) @ np.linalg.solve(moves.mix(prior.shared), prior.common)
-    forecast = lasting[:, 0] + shared + posterior.deviation @ precision @ ahead
+    lasting = (traits_of(observed) @ prior.coefficients)[:, 0]
+    forecast = forecast_offsets(observed, moves, prior, posterior, lasting)
     first_day = int(day[some].min())
     return _served(
         still, live, forecast, posterior.modes, first_day=first_day, days_per_period=days_per_period

@@ -16,6 +16,7 @@ class Examples:
 
     Attributes:
         bins: per candidate, float32 [S, K, n_bin_inputs], standardised.
+        shares: per candidate, float32 [S, K], shares of the value's expected responses.
         left: per candidate, int64 [S, C], the knot at the left of each target cell.
         share: per candidate, float32 [S, C], share of the way to the next knot.
         value: float32 [S, n_value_inputs], standardised.
@@ -27,6 +28,7 @@ class Examples:
     """
 
     bins: tuple[Tensor, ...]
+    shares: tuple[Tensor, ...]
     left: tuple[Tensor, ...]
     share: tuple[Tensor, ...]
     value: Tensor
@@ -43,6 +45,7 @@ class Examples:
         """The pairs that an index picks."""
         return Examples(
             tuple(each[rows] for each in self.bins),
+            tuple(each[rows] for each in self.shares),
             tuple(each[rows] for each in self.left),
             tuple(each[rows] for each in self.share),
             self.value[rows],
@@ -64,6 +67,7 @@ def _concatenate(parts: Sequence[Examples]) -> Examples:
 
     return Examples(
         of_candidates("bins"),
+        of_candidates("shares"),
         of_candidates("left"),
         of_candidates("share"),
         of_all("value"),
@@ -90,6 +94,8 @@ class Scale:
 
 def _moments(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     flat = array.reshape(-1, array.shape[-1]).astype(np.float64)
+    if len(flat) == 0:  # all rows are of unseen or null field values
+        flat = np.zeros((1, array.shape[-1]))
     mean, spread = flat.mean(axis=0), flat.std(axis=0)
     return mean.astype(np.float32), np.where(spread > 1e-6, spread, 1.0).astype(np.float32)
 
@@ -111,6 +117,7 @@ def make_examples(
         bins, value = scale(known)
         everything = Examples(
             bins,
+            tuple(torch.from_numpy(share) for share in known.shares),
             tuple(torch.from_numpy(left) for left, _ in places),
             tuple(torch.from_numpy(share) for _, share in places),
             value,

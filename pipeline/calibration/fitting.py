@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from pipeline.calibration.comparison import standard_error
 from pipeline.calibration.examples import Examples
-from pipeline.calibration.network import Head, gumbel_weights
+from pipeline.calibration.network import Head, annealed, gumbel_weights
 from pipeline.errors import TrainingError
 
 GROUPS = 4  # groups of field values, each predicted by the network of the others
@@ -73,6 +73,10 @@ def objective(head: Head, batch: Examples, weights: Tensor) -> Tensor:
     return (each + log_loss(batch, selected)).sum() / batch.impressions.sum()
 
 
+def _head(examples: Examples) -> Head:
+    return Head(examples.bins[0].shape[-1], examples.value.shape[-1], len(examples.bins))
+
+
 def _average(mean: Head, head: Head, memory: float) -> None:
     with torch.no_grad():
         for kept, new in zip(mean.parameters(), head.parameters(), strict=True):
@@ -86,21 +90,17 @@ def train(examples: Examples, settings: FitSettings, seed: int) -> Iterator[Head
         TrainingError: the loss is not finite.
     """
     generator = torch.Generator().manual_seed(seed)
-    n_candidates = len(examples.bins)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        head, mean = (
-            Head(examples.bins[0].shape[-1], examples.value.shape[-1], n_candidates) for _ in "ab"
-        )
+        head, mean = _head(examples), _head(examples)
     mean.load_state_dict(head.state_dict())
     optimizer = torch.optim.AdamW(
         head.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay
     )
-    first, last = settings.temperatures
     for step in range(1, settings.steps + 1):
         rows = torch.randperm(len(examples), generator=generator)[:BATCH]
         batch = examples.take(rows)
-        temperature = first * (last / first) ** (step / settings.steps)
+        temperature = annealed(settings.temperatures, step / settings.steps)
         weights = gumbel_weights(head.choice(batch.value), temperature, generator)
         loss = objective(head, batch, weights)
         if not torch.isfinite(loss):
@@ -142,6 +142,8 @@ def fit_heads(examples: Examples, settings: FitSettings) -> Heads:
     heads.
     """
     n_groups = int(min(GROUPS, len(examples.field_value_id.unique())))
+    if n_groups == 0:
+        return Heads([_head(examples)], 0.0, 0.0, np.zeros(tuple(examples.anchored.shape)))
     group = examples.field_value_id % n_groups
     fits = []
     for left_out in range(n_groups):

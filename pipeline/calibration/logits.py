@@ -3,6 +3,7 @@
 import numpy as np
 
 SIGN = np.uint32(0x80000000)
+SURE = 30.0  # logits; farther out a probability is 0 or 1 for every count there will be
 
 
 def sigmoid(logit: np.ndarray) -> np.ndarray:
@@ -21,6 +22,11 @@ def logit(probability: np.ndarray) -> np.ndarray:
     p = np.asarray(probability, dtype=np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.log(p) - np.log1p(-p)
+
+
+def bounded(logit: np.ndarray) -> np.ndarray:
+    """Logits within ±SURE, float64: what fits read, so that no score is a lever of its own."""
+    return np.clip(np.asarray(logit, dtype=np.float64), -SURE, SURE)
 
 
 def softplus(logit: np.ndarray) -> np.ndarray:

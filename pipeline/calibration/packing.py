@@ -11,7 +11,7 @@ import numpy as np
 
 from pipeline.calibration.logits import from_sortable_bits, sortable_bits
 from pipeline.errors import DataError
-from pipeline.scores import Scores
+from pipeline.scores import Scores, unit_of
 
 MOST_DAYS = 1 << 16  # between the first and the last day of a log: 179 years
 NUMBERED = 1 << 21  # rows of a range that leave room for their positions beside the sorted keys
@@ -34,17 +34,19 @@ class KeyLayout:
     """What a uint64 key holds, from its top: field value id, sortable bits of the logit, low part.
 
     The low part is 2 · (day - first_day) + response where a row is one impression (`packed`), and
-    absent where days and counts travel beside the keys.
+    absent where days and counts travel beside the keys. Impressions are counted in parts of one,
+    `unit` of them, where a sampled log makes them fractional.
     """
 
     first_day: int
     n_days: int
     low_bits: int
     packed: bool
+    unit: int = 1
 
     @classmethod
     def choose(
-        cls, first_day: int, last_day: int, n_field_values: int, single: bool
+        cls, first_day: int, last_day: int, n_field_values: int, single: bool, unit: int = 1
     ) -> "KeyLayout":
         """The layout for a log: packed if every row is one impression and 64 bits are enough.
 
@@ -57,8 +59,8 @@ class KeyLayout:
                 f"day must be days since 1970-01-01, these span {n_days} days from {first_day} on"
             )
         low_bits = (2 * n_days - 1).bit_length()
-        packed = single and (n_field_values - 1).bit_length() + 32 + low_bits <= 64
-        return cls(first_day, n_days, low_bits if packed else 0, packed)
+        packed = single and unit == 1 and (n_field_values - 1).bit_length() + 32 + low_bits <= 64
+        return cls(first_day, n_days, low_bits if packed else 0, packed, unit)
 
     @classmethod
     def of(cls, scores: Scores, threads: int = 1) -> "KeyLayout":
@@ -69,7 +71,9 @@ class KeyLayout:
         with ThreadPoolExecutor(threads) as pool:
             ends = pool.map(lambda end: int(end()), (counts.min, counts.max, days.min, days.max))
             least, most, first_day, last_day = ends
-        return cls.choose(first_day, last_day, scores.n_field_values, least == most == 1)
+        return cls.choose(
+            first_day, last_day, scores.n_field_values, least == most == 1, unit_of(counts)
+        )
 
     def keys(self, scores: Scores, rows: slice | np.ndarray) -> np.ndarray:
         """uint64 keys of some rows; nothing of `scores` is written to."""
@@ -87,7 +91,10 @@ class KeyLayout:
 
 @dataclass(frozen=True)
 class RowCounts:
-    """What travels beside the keys where a row is several impressions; all in the keys' order."""
+    """What travels beside the keys where a row is several impressions; all in the keys' order.
+
+    Impressions and responses are counted in the layout's parts of one.
+    """
 
     day: np.ndarray  # int64 [n], days since the layout's first day
     impressions: np.ndarray  # int64 [n], > 0
@@ -218,11 +225,14 @@ def sort_counted(scores: Scores, layout: KeyLayout, ids: tuple[int, int]) -> Sor
     keys = layout.keys(scores, rows)
     order = _order(keys, ids)
     rows = rows[order]
-    impressions = scores.impressions[rows].astype(np.int64)
+    impressions, responses = (
+        np.multiply(column[rows], layout.unit).astype(np.int64)
+        for column in (scores.impressions, scores.responses)
+    )
     counts = RowCounts(
         day=scores.day[rows].astype(np.int64) - layout.first_day,
         impressions=impressions,
-        responses=scores.responses[rows].astype(np.int64),
+        responses=responses,
         impressions_before=np.concatenate([[0], np.cumsum(impressions)]),
     )
     return SortedRows(keys[order], layout, counts, ids)

@@ -22,9 +22,11 @@ import torch
 
 from pipeline.calibration.anchor import Anchor
 from pipeline.calibration.auxiliary import AuxiliaryNetwork
+from pipeline.calibration.baselines.counting import merged
 from pipeline.calibration.basis import still_anchor
 from pipeline.calibration.bins import tabulate
 from pipeline.calibration.fitting import single_thread
+from pipeline.calibration.logits import bounded
 from pipeline.calibration.monotone import increasing
 from pipeline.calibration.paper_network import PaperNetwork, PaperSettings, train
 from pipeline.calibration.paper_rows import Family, Features, make_families, make_rows
@@ -66,6 +68,10 @@ def fit_paper(
         TrainingError: the loss is not finite.
     """
     counts = settings.counts()
+    logit = bounded(scores.uncalibrated_logit).astype(np.float32)
+    scores = replace(scores, uncalibrated_logit=logit)
+    if features is None:
+        scores = merged(scores)
     group = (
         scores.field_value_id
         if settings.adaptive_function

@@ -16,9 +16,9 @@ CONTESTS = 2  # of the last folds: each is one more training on rows
 
 
 def _with_counts(scores: Scores, impressions: np.ndarray, responses: np.ndarray) -> Scores:
-    return replace(
-        scores, impressions=impressions.astype(np.int64), responses=responses.astype(np.int64)
-    )
+    whole = np.issubdtype(scores.impressions.dtype, np.integer)
+    dtype = np.int64 if whole else np.float64
+    return replace(scores, impressions=impressions.astype(dtype), responses=responses.astype(dtype))
 
 
 def _contest(

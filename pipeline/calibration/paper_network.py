@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pipeline.calibration.auxiliary import AuxiliaryNetwork
-from pipeline.calibration.network import gumbel_weights
+from pipeline.calibration.network import annealed, gumbel_weights
 from pipeline.calibration.paper_rows import Family, Rows
 from pipeline.errors import TrainingError
 
@@ -188,13 +188,12 @@ def train(
     decay = torch.optim.lr_scheduler.CosineAnnealingLR(
         optimizer, total, settings.learning_rate / 10
     )
-    first, last = settings.temperatures
     for step in range(total):
         if step % per_epoch == 0:
             order = torch.randperm(len(rows.group), generator=generator)
         start = step % per_epoch * settings.batch_size
         batch = rows.take(order[start : start + settings.batch_size])
-        temperature = first * (last / first) ** (step / total)
+        temperature = annealed(settings.temperatures, step / total)
         weights = gumbel_weights(network.log_attention(), temperature, generator)
         loss = objective(network, batch, families, weights)
         if not torch.isfinite(loss):

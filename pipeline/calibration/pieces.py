@@ -18,7 +18,7 @@ from pipeline.calibration.packing import (
     usable_threads,
 )
 from pipeline.calibration.tables import BinTable, CellTable
-from pipeline.scores import Scores, join_scores
+from pipeline.scores import Scores, join_scores, unit_of
 
 PACKED_BYTES = 16  # a row that is one impression: its key, and room for the tables made of it
 COUNTED_BYTES = 128  # a row of several: its columns, sorted and not, and the order that sorts them
@@ -69,8 +69,10 @@ def tabulate_pieces(
     """
     wanted, threads = divisors(candidates, grid_cells), threads or usable_threads()
     with ThreadPoolExecutor(threads) as pool:
-        rows_of_value, single = _survey(pieces, pool)
-        layout = KeyLayout.choose(pieces.first_day, pieces.last_day, pieces.n_field_values, single)
+        rows_of_value, single, unit = _survey(pieces, pool)
+        layout = KeyLayout.choose(
+            pieces.first_day, pieces.last_day, pieces.n_field_values, single, unit
+        )
         sort = _packed if layout.packed else _counted
         rows_at_once = memory // (PACKED_BYTES if layout.packed else COUNTED_BYTES)
         tables = []
@@ -81,18 +83,21 @@ def tabulate_pieces(
     return concatenate([bins for bins, _ in tables]), concatenate([cells for _, cells in tables])
 
 
-def _survey(pieces: Pieces, pool: ThreadPoolExecutor) -> tuple[np.ndarray, bool]:
-    """Rows of each field value id, int64 [n_field_values], and whether all are one impression."""
+def _survey(pieces: Pieces, pool: ThreadPoolExecutor) -> tuple[np.ndarray, bool, int]:
+    """Rows of each field value id, int64 [n_field_values], whether all are one impression, and the
+    parts of one in which all can be counted."""
 
-    def count(piece: int) -> tuple[np.ndarray, bool]:
+    def count(piece: int) -> tuple[np.ndarray, bool, int]:
         ids, impressions = pieces.survey(piece)
-        return np.bincount(ids, minlength=pieces.n_field_values), bool((impressions == 1).all())
+        rows = np.bincount(ids, minlength=pieces.n_field_values)
+        return rows, bool((impressions == 1).all()), unit_of(impressions)
 
-    rows, single = np.zeros(pieces.n_field_values, dtype=np.int64), True
-    for counted, of_one in pool.map(count, range(len(pieces.rows))):
+    rows, single, unit = np.zeros(pieces.n_field_values, dtype=np.int64), True, 1
+    for counted, of_one, of_unit in pool.map(count, range(len(pieces.rows))):
         rows += counted
         single &= of_one
-    return rows, single
+        unit = max(unit, of_unit)
+    return rows, single, unit
 
 
 def _loads(rows_of_value: np.ndarray, rows_at_once: int, threads: int) -> Iterator[list[int]]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pipeline.calibration.logits import bounded
 from pipeline.errors import NotEnoughDataError
 
 # What is believed of a log before it is seen: (a, b) near (0, 1), with little force.
@@ -79,6 +80,7 @@ def make_evidence(columns: tuple[np.ndarray, ...], center: float | None) -> Evid
     group = np.asarray(columns[0])[kept]
     rows = kept[np.argsort(group, kind="stable")]
     logit, impressions, responses = (np.asarray(c)[rows].astype(np.float64) for c in columns[1:])
+    logit = bounded(logit)
     groups, starts, sizes = np.unique(
         np.asarray(columns[0])[rows], return_index=True, return_counts=True
     )

@@ -24,8 +24,9 @@ class Choice:
         best: the one with the least out-of-sample LogLoss.
         logloss: out-of-sample LogLoss of each, nats per impression.
         excess: LogLoss of each minus that of `best`.
-        standard_error: of that difference; the wider of two, field values or folds as units.
-        folds: number of folds.
+        standard_error: of that difference; the wider of two, field values or days as units.
+        days: number of days that are predicted from days before; where folds split counts, or are
+            blocks of days, the number of folds.
         impressions: out-of-sample impressions.
     """
 
@@ -34,7 +35,7 @@ class Choice:
     logloss: dict[str, float]
     excess: dict[str, float]
     standard_error: dict[str, float]
-    folds: int
+    days: int
     impressions: int
 
     def as_json(self) -> dict[str, Any]:
@@ -44,7 +45,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Contest:
-    """What the contenders predicted for the rows of one fold, and what happened.
+    """What the contenders predicted for the rows of one day or fold, and what happened.
 
     Attributes:
         predicted: name -> float64 [n], calibrated logits; from simple to complex.
@@ -68,9 +69,9 @@ def choose(losses: dict[str, np.ndarray], impressions: np.ndarray) -> Choice:
     """The simplest calibrator whose out-of-sample loss is within one standard error of the least.
 
     Args:
-        losses: name -> float64 [F, V], summed log-loss of each fold and field value, in nats; from
-            the simplest to the most complex calibrator.
-        impressions: float64 [F, V].
+        losses: name -> float64 [D, V], summed log-loss of each day and field value, in nats; from
+            the simplest to the most complex calibrator. Rows may be folds where days are not known.
+        impressions: float64 [D, V].
 
     Raises:
         NotEnoughDataError: the folds hold no impressions.
@@ -101,7 +102,7 @@ def isotonic_of_cells(
 def out_of_sample_losses(
     cells: CellTable, held_out: Sequence[HeldOut], n_field_values: int
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Losses [F, V] of the four contenders, simplest first, and impressions [F, V]."""
+    """Losses [D, V] of the four contenders, simplest first, and impressions [D, V]; D days."""
     contests = []
     for fold in held_out:
         shape, target = fold.target.logit.shape, fold.target
@@ -115,16 +116,14 @@ def out_of_sample_losses(
             "eb_platt": fold.still.ravel(),
             "adacalib": fold.adacalib.ravel(),
         }
-        contests.append(
-            Contest(predicted, ids, target.impressions.ravel(), target.responses.ravel())
-        )
+        contests += [Contest(predicted, ids, n.ravel(), y.ravel()) for n, y in fold.by_day]
     return losses_of(contests, n_field_values)
 
 
 def losses_of(
     contests: Sequence[Contest], n_field_values: int
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Losses [F, V] by contender, and impressions [F, V]."""
+    """Losses by contender, and impressions: a row for each contest, [contests, V]."""
     losses = {
         name: np.stack([contest.losses(name, n_field_values) for contest in contests])
         for name in contests[0].predicted

@@ -1,10 +1,12 @@
 """What the network reads and is judged on: bins, their evidence, and cells, as dense arrays."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from pipeline.calibration.folds import Counts
+from pipeline.calibration.logits import bounded
 from pipeline.calibration.tables import BinTable, CellTable, cells_to_bins
 
 TARGET_CELLS = 40  # cells of a field value on which the loss is taken
@@ -37,7 +39,7 @@ class Grid:
 
     Attributes:
         cells: the fitting grid.
-        logit: float64 [n], mean logit of each cell row.
+        logit: float64 [n], mean logit of each cell row, bounded.
         coarse: int64 [n], target cell of each cell row, 0 … TARGET_CELLS - 1.
         profile: int64 [n], coarse bin of each cell row, 0 … PROFILE_BINS - 1.
         candidates: knots of each candidate.
@@ -70,7 +72,7 @@ def _knots(cells: CellTable, bins: BinTable, requested: int, n_field_values: int
     logit = np.full((n_field_values, requested), -np.inf)
     impressions = np.zeros((n_field_values, requested))
     impressions[table.field_value_id, table.bin_id] = table.impressions
-    logit[table.field_value_id, table.bin_id] = table.logit_sum / table.impressions
+    logit[table.field_value_id, table.bin_id] = bounded(table.logit_sum / table.impressions)
     logit = np.maximum.accumulate(logit, axis=1)
     count = (impressions > 0).sum(axis=1)
     bin_id = cells_to_bins(cells, bins, requested).astype(np.int64)
@@ -82,7 +84,7 @@ def make_grid(bins: BinTable, cells: CellTable, n_field_values: int) -> Grid:
     candidates = np.unique(bins.requested_bins).tolist()
     return Grid(
         cells,
-        cells.logit_sum / cells.impressions,
+        bounded(cells.logit_sum / cells.impressions),
         _groups(cells, TARGET_CELLS),
         _groups(cells, PROFILE_BINS),
         tuple(_knots(cells, bins, k, n_field_values) for k in candidates),
@@ -116,10 +118,13 @@ class Evidence:
 
     Attributes:
         bins: one array [V, K, n_bin_inputs] per candidate.
+        shares: one array [V, K] per candidate, shares of the value's expected responses; all zero
+            where none are expected.
         value: [V, n_value_inputs].
     """
 
     bins: tuple[np.ndarray, ...]
+    shares: tuple[np.ndarray, ...]
     value: np.ndarray
 
 
@@ -164,16 +169,23 @@ def evidence(grid: Grid, history: Counts, fitted: np.ndarray, traits: np.ndarray
         ],
         axis=1,
     )
-    bins = [_bin_inputs(grid, knots, history.responses, expected) for knots in grid.candidates]
-    return Evidence(tuple(b.astype(np.float32) for b in bins), value.astype(np.float32))
+    counts = [
+        [grid.sums(knots.bin_id, knots.requested_bins, a) for a in (history.responses, expected)]
+        for knots in grid.candidates
+    ]
+    bins = [_bin_inputs(grid, *each) for each in zip(grid.candidates, counts, strict=True)]
+    shares = [predicted / np.maximum(whole[1], 1e-30) for _, predicted in counts]
+    return Evidence(_float32(bins), _float32(shares), value.astype(np.float32))
 
 
-def _bin_inputs(
-    grid: Grid, knots: Knots, responses: np.ndarray, expected: np.ndarray
-) -> np.ndarray:
-    """Inputs [V, K, …] of the bins of one candidate."""
+def _float32(arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+    return tuple(array.astype(np.float32) for array in arrays)
+
+
+def _bin_inputs(grid: Grid, knots: Knots, counts: Sequence[np.ndarray]) -> np.ndarray:
+    """Inputs [V, K, …] of the bins of one candidate, of responses observed and predicted there."""
+    observed, predicted = counts
     width = knots.requested_bins
-    observed, predicted = (grid.sums(knots.bin_id, width, a) for a in (responses, expected))
     ratios = [_log_ratio(observed, predicted, s) for s in SMOOTHING]
     place = (np.arange(width) + 0.5) / np.maximum(knots.count, 1)[:, None]
     center = np.average(grid.logit, weights=grid.cells.impressions)

@@ -146,9 +146,12 @@ class _Group:
         logit = self.rows.logits(block)
         for values, constants in zip((logit, _float32_sigmoid(logit)), self.constants, strict=True):
             of_rows = np.repeat(constants, lengths)
-            terms = values + of_rows
+            if counts is not None and self.rows.layout.unit > 1:  # what is rounded is the product
+                terms = values * (counts.impressions[block] / self.rows.layout.unit) + of_rows
+            else:
+                terms = values + of_rows
             terms -= of_rows
-            if counts is not None:
+            if counts is not None and self.rows.layout.unit == 1:
                 terms *= counts.impressions[block]
             columns.append(np.bincount(slots, terms, minlength=n))
         return columns
@@ -196,6 +199,7 @@ def _rounding_constants(rows: SortedRows, starts: np.ndarray) -> np.ndarray:
     2^(e + b - 52); every sum of the cell is then at most 2^52 such steps, which float64 holds
     exactly, in any order and however rows are aggregated. The rounding itself is at most 2^(b - 53)
     of the largest magnitude: nothing at all for float32 numbers of one size and b up to 28.
+    Where impressions are fractional, what is rounded is a row's impressions · x, by the same M.
     Row 0 is for the logits, row 1 for their probabilities.
     """
     magnitude = np.zeros((2, len(starts) - 1))
@@ -204,6 +208,7 @@ def _rounding_constants(rows: SortedRows, starts: np.ndarray) -> np.ndarray:
     magnitude[0, filled] = np.maximum(np.abs(least), np.abs(greatest))
     magnitude[1, filled] = _float32_sigmoid(greatest)
     impressions = np.diff(rows.impressions_before(starts)).astype(np.float64)
+    impressions /= rows.layout.unit
     return np.ldexp(1.5, np.frexp(magnitude)[1] + np.frexp(impressions)[1])
 
 

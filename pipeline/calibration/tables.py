@@ -1,6 +1,7 @@
 """The field statistics as tables of plain arrays: bins of every candidate, cells of the grid."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -29,8 +30,8 @@ class BinTable:
         lower_bound: float32 [n], the field value's least logit in bin 0, else an inner bound.
         upper_bound: float32 [n], next bin's lower bound; in the last bin the greatest logit. A
             single bin of one constant logit has both bounds equal, all others have lower < upper.
-        impressions: int64 [n].
-        responses: int64 [n].
+        impressions: int64 [n]; float64 in a sampled log, multiples of 1 / WEIGHT_UNIT.
+        responses: likewise [n].
         logit_sum: float64 [n], Σ uncalibrated logit over impressions.
         posterior: float64 [n], responses / impressions; NaN without impressions.
     """
@@ -92,8 +93,8 @@ class CellTable:
         field_value_id: int32 [n].
         cell_id: int32 [n], 0 … cells of the field value - 1, ascending with the logit.
         day: int32 [n], days since 1970-01-01.
-        impressions: int64 [n], > 0.
-        responses: int64 [n].
+        impressions: int64 [n], > 0; float64 in a sampled log.
+        responses: likewise [n].
         logit_sum: float64 [n], Σ uncalibrated logit over impressions.
         probability_sum: float64 [n], Σ sigmoid(uncalibrated logit) over impressions.
     """
@@ -117,16 +118,33 @@ class CellTable:
         return CellTable(*(getattr(self, f.name)[rows] for f in fields(self)))
 
 
+Table = TypeVar("Table", BinTable, CellTable)
+
+
+def per_impression(table: Table, unit: int) -> Table:
+    """The table of counts in parts of an impression, `unit` to one, as float64 impressions."""
+    if unit == 1:
+        return table
+    return replace(table, impressions=table.impressions / unit, responses=table.responses / unit)
+
+
+def scaled(table: Table, share: float) -> Table:
+    """The table with every sum `share` times as large; rates and mean logits stay."""
+    sums = ("impressions", "responses", "logit_sum", "probability_sum")
+    return replace(table, **{n: getattr(table, n) * share for n in sums if hasattr(table, n)})
+
+
 def cells_to_bins(cells: CellTable, bins: BinTable, requested_bins: int) -> np.ndarray:
     """int32 [len(cells)]: the bin of one candidate in which each cell lies.
 
-    Counted, not compared: field values come in the same order in both tables, and a cell's last
-    impression is at most its bin's last one. Both tables must hold all the days of one `tabulate`.
+    Counted, not compared: field values come in the same order in both tables, and the middle of a
+    cell lies in its bin. Both tables must hold all the days of one `tabulate`.
     """
     bins = bins.candidate(requested_bins)
     starts_cell = np.ones(len(cells), dtype=bool)
     starts_cell[1:] = (np.diff(cells.field_value_id) != 0) | (np.diff(cells.cell_id) != 0)
     cell = np.cumsum(starts_cell) - 1
-    last_of_cell = np.cumsum(np.bincount(cell, weights=cells.impressions).astype(np.int64))
-    row = np.searchsorted(np.cumsum(bins.impressions), last_of_cell)
+    impressions = np.bincount(cell, weights=cells.impressions)
+    middle_of_cell = np.cumsum(impressions) - impressions / 2
+    row = np.searchsorted(np.cumsum(bins.impressions), middle_of_cell)
     return bins.bin_id[row][cell]

@@ -12,9 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.data.days import day_name, day_number
+from pipeline.data.days import days_between
 from pipeline.data.values import as_numbers, as_text, field_keys
 from pipeline.errors import DataError
+from pipeline.scores import before_sampling, refuse_probabilities, served_logit
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,9 @@ class Contract:
         categorical: features that are names.
         numeric: features that are numbers.
         truth: the true probability, in simulated logs; None elsewhere.
+        served: column and space ("logit" or "probability") of the score that was served; None
+            where there is none.
+        weight: how often a row counts; None: once.
     """
 
     label: str
@@ -36,6 +40,8 @@ class Contract:
     categorical: Sequence[str]
     numeric: Sequence[str]
     truth: str | None
+    served: tuple[str, str] | None = None
+    weight: str | None = None
 
     @property
     def names(self) -> list[str]:
@@ -45,7 +51,9 @@ class Contract:
     @property
     def columns(self) -> list[str]:
         """Every column the contract names, each once."""
-        counts = [c for c in (self.label, self.impressions, self.truth) if c is not None]
+        score = None if self.served is None else self.served[0]
+        roles = (self.label, self.impressions, self.truth, score, self.weight)
+        counts = [column for column in roles if column is not None]
         return list(dict.fromkeys([*self.names, *self.numeric, *counts]))
 
 
@@ -56,6 +64,7 @@ class DayFacts:
     Attributes:
         nulls: rows without a value, by name, for field and feature columns.
         field_values: number of different field values, null not counted.
+        served: least and greatest score that was served; None where there is none.
     """
 
     rows: int
@@ -63,6 +72,7 @@ class DayFacts:
     responses: int
     nulls: dict[str, int]
     field_values: int
+    served: tuple[float, float] | None = None
 
 
 def check_day(table: pa.Table, day: str, contract: Contract) -> DayFacts:
@@ -85,13 +95,28 @@ def check_day(table: pa.Table, day: str, contract: Contract) -> DayFacts:
     if contract.truth is not None:
         truth = _numbers(table, day, contract.truth)
         _refuse(~((truth > 0) & (truth < 1)), truth, day, contract.truth, "must lie in (0, 1)")
+    if contract.weight is not None:
+        _check_weights(table, day, contract.weight)
     return DayFacts(
         rows=len(table),
         impressions=int(impressions.sum()),
         responses=int(responses.sum()),
         nulls=nulls,
-        field_values=pc.count_distinct(field_keys(table, contract.field)).as_py(),
+        field_values=_count_field_values(table, day, contract),
+        served=_served_range(table, day, contract) if contract.served else None,
     )
+
+
+def check_served(facts: Mapping[str, DayFacts], contract: Contract) -> None:
+    """Refuse logits that look like probabilities; it takes all days to tell.
+
+    Raises:
+        DataError: they do.
+    """
+    ranges = [day.served for day in facts.values() if day.served is not None]
+    if contract.served and contract.served[1] == "logit" and ranges:
+        lowest, highest = zip(*ranges, strict=True)
+        refuse_probabilities(min(lowest), max(highest), contract.served[0])
 
 
 def check_null_shares(
@@ -113,14 +138,14 @@ def check_null_shares(
             )
 
 
-def summary(facts: Mapping[str, DayFacts]) -> dict[str, Any]:
+def summary(facts: Mapping[str, DayFacts], time_zone: str) -> dict[str, Any]:
     """What reports/validation.json says of the days of `facts`, each with an impression or more."""
     totals = {
         name: sum(getattr(day, name) for day in facts.values())
         for name in ("rows", "impressions", "responses")
     }
     first, last = min(facts), max(facts)
-    calendar = map(day_name, range(day_number(first), day_number(last) + 1))
+    calendar = days_between(first, last, time_zone)
     columns = next(iter(facts.values())).nulls
     nulls = {name: sum(day.nulls[name] for day in facts.values()) for name in columns}
     return {
@@ -131,16 +156,21 @@ def summary(facts: Mapping[str, DayFacts]) -> dict[str, Any]:
         **totals,
         "response_rate": totals["responses"] / totals["impressions"],
         "null_shares": {name: count / totals["rows"] for name, count in nulls.items()},
-        "by_day": {
-            day: {
-                "rows": found.rows,
-                "impressions": found.impressions,
-                "responses": found.responses,
-                "response_rate": found.responses / found.impressions,
-                "field_values": found.field_values,
-            }
-            for day, found in facts.items()
-        },
+    }
+
+
+def by_day(facts: Mapping[str, DayFacts]) -> dict[str, dict[str, Any]]:
+    """The counts of each day of `facts`, for artifacts/validation/days.json."""
+    return {
+        day: {
+            "rows": found.rows,
+            "impressions": found.impressions,
+            "responses": found.responses,
+            "response_rate": found.responses / found.impressions,
+            "field_values": found.field_values,
+            "nulls": found.nulls,
+        }
+        for day, found in facts.items()
     }
 
 
@@ -158,6 +188,32 @@ def _counts(table: pa.Table, day: str, contract: Contract) -> tuple[np.ndarray, 
     rule = f"must be a whole number from 0 to {contract.impressions}"
     _refuse(~fits, responses, day, contract.label, rule)
     return impressions, responses
+
+
+def _count_field_values(table: pa.Table, day: str, contract: Contract) -> int:
+    try:
+        return pc.count_distinct(field_keys(table, contract.field)).as_py()
+    except DataError as error:
+        raise DataError(f"day {day}: {error}") from None
+
+
+def _check_weights(table: pa.Table, day: str, name: str) -> None:
+    weights, ones = _numbers(table, day, name), np.ones(len(table), np.int64)
+    try:
+        before_sampling(ones, ones, weights, keep_rate=1.0)
+    except DataError as error:
+        raise DataError(f"day {day}, column {name}: {error}") from None
+
+
+def _served_range(table: pa.Table, day: str, contract: Contract) -> tuple[float, float] | None:
+    assert contract.served is not None
+    name, space = contract.served
+    scores = _numbers(table, day, name)
+    try:
+        served_logit(scores, space)
+    except DataError as error:
+        raise DataError(f"day {day}, column {name}: {error}") from None
+    return (float(scores.min()), float(scores.max())) if len(scores) else None
 
 
 def _numbers(table: pa.Table, day: str, name: str) -> np.ndarray:

@@ -1,8 +1,8 @@
-"""CSV files as tables, a block of whole lines at a time; faults are named by file and line."""
+"""Lines of CSV as tables; faults are named by file and line."""
 
 import csv as plain_csv
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -10,65 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
+from pipeline.data.csv_quotes import records_of, values_hold_breaks, whole_records
 from pipeline.data.mapping import Mapping
+from pipeline.data.text_blocks import Block, read_blocks
 from pipeline.errors import DataError
 
-BLOCK = 8 << 20  # bytes of text, plus one line
-LONGEST_LINE = 64 << 20  # bytes
+CHUNK = 1 << 21  # bytes that pyarrow parses at a time
+LONGEST_SHOWN = 300  # characters of a header
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True)
-class Block:
-    """Whole lines of a file.
-
-    Attributes:
-        path: of the file.
-        line: number of the first of them, from 1.
-        text: the lines.
-        position: bytes of the file, as it lies on the disk, read so far.
-    """
-
-    path: Path
-    line: int
-    text: bytes
-    position: int
-
-
-def read_blocks(path: Path, size: int = BLOCK) -> Iterator[Block]:
-    """The lines of a file: plain, .gz, .bz2 or .zst by its name.
-
-    Raises:
-        DataError: the file is missing, its compressed stream is damaged or cut short, or no line
-            ends for long.
-    """
-    try:
-        with pa.OSFile(str(path)) as raw, _decompressed(raw, path) as stream:
-            yield from _lines(stream, raw, path, size)
-    except OSError as error:
-        reason = str(error).splitlines()[0]
-        raise DataError(f"{path} cannot be read to its end: {reason}") from None
-
-
-def _decompressed(raw: pa.NativeFile, path: Path) -> pa.NativeFile:
-    codec = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}.get(path.suffix)
-    return pa.CompressedInputStream(raw, codec) if codec else raw
-
-
-def _lines(stream: pa.NativeFile, raw: pa.NativeFile, path: Path, size: int) -> Iterator[Block]:
-    line, rest = 1, b""
-    while chunk := stream.read(size):
-        end = chunk.rfind(b"\n") + 1
-        if not end:
-            rest += chunk
-            if len(rest) > LONGEST_LINE:
-                raise DataError(f"{path}, line {line}: no line ends within {len(rest):,} bytes")
-            continue
-        text, rest = rest + chunk[:end], chunk[end:]
-        yield Block(path, line, text, raw.tell())
-        line += text.count(b"\n")
-    if rest:
-        yield Block(path, line, rest, raw.tell())
 
 
 def header_of(block: Block, mapping: Mapping) -> tuple[list[str], Block]:
@@ -79,57 +28,96 @@ def header_of(block: Block, mapping: Mapping) -> tuple[list[str], Block]:
     """
     if mapping.positions is not None:
         return list(mapping.positions), block
-    first, _, text = block.text.removeprefix(b"\xef\xbb\xbf").partition(b"\n")
+    text = block.text.lstrip(b"\r\n")
+    line = block.line + block.text[: len(block.text) - len(text)].count(b"\n")
+    first, _, text = text.partition(b"\n")
+    names = _names(first.decode("utf-8", "replace").rstrip("\r"), mapping)
+    for name in mapping.source_types:
+        if names.count(name) != 1:
+            fault = "is there twice" if name in names else "is missing"
+            raise DataError(
+                f"{block.path}, line {line}: column {name} {fault}; the header is "
+                f"{str(names)[:LONGEST_SHOWN]}"
+                + (f" with the delimiter {mapping.delimiter!r}" if len(names) == 1 else "")
+            )
+    return names, replace(block, line=line + 1, text=text)
+
+
+def _names(line: str, mapping: Mapping) -> list[str]:
     parsed = plain_csv.reader(
-        [first.decode("utf-8", "replace").rstrip("\r")],
+        [line],
         delimiter=mapping.delimiter,
         quotechar=mapping.quote or '"',
         quoting=plain_csv.QUOTE_MINIMAL if mapping.quote else plain_csv.QUOTE_NONE,
     )
-    names = [name.strip() for name in next(parsed, [])]
-    for name in mapping.source_types:
-        if names.count(name) != 1:
-            fault = "is there twice" if name in names else "is missing"
-            raise DataError(f"{block.path}, line 1: column {name} {fault}; the header is {names}")
-    return names, Block(block.path, block.line + 1, text, block.position)
+    try:
+        return [name.strip() for name in next(parsed, [])]
+    except plain_csv.Error:  # a carriage return inside, or a name of megabytes
+        return [line]
 
 
-def count_rows(path: Path, mapping: Mapping) -> int:
+def count_rows(path: Path, mapping: Mapping, report: Callable[[int], None]) -> int:
     """How many rows a file has, its header not counted.
+
+    Args:
+        report: called with half of the bytes that were read since the last call: the file will be
+            read again.
 
     Raises:
         DataError: as `read_blocks`.
     """
-    blocks = read_blocks(path)
-    lines = sum(1 for block in blocks for line in block.text.split(b"\n") if line.strip(b"\r"))
-    return lines - (mapping.positions is None)
+    quote, delimiter = (mapping.quote or "").encode(), mapping.delimiter.encode()
+    rows = position = 0
+    for block in whole_records(read_blocks(path), mapping):
+        records = records_of(block.text, quote, delimiter)
+        rows += sum(1 for record in records if record.strip(b"\r"))
+        report(block.position // 2 - position // 2)
+        position = block.position
+    return rows - (mapping.positions is None)
 
 
-def parse(text: bytes, names: Sequence[str], mapping: Mapping) -> pa.Table:
+def parse(
+    text: bytes, names: Sequence[str], mapping: Mapping, *, odd_quotes: bool = True
+) -> pa.Table:
     """The columns that the mapping reads, with its types.
 
     Args:
-        text: whole lines; empty lines are passed over.
+        text: whole records; empty lines are passed over.
         names: of every column in the text; a name may be there twice where it is not read.
+        odd_quotes: whether a line may have an odd number of quotes.
 
     Raises:
         pa.ArrowInvalid: a line has another number of columns, a value is not of its type or is
             not UTF-8.
-        DataError: a quoted value goes on in the next line.
+        DataError: a value that is not quoted holds a carriage return, or a quoted one goes on.
     """
-    quote = (mapping.quote or "").encode()
-    if quote and quote in text and any(line.count(quote) % 2 for line in text.split(b"\n")):
-        raise DataError("a quoted value holds a line break, or its quote is never closed")
+    broken = values_hold_breaks(text, mapping, odd_quotes=odd_quotes)
     types = mapping.source_types
     if not text.strip(b"\r\n"):
         return pa.table({name: pa.array([], kind) for name, kind in types.items()})
+    try:
+        table = _read(text, names, mapping, broken, CHUNK)
+    except pa.ArrowInvalid as error:
+        if "straddling" not in str(error):
+            raise
+        table = _read(text, names, mapping, broken, len(text) + 1)  # a line longer than CHUNK
+    if mapping.nulls == mapping.number_nulls or not mapping.nulls:
+        return table
+    return _text_nulls(table, pa.array(mapping.nulls, pa.string()))
+
+
+def _read(
+    text: bytes, names: Sequence[str], mapping: Mapping, broken: bool, chunk: int
+) -> pa.Table:
+    types = mapping.source_types
     unique = [n if n in types else f"\x00{i}" for i, n in enumerate(names)]
-    table = csv.read_csv(
+    return csv.read_csv(
         pa.BufferReader(text),
-        read_options=csv.ReadOptions(column_names=unique, block_size=1 << 21),
+        read_options=csv.ReadOptions(column_names=unique, block_size=chunk),
         parse_options=csv.ParseOptions(
             delimiter=mapping.delimiter,
             quote_char=mapping.quote or False,
+            newlines_in_values=broken,
         ),
         convert_options=csv.ConvertOptions(
             column_types=types,
@@ -138,9 +126,6 @@ def parse(text: bytes, names: Sequence[str], mapping: Mapping) -> pa.Table:
             strings_can_be_null=mapping.nulls == mapping.number_nulls,
         ),
     )
-    if mapping.nulls == mapping.number_nulls or not mapping.nulls:
-        return table
-    return _text_nulls(table, pa.array(mapping.nulls, pa.string()))
 
 
 def _text_nulls(table: pa.Table, spellings: pa.Array) -> pa.Table:
@@ -154,31 +139,38 @@ def _text_nulls(table: pa.Table, spellings: pa.Array) -> pa.Table:
     return table
 
 
-def by_line(block: Block, work: Callable[[bytes], Result]) -> Result:
+def by_line(
+    block: Block, work: Callable[[bytes], Result], mapping: Mapping | None = None
+) -> Result:
     """`work` of the block's lines; where it refuses them, the first line it refuses is named.
 
     Args:
-        work: refuses some lines exactly where it refuses one of them.
+        work: refuses some records exactly where it refuses one of them.
+        mapping: says how values are quoted, so that a record may be several lines; None: a record
+            is a line.
 
     Raises:
-        DataError: `work` raised it or pa.ArrowInvalid.
+        DataError: `work` raised it or an Arrow error.
     """
     try:
         return work(block.text)
-    except (DataError, pa.ArrowInvalid):
+    except (DataError, pa.ArrowException):
         pass
-    lines = block.text.split(b"\n")
-    low, high = 0, len(lines)
+    quote = (mapping.quote or "").encode() if mapping else b""
+    delimiter = mapping.delimiter.encode() if mapping else b","
+    records = records_of(block.text, quote, delimiter)
+    low, high = 0, len(records)
     while high - low > 1:
         middle = (low + high) // 2
         try:
-            work(b"\n".join(lines[low:middle]))
+            work(b"\n".join(records[low:middle]))
             low = middle
-        except (DataError, pa.ArrowInvalid):
+        except (DataError, pa.ArrowException):
             high = middle
+    line = block.line + sum(record.count(b"\n") + 1 for record in records[:low])
     try:
-        work(lines[low])
-    except (DataError, pa.ArrowInvalid) as error:
+        work(records[low])
+    except (DataError, pa.ArrowException) as error:
         reason = str(error).splitlines()[0]
-        raise DataError(f"{block.path}, line {block.line + low}: {reason}") from None
+        raise DataError(f"{block.path}, line {line}: {reason}") from None
     raise DataError(f"{block.path}, lines from {block.line} on cannot be read together")

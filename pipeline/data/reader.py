@@ -1,24 +1,31 @@
 """The generic reader: files and a mapping become landed days, in bounded memory."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Mapping as Names
 from contextlib import closing
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from pipeline.data.ahead import prefetched
-from pipeline.data.csv_blocks import by_line, count_rows, header_of, parse, read_blocks
-from pipeline.data.landing import land_days
+from pipeline.data.changes import DayChange
+from pipeline.data.csv_blocks import by_line, count_rows, header_of, parse
+from pipeline.data.csv_quotes import whole_records
+from pipeline.data.landing import NO_ROLES, LogKind, Roles, land_days
 from pipeline.data.manifest import DayEntry, Manifest
 from pipeline.data.mapping import Mapping
-from pipeline.data.parquet_blocks import by_row, read_row_blocks, typed
+from pipeline.data.parquet_blocks import by_row, count_stored, read_row_blocks, typed
 from pipeline.data.staging import DayStage
+from pipeline.data.text_blocks import read_blocks
 from pipeline.data.transform import Rows, transform
 from pipeline.errors import DataError
+from pipeline.files import sha256_of
 
 Report = Callable[[int], None]
+NONE_TWICE: Names[int, Path] = MappingProxyType({})
 
 
 def land_files(
@@ -27,6 +34,9 @@ def land_files(
     sources: Sequence[Path],
     limit_days: int | None = None,
     report: Report = lambda _: None,
+    *,
+    roles: Roles = NO_ROLES,
+    changed: Callable[[DayChange], None] = lambda _: None,
 ) -> tuple[Manifest, dict[str, DayEntry]]:
     """Land the days of `sources` in `folder`; return the manifest and what came, day by day.
 
@@ -39,24 +49,46 @@ def land_files(
         limit_days: only the first so many days met are landed, and reading ends at the first
             block that holds none of them; None: all.
         report: called with the bytes of the files that were read since the last call.
+        roles, changed: see `land_days`. Where an event id is named a file may come twice.
 
     Raises:
-        DataError: a file is not what the mapping says; it is named, with line or row.
+        DataError: a file is not what the mapping says; it is named, with line or row. Or two files
+            with rows are equal byte for byte, and no event id tells their rows apart.
+    """
+    twice = {} if roles.event_id else equal_files(sources)
+    rows = prefetched(read_rows(mapping, sources, report, twice))
+    return land_rows(folder, mapping.log_kind(), rows, limit_days, roles=roles, changed=changed)
+
+
+def land_rows(
+    folder: Path,
+    kind: LogKind,
+    parts: Generator[Rows, None, None],
+    limit_days: int | None,
+    *,
+    in_order: bool = True,
+    roles: Roles = NO_ROLES,
+    changed: Callable[[DayChange], None] = lambda _: None,
+) -> tuple[Manifest, dict[str, DayEntry]]:
+    """Land the days of `parts`, rows of a log of this kind; see `land_files`.
+
+    Args:
+        in_order: whether no row of the first `limit_days` days comes after a part without any.
     """
 
     def fill(stage: DayStage) -> None:
         met: list[int] = []
-        with closing(prefetched(read_rows(mapping, sources, report))) as parts:
+        with closing(parts):
             for rows in parts:
                 wanted = _wanted(rows, met, limit_days)
-                if limit_days and not wanted.any() and len(rows.days):
+                if limit_days and in_order and not wanted.any() and len(rows.days):
                     return
                 table = rows.table if wanted.all() else rows.table.filter(wanted)
                 stage.add(table, rows.days[wanted])
                 for rule, days in rows.dropped.items():
                     stage.drop(rule, days[np.isin(days, met)] if limit_days else days)
 
-    return land_days(folder, mapping.log_kind(), fill)
+    return land_days(folder, kind, fill, roles, changed)
 
 
 def _wanted(rows: Rows, met: list[int], limit_days: int | None) -> np.ndarray:
@@ -70,38 +102,65 @@ def _wanted(rows: Rows, met: list[int], limit_days: int | None) -> np.ndarray:
     return np.isin(rows.days, met)
 
 
+def equal_files(sources: Sequence[Path]) -> dict[int, Path]:
+    """Positions of files that are equal, byte for byte, to an earlier one: position → that one."""
+    sizes = Counter(path.stat().st_size for path in sources if path.is_file())
+    first: dict[str, Path] = {}
+    equal = {}
+    for position, path in enumerate(sources):
+        if path.is_file() and sizes[path.stat().st_size] > 1:
+            sha256 = sha256_of(path)
+            if sha256 in first:
+                equal[position] = first[sha256]
+            first.setdefault(sha256, path)
+    return equal
+
+
 def read_rows(
-    mapping: Mapping, sources: Sequence[Path], report: Report = lambda _: None
+    mapping: Mapping,
+    sources: Sequence[Path],
+    report: Report = lambda _: None,
+    twice: Names[int, Path] = NONE_TWICE,
 ) -> Iterator[Rows]:
     """The rows of `sources`, block by block; every file's header is read.
+
+    Args:
+        twice: `equal_files` that must not hold rows.
 
     Raises:
         DataError: as `land_files`.
     """
-    numbering = _Numbering(mapping, sources)
+    numbering = _Numbering(mapping, sources, report)
     read = _csv_rows if mapping.kind == "csv" else _parquet_rows
-    for path in sources:
+    for position, path in enumerate(sources):
         numbering.enter(path)
-        yield from read(path, mapping, numbering, report)
+        for rows in read(path, mapping, numbering, report):
+            if position in twice and (len(rows.days) or rows.dropped):
+                raise DataError(
+                    f"{path} holds the same bytes as {twice[position]}: every row would count "
+                    f"twice; name one of them alone, or log.event_id in params.yaml, by which "
+                    f"duplicates are dropped"
+                )
+            yield rows
 
 
 def _csv_rows(
     path: Path, mapping: Mapping, numbering: "_Numbering", report: Report
 ) -> Iterator[Rows]:
     names: list[str] | None = None
-    position = 0
+    position, passes = 0, 2 if mapping.row_blocks else 1
 
     def work(text: bytes) -> Rows:
-        table = parse(text, names or [], mapping)
+        table = parse(text, names or [], mapping, odd_quotes=block.odd_quotes)
         return transform(mapping, table, numbering.days(len(table)))
 
-    with closing(prefetched(read_blocks(path))) as blocks:
+    with closing(prefetched(whole_records(read_blocks(path), mapping))) as blocks:
         for block in blocks:
-            report(block.position - position)
+            report(block.position // passes - position // passes)
             position = block.position
             if names is None:
                 names, block = header_of(block, mapping)  # noqa: PLW2901
-            rows = by_line(block, work)
+            rows = by_line(block, work, mapping)
             numbering.advance(rows)
             yield rows
     if names is None and mapping.positions is None:
@@ -111,10 +170,8 @@ def _csv_rows(
 def _parquet_rows(
     path: Path, mapping: Mapping, numbering: "_Numbering", report: Report
 ) -> Iterator[Rows]:
-    total, size = 0, path.stat().st_size if path.exists() else 0
-
+    total, size = count_stored(path), path.stat().st_size
     for block in read_row_blocks(path, mapping):
-        total = total or pq.read_metadata(path).num_rows
         rows = by_row(
             block,
             lambda table: transform(mapping, typed(table, mapping), numbering.days(len(table))),
@@ -127,14 +184,14 @@ def _parquet_rows(
 class _Numbering:
     """The days of rows that carry none: those of their file's name, or of equal blocks of rows."""
 
-    def __init__(self, mapping: Mapping, sources: Sequence[Path]) -> None:
+    def __init__(self, mapping: Mapping, sources: Sequence[Path], report: Report) -> None:
         self._mapping, self._row = mapping, 0
         self._file_day: int | None = None
         self._total = 0
         if mapping.row_blocks and mapping.kind == "csv":
-            self._total = sum(count_rows(path, mapping) for path in sources)
+            self._total = sum(count_rows(path, mapping, report) for path in sources)
         elif mapping.row_blocks:
-            self._total = sum(pq.read_metadata(path).num_rows for path in sources)
+            self._total = sum(map(count_stored, sources))
 
     def enter(self, path: Path) -> None:
         """The next rows are of `path`.
@@ -147,7 +204,12 @@ class _Numbering:
         found = re.search(self._mapping.file_day, path.name)
         if found is None:
             raise DataError(f"{path}: the name does not match file_day {self._mapping.file_day!r}")
-        self._file_day = int(found.group(1))
+        try:
+            self._file_day = int(found.group(1))
+        except ValueError:
+            raise DataError(
+                f"{path}: file_day finds {found.group(1)!r} in the name, which is no number"
+            ) from None
 
     def days(self, rows: int) -> np.ndarray | None:
         """The days of the next `rows` rows, int32 [n]; None where the rows carry them."""

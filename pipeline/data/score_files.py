@@ -50,15 +50,29 @@ def write_day(
             f"day {day}: {len(scores)} scored rows of that day alone are wanted"
             + (f", features have {odd}" if odd else "")
         )
-    arrays = {name: pa.array(getattr(scores, name), kind) for name, kind in COLUMNS.items()}
+    arrays = {name: _array(getattr(scores, name), kind) for name, kind in COLUMNS.items()}
     arrays |= {name: pa.array(column) for name, column in features.items()}
     pq.write_table(pa.table(arrays), _file(folder, day), compression="zstd")
     return {
         "rows": len(scores),
-        "impressions": int(scores.impressions.sum(dtype=np.int64)),
-        "responses": int(scores.responses.sum(dtype=np.int64)),
+        "impressions": _total(scores.impressions),
+        "responses": _total(scores.responses),
         "sha256": sha256_of(_file(folder, day)),
     }
+
+
+def _array(column: np.ndarray, kind: pa.DataType) -> pa.Array:
+    """A column as its kind; counts that do not fit, of a sampled log, as int64 or float64."""
+    if np.issubdtype(column.dtype, np.floating) and pa.types.is_integer(kind):
+        return pa.array(column, pa.float64())
+    if column.dtype == np.int64 and len(column) and column.max() > np.iinfo(np.int32).max:
+        return pa.array(column, pa.int64())
+    return pa.array(column, kind)
+
+
+def _total(column: np.ndarray) -> int | float:
+    fractional = np.issubdtype(column.dtype, np.floating)
+    return float(column.sum()) if fractional else int(column.sum(dtype=np.int64))
 
 
 def feature_columns(categorical: Sequence[str], numeric: Sequence[str]) -> list[str]:

@@ -10,7 +10,9 @@ import pyarrow.parquet as pq
 from pyarrow import ipc
 
 from pipeline.data.days import day_name
-from pipeline.data.manifest import CONTENT_BLOCK, PART, ContentDigest, DayEntry, day_folder
+from pipeline.data.events import EventIds
+from pipeline.data.manifest import PART, ContentDigest, DayEntry, block_rows, day_folder
+from pipeline.errors import DataError
 from pipeline.files import sha256_of
 
 BUDGET = 192 << 20  # bytes of rows that wait in memory, over all days; more go to the disk
@@ -19,7 +21,7 @@ BUDGET = 192 << 20  # bytes of rows that wait in memory, over all days; more go 
 class PartWriter:
     """A context that writes the one file of a day; equal rows, equal bytes (one pyarrow).
 
-    Row groups have CONTENT_BLOCK rows however the rows were cut when they came.
+    Row groups have `block_rows` rows however the rows were cut when they came.
     """
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
@@ -36,7 +38,7 @@ class PartWriter:
             )
         table = table.combine_chunks()
         self._digest.add(table)
-        self._writer.write_table(table, row_group_size=CONTENT_BLOCK)
+        self._writer.write_table(table, row_group_size=block_rows(self._schema))
 
     def entry(self) -> DayEntry:
         """Finish the file, and what the manifest says of it."""
@@ -52,6 +54,8 @@ class _Day:
 
     def __init__(self, folder: Path, schema: pa.Schema) -> None:
         self.folder, self.writer = folder, PartWriter(folder / PART, schema)
+        self.ids = EventIds(folder / ".event-ids")
+        self._schema, self._block = schema, block_rows(schema)
         self.waiting: list[pa.Table | Path] = []
         self.waiting_rows = self.waiting_bytes = 0
         self.dropped: Counter[str] = Counter()
@@ -61,11 +65,11 @@ class _Day:
         self.waiting.append(table)
         self.waiting_rows += len(table)
         self.waiting_bytes += table.nbytes
-        if self.waiting_rows >= CONTENT_BLOCK:
+        if self.waiting_rows >= self._block:
             rows = self._take()
-            whole = len(rows) // CONTENT_BLOCK * CONTENT_BLOCK
-            for start in range(0, whole, CONTENT_BLOCK):
-                self.writer.write(rows.slice(start, CONTENT_BLOCK))
+            whole = len(rows) // self._block * self._block
+            for start in range(0, whole, self._block):
+                self.writer.write(rows.slice(start, self._block))
             if whole < len(rows):
                 self.add(rows.slice(whole).combine_chunks())
 
@@ -86,6 +90,24 @@ class _Day:
         entry = self.writer.entry()
         return DayEntry(entry.rows, entry.content_sha256, entry.files, dict(self.dropped))
 
+    def finish_once(self, event_id: str) -> DayEntry:
+        """As `finish`, of every event the first row alone."""
+        entry = self.finish()
+        again = self.ids.came_before() if entry.rows else np.zeros(0, bool)
+        if not again.any():
+            return entry
+        once = _Day(self.folder / ".once", self._schema)
+        start = 0
+        with pq.ParquetFile(self.folder / PART) as file:
+            for group in range(file.num_row_groups):
+                rows = file.read_row_group(group).cast(self._schema)
+                once.add(rows.filter(pa.array(~again[start : start + len(rows)])))
+                start += len(rows)
+        once.dropped = self.dropped + Counter({f"{event_id} came before": int(again.sum())})
+        entry = once.finish()
+        (once.folder / PART).replace(self.folder / PART)
+        return entry
+
     def _take(self) -> pa.Table:
         tables = [_unspilled(rows) if isinstance(rows, Path) else rows for rows in self.waiting]
         self.waiting, self.waiting_rows, self.waiting_bytes = [], 0, 0
@@ -98,11 +120,20 @@ class DayStage:
     Args:
         folder: where the days are written; not the log itself.
         schema: of every table.
-        budget: bytes of rows that may wait in memory.
+        event_id: the column with the ids of events; of rows of a day with the same id the first
+            stays, the others are dropped and counted. A row without an id is an event of its own.
+            None: every row is one.
+
+    Raises:
+        DataError: there is no such column.
     """
 
-    def __init__(self, folder: Path, schema: pa.Schema, budget: int = BUDGET) -> None:
-        self._folder, self._schema, self._budget = folder, schema, budget
+    def __init__(self, folder: Path, schema: pa.Schema, event_id: str | None = None) -> None:
+        if event_id is not None and event_id not in schema.names:
+            raise DataError(
+                f"log.event_id is {event_id}, which is no column of the log; it has {schema.names}"
+            )
+        self._folder, self._schema, self._event_id = folder, schema, event_id
         self._days: dict[int, _Day] = {}
 
     def add(self, table: pa.Table, numbers: np.ndarray) -> None:
@@ -115,7 +146,9 @@ class DayStage:
         table = table.select(self._schema.names)
         for number, rows in _by_day(table, numbers):
             self._day(number).add(rows)
-        while sum(day.waiting_bytes for day in self._days.values()) > self._budget:
+            if self._event_id is not None:
+                self._day(number).ids.add(rows[self._event_id])
+        while sum(day.waiting_bytes for day in self._days.values()) > BUDGET:
             max(self._days.values(), key=lambda day: day.waiting_bytes).spill()
 
     def drop(self, rule: str, numbers: np.ndarray) -> None:
@@ -132,7 +165,7 @@ class DayStage:
         """Every day with rows in ascending order, its file and its entry, one by one."""
         for number in sorted(self._days):
             day = self._days.pop(number)
-            entry = day.finish()
+            entry = day.finish_once(self._event_id) if self._event_id else day.finish()
             yield day_name(number), day.folder / PART, entry
 
     def _day(self, number: int) -> _Day:

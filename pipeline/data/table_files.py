@@ -46,10 +46,19 @@ def write_tables(folder: Path, bins: BinTable, cells: CellTable, manifest: dict[
         temporary.mkdir()
         for name, table, schema in (("bins", bins, BINS), ("cells", cells, CELLS)):
             columns = [pa.array(getattr(table, f.name)) for f in fields(table)]
+            fractional = pa.types.is_floating(columns[schema.get_field_index("impressions")].type)
+            kept = _fractional(schema) if fractional else schema
             pq.write_table(
-                pa.table(columns, schema=schema), temporary / f"{name}.parquet", compression="zstd"
+                pa.table(columns, schema=kept), temporary / f"{name}.parquet", compression="zstd"
             )
         write_json(temporary / "manifest.json", manifest)
+
+
+def _fractional(schema: pa.Schema) -> pa.Schema:
+    """The schema of a table whose counts a sampled log makes fractional."""
+    for name in ("impressions", "responses"):
+        schema = schema.set(schema.get_field_index(name), pa.field(name, pa.float64()))
+    return schema
 
 
 def read_bins(folder: Path) -> BinTable:
@@ -86,6 +95,6 @@ def _read(path: Path, schema: pa.Schema, kind: type[Table]) -> Table:
         raise ArtifactError(f"{path} does not exist; run dvc repro tabulate") from None
     except (pa.ArrowInvalid, OSError) as error:
         raise ArtifactError(f"{path} is damaged ({error}); run dvc repro tabulate") from None
-    if table.schema.remove_metadata() != schema:
+    if table.schema.remove_metadata() not in (schema, _fractional(schema)):
         raise ArtifactError(f"{path} has the columns {table.schema.names}, not {schema.names}")
     return kind(*(column.to_numpy() for column in table.columns))

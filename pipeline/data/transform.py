@@ -8,7 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.data.days import day_number, local_days
+from pipeline.data.days import (
+    day_number,
+    leap_seconds_as_59,
+    local_days,
+    refuse_other_epoch_unit,
+)
 from pipeline.data.mapping import EPOCHS, MadeRule, Mapping, TimeRule
 from pipeline.data.values import as_numbers, as_text
 from pipeline.errors import DataError
@@ -42,6 +47,8 @@ def transform(mapping: Mapping, source: pa.Table, days: np.ndarray | None = None
     stamps = None
     if mapping.time:
         stamps = time_stamps(source[mapping.time.column], mapping.time)
+        if mapping.time.format in EPOCHS:
+            refuse_other_epoch_unit(stamps.cast(pa.int64()), stamps.type.unit)
         days = _days_of_stamps(stamps, mapping)
     elif mapping.date:
         days = _days_of_dates(source[mapping.date.column], mapping.date.format)
@@ -62,14 +69,14 @@ def time_stamps(column: pa.ChunkedArray, rule: TimeRule) -> pa.ChunkedArray:
     Raises:
         DataError: a text is not spelled as the rule says.
     """
-    if rule.format in EPOCHS:
-        return column.cast(pa.timestamp(EPOCHS[rule.format], "UTC"))
     if pa.types.is_timestamp(column.type):
         return column
+    if rule.format in EPOCHS:
+        return column.cast(pa.timestamp(EPOCHS[rule.format], "UTC"))
     zone = None if rule.zone else "UTC"
     if rule.format == "iso8601":
         try:
-            return column.cast(pa.timestamp("us", zone))
+            return leap_seconds_as_59(column).cast(pa.timestamp("us", zone))
         except pa.ArrowInvalid as error:
             raise DataError(f"column {rule.column}: {_first_line(error)}") from None
     coded = column.combine_chunks().dictionary_encode()
@@ -79,7 +86,7 @@ def time_stamps(column: pa.ChunkedArray, rule: TimeRule) -> pa.ChunkedArray:
 
 def _parsed(text: str, rule: TimeRule) -> datetime:
     try:
-        stamp = datetime.strptime(text, rule.format)
+        stamp = datetime.strptime(leap_seconds_as_59(pa.array([text]))[0].as_py(), rule.format)
     except ValueError:
         raise DataError(
             f"column {rule.column} is {text!r}, not of the form {rule.format}"
@@ -96,7 +103,12 @@ def _days_of_stamps(stamps: pa.ChunkedArray, mapping: Mapping) -> np.ndarray:
     assert mapping.time is not None
     if stamps.null_count:
         raise DataError(f"column {mapping.time.column} has no time stamp, so the row has no day")
-    return local_days(stamps, mapping.time_zone, mapping.time.zone)
+    try:
+        return local_days(stamps, mapping.time_zone, mapping.time.zone)
+    except OverflowError:
+        raise DataError(
+            f"column {mapping.time.column} holds a time stamp too near the end of the calendar"
+        ) from None
 
 
 def _days_of_dates(column: pa.ChunkedArray, form: str) -> np.ndarray:

@@ -7,6 +7,7 @@ that holds integers, on a day that holds text, and in a serving request.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -16,6 +17,9 @@ import pyarrow.compute as pc
 from pipeline.errors import DataError
 
 SEPARATOR = "\x1f"
+MARK = "\x1e"  # begins a name that is no text of a log
+NULL_NAME = f"{MARK}(null)"
+POOLED_NAME = f"{MARK}(other)"
 LARGEST_EXACT = 2**53  # from here on neighbouring whole numbers share one float64
 
 Column: TypeAlias = pa.Array | pa.ChunkedArray
@@ -25,6 +29,8 @@ NUMBER_TYPES = (
     pa.types.is_boolean,
     pa.types.is_decimal,
 )
+BINARY_TYPES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
+LIST_TYPES = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 TEXT_TYPES = (
     pa.types.is_string,
     pa.types.is_large_string,
@@ -60,6 +66,33 @@ def _whole(numbers: pa.Array) -> pa.Array:
     return numbers.cast(pa.int64())
 
 
+def _whole_decimals(numbers: pa.Array) -> pa.Array:
+    """Decimal `numbers` without their places after the point."""
+    widest = pa.decimal256(76) if pa.types.is_decimal256(numbers.type) else pa.decimal128(38)
+    try:
+        return numbers.cast(widest)
+    except pa.ArrowInvalid:
+        raise DataError(
+            "a decimal column names values only by whole numbers; write the column as text"
+        ) from None
+
+
+def _utf8(column: pa.Array) -> pa.Array:
+    """Bytes as text, which is how some Parquet writers store it."""
+    try:
+        return column.cast(pa.string())
+    except pa.ArrowInvalid:
+        raise DataError("a column of bytes names values only in UTF-8") from None
+
+
+def _refuse_lists(column: pa.Array) -> None:
+    if any(is_type(column.type) for is_type in LIST_TYPES):
+        raise DataError(
+            "a column of lists is neither field nor feature, as a row holds several values; name a "
+            "column with one value a row"
+        )
+
+
 def as_text(column: Column) -> pa.StringArray:
     """The values of `column` as text; null stays null.
 
@@ -67,7 +100,8 @@ def as_text(column: Column) -> pa.StringArray:
     spelled in decimal, every digit of a 64-bit id kept. Booleans are "true" and "false". Floats,
     which is what integers with gaps turn into in many tools, are accepted where every value is a
     whole number below 2**53, and spelled as integers: "7", never "7.0"; NaN is null there. The
-    rule looks at values alone, so it does not matter how a log is cut into files.
+    rule looks at values alone, so it does not matter how a log is cut into files. Decimals are
+    accepted where they are whole, bytes where they are UTF-8.
 
     Args:
         column: [n] array, chunked or not, dictionary-encoded or not.
@@ -76,8 +110,13 @@ def as_text(column: Column) -> pa.StringArray:
         DataError: a float is not whole or may have lost digits, or the type has no spelling.
     """
     column = _plain(column)
+    _refuse_lists(column)
     if pa.types.is_floating(column.type):
         column = _whole(column)
+    if pa.types.is_decimal(column.type):
+        return _whole_decimals(column).cast(pa.string())
+    if any(is_type(column.type) for is_type in BINARY_TYPES):
+        return _utf8(column)
     if not any(is_type(column.type) for is_type in TEXT_TYPES):
         raise DataError(f"type {column.type} cannot name values; write the column as text")
     return column.cast(pa.string())
@@ -90,6 +129,7 @@ def as_numbers(column: Column) -> np.ndarray:
         DataError: the column holds text or anything else that is not a number.
     """
     column = _plain(column)
+    _refuse_lists(column)
     if pa.types.is_null(column.type):
         return np.full(len(column), np.nan)
     if not any(is_type(column.type) for is_type in NUMBER_TYPES):
@@ -105,8 +145,9 @@ def field_keys(table: pa.Table, columns: Sequence[str]) -> pa.StringArray:
     Several columns are joined by the unit separator "\\x1f".
 
     Raises:
-        DataError: a column is missing, cannot name values, or a part of a joint value holds the
-            separator itself (two different values could then share a key).
+        DataError: a column is missing, cannot name values, a part of a joint value holds the
+            separator itself (two different values could then share a key), or a value begins with
+            the mark "\\x1e" of the names that stand for null and for pooled values.
     """
     parts = []
     for name in columns:
@@ -116,29 +157,42 @@ def field_keys(table: pa.Table, columns: Sequence[str]) -> pa.StringArray:
             parts.append(as_text(table.column(name)))
         except DataError as error:
             raise DataError(f"column {name}: {error}") from None
+        _refuse_row(name, pc.starts_with(parts[-1], MARK), "begins with the reserved mark \\x1e")
     if len(parts) == 1:
         return parts[0]
     for name, part in zip(columns, parts, strict=True):
-        row = pc.index(pc.match_substring(part, SEPARATOR), True).as_py()
-        if row >= 0:
-            raise DataError(f"column {name} holds the separator \\x1f in row {row}; remove it")
+        _refuse_row(name, pc.match_substring(part, SEPARATOR), "holds the separator \\x1f")
     return pc.binary_join_element_wise(*parts, SEPARATOR, null_handling="emit_null")
+
+
+def _refuse_row(column: str, wrong: pa.BooleanArray, what: str) -> None:
+    row = pc.index(wrong, True).as_py()
+    if row >= 0:
+        raise DataError(f"column {column} {what} in row {row}; remove it")
 
 
 @dataclass(frozen=True)
 class Vocabulary:
     """Known values of one column or field, in ascending order; id = position + 1.
 
+    A field's vocabulary may have two more ids after its values': of null, and of all the values
+    that are pooled. They are told from what nobody has seen, which has the id 0.
+
     Attributes:
-        values: text, strictly ascending by code point. The id 0 belongs to null and to every
-            value that is not among them.
+        values: text, strictly ascending by code point. The id 0 belongs to every value that is not
+            among them, and to null where it has no id of its own.
+        null: whether null is a value of its own.
+        pooled: text, ascending: values that share one id.
     """
 
     values: tuple[str, ...]
+    null: bool = False
+    pooled: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if any(a >= b for a, b in zip(self.values, self.values[1:], strict=False)):
-            raise DataError("a vocabulary's values must be strictly ascending; build it again")
+        for values in (self.values, self.pooled):
+            if any(a >= b for a, b in pairwise(values)):
+                raise DataError("a vocabulary's values must be strictly ascending; build it again")
 
     @classmethod
     def of(cls, keys: Column | Iterable[Column], max_size: int | None = None) -> "Vocabulary":
@@ -148,34 +202,82 @@ class Vocabulary:
             keys: text [n]; or an iterable of such arrays (one a day), counted one at a time.
             max_size: number of values kept; null is never one of them.
         """
-        if isinstance(keys, pa.ChunkedArray):
-            keys = keys.chunks
-        counts = None
-        for chunk in [keys] if isinstance(keys, pa.Array) else keys:
-            one = pa.Table.from_struct_array(pc.value_counts(as_text(chunk).drop_null()))
-            counts = one if counts is None else _add(counts, one)
-        if counts is None:
-            return cls(())
-        by_frequency = counts.sort_by([("counts", "descending"), ("values", "ascending")])
-        return cls(tuple(by_frequency["values"].slice(0, max_size).sort().to_pylist()))
+        by_frequency, _ = _counted(keys)
+        return cls(_ascending(by_frequency.slice(0, max_size)))
+
+    @classmethod
+    def of_field(cls, keys: Column | Iterable[Column], max_size: int | None = None) -> "Vocabulary":
+        """Every value of `keys`: the `max_size` most frequent have ids of their own (all: None).
+
+        Null is a value of its own where there is one, beside the `max_size`; the other values
+        share an id.
+
+        Args:
+            keys: as of `of`.
+            max_size: number of values with an id of their own.
+        """
+        by_frequency, nulls = _counted(keys)
+        own = len(by_frequency) if max_size is None else max_size
+        own_values, others = by_frequency.slice(0, own), by_frequency.slice(own)
+        return cls(_ascending(own_values), nulls > 0, _ascending(others))
+
+    @classmethod
+    def of_names(cls, names: Sequence[str | None], pooled: Sequence[str] = ()) -> "Vocabulary":
+        """The vocabulary that has these `names` and pools these values."""
+        own = [name for name in names[1:] if name is not None and not name.startswith(MARK)]
+        return cls(tuple(own), NULL_NAME in names, tuple(pooled))
 
     def ids(self, keys: Column) -> np.ndarray:
-        """The id of every key: int32 [n] in [0, len(values)], 0 where null or unknown."""
-        positions = pc.index_in(as_text(keys), value_set=self._value_set)
-        ids = pc.add(positions, pa.scalar(1, pa.int32())).fill_null(0)
-        return ids.to_numpy(zero_copy_only=False)
+        """The id of every key: int32 [n] in [0, len(self)], 0 where unknown."""
+        keys = as_text(keys)
+        ids = pc.add(pc.index_in(keys, value_set=self._value_set), pa.scalar(1, pa.int32()))
+        ids = ids.fill_null(0).to_numpy(zero_copy_only=False)
+        if self.pooled:
+            ids = np.where(ids > len(self.values), len(self), ids)
+        if self.null and keys.null_count:
+            ids = np.where(keys.is_null().to_numpy(zero_copy_only=False), self.null_id, ids)
+        return ids.astype(np.int32, copy=False)
+
+    @property
+    def null_id(self) -> int:
+        """The id of null."""
+        return len(self.values) + 1 if self.null else 0
+
+    @property
+    def pooled_id(self) -> int | None:
+        """The id that pooled values share; None where none is pooled."""
+        return len(self) if self.pooled else None
 
     @property
     def names(self) -> list[str | None]:
-        """The value of every id, None for the id 0."""
-        return [None, *self.values]
+        """The value of every id: None for the id 0, NULL_NAME, POOLED_NAME."""
+        marked = [NULL_NAME] * self.null + [POOLED_NAME] * bool(self.pooled)
+        return [None, *self.values, *marked]
 
     def __len__(self) -> int:
-        return len(self.values)
+        return len(self.values) + self.null + bool(self.pooled)
 
     @cached_property
     def _value_set(self) -> pa.StringArray:
-        return pa.array(self.values, pa.string())
+        return pa.array([*self.values, *self.pooled], pa.string())
+
+
+def _counted(keys: Column | Iterable[Column]) -> tuple[pa.ChunkedArray, int]:
+    """The values of keys, the most frequent first, equals by name; and the number of nulls."""
+    if isinstance(keys, pa.ChunkedArray):
+        keys = keys.chunks
+    nulls, counts = 0, None
+    for chunk in [keys] if isinstance(keys, pa.Array) else keys:
+        nulls += chunk.null_count
+        one = pa.Table.from_struct_array(pc.value_counts(as_text(chunk).drop_null()))
+        counts = one if counts is None else _add(counts, one)
+    if counts is None:
+        return pa.chunked_array([], pa.string()), nulls
+    return counts.sort_by([("counts", "descending"), ("values", "ascending")])["values"], nulls
+
+
+def _ascending(values: pa.ChunkedArray) -> tuple[str, ...]:
+    return tuple(values.sort().to_pylist()) if len(values) else ()
 
 
 def _add(counts: pa.Table, more: pa.Table) -> pa.Table:

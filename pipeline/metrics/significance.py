@@ -150,11 +150,11 @@ def field_value_bootstrap(
     effective = _effective_number(terms)
     if not effective >= 2:
         return float("nan"), float("nan")
-    sums = _resampled_sums(columns, resampling)
+    sums = resampled_sums(columns, resampling)
     sample = _difference([ratio(sums[:, i], sums[:, i + 1]) for i in range(0, sums.shape[1], 2)])
     if np.isnan(sample).any():
         return float("nan"), float("nan")
-    tail = _tail(resampling.confidence, effective)
+    tail = widened_tail(resampling.confidence, effective)
     low, high = np.quantile(sample, [tail, 1 - tail])
     return float(low), float(high)
 
@@ -165,29 +165,29 @@ def _effective_number(terms: tuple[Terms, ...]) -> float:
     The smaller of (Σ d)² / Σ d² of the denominators d (Kish) and 3 (Σ u²)² / Σ u⁴ of each value's
     influence u on the metric, whose kurtosis is 3 for a normal one (Satterthwaite).
     """
-    held = min(_number(t.denominator) for t in terms)
+    held = min(equal_number(t.denominator) for t in terms)
     if not held >= 2:
         return held
     influence = _difference(
         [(t.numerator - t.ratio() * t.denominator) / t.denominator.sum() for t in terms]
     )
-    decided = 3 * _number(np.square(influence))
+    decided = 3 * equal_number(np.square(influence))
     return held if np.isnan(decided) else min(held, decided)
 
 
-def _number(weights: np.ndarray) -> float:
+def equal_number(weights: np.ndarray) -> float:
     """(Σ w)² / Σ w²: the number of weights if they are equal, NaN if all are zero."""
     weights = weights.astype(np.float64)
     return float(ratio(np.square(weights.sum()), np.square(weights).sum()))
 
 
-def _tail(confidence: float, n: float) -> float:
+def widened_tail(confidence: float, n: float) -> float:
     """The percentile at which a bootstrap of n values is as wide as Student's t (Hesterberg)."""
     t = stdtrit(n - 1, (1 - confidence) / 2)
     return NormalDist().cdf(float(np.sqrt(n / (n - 1)) * t))
 
 
-def _resampled_sums(columns: np.ndarray, resampling: Resampling) -> np.ndarray:
+def resampled_sums(columns: np.ndarray, resampling: Resampling) -> np.ndarray:
     """Sums [replicates, C] over draws, with replacement, of the rows of `columns` [V, C]."""
     generator = np.random.default_rng(resampling.seed)
     n_values = len(columns)
@@ -211,13 +211,13 @@ def _jackknife(
     if days < MIN_DAYS:
         return float("nan"), float("nan")
     value = _difference([statistic(c.sum(axis=0)).ratio() for c in counts])
-    left = _difference([statistic(_without_each_day(c)).ratio() for c in counts])
+    left = _difference([statistic(without_each_day(c)).ratio() for c in counts])
     spread = np.sqrt((days - 1) / days * np.square(left - left.mean()).sum())
     half = stdtrit(days - 1, (1 + confidence) / 2) * spread
     return float(value - half), float(value + half)
 
 
-def _without_each_day(counts: ResponseCounts) -> ResponseCounts:
+def without_each_day(counts: ResponseCounts) -> ResponseCounts:
     """Counts [days, V] of all days but one; rounding leaves nothing below zero."""
     total = counts.sum(axis=0)
     return ResponseCounts(

@@ -10,7 +10,8 @@ import pyarrow as pa
 import torch
 
 from pipeline.errors import NotEnoughDataError
-from pipeline.model.features import Encoder, counts, named
+from pipeline.model.features import Encoder, counts, named, weights
+from pipeline.scores import before_sampling
 
 
 def hold_out(days: Sequence[str], share: float) -> tuple[list[str], list[str]]:
@@ -39,8 +40,8 @@ class Examples:
     Attributes:
         categorical: int32 [n, C].
         numeric: float32 [n, N].
-        impressions: int32 [n].
-        responses: int32 [n], at most impressions.
+        impressions: int32 [n]; int64 or float64 where rows have weights.
+        responses: likewise, at most impressions.
         numeric_columns: names of the N columns, for messages.
     """
 
@@ -65,7 +66,11 @@ class Examples:
 
 
 def examples_of(
-    encoder: Encoder, days: Mapping[str, pa.Table], label: str, impressions: str | None
+    encoder: Encoder,
+    days: Mapping[str, pa.Table],
+    label: str,
+    impressions: str | None,
+    weight: str | None = None,
 ) -> Examples:
     """The rows of `days`, day by day.
 
@@ -74,6 +79,7 @@ def examples_of(
         days: day → its rows; one or more.
         label: column with the response, or their number.
         impressions: column with the impressions of a row; None: every row is one.
+        weight: column with how often a row counts; None: once.
 
     Raises:
         DataError: a column is missing or does not hold what it should; the day is named.
@@ -82,7 +88,9 @@ def examples_of(
     for day, table in days.items():
         with named(day):
             encoded = encoder.encode(table)
-            observed = counts(table, label, impressions)
+            observed = before_sampling(
+                *counts(table, label, impressions), weights(table, weight), keep_rate=1.0
+            )
         parts.append((encoded.categorical, encoded.numeric, *observed))
     categorical, numeric, shown, responses = map(np.concatenate, zip(*parts, strict=True))
     return Examples(categorical, numeric, shown, responses, tuple(encoder.numeric_columns))

@@ -1,6 +1,6 @@
 """Rows of a log as the arrays that the base network reads; everything it needs is in a manifest."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -10,9 +10,7 @@ import pyarrow as pa
 
 from pipeline.data.values import Vocabulary, as_numbers, field_keys
 from pipeline.errors import DataError
-
-LARGEST_SCALED = 6.0  # standard deviations; a value further out is served as if it were there
-SMALLEST_SPREAD = 1e-6  # of the mean's size; a feature that varies less is a constant
+from pipeline.model.scaling import Scaling, Served
 
 
 @dataclass(frozen=True)
@@ -33,78 +31,19 @@ class Encoded:
         return len(self.field_value_id)
 
 
-def signed_log(values: np.ndarray) -> np.ndarray:
-    """sign(x) · ln(1 + |x|): near zero the value itself, far out its logarithm on either side.
-
-    Counters and amounts span powers of ten, and some are negative; unlike ln(1 + x), this is
-    finite for every finite x.
-    """
-    return np.sign(values) * np.log1p(np.abs(values))
-
-
-@dataclass(frozen=True)
-class Scaling:
-    """How one numeric feature becomes one or two columns.
-
-    Attributes:
-        name: the column in the log.
-        mean: mean of `signed_log` over the rows it was fitted on, nulls left out.
-        scale: standard deviation there; 0 for a constant, from which nothing was learned: its
-            column is 0 whatever value comes.
-        missing: whether a second column tells nulls (1) from values (0): only where there were
-            nulls to learn from. The first column is 0, the mean, in a null row.
-    """
-
-    name: str
-    mean: float
-    scale: float
-    missing: bool
-
-    @classmethod
-    def fit(cls, name: str, days: Iterable[np.ndarray]) -> "Scaling":
-        """The scaling of a feature's numbers, float64 [n] a day, NaN where null."""
-        rows, missing, total, squares = 0, 0, 0.0, 0.0
-        for values in days:
-            present = signed_log(values[~np.isnan(values)])
-            rows, missing = rows + len(present), missing + len(values) - len(present)
-            total, squares = total + float(present.sum()), squares + float(present @ present)
-        mean = total / rows if rows else 0.0
-        spread = max(squares / rows - mean**2, 0.0) ** 0.5 if rows else 0.0
-        constant = spread <= SMALLEST_SPREAD * max(1.0, abs(mean))
-        return cls(name, mean, 0.0 if constant else spread, missing > 0)
-
-    @property
-    def columns(self) -> list[str]:
-        """Names of the columns this feature becomes."""
-        return [self.name, f"{self.name}.missing"] if self.missing else [self.name]
-
-    def __call__(self, values: np.ndarray) -> np.ndarray:
-        """The feature as float32 [n, 1] or [n, 2], within ±6 standard deviations.
-
-        Args:
-            values: float64 [n], finite, or NaN where null.
-        """
-        absent = np.isnan(values)
-        inverse = 1.0 / self.scale if self.scale else 0.0
-        scaled = (signed_log(values) - self.mean) * inverse
-        scaled = np.where(absent, 0.0, np.clip(scaled, -LARGEST_SCALED, LARGEST_SCALED))
-        parts = [scaled, absent] if self.missing else [scaled]
-        return np.stack(parts, axis=1).astype(np.float32)
-
-
 @dataclass(frozen=True)
 class Encoder:
     """What turns rows into arrays: a vocabulary for each categorical feature and for the field.
 
     Attributes:
         categorical: feature → its vocabulary, in the order of the network's inputs.
-        numeric: scalings, in that order too.
+        numeric: scalings, in that order too; or alone the score that was served.
         field: columns whose joint value is calibrated.
         field_values: the vocabulary of their keys.
     """
 
     categorical: Mapping[str, Vocabulary]
-    numeric: tuple[Scaling, ...]
+    numeric: tuple[Scaling | Served, ...]
     field: tuple[str, ...]
     field_values: Vocabulary
 
@@ -113,9 +52,9 @@ class Encoder:
         """The encoder that a base model's manifest describes."""
         return cls(
             {f["name"]: Vocabulary(tuple(f["values"][1:])) for f in manifest["categorical"]},
-            tuple(Scaling(**feature) for feature in manifest["numeric"]),
+            tuple((Served if "space" in f else Scaling)(**f) for f in manifest["numeric"]),
             tuple(manifest["field"]["columns"]),
-            Vocabulary(tuple(manifest["field"]["values"][1:])),
+            Vocabulary.of_names(manifest["field"]["values"], manifest["field"].get("pooled", ())),
         )
 
     def manifest(self) -> dict[str, Any]:
@@ -123,7 +62,11 @@ class Encoder:
         return {
             "categorical": [{"name": n, "values": v.names} for n, v in self.categorical.items()],
             "numeric": [vars(scaling) for scaling in self.numeric],
-            "field": {"columns": list(self.field), "values": self.field_values.names},
+            "field": {
+                "columns": list(self.field),
+                "values": self.field_values.names,
+                "pooled": list(self.field_values.pooled),
+            },
         }
 
     @property
@@ -174,6 +117,62 @@ def vocabulary_of(
         DataError: a column is missing or cannot name values; the day is named.
     """
     return Vocabulary.of(_each(days, lambda day: field_keys(day, columns)), max_size)
+
+
+def field_vocabulary_of(
+    days: Mapping[str, pa.Table], columns: Sequence[str], max_size: int | None
+) -> Vocabulary:
+    """The joint values of `columns`: null a value of its own, those beyond `max_size` pooled.
+
+    Args:
+        days: day → its rows.
+        columns: of the field.
+        max_size: number of values with an id of their own; None: all.
+
+    Raises:
+        DataError: a column is missing or cannot name values; the day is named.
+    """
+    return Vocabulary.of_field(_each(days, lambda day: field_keys(day, columns)), max_size)
+
+
+def pooled_share(
+    days: Mapping[str, pa.Table],
+    columns: Sequence[str],
+    vocabulary: Vocabulary,
+    label: str,
+    impressions: str | None,
+) -> dict[str, float]:
+    """What the pooled field values hold of all impressions and responses; empty if none is pooled.
+
+    Args:
+        days: day → its rows.
+        columns: of the field.
+        vocabulary: of the field.
+        label, impressions: as of `counts`.
+
+    Returns:
+        `field_values` (how many are pooled), `impressions`, `impression_share`, `responses`,
+        `response_share`; a share of nothing is 0.
+
+    Raises:
+        DataError: as `counts`; the day is named.
+    """
+    if not vocabulary.pooled:
+        return {}
+    sums = np.zeros((2, 2), np.int64)
+    for day, table in days.items():
+        with named(day):
+            pooled = vocabulary.ids(field_keys(table, columns)) == vocabulary.pooled_id
+            amounts = np.stack(counts(table, label, impressions)).astype(np.int64)
+        sums += np.stack([amounts[:, pooled].sum(axis=1), amounts.sum(axis=1)])
+    shares = sums[0] / np.maximum(sums[1], 1)
+    return {
+        "field_values": len(vocabulary.pooled),
+        "impressions": int(sums[0, 0]),
+        "impression_share": float(shares[0]),
+        "responses": int(sums[0, 1]),
+        "response_share": float(shares[1]),
+    }
 
 
 def scaling_of(days: Mapping[str, pa.Table], name: str) -> Scaling:
@@ -233,6 +232,15 @@ def counts(table: pa.Table, label: str, impressions: str | None) -> tuple[np.nda
             f"{row}; name the column with impressions in log.impressions, or repair the day"
         )
     return shown, responses
+
+
+def weights(table: pa.Table, column: str | None) -> np.ndarray | float:
+    """The weight of every row, float64 [n]; 1 where no column has it.
+
+    Raises:
+        DataError: the column is missing or holds what is no number.
+    """
+    return 1.0 if column is None else _numbers(table, column)
 
 
 def _whole(table: pa.Table, name: str) -> np.ndarray:

@@ -3,11 +3,12 @@
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import nn
 
+SERVED = "served"  # kind of a network that passes on a score the log brings
 EMBEDDING_SPREAD = 0.1  # standard deviation of an embedding before training
 
 
@@ -55,8 +56,26 @@ class BaseNetwork(nn.Module):
         return self.layers(torch.cat([embedded, numeric], dim=1)).squeeze(1)
 
 
-def network_from(sizes: Mapping[str, Any]) -> BaseNetwork:
+class ServedNetwork(nn.Module):
+    """logit = the one numeric column, which is the logit that was served; there are no weights."""
+
+    def forward(self, categorical: torch.Tensor, numeric: torch.Tensor) -> torch.Tensor:
+        """The uncalibrated logit of every row: float32 [n], log-odds.
+
+        Args:
+            categorical: int64 or int32 [n, 0].
+            numeric: float32 [n, 1].
+        """
+        return numeric.squeeze(1)
+
+
+Network: TypeAlias = BaseNetwork | ServedNetwork
+
+
+def network_from(sizes: Mapping[str, Any]) -> Network:
     """The network whose sizes a manifest holds under `network`; its weights are to be loaded."""
+    if sizes.get("kind") == SERVED:
+        return ServedNetwork()
     return BaseNetwork(
         sizes["vocabulary_sizes"],
         sizes["n_numeric"],

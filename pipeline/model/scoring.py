@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save
 from pipeline.errors import ArtifactError
 from pipeline.files import read_json, sha256_of, write_json
 from pipeline.model.features import Encoded, Encoder
-from pipeline.model.network import BaseNetwork, network_from
+from pipeline.model.network import Network, ServedNetwork, network_from
 
 WEIGHTS = "weights.safetensors"
 MANIFEST = "manifest.json"
@@ -22,7 +22,7 @@ FORMAT = 1
 
 @torch.inference_mode()
 def logits_of(
-    network: BaseNetwork, categorical: np.ndarray, numeric: np.ndarray, batch_size: int
+    network: Network, categorical: np.ndarray, numeric: np.ndarray, batch_size: int
 ) -> np.ndarray:
     """The uncalibrated logit of every row: float32 [n].
 
@@ -35,7 +35,7 @@ def logits_of(
         numeric: float32 [n, N].
         batch_size: rows at a time.
     """
-    device = next(network.parameters()).device
+    device = next(network.parameters(), torch.empty(0)).device
     logit = np.empty(len(categorical), dtype=np.float32)
     for start in range(0, len(logit), batch_size):
         rows = slice(start, start + batch_size)
@@ -57,7 +57,7 @@ class Base:
 
     manifest: Mapping[str, Any]
     encoder: Encoder
-    network: BaseNetwork
+    network: Network
 
     @property
     def conventions(self) -> dict[str, Any]:
@@ -65,11 +65,16 @@ class Base:
         return self.manifest["conventions"]
 
     @property
+    def served(self) -> bool:
+        """Whether it passes on the score that was served; it then reads no feature."""
+        return isinstance(self.network, ServedNetwork)
+
+    @property
     def columns(self) -> list[str]:
         """The log's columns that are read to score it, with what was observed; each once."""
-        roles = ("field", "categorical", "numeric")
-        names = [name for role in roles for name in self.conventions[role]]
-        names += [self.conventions["label"], self.conventions["impressions"]]
+        numeric = [scaling.name for scaling in self.encoder.numeric]
+        roles = [self.conventions.get(role) for role in ("label", "impressions", "weight")]
+        names = [*self.encoder.field, *self.encoder.categorical, *numeric, *roles]
         return [name for name in dict.fromkeys(names) if name is not None]
 
     @property
@@ -90,7 +95,7 @@ class Base:
         return logits_of(self.network, encoded.categorical, encoded.numeric, batch_size)
 
 
-def write_base(folder: Path, network: BaseNetwork, manifest: Mapping[str, Any]) -> None:
+def write_base(folder: Path, network: Network, manifest: Mapping[str, Any]) -> None:
     """Write the weights and the manifest, which gets their sha256, into an existing folder."""
     weights = {name: tensor.cpu().contiguous() for name, tensor in network.state_dict().items()}
     (folder / WEIGHTS).write_bytes(save(weights))

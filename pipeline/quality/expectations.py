@@ -9,7 +9,10 @@ from great_expectations.expectations.expectation import BatchExpectation
 from great_expectations.expectations.metrics.metric_provider import metric_value
 from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
 
+from pipeline.quality.day_rules import ALL_DAY_RULES
 from pipeline.quality.rules import RULES
+
+KNOWN = RULES | ALL_DAY_RULES
 
 
 class RowsBreakingRule(TableMetricProvider):
@@ -30,14 +33,15 @@ class RowsBreakingRule(TableMetricProvider):
         frame, _, _ = execution_engine.get_compute_domain(
             metric_domain_kwargs, domain_type=MetricDomainTypes.TABLE
         )
-        rule = RULES[metric_value_kwargs["rule"]]
+        rule = KNOWN[metric_value_kwargs["rule"]]
         return np.flatnonzero(~rule.keeps(frame, metric_value_kwargs["limit"]))
 
 
 class ExpectRowsToKeepRule(BatchExpectation):
-    """Every row keeps a rule of `pipeline.quality.rules`; rows are seen with their whole group.
+    """Every row keeps a rule of `rules` or `day_rules`; rows are seen with their whole group.
 
-    The observed value is the number of rows that break it; `first` is the position of one.
+    The observed value is the number of rows that break it; `first` is the position of one, `rows`
+    those of all.
     """
 
     rule: str
@@ -54,7 +58,7 @@ class ExpectRowsToKeepRule(BatchExpectation):
         execution_engine: ExecutionEngine | None = None,
     ) -> dict[str, Any]:
         rows = metrics["table.rows_breaking_rule"]
-        details = {"first": int(rows[0])} if len(rows) else {}
+        details = {"first": int(rows[0]), "rows": rows.tolist()} if len(rows) else {}
         return {
             "success": not len(rows),
             "result": {"observed_value": len(rows), "details": details},

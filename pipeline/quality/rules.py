@@ -80,7 +80,7 @@ def _contiguous(frame: pd.DataFrame, _: float) -> np.ndarray:
 
 def _counted(frame: pd.DataFrame, _: float) -> np.ndarray:
     impressions, responses = frame["impressions"], frame["responses"]
-    return ((impressions >= 1) & (responses >= 0) & (responses <= impressions)).to_numpy()
+    return ((impressions > 0) & (responses >= 0) & (responses <= impressions)).to_numpy()
 
 
 def _posterior(frame: pd.DataFrame, _: float) -> np.ndarray:
@@ -124,7 +124,7 @@ def _covered(frame: pd.DataFrame, _: float) -> np.ndarray:
 
 
 def _expected(frame: pd.DataFrame, _: float) -> np.ndarray:
-    return (frame["log_impressions"] >= 1).to_numpy()
+    return (frame["log_impressions"] > 0).to_numpy()
 
 
 def _impressions_add_up(frame: pd.DataFrame, _: float) -> np.ndarray:

@@ -28,7 +28,8 @@ TABLE = "calibration.parquet"
 BASE, AUXILIARY = "base.", "auxiliary."
 
 SERVING = {
-    "null_or_unseen_field_value": "field value id 0, which has a map of its own",
+    "unseen_field_value": "field value id 0, which has a map of its own",
+    "null_field_value": "a value of its own where the log had it, else as an unseen one",
     "out_of_range_logit": "the line beyond the outermost knot goes on with its own slope",
     "probability_clip": PROBABILITY_CLIP,
     "dtypes": {

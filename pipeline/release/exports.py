@@ -7,6 +7,7 @@ import torch
 from torch.export import Dim, ExportedProgram
 
 from pipeline.files import read_json
+from pipeline.model.network import Network, ServedNetwork
 from pipeline.release.merged import MergedModel, MergedNetwork
 from pipeline.release.onnx_graph import onnx_model
 from pipeline.release.seal import MANIFEST, seal
@@ -40,10 +41,10 @@ def export(model: MergedModel, folder: Path) -> None:
 
 def program_of(network: MergedNetwork) -> ExportedProgram:
     """The network as torch.export has it, for any number of rows and for int64 ids."""
-    sizes = network.base.first_row.shape[0], _numeric_width(network)
+    n_categorical, n_numeric = _widths(network.base)
     arguments = (
-        torch.zeros(TRACED_ROWS, sizes[0], dtype=torch.int64),
-        torch.zeros(TRACED_ROWS, sizes[1]),
+        torch.zeros(TRACED_ROWS, n_categorical, dtype=torch.int64),
+        torch.zeros(TRACED_ROWS, n_numeric),
         torch.zeros(TRACED_ROWS, dtype=torch.int64),
     )
     program = torch.export.export(network, arguments, dynamic_shapes=({0: Dim.DYNAMIC},) * 3)
@@ -54,8 +55,10 @@ def program_of(network: MergedNetwork) -> ExportedProgram:
     return program
 
 
-def _numeric_width(network: MergedNetwork) -> int:
-    base = network.base
-    first = base.layers[0]
+def _widths(base: Network) -> tuple[int, int]:
+    """Number of categorical and of numeric columns that a base network reads."""
+    if isinstance(base, ServedNetwork):
+        return 0, 1
+    first, n_categorical = base.layers[0], len(base.first_row)
     assert isinstance(first, torch.nn.Linear)
-    return first.in_features - len(base.first_row) * base.embedding.embedding_dim
+    return n_categorical, first.in_features - n_categorical * base.embedding.embedding_dim

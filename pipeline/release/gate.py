@@ -2,62 +2,18 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pipeline.params import GateParams
+from pipeline.release.gate_champion import champion_checks
+from pipeline.release.gate_facts import REFERENCE, SHIPPED, fact_checks
+from pipeline.release.verdict import Check, Gain, Verdict, gain, number
 
-SHIPPED, REFERENCE = "model", "uncalibrated"
+__all__ = ["Check", "Verdict", "judge"]
+
+PARITY = 1e-6  # between the deployed file and the table, in calibrated logit from equal logits
 RIVALS = ("isotonic", "eb_platt")
 METRICS = ("logloss", "field_deviance", "field_rce", "field_auc", "auc", "pcoc")
-
-
-@dataclass(frozen=True)
-class Check:
-    """One question to the evidence.
-
-    Attributes:
-        name: short and stable, for tables.
-        value: what was found; NaN where it is undefined.
-        limit: what it was held against.
-        passed: whether it held; an undefined value never does.
-        sentence: value, limit and interval in words, and the next step where it did not hold.
-    """
-
-    name: str
-    value: float
-    limit: float
-    passed: bool
-    sentence: str
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """All checks; it passes if each of them does."""
-
-    checks: tuple[Check, ...]
-
-    @property
-    def passed(self) -> bool:
-        """Whether the model may be promoted."""
-        return bool(self.checks) and all(check.passed for check in self.checks)
-
-    @property
-    def reasons(self) -> list[str]:
-        """The sentences of the checks that did not hold, none of a verdict that passed."""
-        return [check.sentence for check in self.checks if not check.passed]
-
-
-@dataclass(frozen=True)
-class Gain:
-    """A method against the uncalibrated model, positive = better; NaN where it is undefined."""
-
-    value: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.value:+.3g} (interval {self.low:+.3g} to {self.high:+.3g})"
 
 
 def judge(
@@ -66,6 +22,7 @@ def judge(
     params: GateParams,
     *,
     falls: Sequence[str],
+    parity: float,
 ) -> Verdict:
     """The verdict on a model; what is missing, null, NaN or infinite never passes.
 
@@ -74,35 +31,23 @@ def judge(
         evaluation: content of reports/evaluation.json, measured on the test days.
         params: the limits.
         falls: sentences about field values whose calibrated logit falls somewhere.
+        parity: largest difference between the deployed file and the table, in calibrated logit.
     """
     return Verdict(
         (
             _tables(tables_report),
+            _parity(parity),
+            _monotone(falls),
             _responses(evaluation, params.min_test_responses),
             _defined(evaluation),
-            _log_loss(_gain(evaluation, SHIPPED, "logloss"), params.min_logloss_gain),
-            _deviance(_gain(evaluation, SHIPPED, "field_deviance")),
-            _pcoc(_number(evaluation, "methods", SHIPPED, "pcoc"), params.max_pcoc_error),
+            _log_loss(gain(evaluation, "gains", SHIPPED, "logloss"), params.min_logloss_gain),
+            _deviance(gain(evaluation, "gains", SHIPPED, "field_deviance")),
+            *fact_checks(tables_report, evaluation, params),
             _ranking(evaluation, "field_auc", "Field-AUC", params.max_field_auc_loss),
             _ranking(evaluation, "auc", "AUC", params.max_auc_loss),
-            _monotone(falls),
             *(_rival(evaluation, name) for name in RIVALS),
+            *champion_checks(tables_report, evaluation, params),
         )
-    )
-
-
-def _number(report: Any, *names: str) -> float:
-    """The number under a path of names; NaN where it is missing, no number or not finite."""
-    for name in names:
-        report = report.get(name) if isinstance(report, dict) else None
-    if isinstance(report, bool) or not isinstance(report, (int, float)):
-        return math.nan
-    return float(report) if math.isfinite(report) else math.nan
-
-
-def _gain(evaluation: dict[str, Any], method: str, measure: str) -> Gain:
-    return Gain(
-        *(_number(evaluation, "gains", method, measure, n) for n in ("value", "low", "high"))
     )
 
 
@@ -115,11 +60,23 @@ def _tables(report: dict[str, Any]) -> Check:
         if passed
         else f"the checks of the field statistics say: {found}; see reports/tables.json"
     )
-    return Check("tables", float(passed), 1.0, passed, sentence)
+    return Check("tables", float(passed), 1.0, passed, sentence, structural=True)
+
+
+def _parity(difference: float) -> Check:
+    passed = difference <= PARITY
+    sentence = f"the deployed file and its table differ by at most {difference:.3g}"
+    sentence += (
+        f", {PARITY:g} is allowed"
+        if passed
+        else f", more than {PARITY:g}: what was measured is not what would be deployed; run dvc "
+        "repro merge"
+    )
+    return Check("parity", difference, PARITY, passed, sentence, structural=True)
 
 
 def _responses(evaluation: dict[str, Any], limit: int) -> Check:
-    value = _number(evaluation, "responses")
+    value = number(evaluation, "responses")
     passed = value >= limit
     sentence = (
         f"{value:.0f} responses on the test days, at least {limit}"
@@ -149,7 +106,7 @@ def _undefined(evaluation: dict[str, Any]) -> list[str]:
         f"{method}.{name}"
         for method in (REFERENCE, *RIVALS, SHIPPED)
         for name in METRICS
-        if math.isnan(_number(evaluation, "methods", method, name))
+        if math.isnan(number(evaluation, "methods", method, name))
     ]
     others = [
         *_not_finite(evaluation.get("methods")),
@@ -166,41 +123,28 @@ def _not_finite(report: Any, *names: str) -> Iterator[str]:
         yield ".".join(names)
 
 
-def _log_loss(gain: Gain, limit: float) -> Check:
-    passed = gain.low > limit
-    sentence = f"LogLoss gains {gain} nats an impression over the uncalibrated model"
+def _log_loss(gained: Gain, limit: float) -> Check:
+    passed = gained.low > limit
+    sentence = f"LogLoss gains {gained} nats an impression over the uncalibrated model"
     sentence += (
         f", the whole interval above {limit:g}"
         if passed
         else f"; its whole interval must lie above {limit:g} (gate.min_logloss_gain): the gain "
         "cannot be told from luck, take more calibration or test days"
     )
-    return Check("logloss_gain", gain.low, limit, passed, sentence)
+    return Check("logloss_gain", gained.low, limit, passed, sentence)
 
 
-def _deviance(gain: Gain) -> Check:
-    passed = gain.high >= 0
-    sentence = f"field deviance gains {gain} over the uncalibrated model"
+def _deviance(gained: Gain) -> Check:
+    passed = gained.high >= 0
+    sentence = f"field deviance gains {gained} over the uncalibrated model"
     sentence += (
         ", not worse"
         if passed
         else "; an interval wholly below 0 says that field values are served worse than before: "
         "look at the largest in the report"
     )
-    return Check("field_deviance", gain.high, 0.0, passed, sentence)
-
-
-def _pcoc(value: float, limit: float) -> Check:
-    error = abs(value - 1)
-    passed = error <= limit
-    sentence = f"expected / observed responses (PCOC) is {value:.4g} on the test days"
-    sentence += (
-        f", within {limit:g} of 1"
-        if passed
-        else f", it must lie within {limit:g} of 1 (gate.max_pcoc_error): look for rows that were "
-        "sampled without saying so, for responses still to come, or for a change after calibration"
-    )
-    return Check("pcoc", error, limit, passed, sentence)
+    return Check("field_deviance", gained.high, 0.0, passed, sentence)
 
 
 _RANKING_ADVICE = {
@@ -211,7 +155,7 @@ _RANKING_ADVICE = {
 
 
 def _ranking(evaluation: dict[str, Any], key: str, title: str, limit: float) -> Check:
-    before, after = (_number(evaluation, "methods", m, key) for m in (REFERENCE, SHIPPED))
+    before, after = (number(evaluation, "methods", m, key) for m in (REFERENCE, SHIPPED))
     loss = before - after
     passed = loss <= limit
     sentence = f"{title} goes from {before:.5f} to {after:.5f}"
@@ -232,12 +176,12 @@ def _monotone(falls: Sequence[str]) -> Check:
             [*falls[:3], *(["others too"] if falls[3:] else []), "run dvc repro calibrate"]
         )
     )
-    return Check("monotone", float(len(falls)), 0.0, passed, sentence)
+    return Check("monotone", float(len(falls)), 0.0, passed, sentence, structural=True)
 
 
 def _rival(evaluation: dict[str, Any], name: str) -> Check:
     """What ships is worse beyond noise if it gains less than the rival's whole interval."""
-    shipped, rival = (_gain(evaluation, method, "logloss") for method in (SHIPPED, name))
+    shipped, rival = (gain(evaluation, "gains", method, "logloss") for method in (SHIPPED, name))
     passed = shipped.value >= rival.low
     sentence = f"LogLoss gains {shipped.value:+.3g}, {name} gains {rival}"
     sentence += (

@@ -11,7 +11,7 @@ from torch import nn
 
 from pipeline.calibration.piecewise import PiecewiseLinearMap
 from pipeline.model.features import Encoded, Encoder
-from pipeline.model.network import BaseNetwork
+from pipeline.model.network import Network
 from pipeline.release.serving_table import ARRAYS
 
 PROBABILITY_CLIP = 1e-15  # probabilities lie in [this, 1 - this]; logits are never clipped
@@ -34,7 +34,7 @@ class MergedNetwork(nn.Module):
     segment_slopes: torch.Tensor
 
     def __init__(
-        self, base: BaseNetwork, serving_map: PiecewiseLinearMap, auxiliary: nn.Module | None
+        self, base: Network, serving_map: PiecewiseLinearMap, auxiliary: nn.Module | None
     ) -> None:
         super().__init__()
         self.base = base

@@ -16,8 +16,11 @@ from torch import nn
 from pipeline.calibration.auxiliary import AuxiliaryNetwork
 from pipeline.data.values import SEPARATOR, Vocabulary
 from pipeline.errors import ArtifactError
-from pipeline.model.features import LARGEST_SCALED, Encoder, Scaling
+from pipeline.model.features import Encoder
+from pipeline.model.network import ServedNetwork
+from pipeline.model.scaling import LARGEST_SCALED, Scaling, Served
 from pipeline.release.merged import PROBABILITY_CLIP, MergedModel, MergedNetwork
+from pipeline.scores import SERVED_CLIP
 from pipeline.serving.predictor import NUMBER, ONNX_FORMAT, TEXT
 
 OPSETS = {"": 20, "ai.onnx.ml": 3}
@@ -76,7 +79,7 @@ def null_text(encoder: Encoder) -> str:
     It is made of separators, so no joint value that has it as a part is in a vocabulary either.
     """
     known = [*encoder.categorical.values(), encoder.field_values]
-    separators = [v for one in known for v in one.values if not v.strip(SEPARATOR)]
+    separators = [v for one in known for v in (*one.values, *one.pooled) if not v.strip(SEPARATOR)]
     return SEPARATOR * (1 + max(map(len, separators), default=0))
 
 
@@ -113,33 +116,53 @@ def onnx_model(model: MergedModel) -> onnx.ModelProto:
     return made
 
 
-def _numeric(graph: _Graph, scalings: Sequence[Scaling]) -> list[str]:
+def _numeric(graph: _Graph, scalings: Sequence[Scaling | Served]) -> list[str]:
     """The columns of `Encoded.numeric`, float32 [n, 1] each, computed in float64."""
     axis, columns = graph.constant([1], np.int64), []
     for scaling in scalings:
         values = graph.input(f"{NUMBER}{scaling.name}", TensorProto.DOUBLE)
-        absent = graph.op("IsNaN", values)
-        size = graph.op("Add", graph.op("Abs", values), graph.constant(1.0))
-        signed_log = graph.op("Mul", graph.op("Sign", values), graph.op("Log", size))
-        centred = graph.op("Sub", signed_log, graph.constant(scaling.mean))
-        inverse = 1.0 / scaling.scale if scaling.scale else 0.0
-        scaled = graph.op("Mul", centred, graph.constant(inverse))
-        limits = (graph.constant(-LARGEST_SCALED), graph.constant(LARGEST_SCALED))
-        clipped = graph.op("Clip", scaled, *limits)
-        present = graph.op("Where", absent, graph.constant(0.0), clipped)
-        for column in [present, absent] if scaling.missing else [present]:
+        if isinstance(scaling, Served):
+            made = [_served(graph, values, scaling)]
+        else:
+            made = _scaled(graph, values, scaling)
+        for column in made:
             number = graph.op("Cast", column, to=TensorProto.FLOAT)
             columns.append(graph.op("Unsqueeze", number, axis))
     return columns
 
 
+def _scaled(graph: _Graph, values: str, scaling: Scaling) -> list[str]:
+    """The one or two columns of a feature, as `Scaling` has them."""
+    absent = graph.op("IsNaN", values)
+    size = graph.op("Add", graph.op("Abs", values), graph.constant(1.0))
+    signed_log = graph.op("Mul", graph.op("Sign", values), graph.op("Log", size))
+    centred = graph.op("Sub", signed_log, graph.constant(scaling.mean))
+    inverse = 1.0 / scaling.scale if scaling.scale else 0.0
+    scaled = graph.op("Mul", centred, graph.constant(inverse))
+    limits = (graph.constant(-LARGEST_SCALED), graph.constant(LARGEST_SCALED))
+    clipped = graph.op("Clip", scaled, *limits)
+    present = graph.op("Where", absent, graph.constant(0.0), clipped)
+    return [present, absent] if scaling.missing else [present]
+
+
+def _served(graph: _Graph, values: str, score: Served) -> str:
+    """The logit of a score that was served, float64 [n], as `served_logit` has it."""
+    if score.space == "logit":
+        return values
+    limits = (graph.constant(SERVED_CLIP), graph.constant(1 - SERVED_CLIP))
+    inside = graph.op("Clip", values, *limits)
+    against = graph.op("Log", graph.op("Sub", graph.constant(1.0), inside))
+    return graph.op("Sub", graph.op("Log", inside), against)
+
+
 def _ids(graph: _Graph, texts: str, vocabulary: Vocabulary, absent: str, name: str | None) -> str:
+    own, pooled = len(vocabulary.values), [vocabulary.pooled_id or 0] * len(vocabulary.pooled)
     return graph.op(
         "LabelEncoder",
         texts,
         result=name,
-        keys_strings=[absent, *vocabulary.values],
-        values_int64s=range(len(vocabulary) + 1),
+        keys_strings=[absent, *vocabulary.values, *vocabulary.pooled],
+        values_int64s=[vocabulary.null_id, *range(1, own + 1), *pooled],
         default_int64=0,
     )
 
@@ -159,16 +182,29 @@ def _text(graph: _Graph, column: str) -> str:
 
 
 def _field_value_id(graph: _Graph, encoder: Encoder, absent: str) -> str:
-    key, *others = [_text(graph, column) for column in encoder.field]
+    name, vocabulary = "field_value_id", encoder.field_values
+    texts = [_text(graph, column) for column in encoder.field]
+    key, *others = texts
     for other in others:
         part = graph.op("StringConcat", graph.constant([SEPARATOR], object), other)
         key = graph.op("StringConcat", key, part)
-    return _ids(graph, key, encoder.field_values, absent, "field_value_id")
+    if not others or not vocabulary.null:
+        return _ids(graph, key, vocabulary, absent, name)
+    known = _ids(graph, key, vocabulary, absent, None)
+    nulls = [
+        graph.op("LabelEncoder", t, keys_strings=[absent], values_int64s=[1], default_int64=0)
+        for t in texts
+    ]
+    some = graph.op("Cast", graph.op("Max", *nulls), to=TensorProto.BOOL)
+    return graph.op("Where", some, graph.constant(vocabulary.null_id, np.int64), known, result=name)
 
 
 def _base(graph: _Graph, network: MergedNetwork, ids: str | None, numeric: list[str]) -> str:
     """The uncalibrated logit, float32 [n]."""
     parts, base = list(numeric), network.base
+    if isinstance(base, ServedNetwork):
+        axis = graph.constant([1], np.int64)
+        return graph.op("Squeeze", *numeric, axis, result="uncalibrated_logit")
     if ids is not None:
         rows = graph.op("Add", ids, graph.constant(base.first_row.numpy()))
         vectors = graph.op("Gather", graph.constant(base.embedding.weight), rows)

@@ -10,6 +10,7 @@ from typing import Any
 from pipeline.errors import ArtifactError, ReleaseError, ToolError
 from pipeline.files import read_json, sha256_of
 from pipeline.release import commits, registry, tags
+from pipeline.release.override import OVERRIDE, overridden, override_of
 from pipeline.release.programs import git
 from pipeline.release.seal import MANIFEST, verify
 
@@ -26,7 +27,7 @@ class Production:
         since: when it was put there, "YYYY-MM-DD HH:MM UTC".
         last_day: the newest day of the log it was made from, "YYYY-MM-DD".
         model_sha256: of the model's manifest.
-        evidence: the sentences of its verdict.
+        evidence: the sentences of its verdict, and who overrode it and why, if anybody did.
     """
 
     version: str
@@ -51,9 +52,12 @@ def production(folder: Path) -> Production | None:
 def _described(folder: Path, held: tags.Assignment) -> Production:
     gate = _gate_of(folder, held.commit)
     since = datetime.fromtimestamp(held.seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
-    evidence = tuple(check["sentence"] for check in gate["checks"])
+    evidence = [check["sentence"] for check in gate["checks"]]
+    told = git(folder, "show", f"{held.commit}:{OVERRIDE.as_posix()}", check=False)
+    spoken = override_of(json.loads(told.output), gate) if not told.code else None
+    evidence += [f"against the verdict: {spoken}"] if spoken else []
     return Production(
-        held.version, held.commit, since, gate["last_day"], gate["model_sha256"], evidence
+        held.version, held.commit, since, gate["last_day"], gate["model_sha256"], tuple(evidence)
     )
 
 
@@ -105,7 +109,7 @@ def _reach(authority: str) -> str:
 def _passing_gate(folder: Path) -> dict[str, Any]:
     """The verdict, if it passed and is about the bytes of artifacts/model, which dvc.lock names."""
     gate, model = read_json(folder / GATE), folder / registry.MODEL
-    if gate.get("passed") is not True:
+    if gate.get("passed") is not True and not overridden(folder, gate):
         reasons = "; ".join(gate.get("reasons") or ["it has no reasons"])
         raise ReleaseError(f"the verdict is no, production stays as it is: {reasons}")
     verify(model)
@@ -235,4 +239,6 @@ def _last_verdict(folder: Path, current: Production | None) -> list[str]:
             "The model of this folder passed its verdict; adacalib promote makes it production."
         ]
     reasons = (f"  - {reason}" for reason in gate["reasons"])
-    return ["The model of this folder was refused:", *reasons]
+    told = overridden(folder, gate)
+    spoken = [f"{told}; adacalib promote makes it production."] if told else []
+    return ["The model of this folder was refused:", *reasons, *spoken]

@@ -236,8 +236,16 @@ def push(folder: Path, stage: str) -> None:
         raise _failure("dvc push", finished)
 
 
-def fetch(folder: Path, commit: str, target: Path, *, remote: str | None, cached: bool) -> None:
-    """Bring the model that a commit names.
+def fetch(
+    folder: Path,
+    commit: str,
+    target: Path,
+    *,
+    remote: str | None,
+    cached: bool,
+    path: Path = MODEL,
+) -> None:
+    """Bring the model, or another output of the pipeline, that a commit names.
 
     It is read at the commit, not from the working tree: there dvc would quietly take the file of
     the working tree for one that the remote lacks.
@@ -245,14 +253,15 @@ def fetch(folder: Path, commit: str, target: Path, *, remote: str | None, cached
     Args:
         folder: the project's folder.
         commit: the full name of a commit.
-        target: where the model's folder appears.
+        target: where its folder appears.
         remote: the address of DVC's default remote, None if there is none.
         cached: whether this folder's cache may serve; if not, every byte comes from the remote.
+        path: of the output in the project.
 
     Raises:
-        ToolError: the model cannot be had from there.
+        ToolError: it cannot be had from there.
     """
-    arguments = ["get", ".", MODEL.as_posix(), "--rev", commit, "-o", str(target.absolute())]
+    arguments = ["get", ".", path.as_posix(), "--rev", commit, "-o", str(target.absolute())]
     if remote and Path(remote).is_absolute():  # at a commit, dvc resolves a relative one wrongly
         arguments += ["--remote-config", f"url={remote}"]
     with tempfile.TemporaryDirectory(prefix="adacalib-") as place:
@@ -267,7 +276,7 @@ def fetch(folder: Path, commit: str, target: Path, *, remote: str | None, cached
         finished = _dvc(folder, *arguments)
     if finished.code:
         source = "DVC's cache" if cached else f"DVC remote {remote}"
-        raise _failure(f"reading the model of commit {commit[:10]} from {source}", finished)
+        raise _failure(f"reading the {path.name} of commit {commit[:10]} from {source}", finished)
 
 
 def assign(

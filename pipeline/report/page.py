@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from pipeline.calibration.piecewise import PiecewiseLinearMap
 from pipeline.report import charts, sums
-from pipeline.report.terminal import METRICS, NAMES, excess_rows, metric_rows
+from pipeline.report.terminal import METRICS, NAMES, champion_lines, excess_rows, metric_rows
 
 HERE = Path(__file__).parent
 COLUMNS = (
@@ -40,6 +40,8 @@ def gain_rows(gains: dict[str, dict[str, dict[str, Any]]]) -> list[list[str]]:
 def _gain(gain: dict[str, Any] | None) -> str:
     if gain is None or gain["value"] is None:
         return "undefined"
+    if gain["low"] is None:
+        return f"{gain['value']:+.5f} (no interval)"
     return f"{gain['value']:+.5f} ({gain['low']:+.5f} to {gain['high']:+.5f})"
 
 
@@ -67,7 +69,7 @@ def left_out_rows(
     evaluation: dict[str, Any], validation: dict[str, Any], tables: dict[str, Any]
 ) -> list[tuple[str, str]]:
     """What each metric does not cover, and what the log was."""
-    model = evaluation["methods"]["model"]
+    model, champion = evaluation["methods"]["model"], evaluation.get("champion")
     rce, auc = (model[f"{name}_coverage"] or 0.0 for name in ("field_rce", "field_auc"))
     return [
         ("Field-RCE", f"covers {100 * rce:.1f} % of impressions: values with responses"),
@@ -78,10 +80,18 @@ def left_out_rows(
             f"{validation['days']} days, {validation['first_day']} to {validation['last_day']}; "
             f"{validation['impressions']:,} impressions, {validation['responses']:,} responses",
         ),
+        *[
+            ("Days that wait for labels", ", ".join(days))
+            for days in [validation["waiting"]]
+            if days
+        ],
+        *[("Warning", warning) for warning in validation["warnings"]],
         (
             "Bin tables",
-            f"{'passed' if tables['passed'] else 'failed'}, {len(tables['checks'])} checks",
+            f"{'passed' if tables['passed'] else 'failed'}, {len(tables['checks'])} checks; "
+            "adacalib docs builds their Data Docs beside this page",
         ),
+        ("Production", "; ".join(champion_lines(champion))),
     ]
 
 
@@ -167,6 +177,10 @@ def render(
         loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined
     )
     gains = {"the uncalibrated model": evaluation["gains"]}
+    champion = evaluation.get("champion") or {}
+    if champion.get("gains"):
+        over = f"{champion['version']} in production, {champion['compared_days']} days"
+        gains[over] = {"model": champion["gains"]}
     return environment.get_template("page.html").render(
         **reports,
         field=field,

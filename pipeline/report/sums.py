@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from pipeline.calibration.piecewise import PiecewiseLinearMap
+from pipeline.data.values import MARK, SEPARATOR
 from pipeline.metrics.calibration import deviance_terms, pcoc, pcoc_band, wilson_interval
 from pipeline.metrics.counts import ResponseCounts
 from pipeline.report.terminal import NAMES
@@ -25,7 +26,7 @@ PICTURED = ("uncalibrated", "champion", "model")
 
 def display_name(name: str | None) -> str:
     """A field value as people read it: parts of a tuple apart, the row of id 0 by its meaning."""
-    return "unseen or null" if name is None else name.replace("\x1f", " / ")
+    return "unseen" if name is None else name.replace(SEPARATOR, " / ").removeprefix(MARK)
 
 
 def logit(probability: np.ndarray) -> np.ndarray:

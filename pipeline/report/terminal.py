@@ -48,6 +48,22 @@ def excess_rows(evaluation: dict[str, Any]) -> dict[str, list[str]]:
     return {NAMES[m]: [f"{1e4 * excess[m]:.2f}"] for m in NAMES if m in excess}
 
 
+def champion_lines(champion: dict[str, Any] | None) -> list[str]:
+    """What an evaluation says of the champion: a sentence each for its version and every gain."""
+    if champion is None:
+        return ["nothing was in production to be held against"]
+    version = f"{champion['version']}, made from days up to {champion['last_day']}"
+    if not champion["readable"]:
+        return [f"{version}, cannot score the test days: {champion['why']}"]
+    lines = [version]
+    for title, key, form in METRICS:
+        gain = champion["gains"].get(key)
+        if gain and gain["value"] is not None:
+            ends = [_number(gain[end], f"+{form}") for end in ("low", "high")]
+            lines.append(f"{title} gains {gain['value']:+{form}} ({ends[0]} to {ends[1]}) over it")
+    return lines
+
+
 def read_results(folder: Path) -> dict[str, Any]:
     """The last `evaluation`, `gate` and the place of the `report` in a project's folder.
 
@@ -84,6 +100,9 @@ def show_results(folder: Path) -> None:
     for row in metric_rows(evaluation):
         table.add_row(*row, *truth.get(row[0], []))
     console.print(table)
+    if "champion" in evaluation:
+        said = "; ".join(champion_lines(evaluation["champion"]))
+        console.print(f"production: {said}", highlight=False)
     console.print(f"verdict: [bold]{gate['verdict']}[/bold]")
     for reason in gate["reasons"]:
         console.print(f"  - {reason}", highlight=False)

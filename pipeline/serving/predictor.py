@@ -15,6 +15,7 @@ import pyarrow as pa
 from pipeline.data.values import as_numbers, as_text
 from pipeline.errors import ArtifactError, DataError
 from pipeline.release.seal import MANIFEST, verify
+from pipeline.scores import served_column, served_logit
 
 ONNX_FILE = "model.onnx"
 ONNX_FORMAT = "adacalib onnx 1"
@@ -84,6 +85,7 @@ class Predictor:
         names = [tensor.name for tensor in self.session.get_inputs()]
         self.text_columns = [n.removeprefix(TEXT) for n in names if n.startswith(TEXT)]
         self.number_columns = [n.removeprefix(NUMBER) for n in names if n.startswith(NUMBER)]
+        self._served = served_column(self.conventions)
         self._field = [f"{TEXT}{column}" for column in json.loads(self.metadata["field"])]
 
     @property
@@ -138,8 +140,24 @@ class Predictor:
                 inputs[f"{TEXT}{name}"] = _texts(table.column(name), self.null_text)
         for name in self.number_columns:
             with named(name):
-                inputs[f"{NUMBER}{name}"] = finite(as_numbers(table.column(name)))
+                inputs[f"{NUMBER}{name}"] = self.numbers(name, as_numbers(table.column(name)))
         return inputs
+
+    def numbers(self, name: str, values: np.ndarray) -> np.ndarray:
+        """The float64 `values` of a column as they are.
+
+        Raises:
+            DataError: one is infinite, or what was served is null or no score.
+        """
+        infinite = np.flatnonzero(np.isinf(values))
+        if len(infinite):
+            raise DataError(
+                f"row {infinite[0]} is {values[infinite[0]]}; give a finite number, or null where "
+                "there is none"
+            )
+        if self._served and self._served[0] == name:
+            served_logit(values, self._served[1])
+        return values
 
 
 def vouched(folder: Path) -> tuple[str, str]:
@@ -182,21 +200,6 @@ def _texts(column: pa.Array | pa.ChunkedArray, null_text: str) -> np.ndarray:
     encoded = as_text(column).fill_null(null_text).dictionary_encode()
     values = encoded.dictionary.to_numpy(zero_copy_only=False)
     return values.astype(object)[encoded.indices.to_numpy()]
-
-
-def finite(values: np.ndarray) -> np.ndarray:
-    """`values` as they are.
-
-    Raises:
-        DataError: one is infinite.
-    """
-    infinite = np.flatnonzero(np.isinf(values))
-    if len(infinite):
-        raise DataError(
-            f"row {infinite[0]} is {values[infinite[0]]}; give a finite number, or null where "
-            "there is none"
-        )
-    return values
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import orjson
 
 from pipeline.data.values import LARGEST_EXACT
 from pipeline.errors import DataError
-from pipeline.serving.predictor import NUMBER, TEXT, Predictor, finite, named
+from pipeline.serving.predictor import NUMBER, TEXT, Predictor, named
 
 ONLY_TEXT = {str, type(None)}
 
@@ -37,7 +37,7 @@ def inputs_of(body: bytes, predictor: Predictor, max_rows: int) -> dict[str, np.
     for name in predictor.number_columns:
         numbers = [_number(value, name, row) for row, value in enumerate(columns[name])]
         with named(name):
-            inputs[f"{NUMBER}{name}"] = finite(np.array(numbers, dtype=np.float64))
+            inputs[f"{NUMBER}{name}"] = predictor.numbers(name, np.array(numbers, np.float64))
     return inputs
 
 

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from safetensors.torch import save
 
-from pipeline.calibration.adacalib import Settings, fit_adacalib
+from pipeline.calibration.adacalib import HeldOut, Settings, fit_adacalib
 from pipeline.calibration.auxiliary import AuxiliaryNetwork
+from pipeline.calibration.auxiliary_fit import fit_auxiliary, out_of_fold_logits
 from pipeline.calibration.basis import still_anchor
 from pipeline.calibration.folds import all_counts
 from pipeline.calibration.paper import fit_paper
@@ -23,10 +24,10 @@ from pipeline.calibration.selection import (
     losses_of,
     out_of_sample_losses,
 )
-from pipeline.calibration.tables import BinTable, CellTable
+from pipeline.calibration.tables import BinTable, CellTable, scaled
 from pipeline.data.map_files import write_maps
 from pipeline.data.score_files import read_features, read_scores, read_scores_manifest
-from pipeline.data.table_files import read_bins, read_cells
+from pipeline.data.table_files import read_bins, read_cells, read_tables_manifest
 from pipeline.errors import CheckFailedError, ParamsError
 from pipeline.files import publish, read_json, write_json
 from pipeline.params import CalibrateParams
@@ -57,14 +58,15 @@ def run(
     """
     _require_passed(check)
     field_values = read_scores_manifest(scores)["field_values"]
-    bins, cells = read_bins(tables), read_cells(tables)
+    bins, cells = _evidence(tables)
     if params.variant == "paper":
         outcome = _paper(scores, bins, params)
     else:
-        outcome = _crossfit(bins, cells, len(field_values), params)
+        outcome = _crossfit(scores, bins, cells, params)
     chosen = outcome.choice.name if params.choose == "held_out" else "adacalib"
-    about = {"variant": params.variant, "choose": params.choose, "chosen": chosen}
-    about |= {"field_values": field_values, "held_out": outcome.choice.as_json()} | outcome.about
+    about: dict[str, Any] = {"variant": params.variant, "choose": params.choose, "chosen": chosen}
+    about |= {"auxiliary": outcome.auxiliary is not None, "field_values": field_values}
+    about |= {"held_out": outcome.choice.as_json()} | outcome.about
     with publish(calibrator) as folder:
         folder.mkdir()
         maps = _rivals(cells, len(field_values)) | {"adacalib": outcome.serving}
@@ -81,6 +83,18 @@ def _require_passed(check: Path) -> None:
         raise CheckFailedError(f"{check} did not pass: {breaches}; run dvc repro tabulate")
 
 
+def _evidence(tables: Path) -> tuple[BinTable, CellTable]:
+    """The tables; of a weighted log scaled to as many responses as it really has.
+
+    Weights say what rows stand for, not how much is known: that is the responses that were seen.
+    """
+    bins, cells, made_of = read_bins(tables), read_cells(tables), read_tables_manifest(tables)
+    if "in_the_log" not in made_of or not made_of["totals"]["responses"]:
+        return bins, cells
+    share = made_of["in_the_log"]["responses"] / made_of["totals"]["responses"]
+    return scaled(bins, share), scaled(cells, share)
+
+
 def _rivals(cells: CellTable, n_field_values: int) -> dict[str, PiecewiseLinearMap]:
     counts = all_counts(cells)
     columns = (counts.impressions, counts.responses, n_field_values)
@@ -91,10 +105,9 @@ def _rivals(cells: CellTable, n_field_values: int) -> dict[str, PiecewiseLinearM
     }
 
 
-def _crossfit(
-    bins: BinTable, cells: CellTable, n_field_values: int, params: CalibrateParams
-) -> Outcome:
-    names = ("horizon_days", "steps", "learning_rate", "weight_decay", "temperatures")
+def _crossfit(scores: Path, bins: BinTable, cells: CellTable, params: CalibrateParams) -> Outcome:
+    n_field_values = len(read_scores_manifest(scores)["field_values"])
+    names = ("folds", "horizon_days", "steps", "learning_rate", "weight_decay", "temperatures")
     settings = Settings(**{n: getattr(params, n) for n in (*names, "min_slope", "seed")})
     fitted = fit_adacalib(bins, cells, n_field_values, settings)
     choice = choose(*out_of_sample_losses(cells, fitted.held_out, n_field_values))
@@ -106,7 +119,21 @@ def _crossfit(
         "chosen_bins": fitted.chosen_bins.tolist(),
         "moved_knots": fitted.moved_knots,
     }
-    return Outcome(fitted.serving, None, choice, about)
+    auxiliary = _auxiliary(scores, fitted.held_out, params) if params.auxiliary else None
+    return Outcome(fitted.serving, auxiliary, choice, about)
+
+
+def _auxiliary(
+    scores: Path, held_out: list[HeldOut], params: CalibrateParams
+) -> AuxiliaryNetwork | None:
+    """The network on what the head leaves of rows that it had not seen."""
+    if params.folds != "forward":
+        raise ParamsError(
+            f"calibrate.auxiliary learns on days after the history, calibrate.folds is "
+            f"{params.folds!r}; set it to 'forward'"
+        )
+    features, rows = _features(scores), read_scores(scores, "calibration")
+    return fit_auxiliary(rows, features, out_of_fold_logits(rows, held_out), params.seed)
 
 
 def _paper(scores: Path, bins: BinTable, params: CalibrateParams) -> Outcome:
@@ -134,7 +161,7 @@ def _features(scores: Path) -> Features:
     described = read_scores_manifest(scores)["features"]
     if not described["categorical"] and not described["numeric"]:
         raise ParamsError(
-            "calibrate.paper.auxiliary needs features and the scores carry none; "
+            "the auxiliary network needs features and the scores carry none; "
             "set score.keep_features to true"
         )
     sizes = tuple(feature["size"] for feature in described["categorical"])

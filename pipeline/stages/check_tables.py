@@ -1,34 +1,39 @@
-"""check_tables: bins and cells against the log they were made of → a report, or the stage fails."""
+"""check_tables: bins and cells against log and champion → a report, or the stage fails."""
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from pipeline.calibration.counting import largest_ties
-from pipeline.calibration.tables import BinTable
-from pipeline.data.score_files import read_day, read_scores_manifest
+from pipeline.calibration.tables import BinTable, CellTable
+from pipeline.data.score_files import read_day, read_scores, read_scores_manifest
 from pipeline.data.table_files import read_bins, read_cells, read_tables_manifest
-from pipeline.errors import CheckFailedError
-from pipeline.files import write_json
+from pipeline.errors import ArtifactError, CheckFailedError
+from pipeline.files import publish, read_json, write_json
 from pipeline.params import CheckTablesParams
-from pipeline.quality.checks import check_tables, uneven_field_values
+from pipeline.quality.checks import check_tables, suites, uneven_field_values
+from pipeline.quality.drift import table_drift
 from pipeline.quality.frames import LogSums
+from pipeline.quality.memorisation import memorisation
+from pipeline.release.champion import MODEL, TABLES, pinned
 from pipeline.scores import join_scores
 
 
-def run(scores: Path, tables: Path, report: Path, *, params: CheckTablesParams) -> None:
-    """Write the report of a check that passed.
+def run(scores: Path, tables: Path, pin: Path, report: Path, *, params: CheckTablesParams) -> None:
+    """Write the report of a check that passed, with what the gate has to judge.
+
+    A breach of structure fails the stage. Drift against the champion's tables, and how well the
+    base model knows its training rows, are facts for the gate.
 
     Raises:
         CheckFailedError: a breach, named by field value, K and bin; no report is written.
-        ArtifactError: scores or tables are missing or damaged.
+        ArtifactError: scores or tables are missing or damaged, or the champion is not what is
+            pinned.
     """
-    manifest = read_tables_manifest(tables)
-    bins, cells = read_bins(tables), read_cells(tables)
-    tolerance = params.equal_frequency_tolerance
-    log = _sums_of_log(scores, manifest["days"], bins, uneven_field_values(bins, tolerance))
-    checks = check_tables(bins, cells, log, manifest["candidates"], tolerance)
+    bins, cells, log, candidates = _evidence(scores, tables, params)
+    checks = check_tables(bins, cells, log, candidates, params.equal_frequency_tolerance)
     breaches = [check.breach for check in checks if check.breach]
     if breaches:
         raise CheckFailedError(
@@ -36,19 +41,77 @@ def run(scores: Path, tables: Path, report: Path, *, params: CheckTablesParams) 
             "nothing may be fitted on it, make it again: dvc repro --force tabulate"
         )
     write_json(
-        report, {"passed": True, "checks": [asdict(check) for check in checks], "breaches": []}
+        report,
+        {
+            "passed": True,
+            "checks": [asdict(check) for check in checks],
+            "breaches": [],
+            "drift": _drift(bins, log, pin),
+            "memorisation": _memorisation(scores),
+        },
     )
+
+
+def _evidence(
+    scores: Path, tables: Path, params: CheckTablesParams
+) -> tuple[BinTable, CellTable, LogSums, list[int]]:
+    """Both tables, sums of the log itself, and the candidates that every field value must have."""
+    manifest, bins = read_tables_manifest(tables), read_bins(tables)
+    uneven = uneven_field_values(bins, params.equal_frequency_tolerance)
+    log = _sums_of_log(scores, manifest["days"], bins, uneven)
+    return bins, read_cells(tables), log, manifest["candidates"]
+
+
+def build_docs(scores: Path, tables: Path, folder: Path, params: CheckTablesParams) -> Path:
+    """The index of great-expectations' pages on the tables, built anew in a folder.
+
+    Raises:
+        ArtifactError: scores or tables are missing or damaged.
+    """
+    from pipeline.quality.docs import build_data_docs
+
+    expected = suites(*_evidence(scores, tables, params), params.equal_frequency_tolerance)
+    with publish(folder) as temporary:
+        build_data_docs(expected, temporary)
+    return folder / "index.html"
+
+
+def _drift(bins: BinTable, log: LogSums, pin: Path) -> dict[str, Any] | None:
+    """Against the champion's tables; None without a champion, `why` where there are none to read.
+
+    Raises:
+        ArtifactError: the champion is not what is pinned.
+    """
+    champion = pinned(pin)
+    if champion is None:
+        return None
+    model = read_json(pin.parent / MODEL / "manifest.json")
+    try:
+        then = read_bins(pin.parent / TABLES)
+    except ArtifactError as error:
+        return {"version": champion.version, "why": str(error).partition(";")[0]}
+    names = model["base"]["field"]["values"]
+    return {"version": champion.version, **table_drift(bins, log.field_values, then, names)}
+
+
+def _memorisation(scores: Path) -> dict[str, Any]:
+    manifest = read_scores_manifest(scores)
+    training = manifest["parts"].get("training", [])
+    days = (read_day(scores, manifest, day) for day in training)
+    return memorisation(read_scores(scores, "calibration"), days)
 
 
 def _sums_of_log(scores: Path, days: list[str], bins: BinTable, uneven: np.ndarray) -> LogSums:
     """Sums of the log itself, not made by the kernel that is checked; ties of uneven values."""
     manifest = read_scores_manifest(scores)
     n = len(manifest["field_values"])
-    impressions, responses, suspects = np.zeros(n, np.int64), np.zeros(n, np.int64), []
+    impressions, responses, suspects = np.zeros(n), np.zeros(n), []
     for day in days:
         rows = read_day(scores, manifest, day)
-        impressions += np.bincount(rows.field_value_id, rows.impressions, n).astype(np.int64)
-        responses += np.bincount(rows.field_value_id, rows.responses, n).astype(np.int64)
+        impressions += np.bincount(rows.field_value_id, rows.impressions, n)
+        responses += np.bincount(rows.field_value_id, rows.responses, n)
         suspects.append(rows.take(np.isin(rows.field_value_id, uneven)))
     ties = largest_ties(join_scores(suspects), bins)
-    return LogSums(manifest["field_values"], impressions, responses, ties)
+    dtype = bins.impressions.dtype  # sums of whole numbers are whole
+    sums = impressions.astype(dtype), responses.astype(dtype)
+    return LogSums(manifest["field_values"], *sums, ties)

@@ -15,11 +15,15 @@ from pipeline.errors import DataError
 from pipeline.files import publish, read_json, write_json
 from pipeline.metrics.columns import bin_columns, count_columns
 from pipeline.metrics.comparison import compare
+from pipeline.metrics.daily import largest_field_values
 from pipeline.metrics.significance import Resampling
-from pipeline.metrics.summary import measure
+from pipeline.metrics.summary import Measurement, measure
 from pipeline.params import EvaluateParams
+from pipeline.release.champion import MODEL as CHAMPION
+from pipeline.release.champion import pinned
 from pipeline.release.checkpoint import MergedModel, load
-from pipeline.scores import Scores
+from pipeline.release.contest import Champion, report_of, score_champion
+from pipeline.scores import Scores, before_sampling, keep_rate_of
 
 
 def run(
@@ -27,6 +31,7 @@ def run(
     split: Path,
     calibrator: Path,
     model: Path,
+    pin: Path,
     evaluation: Path,
     sums: Path,
     *,
@@ -35,19 +40,30 @@ def run(
     """Write reports/evaluation.json and, under artifacts/evaluation, the sums it is made from.
 
     What is measured is what ships: the merged model scores the raw rows of the test days, one day
-    in memory at a time. The rivals' maps are applied to the same model's uncalibrated logit.
+    in memory at a time. The rivals' maps are applied to the same model's uncalibrated logit. The
+    champion that champion.json pins scores the same rows, whole, as production would.
 
     Raises:
         DataError: a test day is missing or damaged, or a response or impression count is null.
-        ArtifactError: an artifact is missing or damaged.
+        ArtifactError: an artifact is missing or damaged, or the champion is not what is pinned.
     """
-    days = read_json(split / "manifest.json")["parts"]["test"]
-    merged = load(model)
-    rows, shipped, truth = _score(data, days, merged)
-    methods = _methods(rows, shipped, calibrator)
+    contract, champion_pin = read_json(split / "manifest.json"), pinned(pin)
+    days, merged = contract["parts"]["test"], load(model)
+    rows, shipped, truth, counted = _score(data, days, merged)
+    champion = None
+    if champion_pin:
+        place, tables = pin.parent / CHAMPION, read_days(data, days)
+        champion = score_champion(champion_pin, place, merged.conventions, tables)
+    methods = _methods(rows, shipped, calibrator, champion)
     measured = {name: measure(logit, rows, truth) for name, logit in methods}
     resampling = Resampling(params.confidence, params.replicates, params.seed)
-    write_json(evaluation, _extent(rows, days) | compare(measured, resampling))
+    found = {
+        "champion": champion and report_of(champion, measured, _with_rows(rows, days), resampling),
+        "largest_field_values": _largest(measured["model"], merged, params, resampling),
+        "maturity": _maturity(contract),
+    }
+    extent = _extent(rows, days, counted) | _pooled(rows, merged)
+    write_json(evaluation, extent | compare(measured, resampling) | found)
     with publish(sums) as folder:
         folder.mkdir()
         _write(folder / "counts.parquet", count_columns(measured))
@@ -58,25 +74,35 @@ def run(
 
 def _score(
     data: Path, days: list[str], merged: MergedModel
-) -> tuple[Scores, np.ndarray, np.ndarray | None]:
-    """The test rows, the shipped logit of each, and its true probability where the log has it."""
+) -> tuple[Scores, np.ndarray, np.ndarray | None, dict[str, int]]:
+    """The test rows, the shipped logit of each, its true probability where the log has it, and how
+    many impressions and responses the log holds."""
+    counted = {"impressions": 0, "responses": 0}
+    weight, rate = merged.conventions.get("weight"), keep_rate_of(merged.conventions, "test")
     label, impressions, truth = (merged.conventions[k] for k in ("label", "impressions", "truth"))
     dtype, parts = np.int64 if impressions else np.int32, []
     for day, table in read_days(data, days):
         prediction = merged.predict(table)
         ones = np.ones(len(table), np.int32)
+        shown = _counts(table, impressions, day).astype(dtype) if impressions else ones
+        responses = _counts(table, label, day).astype(dtype)
+        counted["impressions"] += int(shown.sum())
+        counted["responses"] += int(responses.sum())
+        times = as_numbers(table[weight]) if weight else 1.0
+        shown, responses = before_sampling(shown, responses, times, rate)
         columns = {
             "uncalibrated_logit": prediction.uncalibrated_logit,
             "field_value_id": prediction.field_value_id,
-            "impressions": _counts(table, impressions, day).astype(dtype) if impressions else ones,
-            "responses": _counts(table, label, day).astype(dtype),
+            "impressions": shown,
+            "responses": responses,
             "day": ones * np.int32(day_number(day)),
             "shipped": prediction.calibrated_logit,
         }
         parts.append(columns | ({"truth": as_numbers(table[truth])} if truth else {}))
     joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     shipped, true_probability = joined.pop("shipped"), joined.pop("truth", None)
-    return Scores(**joined, n_field_values=len(merged.field_values)), shipped, true_probability
+    scores = Scores(**joined, n_field_values=len(merged.field_values))
+    return scores, shipped, true_probability, counted
 
 
 def _counts(table: pa.Table, column: str, day: str) -> np.ndarray:
@@ -89,28 +115,73 @@ def _counts(table: pa.Table, column: str, day: str) -> np.ndarray:
 
 
 def _methods(
-    rows: Scores, shipped: np.ndarray, calibrator: Path
+    rows: Scores, shipped: np.ndarray, calibrator: Path, champion: Champion | None
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Every method and its logit, one at a time: the base, the rivals, what ships."""
+    """Every method and its logit, one at a time: the base, the rivals, the champion, what ships."""
     yield "uncalibrated", rows.uncalibrated_logit
     for name, serving_map in read_maps(calibrator / "maps.parquet").items():
         if name != "identity":
             yield name, serving_map(rows.uncalibrated_logit, rows.field_value_id)
+    if champion and champion.logit is not None:
+        yield "champion", champion.logit
     yield "model", shipped
 
 
-def _extent(rows: Scores, days: list[str]) -> dict[str, Any]:
-    """What the report says of the test rows themselves."""
+def _with_rows(rows: Scores, days: list[str]) -> list[str]:
+    """The test days that have rows, in order."""
+    present = set(np.unique(rows.day).tolist())
+    return [day for day in days if day_number(day) in present]
+
+
+def _largest(
+    measured: Measurement, merged: MergedModel, params: EvaluateParams, resampling: Resampling
+) -> list[dict[str, Any]]:
+    """The largest field values by name, with what ships expects of them and what came."""
+    rows = largest_field_values(measured.counts, params.largest_field_values, resampling)
+    return [{"field_value": merged.field_values[row["field_value_id"]], **row} for row in rows]
+
+
+def _maturity(contract: dict[str, Any]) -> dict[str, Any]:
+    """How long labels take to be final, and the calibration and test days that are younger."""
+    told = contract.get("conventions", {}).get("label_maturity") or {}
+    newest = told.get("newest_mature_day")
+    used = {day for part in ("calibration", "test") for day in contract["parts"].get(part, [])}
+    return {
+        "maturity_days": told.get("maturity_days", 0),
+        "newest_mature_day": newest,
+        "young_days": sorted(day for day in used if newest is not None and day > newest),
+    }
+
+
+def _extent(rows: Scores, days: list[str], counted: dict[str, int]) -> dict[str, Any]:
+    """What the report says of the test rows themselves; of a sampled log also what they stand for.
+
+    Responses are those that the log holds: they are the evidence, however often each counts.
+    """
+    amounts = {name: getattr(rows, name).sum().item() for name in counted}
     return {
         "first_day": days[0],
         "last_day": days[-1],
         "days": len(days),
         "rows": len(rows),
-        "impressions": int(rows.impressions.sum()),
-        "responses": int(rows.responses.sum()),
+        **counted,
         "field_values": len(np.unique(rows.field_value_id)),
         "unseen_impressions": int(rows.impressions[rows.field_value_id == 0].sum()),
+        **({"before_sampling": amounts} if amounts != counted else {}),
     }
+
+
+def _pooled(rows: Scores, merged: MergedModel) -> dict[str, Any]:
+    """What the field values that share one map hold of the test rows, where there are such."""
+    pooled_id = merged.encoder.field_values.pooled_id
+    if pooled_id is None:
+        return {}
+    found: dict[str, Any] = {"field_values": len(merged.encoder.field_values.pooled)}
+    for name, one in (("impressions", "impression_share"), ("responses", "response_share")):
+        amounts = getattr(rows, name)
+        found[name] = amounts[rows.field_value_id == pooled_id].sum().item()
+        found[one] = found[name] / max(amounts.sum().item(), 1)
+    return {"pooled": found}
 
 
 def _write(path: Path, columns: dict[str, np.ndarray]) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from pipeline.files import read_json, sha256_of, write_json
 from pipeline.params import GateParams
 from pipeline.release.gate import judge
+from pipeline.release.scan import scan
 from pipeline.release.seal import MANIFEST, verify
 from pipeline.release.serving_table import falls, read_table
 
@@ -13,17 +14,16 @@ from pipeline.release.serving_table import falls, read_table
 def run(tables: Path, evaluation: Path, model: Path, report: Path, *, params: GateParams) -> None:
     """Write the verdict on a model, with the model's sha256 and the last day it was tested on.
 
+    The map is proved not to fall on its knots, and the deployed file is looked at score by score.
+
     Raises:
         ArtifactError: a report or the model is missing or damaged.
     """
     field_values = verify(model)["base"]["field"]["values"]
     measured = read_json(evaluation)
-    verdict = judge(
-        read_json(tables),
-        measured,
-        params,
-        falls=falls(read_table(model, len(field_values)), field_values),
-    )
+    fallen, parity = scan(model, field_values)
+    fallen = [*falls(read_table(model, len(field_values)), field_values), *fallen]
+    verdict = judge(read_json(tables), measured, params, falls=fallen, parity=parity)
     write_json(
         report,
         {

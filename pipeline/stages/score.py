@@ -11,11 +11,11 @@ from pipeline.data.score_files import feature_columns, write_day, write_scores_m
 from pipeline.data.values import field_keys
 from pipeline.errors import ArtifactError
 from pipeline.files import publish, read_json
-from pipeline.model.features import Encoded, counts, named
+from pipeline.model.features import Encoded, counts, named, weights
 from pipeline.model.progress import WorkProgress
 from pipeline.model.scoring import Base, load_base
 from pipeline.params import ScoreParams
-from pipeline.scores import Scores
+from pipeline.scores import Scores, before_sampling, keep_rate_of
 
 
 def run(data: Path, split: Path, base: Path, target: Path, *, params: ScoreParams) -> None:
@@ -29,18 +29,22 @@ def run(data: Path, split: Path, base: Path, target: Path, *, params: ScoreParam
     model = load_base(base)
     _refuse_leak(parts, model)
     names = [feature["name"] for feature in model.manifest["categorical"]]
-    kept = feature_columns(names, model.encoder.numeric_columns) if params.keep_features else []
-    days = list(dict.fromkeys(day for part in parts.values() for day in part))
+    keep = params.keep_features and not model.served
+    kept = feature_columns(names, model.encoder.numeric_columns) if keep else []
+    part_of = {day: part for part, part_days in parts.items() for day in part_days}
+    days = list(part_of)
     described: dict[str, Any] = {}
     with publish(target) as folder, WorkProgress("score", len(days), "days") as progress:
         folder.mkdir()
         for day, table in read_days(data, days, model.columns):
             with named(day):
-                scores, encoded = _score(model, table, day, params.batch_size)
-            described[day] = write_day(folder, day, scores, _features(encoded, kept))
-            described[day] |= _not_known(table, scores, model)
+                scores, encoded, counted = _score(
+                    model, table, day, part_of[day], params.batch_size
+                )
+            described[day] = write_day(folder, day, scores, _features(encoded, kept)) | counted
+            described[day] |= _without_own_id(table, scores, model)
             progress.advance(1)
-        write_scores_manifest(folder, _manifest(model, parts, described, params.keep_features))
+        write_scores_manifest(folder, _manifest(model, parts, described, keep))
 
 
 def _refuse_leak(parts: dict[str, list[str]], model: Base) -> None:
@@ -54,10 +58,15 @@ def _refuse_leak(parts: dict[str, list[str]], model: Base) -> None:
             )
 
 
-def _score(model: Base, table: pa.Table, day: str, batch_size: int) -> tuple[Scores, Encoded]:
+def _score(
+    model: Base, table: pa.Table, day: str, part: str, batch_size: int
+) -> tuple[Scores, Encoded, dict[str, Any]]:
+    """Scored rows that count what they stand for; of a sampled day also what the log itself has."""
     conventions = model.conventions
     encoded = model.encode(table)
-    shown, responses = counts(table, conventions["label"], conventions["impressions"])
+    counted = counts(table, conventions["label"], conventions["impressions"])
+    weight, rate = weights(table, conventions.get("weight")), keep_rate_of(conventions, part)
+    shown, responses = before_sampling(*counted, weight, rate)
     scores = Scores(
         model.uncalibrated_logit(encoded, batch_size),
         encoded.field_value_id,
@@ -66,17 +75,30 @@ def _score(model: Base, table: pa.Table, day: str, batch_size: int) -> tuple[Sco
         np.full(table.num_rows, day_number(day), dtype=np.int32),
         len(model.field_values),
     )
-    return scores, encoded
+    if shown is counted[0]:
+        return scores, encoded, {}
+    names = ("impressions", "responses")
+    totals = {n: int(c.sum(dtype=np.int64)) for n, c in zip(names, counted, strict=True)}
+    return scores, encoded, {"in_the_log": totals}
 
 
 def _features(encoded: Encoded, kept: list[str]) -> dict[str, np.ndarray]:
     return dict(zip(kept, [*encoded.categorical.T, *encoded.numeric.T], strict=False))
 
 
-def _not_known(table: pa.Table, scores: Scores, model: Base) -> dict[str, int]:
-    """Rows that share the id 0, by why they do."""
-    null = field_keys(table, model.encoder.field).null_count
-    return {"null_rows": null, "unseen_rows": int((scores.field_value_id == 0).sum()) - null}
+def _without_own_id(table: pa.Table, scores: Scores, model: Base) -> dict[str, int]:
+    """Rows whose field value is null, unseen, or pooled with others, and responses of the last."""
+    keys = field_keys(table, model.encoder.field)
+    known = keys.is_valid().to_numpy(zero_copy_only=False)
+    found = {
+        "null_rows": keys.null_count,
+        "unseen_rows": int(np.count_nonzero((scores.field_value_id == 0) & known)),
+    }
+    if model.encoder.field_values.pooled:
+        pooled = scores.field_value_id == model.encoder.field_values.pooled_id
+        found["pooled_rows"] = int(pooled.sum())
+        found["pooled_responses"] = int(scores.responses[pooled].sum())
+    return found
 
 
 def _manifest(

@@ -1,9 +1,11 @@
 """split: whole days for training, calibration and test, and the conventions that travel on."""
 
 from pathlib import Path
+from typing import Any
 
-from pipeline.data.days import day_boundaries, split_days
-from pipeline.data.manifest import read_manifest
+from pipeline.data.days import day_boundaries
+from pipeline.data.manifest import Manifest, read_manifest
+from pipeline.data.parts import LabelMaturity, label_maturity, parts_by_count, parts_by_date
 from pipeline.errors import ArtifactError, NotEnoughDataError
 from pipeline.files import publish, read_json, write_json
 from pipeline.params import LogParams, SplitParams
@@ -12,38 +14,64 @@ from pipeline.params import LogParams, SplitParams
 def run(
     manifest: Path, validation: Path, target: Path, *, params: SplitParams, log: LogParams
 ) -> None:
-    """Write artifacts/split/manifest.json; the parts end with `log.last_day` or the newest day.
+    """Write artifacts/split/manifest.json; the parts end with the newest day whose labels are
+    mature, up to `log.last_day`, or are those of the dates in `params`.
 
     Raises:
-        NotEnoughDataError: a needed day is not there; it is named with its part.
+        NotEnoughDataError: a needed day is not there or not mature; it is named.
         ArtifactError: the validation is of other days.
     """
     landed = read_manifest(manifest)
     if not landed.days:
         raise NotEnoughDataError(f"{manifest} has no days; bring a log with adacalib data FORMAT")
-    last_day = log.last_day or max(landed.days)
-    counts = {
-        "training": params.training_days,
-        "calibration": params.calibration_days,
-        "test": params.test_days,
-    }
-    parts = split_days(list(landed.days), last_day, counts)
+    maturity = label_maturity(landed.days, log.maturity_days, log.time_zone, log.last_day)
+    parts = _parts(landed, maturity, params, log)
     days = [day for part in parts.values() for day in part]
-    unchecked = sorted(set(days) - set(read_json(validation)["by_day"]))
+    unchecked = sorted(set(days) - _checked(landed, read_json(validation)))
     if unchecked:
         raise ArtifactError(f"{validation} does not cover the day {unchecked[0]}; run dvc repro")
-    boundaries = {
-        part: [
-            day_boundaries(part_days[0], log.time_zone)[0].isoformat(),
-            day_boundaries(part_days[-1], log.time_zone)[1].isoformat(),
-        ]
-        for part, part_days in parts.items()
-    }
     with publish(target) as temporary:
         document = {
             "parts": parts,
-            "boundaries": boundaries,
-            "conventions": log.model_dump(),
+            "boundaries": {part: _boundaries(names, log) for part, names in parts.items()},
+            "waiting": maturity.waiting,
+            "conventions": _conventions(landed, maturity, log),
             "data": {day: landed.days[day].content_sha256 for day in days},
         }
         write_json(temporary / "manifest.json", document)
+
+
+def _parts(
+    landed: Manifest, maturity: LabelMaturity, params: SplitParams, log: LogParams
+) -> dict[str, list[str]]:
+    if params.dates:
+        return parts_by_date(landed.days, params.dates, log.time_zone, maturity, log.last_day)
+    assert params.counts
+    return parts_by_count(landed.days, params.counts, log.time_zone, maturity, log.last_day)
+
+
+def _checked(landed: Manifest, validation: dict[str, Any]) -> set[str]:
+    """The landed days that a validation looked at."""
+    first, last = validation["first_day"], validation["last_day"]
+    return {d for d in landed.days if first <= d <= last} - set(validation["missing_days"])
+
+
+def _boundaries(days: list[str], log: LogParams) -> list[str]:
+    """The instants [start, end) of a part."""
+    start, end = (
+        day_boundaries(days[0], log.time_zone)[0],
+        day_boundaries(days[-1], log.time_zone)[1],
+    )
+    return [start.isoformat(), end.isoformat()]
+
+
+def _conventions(landed: Manifest, maturity: LabelMaturity, log: LogParams) -> dict[str, Any]:
+    """What the model's numbers mean: the contract, the landed types, and which labels are final."""
+    return log.model_dump() | {
+        "column_types": dict(landed.columns),
+        "label_maturity": {
+            "maturity_days": maturity.maturity_days,
+            "reference_day": maturity.reference_day,
+            "newest_mature_day": maturity.newest_mature_day,
+        },
+    }

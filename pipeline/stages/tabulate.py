@@ -48,6 +48,10 @@ def run(scores: Path, tables: Path, *, params: TabulateParams) -> None:
         "n_field_values": pieces.n_field_values,
         "totals": {**totals, "field_values": len(np.unique(bins.field_value_id))},
     }
+    sampled = [manifest["days"][day] for day in days if "in_the_log" in manifest["days"][day]]
+    if sampled:
+        of_days = [manifest["days"][day].get("in_the_log", manifest["days"][day]) for day in days]
+        made_of["in_the_log"] = {name: sum(day[name] for day in of_days) for name in totals}
     write_tables(tables, bins, cells, made_of)
 
 

@@ -1,5 +1,6 @@
 """train_base: training days → the base model: weights, vocabularies, scalings, history."""
 
+import math
 import os
 import shutil
 from collections.abc import Mapping
@@ -15,12 +16,20 @@ from pipeline.errors import ParamsError, ToolError
 from pipeline.files import publish, read_json
 from pipeline.model.checkpoints import best_epoch
 from pipeline.model.examples import examples_of, hold_out
-from pipeline.model.features import Encoder, scaling_of, vocabulary_of
-from pipeline.model.network import network_from
+from pipeline.model.features import (
+    Encoder,
+    field_vocabulary_of,
+    pooled_share,
+    scaling_of,
+    vocabulary_of,
+)
+from pipeline.model.network import SERVED, BaseNetwork, ServedNetwork
 from pipeline.model.progress import WorkProgress
+from pipeline.model.scaling import Served
 from pipeline.model.scoring import write_base
 from pipeline.model.training import Recipe, train
 from pipeline.params import LogParams, TrainBaseParams
+from pipeline.scores import keep_rate_of, served_column
 
 DEVICE = "ADACALIB_DEVICE"  # in the environment; cpu where it is not set
 DEVICES = ("cpu", "cuda")
@@ -28,6 +37,9 @@ DEVICES = ("cpu", "cuda")
 
 def run(data: Path, split: Path, target: Path, *, params: TrainBaseParams, log: LogParams) -> None:
     """Train the base model on the training days of `split` and publish it as `target`.
+
+    Where the log brings the score that was served nothing is trained: the base is then one that
+    passes that score on, and only field values are learned.
 
     The newest `held_out_share` of them only decides when to stop; features are learned from the
     others alone, field values from training and calibration days. A training that was killed goes
@@ -40,28 +52,32 @@ def run(data: Path, split: Path, target: Path, *, params: TrainBaseParams, log: 
         NotEnoughDataError: too few days or impressions to train and to hold out.
         TrainingError: a loss is not finite.
     """
-    device = _device()
     contract = read_json(split / "manifest.json")
+    served = served_column(contract["conventions"])
+    if served is not None:
+        return _pass_on(data, contract, target, Served(*served), params, log)
+    device = _device()
     training, calibration = (contract["parts"][part] for part in ("training", "calibration"))
     days = dict(read_days(data, training, _columns(log)))
     sides = hold_out(training, params.held_out_share)
     fitting, held_out = ({day: days[day] for day in side} for side in sides)
-    known = days | dict(read_days(data, calibration, log.field))
-    encoder = _encoder(fitting, known, log, params.max_vocabulary)
+    known = days | dict(read_days(data, calibration, _known_columns(log)))
+    encoder = _encoder(fitting, known, log, params)
     sizes = _sizes(encoder, params)
-    network = network_from(sizes)
+    network = BaseNetwork(**sizes)
     recipe = Recipe(**{field.name: getattr(params, field.name) for field in fields(Recipe)})
-    rows = examples_of(encoder, fitting, log.label, log.impressions)
-    later = examples_of(encoder, held_out, log.label, log.impressions)
+    roles = (log.label, log.impressions, log.weight)
+    rows, later = (examples_of(encoder, side, *roles) for side in (fitting, held_out))
     unfinished = target.with_name(f".{target.name}.training")
     with WorkProgress("train", recipe.epochs * len(rows), "rows") as progress:
         history = train(
             network, rows, later, recipe, folder=unfinished, progress=progress, device=device
         )
     manifest = {
-        "conventions": contract["conventions"],
+        "conventions": contract["conventions"] | _unsample(network, contract["conventions"]),
         "network": sizes,
         **encoder.manifest(),
+        "pooled": _pooled(known, encoder, log),
         "days": {"fitting": sides[0], "held_out": sides[1], "field_values": sorted(known)},
         "history": [asdict(record) for record in history],
         "best_epoch": best_epoch(history).epoch,
@@ -70,6 +86,48 @@ def run(data: Path, split: Path, target: Path, *, params: TrainBaseParams, log: 
         folder.mkdir()
         write_base(folder, network, manifest)
     shutil.rmtree(unfinished)
+
+
+def _unsample(network: BaseNetwork, conventions: Mapping[str, Any]) -> dict[str, Any]:
+    """Shift the logits of a network trained on sampled non-responses; what the artifact says of it.
+
+    Kept at the rate r they raise the odds to 1 / r of what they were, so ln r is added to the bias
+    of the last layer. This is the one place where logits are corrected.
+    """
+    rate = keep_rate_of(conventions, "training")
+    if rate == 1:
+        return {}
+    last = network.layers[-1]
+    assert isinstance(last, torch.nn.Linear)
+    with torch.no_grad():
+        last.bias.add_(math.log(rate))
+    return {"sampling": {"logit_shift": math.log(rate), "applied": "once, when the base was made"}}
+
+
+def _pass_on(
+    data: Path,
+    contract: dict[str, Any],
+    target: Path,
+    score: Served,
+    params: TrainBaseParams,
+    log: LogParams,
+) -> None:
+    """Publish a base whose logit is the score that was served."""
+    days = sorted({*contract["parts"]["training"], *contract["parts"]["calibration"]})
+    known = dict(read_days(data, days, _known_columns(log)))
+    vocabulary = field_vocabulary_of(known, log.field, params.max_field_values)
+    encoder = Encoder({}, (score,), log.field, vocabulary)
+    manifest = {
+        "conventions": contract["conventions"],
+        "network": {"kind": SERVED},
+        **encoder.manifest(),
+        "pooled": _pooled(known, encoder, log),
+        "days": {"fitting": [], "held_out": [], "field_values": days},
+        "history": [],
+    }
+    with publish(target) as folder:
+        folder.mkdir()
+        write_base(folder, ServedNetwork(), manifest)
 
 
 def _device() -> str:
@@ -84,19 +142,33 @@ def _columns(log: LogParams) -> list[str]:
     features = [*log.categorical, *log.numeric]
     if not features:
         raise ParamsError("log.categorical and log.numeric are both empty; name a feature")
-    names = [*log.field, *features, log.label, log.impressions]
+    names = [*log.field, *features, log.label, log.impressions, log.weight]
     return [name for name in dict.fromkeys(names) if name is not None]
 
 
+def _known_columns(log: LogParams) -> list[str]:
+    """What is read of days of which only field values are learned."""
+    names = [*log.field, log.label, log.impressions]
+    return [name for name in dict.fromkeys(names) if name is not None]
+
+
+def _pooled(known: Mapping[str, pa.Table], encoder: Encoder, log: LogParams) -> dict[str, float]:
+    return pooled_share(known, log.field, encoder.field_values, log.label, log.impressions)
+
+
 def _encoder(
-    fitting: Mapping[str, pa.Table], known: Mapping[str, pa.Table], log: LogParams, limit: int
+    fitting: Mapping[str, pa.Table],
+    known: Mapping[str, pa.Table],
+    log: LogParams,
+    params: TrainBaseParams,
 ) -> Encoder:
     """Features from the days that are fitted, ids of field values from all that are known."""
+    limit = params.max_vocabulary
     return Encoder(
         {name: vocabulary_of(fitting, [name], limit) for name in log.categorical},
         tuple(scaling_of(fitting, name) for name in log.numeric),
         log.field,
-        vocabulary_of(known, log.field, limit),
+        field_vocabulary_of(known, log.field, params.max_field_values),
     )
 
 

@@ -1,35 +1,110 @@
 """validate: refuse a log that breaks its contract, and report what it holds."""
 
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from pipeline.data.contract import Contract, check_day, check_null_shares, summary
+from pipeline.data.contract import (
+    Contract,
+    DayFacts,
+    by_day,
+    check_day,
+    check_null_shares,
+    check_served,
+    summary,
+)
 from pipeline.data.days import read_days
+from pipeline.data.events import event_facts, event_summary
 from pipeline.data.manifest import MANIFEST, check_listing, read_manifest, used_days
-from pipeline.errors import NotEnoughDataError
-from pipeline.files import write_json
+from pipeline.data.parts import label_maturity
+from pipeline.data.recent import FieldFacts, RecentValues
+from pipeline.data.values import field_keys
+from pipeline.errors import DataError, NotEnoughDataError
+from pipeline.files import publish, write_json
 from pipeline.params import LogParams, ValidateParams
+from pipeline.quality.day_frames import column_frame, day_frame
+from pipeline.quality.raw_days import DayCheck, check_days
+from pipeline.scores import served_column
 
 
-def run(data: Path, report: Path, *, params: ValidateParams, log: LogParams) -> None:
-    """Check every day up to `log.last_day` and write reports/validation.json.
+def run(data: Path, report: Path, details: Path, *, params: ValidateParams, log: LogParams) -> None:
+    """Check every day up to `log.last_day`; write reports/validation.json, and under
+    artifacts/validation the counts of every day and every check.
 
     Raises:
-        DataError: the log is not what the contract says; day, column and row are named.
+        DataError: the log is not what the contract says, or a day breaks a check of severity
+            error; day, and column and row where there is one, are named.
         NotEnoughDataError: there are fewer than two days, or a day has too few impressions.
     """
     manifest = read_manifest(data / MANIFEST)
     days = used_days(manifest, log.format, log.time_zone, log.last_day)
     check_listing(data, manifest, days)
     contract = Contract(
-        log.label, log.impressions, log.field, log.categorical, log.numeric, log.truth
+        log.label,
+        log.impressions,
+        log.field,
+        log.categorical,
+        log.numeric,
+        log.truth,
+        served_column(log.model_dump()),
+        log.weight,
     )
-    facts = {}
-    for day, table in read_days(data, days, contract.columns):
+    columns = list(dict.fromkeys([*contract.columns, *filter(None, [log.event_id])]))
+    facts, fields, recent = {}, {}, RecentValues(params.recent_days)
+    events = {}
+    for day, table in read_days(data, days, columns):
         facts[day] = check_day(table, day, contract)
+        fields[day] = recent.add(field_keys(table, contract.field))
+        if log.event_id is not None:
+            events[day] = event_facts(table, day, log.event_id)
         if facts[day].impressions < params.min_rows_per_day:
             raise NotEnoughDataError(
                 f"day {day} has {facts[day].impressions} impressions, validate.min_rows_per_day "
                 f"is {params.min_rows_per_day}; land the whole day"
             )
+    check_served(facts, contract)
     check_null_shares(facts, [*log.categorical, *log.numeric], params.max_null_share)
-    write_json(report, summary(facts))
+    checks = _checks(facts, fields, params)
+    _refuse_errors(checks)
+    maturity = label_maturity(manifest.days, log.maturity_days, log.time_zone, log.last_day)
+    document = summary(facts, log.time_zone)
+    document |= {"waiting": maturity.waiting}
+    document |= {"warnings": [check.breach for check in checks if check.breach]}
+    if log.event_id is not None:
+        document["events"] = event_summary(log.event_id, events)
+    write_json(report, document)
+    with publish(details) as folder:
+        write_json(folder / "days.json", _days(facts, fields))
+        write_json(folder / "checks.json", [asdict(check) for check in checks])
+
+
+def _days(
+    facts: Mapping[str, DayFacts], fields: Mapping[str, FieldFacts]
+) -> dict[str, dict[str, Any]]:
+    return {
+        day: counts | {"field_nulls": fields[day].nulls, "new_rows": fields[day].new}
+        for day, counts in by_day(facts).items()
+    }
+
+
+def _checks(
+    facts: Mapping[str, DayFacts], fields: Mapping[str, FieldFacts], params: ValidateParams
+) -> list[DayCheck]:
+    names = ("rows", "impressions", "responses", "field_nulls", "new_rows")
+    counts = {d: {n: day[n] for n in names} for d, day in _days(facts, fields).items()}
+    nulls = {day: found.nulls for day, found in facts.items()}
+    rows = {day: found.rows for day, found in facts.items()}
+    return check_days(
+        day_frame(counts, params.recent_days),
+        column_frame(nulls, rows, params.recent_days),
+        params.model_dump(),
+    )
+
+
+def _refuse_errors(checks: list[DayCheck]) -> None:
+    errors = [check.breach for check in checks if check.breach and check.severity == "error"]
+    if errors:
+        raise DataError(
+            f"{'; '.join(errors)}; land the days again, or raise the limit if they are right"
+        )

@@ -9,13 +9,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bench import quality, quality_ablation
+from bench import quality, quality_ablation, quality_gains, quality_tables
 from bench.quality_cases import frozen_cases, simulated_case
 from bench.quality_log import LogFile, Window, log_cases
+from pipeline.calibration.adacalib import Settings
 from pipeline.calibration.anchor import fit_anchor
 from pipeline.calibration.logits import logit as log_odds
 from pipeline.calibration.paper import fit_paper
 from pipeline.errors import DataError
+from pipeline.metrics.significance import Interval
 from pipeline.metrics.truth import excess_log_loss
 from pipeline.params import read_params
 
@@ -23,7 +25,7 @@ WINDOW = "2020-01-01 3/2/2"
 KEYS = {
     *("method", "seed", "window", "field_rce", "field_rce_low", "field_rce_high"),
     *("field_rce_floor", "field_deviance", "logloss", "excess_logloss", "field_auc", "auc"),
-    *("pcoc", "fit_seconds", "rows_per_second"),
+    *("pcoc", "fit_seconds", "rows_per_second", "gains", "mean_gains"),
 }
 
 
@@ -100,6 +102,52 @@ def test_the_json_holds_one_object_per_window_seed_and_method(scores_file, monke
     assert {r["excess_logloss"] for r in results} == {None}
 
 
+def test_the_json_says_what_each_method_gains_on_its_rivals(scores_file, monkeypatch, tmp_path):
+    target = tmp_path / "out.json"
+    run(monkeypatch, "--scores", scores_file, "--methods", "identity,eb_platt", "--json", target)
+    results = json.loads(target.read_text())
+    ours, rivals = ([r for r in results if r["method"] == m] for m in ("identity", "eb_platt"))
+    for one, other in zip(ours, rivals, strict=True):
+        assert other["gains"] == {}
+        gained = one["gains"]["eb_platt"]["logloss"]
+        assert gained["value"] == pytest.approx(other["logloss"] - one["logloss"])
+        assert gained["low"] <= gained["value"] <= gained["high"]
+        mean = one["mean_gains"]["eb_platt"]["logloss"]["value"]
+        assert mean == pytest.approx(
+            np.mean([r["logloss"] for r in rivals]) - np.mean([r["logloss"] for r in ours])
+        )
+
+
+def test_the_size_of_a_simulated_log_is_an_option(monkeypatch, tmp_path):
+    target = tmp_path / "out.json"
+    size = ("--rows", "2000", "--values", "5", "--seeds", "4")
+    run(monkeypatch, "--simulated", *size, "--methods", "identity", "--json", target)
+    (result,) = json.loads(target.read_text())
+    assert (result["window"], result["seed"]) == ("simulated 2000 rows 5 values", 4)
+
+
+def test_both_orders_of_folds_can_be_compared():
+    settings = quality.fit_of(quality.LEFT_OUT).keywords["settings"]
+    assert (settings.folds, Settings().folds) == ("leave_day_out", "forward")
+
+
+def test_a_field_value_is_the_same_one_in_all_windows():
+    case = simulated_case(1, n_rows=20, n_values=2)
+    one, other = (replace(case, field_values=pd.Index(n)) for n in (["", "a", "b"], ["", "b", "c"]))
+    numbers = quality_gains._numbers([quality_gains.Judged(c, {}) for c in (one, other)])
+    assert [n.tolist() for n in numbers] == [[0, 1, 2], [0, 2, 3]]
+
+
+def test_a_method_against_its_copy_is_a_tie(scores_file, monkeypatch, capsys):
+    monkeypatch.setitem(quality.MODULES, "copy", quality.MODULES["eb_platt"])
+    run(monkeypatch, "--scores", scores_file, "--methods", "eb_platt,copy,identity")
+    printed = capsys.readouterr().out.splitlines()
+    start = next(i for i, line in enumerate(printed) if line.startswith("gains on eb_platt "))
+    copy = next(line for line in printed[start:] if line.startswith("copy"))
+    assert copy.count("tie") == 3
+    assert "0/0 of 1" in copy
+
+
 def test_the_table_has_a_row_per_method(scores_file, monkeypatch, capsys):
     run(monkeypatch, "--scores", scores_file, "--methods", "identity,isotonic", "--seeds", "0")
     printed = capsys.readouterr().out.splitlines()
@@ -144,12 +192,30 @@ def test_each_row_of_the_ablation_is_compared_with_the_row_above(monkeypatch):
 
     monkeypatch.setattr(quality_ablation, "fit_paper", briefly)
     case = simulated_case(1, n_rows=4000, n_values=5, slot_spread=0.3)
-    rows = list(quality_ablation.ablation(case, "ctr"))
-    assert [row.name for row in rows] == ["✓ ✓ ✓ ✓", "✓ ✓ ✓ ×", "✓ ✓ × ×", "✓ × × ×", "× × × ×"]
-    assert rows[0].lost == {}
-    for above, row in pairwise(rows):
-        values = [r.measurement.counts.sum().log_loss / 2000 for r in (above, row)]
-        assert row.lost["logloss"].value == pytest.approx(float(values[1] - values[0]))
+    measured = dict(quality_ablation.ablation(case, "ctr"))
+    assert list(measured) == ["✓ ✓ ✓ ✓", "✓ ✓ ✓ ×", "✓ ✓ × ×", "✓ × × ×", "× × × ×"]
+    losses = quality_ablation.losses([quality_gains.Judged(case, measured)])
+    assert list(losses) == list(measured)[1:]
+    for above, row in pairwise(measured):
+        values = [measured[name].counts.sum().log_loss / 2000 for name in (above, row)]
+        assert losses[row]["logloss"].value == pytest.approx(float(values[1] - values[0]))
+    assert "field_rce lost" in quality_tables.losses_table([quality_gains.Judged(case, measured)])
+
+
+@pytest.mark.parametrize(
+    ("ends", "word"), [((0.1, 0.2), "holds"), ((-0.2, -0.1), "reversed"), ((-0.1, 0.1), "open")]
+)
+def test_an_order_holds_only_where_its_interval_says_so(ends, word):
+    assert quality_ablation.verdict(Interval(sum(ends) / 2, *ends, "days", 7)) == word
+
+
+def test_logs_that_disagree_widen_the_interval():
+    """With three logs or more other logs are spoken of, with fewer only other field values."""
+    sure = Interval(0.02, 0.01, 0.03, "field values", 3)
+    assert quality_ablation._wider(sure, [0.1, -0.06]) == sure
+    wide = quality_ablation._wider(sure, [0.1, -0.06, 0.02])
+    assert wide.low < -0.1 < 0.1 < wide.high
+    assert quality_ablation._wider(sure, [0.02, 0.0201, 0.0199]) == sure
 
 
 def log_file(folder, suffix):

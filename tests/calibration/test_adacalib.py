@@ -10,7 +10,10 @@ import torch
 from pipeline.calibration import adacalib
 from pipeline.calibration.adacalib import Settings, fit_adacalib
 from pipeline.calibration.bins import tabulate
-from pipeline.calibration.network import BinChoice, gumbel_weights
+from pipeline.calibration.network import BinChoice, Head, gumbel_weights
+from pipeline.calibration.paper import fit_paper
+from pipeline.calibration.paper_network import PaperSettings
+from pipeline.errors import ParamsError
 from pipeline.scores import Scores
 from tests.calibration.bent import bent_world, excess
 from tests.reference import field_auc_by_pairs
@@ -122,7 +125,7 @@ def test_one_candidate_serves_each_field_value_and_serving_has_no_randomness(wor
     assert np.array_equal(once[order], shuffled)
 
 
-@pytest.mark.parametrize("temperature", [1.0, 1e-8])
+@pytest.mark.parametrize("temperature", [1.0, 1e-8, 1e-40, 5e-324])
 def test_gumbel_weights_stay_finite_under_large_attention_and_small_temperature(temperature):
     """H11"""
     generator = torch.Generator().manual_seed(1)
@@ -130,6 +133,23 @@ def test_gumbel_weights_stay_finite_under_large_attention_and_small_temperature(
     weights = gumbel_weights(attention, temperature, generator)
     assert torch.isfinite(weights).all()
     torch.testing.assert_close(weights.sum(dim=1), torch.ones(10_000))
+
+
+@pytest.mark.parametrize("temperatures", [(1.0, 0.0), (0.0, 0.1), (-1.0, 0.1), (1.0, math.nan)])
+def test_temperatures_that_are_not_above_zero_are_refused(world, temperatures):
+    """H11"""
+    few = world[0].take(np.arange(500))
+    with pytest.raises(ParamsError, match="temperatures above 0"):
+        fitted_on(few, replace(QUICK, temperatures=temperatures))
+    with pytest.raises(ParamsError, match="temperatures above 0"):
+        fit_paper(few, PaperSettings(temperatures=temperatures))
+
+
+def test_the_least_temperature_there_is_gives_a_map(world):
+    """H11"""
+    few = world[0].take(np.arange(2000))
+    fitted = fitted_on(few, replace(QUICK, steps=8, temperatures=(1e-8, 1e-40)))
+    assert np.isfinite(everywhere(fitted.serving, 3, 50)).all()
 
 
 def test_gumbel_noise_picks_candidates_as_often_as_attention_says():
@@ -218,3 +238,23 @@ def test_fit_takes_scores_and_gives_a_map(world):
     scores, _, fitted = world
     serving = adacalib.fit(scores, CANDIDATES, CELLS, QUICK)
     assert np.array_equal(serving.segment_values, fitted.serving.segment_values)
+
+
+def test_corrections_bend_a_curve_without_lifting_it():
+    """Over the expected responses of a field value they come to nothing; without any, they stay."""
+    head = Head(3, 2, 1)
+    torch.nn.init.normal_(head.knots.correction.weight, generator=torch.Generator().manual_seed(1))
+    bins, value = torch.arange(24.0).reshape(2, 4, 3), torch.ones(2, 2)
+    shares = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.0, 0.0, 0.0, 0.0]])
+    at_knots = head.at_knots(bins, shares, value)
+    assert at_knots.std() > 0
+    assert abs(float((shares * at_knots)[0].sum().detach())) < 1e-6
+    assert torch.equal(at_knots[1], head.knots(bins, value)[1])
+
+
+def test_days_left_out_between_others_give_a_map_too():
+    """The switch of the folds: a day between is predicted by its own offsets, not by a forecast."""
+    scores, _ = bent_world(rows=4000, days=6, drift=0.2)
+    fitted = fitted_on(scores, Settings(steps=8, folds="leave_day_out"))
+    assert len(fitted.held_out) == 6
+    assert (np.diff(everywhere(fitted.serving, 4, 500), axis=1) > 0).all()

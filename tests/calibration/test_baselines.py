@@ -15,6 +15,7 @@ from sklearn.linear_model import LogisticRegression
 
 from pipeline.calibration.anchor import fit_anchor
 from pipeline.calibration.baselines import METHODS, fit
+from pipeline.calibration.baselines.counting import merged
 from pipeline.calibration.baselines.logistic import fit_logistic
 from pipeline.calibration.logits import sigmoid
 from pipeline.errors import NotEnoughDataError
@@ -272,8 +273,8 @@ def test_maps_are_finite_and_never_decrease(method, case, quiet):
         assert np.diff(logit).min() >= -1e-9
 
 
-@pytest.mark.parametrize("method", [m for m in INSTALLED if m not in ("neucalib", "mcgrad")])
-def test_aggregated_rows_give_the_map_of_single_impressions(method):
+@pytest.mark.parametrize("method", INSTALLED)
+def test_aggregated_rows_give_the_map_of_single_impressions(method, quiet):
     rng = np.random.default_rng(7)
     n = rng.integers(1, 8, 600)
     value, logit = rng.integers(1, 6, 600), rng.normal(-2, 1, 600).astype(np.float32)
@@ -320,3 +321,15 @@ def test_a_feature_with_a_negative_coefficient_is_left_out():
     (alone,), same = fit_logistic(x[:, :1], scores)
     assert second == 0
     assert (first, intercept) == pytest.approx((alone, same))
+
+
+def test_merged_rows_stand_for_the_same_impressions_in_the_order_of_their_first():
+    rows = scores_of(
+        [-1, -2, -1, -1, -2, 0.0, -0.0], [2, 1, 2, 1, 1, 1, 1], [1, 1, 2, 3, 0, 1, 1],
+        [1, 0, 1, 2, 0, 1, 0], day=[0, 0, 0, 0, 0, 4, 4],
+    )  # fmt: skip
+    one = merged(rows)
+    assert one.uncalibrated_logit.tolist() == [-1, -2, -1, 0]
+    assert one.field_value_id.tolist() == [2, 1, 1, 1]
+    assert (one.impressions.tolist(), one.responses.tolist()) == ([3, 1, 3, 2], [2, 0, 2, 1])
+    assert one.day.tolist() == [0, 0, 0, 4]

@@ -73,7 +73,7 @@ def test_days_that_shake_all_field_values_alike_widen_the_standard_error():
     assert standard_error(calm, ones) == 0
 
 
-def test_fewer_than_five_folds_say_nothing_about_days():
+def test_fewer_than_five_days_say_nothing_about_days():
     shock = np.array([1.0, -1.0, 3.0, -3.0])[:, None] + np.zeros((4, 50))
     assert standard_error(shock, np.ones((4, 50))) == 0
 
@@ -85,8 +85,34 @@ def test_the_contenders_are_compared_on_counts_they_have_not_seen():
     each, impressions = out_of_sample_losses(cells, fitted.held_out, scores.n_field_values)
     assert tuple(each) == NAMES
     late = scores.day >= np.unique(scores.day)[2]
+    assert len(impressions) == 4
     assert impressions.sum() == scores.impressions[late].sum()
     assert choose(each, impressions).name == "adacalib"
+
+
+def test_forward_days_are_the_units_and_add_up_to_their_blocks():
+    """Ten days: six are predicted, in five blocks; what a block lost its days lost."""
+    scores, _ = bent_world(rows=8000, days=10)
+    bins, cells = tabulate(scores, (5, 10), 80)
+    fitted = fit_adacalib(bins, cells, scores.n_field_values, Settings(steps=8))
+    each, impressions = out_of_sample_losses(cells, fitted.held_out, scores.n_field_values)
+    days = np.unique(scores.day)[4:]
+    assert len(fitted.held_out) == 5
+    for row, day in zip(impressions, days, strict=True):
+        assert row.sum() == scores.impressions[scores.day == day].sum()
+    first = fitted.held_out[0].target
+    n, y, logit = first.impressions, first.responses, fitted.held_out[0].still
+    block = (n * np.logaddexp(0, logit) - y * logit).sum()
+    assert each["eb_platt"][:2].sum() == pytest.approx(block)
+
+
+def test_split_counts_have_folds_as_units():
+    scores, _ = bent_world(rows=4000, days=2)
+    bins, cells = tabulate(scores, (5, 10), 80)
+    fitted = fit_adacalib(bins, cells, scores.n_field_values, Settings(steps=8))
+    _, impressions = out_of_sample_losses(cells, fitted.held_out, scores.n_field_values)
+    assert len(impressions) == 10
+    assert impressions.sum() == scores.impressions.sum()
 
 
 def test_noise_alone_does_not_make_adacalib_ship():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pipeline.calibration.bins import tabulate
-from pipeline.calibration.folds import count_folds, forward_folds, make_folds
+from pipeline.calibration.folds import count_folds, forward_folds, left_out_folds, make_folds
 from tests.calibration.bent import bent_world
 
 
@@ -24,6 +24,22 @@ def test_every_day_after_burn_in_is_predicted_once(cells):
     predicted = sum(fold.target.impressions for fold in forward_folds(cells))
     late = cells.day >= np.unique(cells.day)[3]
     assert np.array_equal(predicted, cells.impressions * late)
+
+
+def test_a_day_that_is_left_out_is_predicted_from_all_other_days(cells):
+    folds = left_out_folds(cells)
+    assert len(folds) == 7
+    for fold, day in zip(folds, np.unique(cells.day), strict=True):
+        known, predicted = (cells.day[c.impressions > 0] for c in (fold.history, fold.target))
+        assert set(predicted) == {day}
+        assert set(known) == set(cells.day) - {day}
+        assert fold.between
+
+
+def test_the_order_of_folds_is_a_switch(cells):
+    forward, between = (make_folds(cells, 1, order) for order in ("forward", "leave_day_out"))
+    assert [fold.between for fold in forward] == [False] * len(forward)
+    assert [fold.between for fold in between] == [True] * 7
 
 
 def test_count_folds_share_out_every_impression_and_response(cells):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from pipeline.calibration.baselines.counting import merged
 from pipeline.calibration.bins import tabulate
 from pipeline.calibration.logits import sigmoid
 from pipeline.calibration.paper import fit_paper, predict
@@ -174,3 +175,14 @@ def test_contests_of_one_day_split_counts():
     scores, _ = bent_world(rows=2000, days=1)
     contests = paper_contests(scores, replace(QUICK, epochs=1))
     assert all(0 < c.impressions.sum() < 500 for c in contests)
+
+
+def test_aggregated_rows_give_what_expanded_rows_give():
+    """Steps are taken row by row, so rows that are one are one whichever way the log tells them."""
+    scores, _ = bent_world(rows=400, n_values=3, days=2)
+    few = replace(scores, uncalibrated_logit=np.round(scores.uncalibrated_logit, 1))
+    together = merged(few)
+    assert len(together) < len(few) == together.impressions.sum()
+    quick = PaperSettings(epochs=1, least_steps=3)
+    one, other = (fit_paper(rows, quick).serving for rows in (few, together))
+    assert np.array_equal(one.segment_values, other.segment_values)

@@ -15,17 +15,25 @@ from pipeline.data.days import (
     day_boundaries,
     day_name,
     day_number,
+    leap_seconds_as_59,
     local_days,
     read_day,
     read_days,
+    refuse_other_epoch_unit,
     rows_by_day,
-    split_days,
 )
-from pipeline.errors import DataError, NotEnoughDataError
+from pipeline.errors import DataError
 from tests.tiny_logs import tiny_day, write_log
 
 ZONES = ["UTC", "Asia/Shanghai", "America/New_York", "America/Los_Angeles", "Asia/Kathmandu"]
-ODD_ZONES = ["America/Sao_Paulo", "America/St_Johns", "Pacific/Apia", "Africa/Cairo"]
+ODD_ZONES = [
+    "America/Sao_Paulo",
+    "America/St_Johns",
+    "Pacific/Apia",
+    "Africa/Cairo",
+    "Australia/Lord_Howe",
+    "Asia/Kolkata",
+]
 
 
 def instants(*stamps: str) -> pa.Array:
@@ -123,6 +131,88 @@ def test_stamps_without_a_zone_are_refused_unless_their_clock_is_named():
     assert [day_name(n) for n in abroad] == ["2013-11-03", "2013-06-30"]
 
 
+@pytest.mark.parametrize(
+    ("zone", "around", "hours"),
+    [
+        ("America/New_York", "2024-03-10", {23, 24}),
+        ("America/New_York", "2024-11-03", {24, 25}),
+        ("Australia/Lord_Howe", "2024-04-07", {24, 24.5}),
+        ("Australia/Lord_Howe", "2024-10-06", {23.5, 24}),
+        ("Asia/Kolkata", "2024-10-06", {24}),
+        ("America/St_Johns", "2007-03-11", {23, 24}),
+        ("Pacific/Apia", "2011-12-30", {0, 24}),
+        ("America/Sao_Paulo", "2018-11-04", {23, 24}),
+        ("Africa/Monrovia", "1972-01-07", {24 - 44.5 / 60, 24}),
+    ],
+)
+def test_every_row_around_a_change_of_clocks_is_in_one_day_and_none_is_lost(zone, around, hours):
+    """H17: one row every half hour of six days, and each second before a boundary."""
+    days = [day_name(day_number(around) + i) for i in range(-3, 4)]
+    edges = [day_boundaries(day, zone) for day in days]
+    assert {(end - start).total_seconds() / 3600 for start, end in edges} == hours
+    first, last = (int(edge.timestamp()) for edge in (edges[0][0], edges[-1][1]))
+    starts = np.array([int(start.timestamp()) for start, _ in edges])
+    seconds = np.unique(np.concatenate([np.arange(first, last, 1800), starts, starts[1:] - 1]))
+    found = local_days(pa.array(seconds * 10**6, pa.timestamp("us", "UTC")), zone)
+    table = pa.table({"second": seconds})
+    parts = dict(rows_by_day(table, found))
+    assert sum(map(len, parts.values())) == len(seconds)
+    for day, (start, end) in zip(days, edges, strict=True):
+        inside = seconds[(seconds >= start.timestamp()) & (seconds < end.timestamp())]
+        held = parts[day]["second"].to_numpy() if len(inside) else parts.get(day, [])
+        assert list(held) == list(inside)
+
+
+@pytest.mark.parametrize("year", [1, 1582, 1901, 1969])
+def test_days_before_1970_hold_their_instants(year):
+    """H17."""
+    stamp = datetime(year, 12, 30, 23, 59, 59, tzinfo=UTC)
+    assert [day_name(n) for n in local_days(instants(stamp.isoformat()), "UTC")] == [
+        f"{year:04}-12-30"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("unit", "value", "other"),
+    [
+        ("s", 1_494_032_110_000, "epoch_ms"),
+        ("s", 1_494_032_110_000_000, "epoch_us"),
+        ("ms", 1_494_032_110, "epoch_s"),
+        ("ms", 1_494_032_110_000_000, "epoch_us"),
+        ("us", 1_494_032_110, "epoch_s"),
+        ("us", 1_494_032_110_000_000_000, "divide by 1000"),
+    ],
+)
+def test_an_epoch_in_another_unit_is_told_with_the_unit_that_fits(unit, value, other):
+    """H17: it would land in 1970 or in no year at all."""
+    with pytest.raises(DataError, match=rf"{value} is read as {unit} .* 2017-05-06; .*{other}"):
+        refuse_other_epoch_unit(pa.array([None, value], pa.int64()), unit)
+
+
+@given(st.integers(-(10**6), 10**8))
+def test_a_log_that_counts_seconds_from_0_is_left_alone(value):
+    refuse_other_epoch_unit(pa.array([value], pa.int64()), "s")
+
+
+@given(
+    st.datetimes(datetime(1990, 1, 2), datetime(2099, 12, 30)), st.sampled_from(["s", "ms", "us"])
+)
+def test_an_epoch_in_its_own_unit_is_never_refused(moment, unit):
+    stamps = pa.array([moment], pa.timestamp("us")).cast(pa.timestamp(unit), safe=False)
+    refuse_other_epoch_unit(stamps.cast(pa.int64()), unit)
+
+
+def test_a_leap_second_is_in_the_day_it_ends():
+    """H17: Arrow and Python know no second 60."""
+    texts = pa.array(["2016-12-31T23:59:60Z", "2016-12-31 23:59:60+00:00", "10:60 60", None])
+    assert leap_seconds_as_59(texts).to_pylist() == [
+        "2016-12-31T23:59:59Z",
+        "2016-12-31 23:59:59+00:00",
+        "10:60 60",
+        None,
+    ]
+
+
 def test_null_and_absurd_stamps_are_refused():
     with pytest.raises(DataError, match="1 time stamps are null"):
         local_days(pa.array([None], pa.timestamp("us", "UTC")), "UTC")
@@ -137,36 +227,6 @@ def test_rows_by_day_conserves_rows_and_their_order():
         "1970-01-04": [1, 3],
         "1970-01-06": [0, 2],
     }
-
-
-def test_split_takes_whole_days_in_order_and_ends_with_the_last_day():
-    days = [day_name(n) for n in range(10)]
-    parts = split_days(days, days[8], {"training": 4, "calibration": 2, "test": 1})
-    assert parts == {"training": days[2:6], "calibration": days[6:8], "test": days[8:9]}
-
-
-def test_split_says_how_many_days_it_lacks():
-    with pytest.raises(
-        NotEnoughDataError, match=r"needs 3 days .* has 1: 2024-01-01\.\.2024-01-01"
-    ):
-        split_days(["2024-01-01"], "2024-01-01", {"training": 1, "calibration": 1, "test": 1})
-    with pytest.raises(NotEnoughDataError, match="has 0"):
-        split_days([], "2024-01-01", {"training": 1})
-
-
-@pytest.mark.parametrize(
-    ("gap", "part"),
-    [("2024-01-02", "training"), ("2024-01-04", "calibration"), ("2024-01-05", "test")],
-)
-def test_split_names_the_missing_day_and_its_part(gap, part):
-    """H18: dev day missing."""
-    days = [f"2023-12-{d}" for d in range(20, 32)] + [f"2024-01-0{d}" for d in range(1, 6)]
-    with pytest.raises(NotEnoughDataError, match=f"the {part} day {gap} is missing"):
-        split_days(
-            [day for day in days if day != gap],
-            "2024-01-05",
-            {"training": 3, "calibration": 1, "test": 1},
-        )
 
 
 def test_a_day_comes_back_as_it_was_with_the_columns_asked_for_in_their_order(tmp_path):

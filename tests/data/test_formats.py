@@ -4,7 +4,7 @@ import pytest
 
 from pipeline.data import flights, obd
 from pipeline.data.days import read_day
-from pipeline.data.formats import FORMATS, land
+from pipeline.data.formats import FORMATS, expected_rows, land, land_sources
 from pipeline.data.manifest import read_manifest
 from pipeline.errors import DataError
 from pipeline.params import read_params
@@ -90,11 +90,39 @@ def test_open_bandit_days_are_utc_and_their_rows_in_order_of_time():
     ]
 
 
+def test_open_bandit_is_read_from_the_files_of_the_whole_data_set(tmp_path):
+    """The rows of the sample, in the order of the files; folders name policy and campaign."""
+    parts = {("bts", "all"): BTS_ALL, ("random", "men"): RANDOM_MEN}
+    sources = []
+    for (policy, campaign), text in parts.items():
+        folder = tmp_path / policy / campaign
+        folder.mkdir(parents=True)
+        (folder / f"{campaign}.csv").write_text(text)
+        sources.append(folder / f"{campaign}.csv")
+    said = land_sources("obd", tmp_path / "data", sources)
+    assert "took 4 rows on 2 days, 2019-11-24..2019-11-25" in said
+    for day, table in obd.days_of({part: text.encode() for part, text in parts.items()}):
+        key = [("item_id", "ascending"), ("policy", "ascending"), ("hour", "ascending")]
+        assert read_day(tmp_path / "data", day).sort_by(key).equals(table.sort_by(key))
+    said = land_sources("obd", tmp_path / "first", sources, limit_days=1)
+    assert "took 3 rows on 1 days, 2019-11-24..2019-11-24" in said
+    sources[0].write_text(BTS_ALL.replace(",1,1,0.5", ",1,x,0.5"))
+    with pytest.raises(DataError, match=r"bts/all/all\.csv, line 3: .*invalid value 'x'"):
+        land_sources("obd", tmp_path / "other", sources)
+    (tmp_path / "all.csv").write_text(BTS_ALL)
+    with pytest.raises(DataError, match=r"all\.csv lies in no folder POLICY/CAMPAIGN"):
+        land_sources("obd", tmp_path / "other", [tmp_path / "all.csv"])
+    with pytest.raises(DataError, match="holds the same bytes"):
+        land_sources("obd", tmp_path / "other", [sources[1], sources[1]])
+
+
 def test_landing_a_simulated_log_says_what_there_is_and_does_nothing_twice(tmp_path):
     size = {"rows": 60, "days": 3, "field_values": 4}
-    assert land("simulated", tmp_path / "data", **size).endswith(
+    made: list[int] = []
+    assert land("simulated", tmp_path / "data", made.append, **size).endswith(
         "data now holds simulated: 60 rows on 3 days, 2025-01-01..2025-01-03"
     )
+    assert sum(made) == expected_rows("simulated", **size) == 60
     before = files_of(tmp_path)
     assert "already held" in land("simulated", tmp_path / "data", **size)
     assert "now holds" in land("simulated", tmp_path / "other", **size)

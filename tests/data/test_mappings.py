@@ -1,5 +1,6 @@
 """The mappings that ship, each on small files in exactly its public format."""
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -7,6 +8,7 @@ import pytest
 
 from pipeline.data.days import read_day
 from pipeline.data.formats import land_sources
+from pipeline.data.landing import Roles
 from pipeline.data.manifest import read_manifest
 from pipeline.data.mapping import read_mapping, shipped
 from pipeline.errors import DataError
@@ -160,6 +162,31 @@ def test_daily_counts_with_more_clicks_than_impressions_are_dropped_and_counted(
     said, days = landed(tmp_path, "daily-counts", {"adwords.csv": text})
     assert days["2013-01-01"] == [{"id": "007", "impressions": 10, "clicks": 1}]
     assert "dropped 1 (clicks > impressions)" in said
+
+
+def test_roles_of_another_format_are_not_heeded_and_that_is_said(tmp_path):
+    """H15: a log whose params.yaml is not written yet; then with it."""
+    text = "date,id,clicks,impressions\n2013-01-01,a,1,10\n2013-01-01,a,1,10\n"
+    (tmp_path / "log.csv").write_text(text)
+    said = {}
+    for name in ("flights", "daily-counts"):
+        roles = Roles(name, "id", "clicks")
+        folder, sources = tmp_path / "data", [tmp_path / "log.csv"]
+        said[name] = land_sources("daily-counts", folder, sources, roles=roles).splitlines()
+    assert said["flights"][1:] == [
+        "events were not told apart: log.event_id is for flights, not daily-counts"
+    ]
+    first, change = said["daily-counts"]
+    assert "took 1 rows on 1 days, 2013-01-01..2013-01-01; dropped 1 (id came before)" in first
+    assert change.startswith("2013-01-01 has a new version: 2 -> 1 rows, 2 -> 1 responses (content")
+
+
+def test_days_in_names_and_blocks_of_parquet_that_cannot_be_are_named(tmp_path):
+    rules = {"format": "x", "kind": "parquet", "time_zone": "UTC", "columns": {"a": "int8"}}
+    for name, day in {"day_x": {"file_day": "day_(.)"}, "gone": {"row_blocks": 2}}.items():
+        (tmp_path / f"{name}.yaml").write_text(json.dumps({**rules, **day}))
+        with pytest.raises(DataError, match=f"{name}: file_day finds 'x'|{name} is no whole"):
+            land_sources(str(tmp_path / f"{name}.yaml"), tmp_path / "data", [tmp_path / name])
 
 
 def test_a_format_that_is_fetched_takes_no_files(tmp_path):

@@ -1,6 +1,7 @@
 """Field values are text, spelled the same wherever they come from; ids count them from 1."""
 
 from collections import Counter
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +12,14 @@ from hypothesis import strategies as st
 
 from pipeline.data.days import read_day
 from pipeline.data.landing import LogKind, land_day
-from pipeline.data.values import Vocabulary, as_numbers, as_text, field_keys
+from pipeline.data.values import (
+    NULL_NAME,
+    POOLED_NAME,
+    Vocabulary,
+    as_numbers,
+    as_text,
+    field_keys,
+)
 from pipeline.errors import DataError
 
 TRICKY = ["NA", "null", "None", "001", "01", "1", "TRUE", None]
@@ -69,10 +77,34 @@ def test_a_float_that_may_have_lost_digits_is_refused_with_its_row(value):
         as_text(pa.array([1.0, value]))
 
 
-@pytest.mark.parametrize("column", [pa.array([b"x"]), pa.array([[1]])], ids=["binary", "list"])
-def test_a_type_without_a_spelling_is_refused_by_name(column):
-    with pytest.raises(DataError, match=str(column.type)[:4]):
+@pytest.mark.parametrize(
+    ("column", "sentence"),
+    [
+        (pa.array([b"\xff"]), "only in UTF-8"),
+        (pa.array([["a"]]), "a column of lists is neither field nor feature"),
+        (pa.array([{"a": 1}]), "type struct"),
+        (pa.array([0], pa.timestamp("us", "UTC")), "type timestamp"),
+        (pa.array([Decimal("1.50")]), "a decimal column names values only by whole numbers"),
+    ],
+    ids=["binary", "list", "struct", "stamp", "decimal"],
+)
+def test_a_type_without_a_spelling_is_refused_by_name(column, sentence):
+    with pytest.raises(DataError, match=sentence):
         as_text(column)
+
+
+def test_whole_decimals_and_bytes_of_text_have_the_spelling_of_their_text():
+    """H13: 20-digit ids often travel as decimals."""
+    largest = 2**64 - 1
+    for kind in (pa.decimal128(20, 0), pa.decimal128(22, 2), pa.decimal256(60, 0)):
+        ids = pa.array([Decimal(largest), None, Decimal(7)], kind)
+        assert as_text(ids).to_pylist() == [str(largest), None, "7"]
+    for kind in (pa.binary(), pa.large_binary(), pa.binary_view()):
+        assert as_text(pa.array([b"001", None, "ä".encode()], kind)).to_pylist() == [
+            "001",
+            None,
+            "ä",
+        ]
 
 
 @given(texts, st.integers(0, 40))
@@ -156,3 +188,24 @@ def test_values_out_of_order_are_no_vocabulary():
     for values in (("b", "a"), ("a", "a")):
         with pytest.raises(DataError, match="ascending"):
             Vocabulary(values)
+
+
+@given(
+    st.lists(st.none() | st.text(st.characters(exclude_categories=["Cc", "Cs"]), max_size=3)),
+    st.integers(0, 4),
+)
+def test_a_field_s_vocabulary_tells_own_null_pooled_and_unseen_apart(values, own):
+    """H9: every row keeps an id, and an id never means two of the four."""
+    days = [pa.array(values[:3], pa.string()), pa.array(values[3:], pa.string())]
+    vocabulary = Vocabulary.of_field(days, own)
+    assert vocabulary == Vocabulary.of_field(days[::-1], own)
+    assert Vocabulary.of_names(vocabulary.names, vocabulary.pooled) == vocabulary
+    assert len(vocabulary.names) == len(vocabulary) + 1
+    ids = vocabulary.ids(pa.array([*values, "unseen"], pa.string()))
+    assert ids.dtype == np.int32
+    assert ids[-1] == 0
+    counts = Counter(value for value in values if value is not None)
+    most = sorted(counts, key=lambda value: (-counts[value], value))
+    for value, found in zip(values, ids, strict=False):
+        name = value if value in most[:own] else POOLED_NAME
+        assert vocabulary.names[found] == (NULL_NAME if value is None else name)

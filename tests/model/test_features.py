@@ -11,16 +11,8 @@ from hypothesis import strategies as st
 
 from pipeline.data.values import Vocabulary
 from pipeline.errors import DataError
-from pipeline.model.features import (
-    Encoder,
-    Scaling,
-    counts,
-    encode,
-    named,
-    scaling_of,
-    signed_log,
-    vocabulary_of,
-)
+from pipeline.model.features import Encoder, counts, encode, named, scaling_of, vocabulary_of
+from pipeline.model.scaling import Scaling, signed_log
 
 NUMBERS = st.floats(-1e300, 1e300)
 

@@ -201,3 +201,71 @@ def test_the_largest_tie_of_a_bin_is_counted_in_impressions():
     bins, _ = tabulate(scores, [2], 2)
     assert bins.impressions.tolist() == [7, 7]
     assert largest_ties(scores, bins).tolist() == [5, 6]
+
+
+def rows_broken(log, order):
+    """What is found where the bin table's rows are those of an index array."""
+    bins, cells, sums = log
+    tables = bins.take(order), cells, replace(sums, largest_tie=sums.largest_tie[order])
+    return breaches(*tables)
+
+
+def test_a_row_that_is_there_twice_fails(log):
+    """H23's kind: an append that was done again."""
+    row = np.flatnonzero((log[0].field_value_id == 3) & (log[0].requested_bins == 5))[2]
+    found = rows_broken(log, np.insert(np.arange(len(log[0])), row, row))
+    assert "field value id 3 ('item 3'), K = 5" in found["effective_bins"]
+    assert "field value id 3 ('item 3'), K = 5" in found["impressions_add_up"]
+    assert "expect_table_row_count_to_equal" in found
+
+
+def test_a_field_value_that_is_there_twice_fails(log):
+    again = np.flatnonzero(log[0].field_value_id == 3)
+    found = rows_broken(log, np.append(np.arange(len(log[0])), again))
+    assert {"effective_bins", "impressions_add_up", "responses_add_up"} <= set(found)
+    assert "field value id 3 ('item 3')" in found["impressions_add_up"]
+
+
+@pytest.mark.parametrize("order", ["reversed", "shuffled", "two bins changed places"])
+def test_rows_out_of_order_fail(log, order):
+    """Bins are found by their place: a table that was sorted otherwise is another table."""
+    places = np.arange(len(log[0]))
+    if order == "reversed":
+        places = places[::-1]
+    elif order == "shuffled":
+        places = np.random.default_rng(1).permutation(places)
+    else:
+        row = np.flatnonzero((log[0].field_value_id == 3) & (log[0].requested_bins == 5))[1]
+        places[[row, row + 1]] = places[[row + 1, row]]
+    assert "effective_bins" in rows_broken(log, places)
+
+
+@pytest.mark.parametrize("column", ["impressions", "responses"])
+@pytest.mark.parametrize("change", [-1, 1])
+def test_counts_that_are_off_by_one_in_two_bins_at_once_fail(log, column, change):
+    """What one bin lost another may have won: sums alone do not show it, the posterior does."""
+    bins, cells, sums = log
+    rows = np.flatnonzero((bins.field_value_id == 3) & (bins.requested_bins == 5))[1:3]
+    moved = getattr(bins, column)[rows] + np.array([change, -change])
+    found = breaches(changed(bins, column, rows, moved), cells, sums)
+    assert "field value id 3 ('item 3'), K = 5" in found["posterior"]
+    assert f"{column}_add_up" not in found
+
+
+def test_bounds_of_all_infinities_fail(log):
+    bins, cells, sums = log
+    unbounded = replace(
+        bins,
+        lower_bound=np.full(len(bins), -np.inf, np.float32),
+        upper_bound=np.full(len(bins), np.inf, np.float32),
+    )
+    found = breaches(unbounded, cells, sums)
+    assert {"finite", "contiguous_bounds"} <= set(found)
+
+
+@pytest.mark.parametrize("change", [-1, 1, 100])
+def test_an_effective_number_of_bins_that_is_wrong_everywhere_fails(log, change):
+    bins, cells, sums = log
+    found = breaches(replace(bins, effective_bins=bins.effective_bins + change), cells, sums)
+    assert "effective_bins" in found
+    assert "expect_table_row_count_to_equal" in found

@@ -9,8 +9,9 @@ from pipeline.calibration.piecewise import PiecewiseLinearMap, from_knots
 from pipeline.data.map_files import write_maps
 from pipeline.data.values import Vocabulary
 from pipeline.files import write_json
-from pipeline.model.features import Encoder, Scaling
+from pipeline.model.features import Encoder
 from pipeline.model.network import initialise, network_from
+from pipeline.model.scaling import Scaling
 from pipeline.model.scoring import write_base
 
 CARRIERS = ("AA", "B6", "DL", "UA")

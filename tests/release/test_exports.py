@@ -14,8 +14,9 @@ from pipeline.data.map_files import read_maps, write_maps
 from pipeline.data.values import Vocabulary
 from pipeline.errors import ArtifactError
 from pipeline.files import write_json
-from pipeline.model.features import Encoder, Scaling
+from pipeline.model.features import Encoder
 from pipeline.model.network import initialise, network_from
+from pipeline.model.scaling import Scaling
 from pipeline.model.scoring import load_base, write_base
 from pipeline.release.checkpoint import load, merge
 from pipeline.release.exports import export

@@ -17,11 +17,32 @@ from pipeline.release.gate import Verdict, judge
 PARAMS = GateParams(
     min_test_responses=1000,
     max_pcoc_error=0.1,
+    max_value_pcoc_error=0.3,
     max_field_auc_loss=0.001,
     max_auc_loss=0.005,
+    min_distinct_share=0.5,
     min_logloss_gain=0.0,
+    champion_tolerance=0.0,
+    max_mix_drift=0.25,
+    max_rate_drift=0.7,
+    max_memorisation=0.5,
 )
-TABLES = {"passed": True, "checks": [{"name": "bounds"}], "breaches": []}
+DRIFT = {
+    "version": "v0.0.3",
+    "mix": 0.02,
+    "mix_noise": 0.001,
+    "mix_beyond_noise": 0.019,
+    "rate": 0.2,
+    "rate_beyond_noise": 0.1,
+}
+MEMORISED = {"training_days": 60, "steeper": 0.1, "low": 0.05, "high": 0.15}
+TABLES = {
+    "passed": True,
+    "checks": [{"name": "bounds"}],
+    "breaches": [],
+    "drift": DRIFT,
+    "memorisation": MEMORISED,
+}
 
 
 def method(**values: float) -> dict[str, float]:
@@ -53,7 +74,24 @@ def good() -> dict[str, Any]:
     return {
         "first_day": "2013-09-03",
         "last_day": "2013-09-30",
+        "impressions": 43210,
         "responses": 4321,
+        "champion": {
+            "version": "v0.0.3",
+            "readable": True,
+            "why": None,
+            "compared_days": 28,
+            "gains": {
+                "logloss": gain(0.001, -0.001, 0.003) | {"champion": 0.451},
+                "field_deviance": gain(0.002, -0.01, 0.014) | {"champion": 0.022},
+                "field_rce": gain(0.01, -0.01, 0.03) | {"champion": 0.07},
+            },
+        },
+        "largest_field_values": [
+            {"field_value": "AA", "pcoc": 1.1, "low": 1.0, "high": 1.2},
+            {"field_value": "UA", "pcoc": 0.9, "low": 0.7, "high": 1.1},
+        ],
+        "maturity": {"maturity_days": 0, "newest_mature_day": None, "young_days": []},
         "methods": {
             "uncalibrated": method(logloss=0.46, auc=0.71),
             "isotonic": method(),
@@ -80,8 +118,10 @@ def changed(place: str, value: Any) -> dict[str, Any]:
     return evaluation
 
 
-def verdict(evaluation: Any, tables: Any = TABLES, falls: tuple[str, ...] = ()) -> Verdict:
-    return judge(tables, evaluation, PARAMS, falls=falls)
+def verdict(
+    evaluation: Any, tables: Any = TABLES, falls: tuple[str, ...] = (), parity: float = 1e-12
+) -> Verdict:
+    return judge(tables, evaluation, PARAMS, falls=falls, parity=parity)
 
 
 def numbers(report: Any, path: str = "") -> list[str]:
@@ -95,7 +135,7 @@ def test_good_evidence_passes_and_every_check_says_what_it_saw():
     passing = verdict(good())
     assert passing.passed
     assert passing.reasons == []
-    assert len({check.name for check in passing.checks}) == len(passing.checks) == 11
+    assert len({check.name for check in passing.checks}) == len(passing.checks) == 20
     sentences = " ".join(check.sentence for check in passing.checks)
     for number in ("4321", "+0.01 (interval +0.007 to +0.013)", "1.02", "0.70000"):
         assert number in sentences
@@ -120,7 +160,45 @@ def test_no_checks_at_all_are_no_pass():
             "too few responses to tell: the test days have 287, a verdict needs 1000",
         ),
         ("methods/model/pcoc", 7.9, r"\(PCOC\) is 7.9 .* sampled without saying so"),  # H10
+        ("methods/model/pcoc", 7.9, r"mean probability is 0\.79 where 0\.1 resp.*keep_rate: 0\.03"),
         ("methods/model/pcoc", 0.85, r"\(PCOC\) is 0.85 .* within 0.1 of 1"),
+        (
+            "largest_field_values",
+            [{"field_value": "AA", "pcoc": 1.5, "low": 1.35, "high": 1.7}],
+            r"PCOC of field value 'AA' is 1\.5 \(band 1\.35 to 1\.7\), surely more than 0\.3",
+        ),
+        (
+            "largest_field_values",
+            [{"field_value": "AA", "pcoc": 0.5, "low": 0.4, "high": 0.6}],
+            "PCOC of field value 'AA' is 0.5",
+        ),
+        (
+            "largest_field_values",
+            [{"field_value": "AA", "pcoc": None, "low": 1.4, "high": None}],
+            "PCOC of field value 'AA' is nan",
+        ),
+        ("methods/model/distinct_outputs", 97, "97 different outputs, the base model has 5000"),
+        (
+            "champion/gains/logloss",
+            gain(-0.01, -0.02, -0.001) | {"champion": 0.451},
+            r"LogLoss gains -0\.01 \(.*\) over v0\.0\.3 in production .* what is in production is",
+        ),
+        (
+            "champion/gains/field_deviance",
+            gain(-0.01, -0.02, -0.001) | {"champion": 0.02},
+            "field deviance gains -0.01",
+        ),
+        ("champion/readable", False, "cannot score the test days .* adacalib override --reason"),
+        (
+            "champion",
+            {"version": "v0.0.3", "readable": True, "compared_days": 0, "gains": {}},
+            "production learnt from every test day",
+        ),
+        (
+            "maturity",
+            {"maturity_days": 7, "young_days": ["2013-09-28", "2013-09-29"]},
+            r"2 calibration or test days, the first 2013-09-28, .*log\.maturity_days",
+        ),
         (
             "methods/model/field_auc",
             0.698,
@@ -149,6 +227,14 @@ def test_evidence_against_a_model_is_named_with_its_numbers_and_the_next_step(
         ("responses", 1000),
         ("methods/model/pcoc", 1.09),
         ("methods/model/field_auc", 0.6995),
+        ("champion", None),
+        ("champion/gains/logloss", gain(0.0, 0.0, 0.0) | {"champion": 0.45}),
+        ("champion/gains/logloss", gain(-0.001, -0.01, 0.0001) | {"champion": 0.45}),
+        ("methods/model/distinct_outputs", 2500),
+        (
+            "largest_field_values",
+            [{"field_value": "AA", "pcoc": None, "low": 0.2, "high": None}],  # no responses yet
+        ),
         ("gains/model/field_deviance", gain(-0.001, -0.01, 0.008)),
         ("gains/eb_platt/logloss", gain(0.011, 0.008, 0.014)),
     ],
@@ -185,9 +271,8 @@ def test_tables_that_did_not_pass_their_checks_are_a_reason(tables):
         assert "falling bounds" in refused.reasons[0]
 
 
-PLACES = [
-    p for p in numbers(good()) if not p.endswith("days") and not p.startswith("gains/adacalib")
-]
+BESIDE = ("gains/adacalib", "impressions", "champion/gains/field_rce")  # said, not judged
+PLACES = [p for p in numbers(good()) if not p.endswith("/days") and not p.startswith(BESIDE)]
 
 
 @given(
@@ -210,6 +295,9 @@ def test_no_verdict_passes_on_a_number_that_is_none_or_not_finite(places, nothin
     "place",
     [
         "responses",
+        "champion/gains",
+        "largest_field_values",
+        "maturity",
         "methods",
         "gains",
         "methods/model",
@@ -272,3 +360,67 @@ def test_checks_are_plain_values_that_json_can_carry():
 
     for check in verdict(changed("methods/model/pcoc", None)).checks:
         json.dumps(finite_json(asdict(check)), allow_nan=False)
+
+
+@pytest.mark.parametrize("parity", [1.1e-6, math.nan, math.inf])
+def test_a_deployed_file_that_is_not_its_table_is_refused(parity):
+    refused = verdict(good(), parity=parity)
+    assert re.search("deployed file and its table differ .* dvc repro merge", refused.reasons[0])
+
+
+def test_an_evaluation_that_does_not_say_whether_there_is_a_champion_is_no_pass():
+    """Nothing in production is a fact that evaluate writes; silence is none."""
+    assert verdict(changed("champion", None)).passed
+    assert not verdict(changed("champion", ...)).passed
+
+
+def test_a_tolerance_is_a_share_of_what_the_champion_has():
+    worse = changed("champion/gains/logloss", gain(-0.01, -0.02, -0.001) | {"champion": 0.5})
+    tolerant = PARAMS.model_copy(update={"champion_tolerance": 0.002})
+    assert judge(TABLES, worse, tolerant, falls=(), parity=0.0).passed
+    strict = PARAMS.model_copy(update={"champion_tolerance": 0.0019})
+    assert not judge(TABLES, worse, strict, falls=(), parity=0.0).passed
+
+
+def changed_tables(name: str, **values: Any) -> dict[str, Any]:
+    """The report of the tables with some values of drift or memorisation replaced."""
+    return TABLES | {name: TABLES[name] | values}
+
+
+@pytest.mark.parametrize(
+    ("tables", "sentence"),
+    [
+        (changed_tables("drift", mix=0.5, mix_beyond_noise=0.49), "moved by 0.5 since the tables"),
+        (
+            changed_tables("drift", rate=0.9, rate_beyond_noise=0.8),
+            "2.46 from the tables of v0.0.3",
+        ),
+        (changed_tables("drift", rate=None, rate_beyond_noise=None), "factor of nan"),
+        (TABLES | {"drift": {"version": "v0.0.3", "why": "no tables"}}, r"\(no tables\)"),
+        (TABLES | {"drift": None}, "the tables of production"),
+        (changed_tables("memorisation", low=0.6, steeper=0.7), "memorised its training rows"),
+        (changed_tables("memorisation", low=None), "memorised its training rows"),
+        ({k: v for k, v in TABLES.items() if k != "memorisation"}, "log odds of training days"),
+    ],
+)
+def test_drift_from_production_and_memorised_rows_are_reasons(tables, sentence):
+    refused = verdict(good(), tables)
+    assert not refused.passed
+    assert re.search(sentence, refused.reasons[0])
+
+
+def test_without_training_rows_nothing_is_memorised():
+    none = changed_tables("memorisation", training_days=0, steeper=None, low=None, high=None)
+    assert verdict(good(), none).passed
+
+
+def test_only_what_is_wrong_with_the_artifact_itself_is_structural():
+    checks = verdict(good()).checks
+    assert [c.name for c in checks if c.structural] == ["tables", "parity", "monotone"]
+
+
+def test_every_refusal_is_one_sentence_with_its_limit_or_next_step():
+    """A verdict is read by people who did not write it."""
+    nothing = verdict({}, {}, falls=("it falls",), parity=math.nan)
+    assert not any(check.passed for check in nothing.checks)
+    assert all(not reason.endswith(".") and len(reason) > 20 for reason in nothing.reasons)

@@ -35,6 +35,8 @@ def reports(passed: bool = True, **metrics: Any) -> dict[str, dict[str, Any]]:
             "last_day": "2024-01-07",
             "impressions": 2000,
             "responses": 90,
+            "waiting": ["2024-01-08"],
+            "warnings": ["day 2024-01-02: it has 9 impressions"],
         },
         "tables": {"passed": True, "checks": ["increasing bounds"]},
         "evaluation": {

@@ -110,6 +110,16 @@ def test_the_paper_variant_writes_its_auxiliary_network_beside_the_maps(inputs):
     assert 0 <= manifest["decreasing_share"] <= 1
 
 
+def test_the_default_variant_keeps_an_auxiliary_network_only_where_it_helps(inputs):
+    """The features of these scores are drawn without regard to the responses."""
+    scores, _ = bent_world(rows=8000, n_values=4, days=6, bend=1.5)
+    score_files(inputs, scores)
+    assert run(inputs, auxiliary=True)["variant"] == "crossfit"
+    assert not (inputs / "calibrator" / "auxiliary.safetensors").exists()
+    with pytest.raises(ParamsError, match="forward"):
+        run(inputs, auxiliary=True, folds="leave_day_out")
+
+
 def test_the_auxiliary_network_is_refused_where_scores_carry_no_features(inputs):
     scores, _ = bent_world(rows=800, n_values=4, days=6)
     score_files(inputs, scores)

@@ -1,15 +1,21 @@
 """check_tables: a report where the tables hold, a refusal and no report where they do not."""
 
+import shutil
+
 import numpy as np
 import pytest
 
 from pipeline.data.table_files import read_bins, read_cells, read_tables_manifest, write_tables
-from pipeline.errors import CheckFailedError
-from pipeline.files import read_json
+from pipeline.errors import ArtifactError, CheckFailedError
+from pipeline.files import read_json, sha256_of
 from pipeline.params import CheckTablesParams
+from pipeline.release.champion import MODEL, TABLES, Pin, write_pin
+from pipeline.release.checkpoint import merge
+from pipeline.release.seal import file_sums
 from pipeline.stages import tabulate
-from pipeline.stages.check_tables import run
+from pipeline.stages.check_tables import build_docs, run
 from tests.quality.test_checks import changed
+from tests.release.parts import write_parts
 from tests.stages.test_tabulate import PARAMS as TABULATE
 from tests.stages.test_tabulate import write_scores
 
@@ -18,10 +24,11 @@ PARAMS = CheckTablesParams(equal_frequency_tolerance=0.5)
 
 @pytest.fixture
 def walk(tmp_path):
-    """The paths of the stage: scores, tables made of them, and the report to come."""
+    """The paths of the stage: scores, tables of them, a pin of nothing, the report to come."""
     scores = write_scores(tmp_path / "scores")
     tabulate.run(scores, tmp_path / "tables", params=TABULATE)
-    return scores, tmp_path / "tables", tmp_path / "tables.json"
+    write_pin(tmp_path / "champion.json", None)
+    return scores, tmp_path / "tables", tmp_path / "champion.json", tmp_path / "tables.json"
 
 
 def break_table(folder, change):
@@ -32,7 +39,7 @@ def break_table(folder, change):
 
 def test_the_report_lists_every_check_and_says_that_all_passed(walk):
     run(*walk, params=PARAMS)
-    report = read_json(walk[2])
+    report = read_json(walk[3])
     assert report["passed"] is True
     assert report["breaches"] == []
     assert {"contiguous_bounds", "equal_frequency", "coverage"} <= {
@@ -43,16 +50,16 @@ def test_the_report_lists_every_check_and_says_that_all_passed(walk):
 
 def test_the_same_tables_give_the_same_report(walk):
     run(*walk, params=PARAMS)
-    first = walk[2].read_bytes()
+    first = walk[3].read_bytes()
     run(*walk, params=PARAMS)
-    assert walk[2].read_bytes() == first
+    assert walk[3].read_bytes() == first
 
 
 def test_a_breach_fails_the_stage_by_field_value_and_bin_and_leaves_no_report(walk):
     break_table(walk[1], lambda bins: changed(bins, "responses", 3, bins.impressions[3] + 1))
     with pytest.raises(CheckFailedError, match=r"field value id 0 \(None\), K = 5, bin 1: it has"):
         run(*walk, params=PARAMS)
-    assert not walk[2].exists()
+    assert not walk[3].exists()
 
 
 def test_a_value_that_vanished_from_the_table_fails_the_stage(walk):
@@ -67,3 +74,61 @@ def test_an_empty_table_fails_the_stage(walk):
     break_table(walk[1], lambda bins: bins.take(np.zeros(0, dtype=np.int64)))
     with pytest.raises(CheckFailedError, match="bins: expected that there are rows"):
         run(*walk, params=PARAMS)
+
+
+def pin_champion(pin, tables):
+    """Pin a champion that has these tables and knows four of the log's values by other names."""
+    model = pin.parent / MODEL
+    model.parent.mkdir(parents=True)
+    merge(*write_parts(pin.parent), model)
+    shutil.copytree(tables, pin.parent / TABLES)
+    sums = file_sums(pin.parent / TABLES)
+    write_pin(pin, Pin("v0.0.3", "0" * 40, "2024-01-01", sha256_of(model / "manifest.json"), sums))
+
+
+def test_without_a_champion_there_is_no_drift(walk):
+    run(*walk, params=PARAMS)
+    assert read_json(walk[3])["drift"] is None
+
+
+def test_a_champion_of_other_field_values_shares_nothing_but_the_unseen(walk):
+    """What the log does not know by name is never matched by its number."""
+    break_table(walk[1], lambda bins: bins.take(bins.field_value_id < 5))
+    champion_tables = walk[1]
+    pin_champion(walk[2], champion_tables)
+    shutil.rmtree(walk[1])
+    tabulate.run(walk[0], walk[1], params=TABULATE)
+    run(*walk, params=PARAMS)
+    drift = read_json(walk[3])["drift"]
+    assert drift["version"] == "v0.0.3"
+    assert drift["field_values"] == 1
+    assert drift["mix"] > 1
+
+
+def test_a_champion_without_tables_is_reported_and_not_fatal(walk, tmp_path):
+    (tmp_path / "none").mkdir()
+    pin_champion(walk[2], tmp_path / "none")
+    run(*walk, params=PARAMS)
+    assert "bins.parquet does not exist" in read_json(walk[3])["drift"]["why"]
+
+
+def test_champion_tables_of_other_bytes_are_refused(walk):
+    pin_champion(walk[2], walk[1])
+    (walk[2].parent / TABLES / "bins.parquet").write_bytes(b"PAR1")
+    with pytest.raises(ArtifactError, match=r"bins\.parquet .*; bring it with: adacalib champion$"):
+        run(*walk, params=PARAMS)
+    assert not walk[3].exists()
+
+
+def test_training_rates_are_compared_with_calibration_rates_bin_by_bin(walk):
+    run(*walk, params=PARAMS)
+    found = read_json(walk[3])["memorisation"]
+    assert found["training_days"] > 0
+    assert sum(found["by_bin"]["calibration_impressions"]) == 400
+    assert sum(found["by_bin"]["training_impressions"]) == 400
+
+
+def test_data_docs_are_built_from_the_same_evidence(walk, tmp_path):
+    index = build_docs(walk[0], walk[1], tmp_path / "data_docs", PARAMS)
+    assert index.is_file()
+    assert len(list((tmp_path / "data_docs" / "expectations").glob("*.html"))) == 3

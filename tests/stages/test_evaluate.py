@@ -1,6 +1,8 @@
 """The evaluate stage: what ships is measured on the raw test days, beside its rivals."""
 
 import json
+import re
+import shutil
 
 import numpy as np
 import pyarrow as pa
@@ -11,15 +13,17 @@ from sklearn.metrics import log_loss
 from pipeline.calibration.piecewise import affine_map, identity_map
 from pipeline.data.map_files import write_maps
 from pipeline.errors import ArtifactError, DataError
-from pipeline.files import read_json, write_json
+from pipeline.files import read_json, sha256_of, write_json
 from pipeline.metrics.counts import probability
 from pipeline.params import EvaluateParams
+from pipeline.release.champion import MODEL, TABLES, Pin, write_pin
 from pipeline.release.checkpoint import load, merge
+from pipeline.release.contest import score_champion
 from pipeline.stages.evaluate import run
 from tests.release import parts
 from tests.tiny_logs import write_log
 
-PARAMS = EvaluateParams(replicates=100, confidence=0.95, seed=1)
+PARAMS = EvaluateParams(replicates=100, largest_field_values=3, confidence=0.95, seed=1)
 DAYS = [f"2013-09-{day}" for day in range(25, 31)]
 NAMES = [None, *parts.CARRIERS]
 
@@ -48,7 +52,9 @@ def write_walk(folder, tables, conventions=None):
     merge(base, calibrator, folder / "model")
     write_log(folder / "data", dict(zip(DAYS, tables, strict=True)))
     write_json(folder / "split" / "manifest.json", {"parts": {"test": DAYS}})
-    return folder / "data", folder / "split", calibrator, folder / "model"
+    write_pin(folder / "champion.json", None)
+    names = ("data", "split", "calibrator", "model", "champion.json")
+    return tuple(folder / name for name in names)
 
 
 def evaluate(folder, inputs):
@@ -192,3 +198,128 @@ def test_a_missing_calibrator_is_named(tmp_path, inputs):
     (inputs[2] / "maps.parquet").unlink()
     with pytest.raises(ArtifactError, match=r"maps\.parquet"):
         evaluate(tmp_path, inputs)
+
+
+def pin_another(folder, inputs, **conventions):
+    """Pin a champion with the same base, another map and other conventions; its sentence."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parts, "CONVENTIONS", parts.CONVENTIONS | conventions)
+        made = parts.write_parts(folder / "other", affine_map(np.full(5, 0.9), np.ones(5)))
+    model = folder / MODEL
+    model.parent.mkdir(parents=True)
+    merge(*made, model)
+    (folder / TABLES).mkdir()
+    digest = sha256_of(model / "manifest.json")
+    pin = Pin("v0.0.3", "0" * 40, DAYS[2], digest, {})
+    write_pin(inputs[-1], pin)
+    return pin
+
+
+def test_without_production_there_is_no_champion_and_the_report_says_so(tmp_path, inputs):
+    report = evaluate(tmp_path, inputs)
+    assert report["champion"] is None
+    assert "champion" not in report["methods"]
+
+
+def test_the_champion_scores_the_same_days_whole_and_is_compared_in_pairs(tmp_path, inputs, tables):
+    pin_another(tmp_path, inputs)
+    report = evaluate(tmp_path, inputs)
+    prediction = load(tmp_path / MODEL).predict(pa.concat_tables(tables))
+    expected = log_loss(pa.concat_tables(tables)["late"], probability(prediction.calibrated_logit))
+    champion, model = (report["methods"][name]["logloss"] for name in ("champion", "model"))
+    assert champion == pytest.approx(expected, rel=1e-6)
+    gain = report["champion"]["gains"]["logloss"]
+    assert gain["value"] == pytest.approx(champion - model, abs=1e-12)
+    assert gain["low"] < gain["value"] < gain["high"]
+    assert gain["champion"] == pytest.approx(champion)
+    counts = pq.read_table(tmp_path / "sums" / "counts.parquet").to_pandas()
+    assert counts.groupby("method")["impressions"].sum()["champion"] == 1800
+
+
+def test_the_prequential_curve_has_every_test_day_and_says_which_are_new(tmp_path, inputs, tables):
+    pin_another(tmp_path, inputs)
+    curve = evaluate(tmp_path, inputs)["champion"]["by_day"]
+    assert [row["day"] for row in curve] == DAYS
+    assert [row["new"] for row in curve] == [False] * 3 + [True] * 3
+    prediction = load(tmp_path / MODEL).predict(tables[4])
+    expected = log_loss(tables[4]["late"], probability(prediction.calibrated_logit))
+    assert curve[4]["champion"]["logloss"] == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_champion_held_against_itself_gains_exactly_nothing(tmp_path, inputs):
+    pin_another(tmp_path, inputs)
+    shutil.rmtree(tmp_path / "model")
+    shutil.copytree(tmp_path / MODEL, tmp_path / "model")
+    gains = evaluate(tmp_path, inputs)["champion"]["gains"]
+    assert {(gain["value"], gain["low"], gain["high"]) for gain in gains.values()} == {(0, 0, 0)}
+
+
+@pytest.mark.parametrize(
+    ("conventions", "why"),
+    [
+        ({"field": ["origin"]}, r"its field is \['origin'\], here it is \['carrier'\]"),
+        ({"label": "cancelled"}, "its label is 'cancelled', here it is 'late'"),
+    ],
+)
+def test_a_champion_of_other_conventions_is_reported_and_not_compared(
+    tmp_path, inputs, conventions, why
+):
+    pin_another(tmp_path, inputs, **conventions)
+    report = evaluate(tmp_path, inputs)
+    assert report["champion"]["readable"] is False
+    assert re.search(why, report["champion"]["why"])
+    assert "champion" not in report["methods"]
+
+
+def test_a_champion_that_reads_a_column_the_days_have_not_is_reported(tmp_path, tables):
+    plain = [table.rename_columns(["late", "carrier", "from", "distance"]) for table in tables]
+    inputs = write_walk(tmp_path, tables)
+    pin = pin_another(tmp_path, inputs)
+    champion = score_champion(pin, tmp_path / MODEL, parts.CONVENTIONS, [(DAYS[0], plain[0])])
+    assert champion.logit is None
+    assert "origin" in champion.why
+
+
+@pytest.mark.parametrize("damage", ["absent", "one byte", "another model"])
+def test_a_champion_that_is_not_what_is_pinned_is_refused_with_the_command_that_brings_it(
+    tmp_path, inputs, damage
+):
+    pin_another(tmp_path, inputs)
+    weights = tmp_path / MODEL / "weights.safetensors"
+    if damage == "absent":
+        shutil.rmtree(tmp_path / MODEL)
+    elif damage == "one byte":
+        weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    else:
+        shutil.rmtree(tmp_path / MODEL)
+        shutil.copytree(tmp_path / "model", tmp_path / MODEL)
+    with pytest.raises(ArtifactError, match=r"pins v0\.0\.3.*; bring it with: adacalib champion$"):
+        evaluate(tmp_path, inputs)
+
+
+def test_the_largest_field_values_are_named_with_what_is_expected_of_them(tmp_path, inputs, tables):
+    report = evaluate(tmp_path, inputs)
+    carriers = pa.concat_tables(tables).to_pandas()["carrier"].value_counts()
+    values = report["largest_field_values"]
+    assert len(values) == 3
+    named = {row["field_value"]: row for row in values if row["field_value"]}
+    assert named
+    for name, row in named.items():
+        assert row["impressions"] == carriers[name]
+        assert row["low"] < row["pcoc"] < row["high"]
+        assert row["pcoc"] == pytest.approx(row["expected_responses"] / row["responses"])
+
+
+def test_young_labels_on_the_days_that_decide_are_named(tmp_path, inputs):
+    contract = {
+        "parts": {"calibration": ["2013-09-24"], "test": DAYS},
+        "conventions": {
+            "label_maturity": {"maturity_days": 2, "newest_mature_day": "2013-09-28"},
+        },
+    }
+    write_json(tmp_path / "split" / "manifest.json", contract)
+    assert evaluate(tmp_path, inputs)["maturity"] == {
+        "maturity_days": 2,
+        "newest_mature_day": "2013-09-28",
+        "young_days": ["2013-09-29", "2013-09-30"],
+    }

@@ -1,10 +1,17 @@
 """The gate stage: a verdict in a file, also when it is no."""
 
+import numpy as np
 import pytest
 
+from pipeline.calibration.piecewise import from_knots
 from pipeline.errors import ArtifactError
 from pipeline.files import read_json, sha256_of, write_json
-from pipeline.release.checkpoint import merge
+from pipeline.release import scan as scanning
+from pipeline.release.checkpoint import load, merge
+from pipeline.release.onnx_graph import onnx_model
+from pipeline.release.scan import scan
+from pipeline.release.seal import seal
+from pipeline.serving.predictor import ONNX_FILE
 from pipeline.stages.gate import run
 from tests.release.parts import write_parts
 from tests.release.test_gate import PARAMS, TABLES, good
@@ -16,8 +23,17 @@ def evidence(tmp_path):
     paths = tmp_path / "tables.json", tmp_path / "evaluation.json", tmp_path / "model"
     write_json(paths[0], TABLES)
     write_json(paths[1], good())
-    merge(*write_parts(tmp_path), paths[2])
+    write_model(tmp_path, paths[2])
     return paths
+
+
+def write_model(folder, model, serving_map=None):
+    """A checkpoint with the file that is deployed."""
+    merge(*write_parts(folder / "parts", serving_map), model)
+    (model / ONNX_FILE).write_bytes(onnx_model(load(model)).SerializeToString(deterministic=True))
+    manifest = read_json(model / "manifest.json")
+    (model / "manifest.json").unlink()
+    seal(model, {key: manifest[key] for key in manifest.keys() - {"files", "sha256"}})
 
 
 def test_a_verdict_names_the_model_it_is_about(evidence, tmp_path):
@@ -27,7 +43,14 @@ def test_a_verdict_names_the_model_it_is_about(evidence, tmp_path):
     assert (gate["verdict"], gate["reasons"]) == ("pass", [])
     assert gate["model_sha256"] == sha256_of(evidence[2] / "manifest.json")
     assert gate["last_day"] == "2013-09-30"
-    assert set(gate["checks"][0]) == {"name", "value", "limit", "passed", "sentence"}
+    assert set(gate["checks"][0]) == {
+        "name",
+        "value",
+        "limit",
+        "passed",
+        "sentence",
+        "structural",
+    }
 
 
 def test_a_no_is_a_fact_and_not_a_failure(evidence, tmp_path):
@@ -45,3 +68,46 @@ def test_a_damaged_model_gets_no_verdict(evidence, tmp_path):
     with pytest.raises(ArtifactError, match="weights"):
         run(*evidence, tmp_path / "gate.json", params=PARAMS)
     assert not (tmp_path / "gate.json").exists()
+
+
+NAMES = [None, "AA", "B6", "DL", "UA"]
+RATES = [0.01, 0.05, 0.02, 0.08]
+
+
+def falling_map():
+    """H8: bin rates 0.01, 0.05, 0.02, 0.08 taken as they are, for one value of five."""
+    rising = [np.array([-3.0, -2.0, -1.0, 0.0])] * 5
+    values = [np.array([-4.0, -3.0, -2.0, -1.0])] * 5
+    values[2] = np.log(RATES) - np.log1p(-np.array(RATES))
+    return from_knots(rising, values, np.ones(5), np.ones(5))
+
+
+def test_a_map_that_falls_is_refused_by_value_and_scores_of_the_deployed_file(tmp_path, evidence):
+    """H8: 10,000 scores through the exported artifact, for every value."""
+    write_model(tmp_path / "falling", tmp_path / "falling" / "model", falling_map())
+    run(*evidence[:2], tmp_path / "falling" / "model", tmp_path / "gate.json", params=PARAMS)
+    gate = read_json(tmp_path / "gate.json")
+    assert not gate["passed"]
+    assert "field value 'B6' falls by 0.947 between the knots -2 and -1" in gate["reasons"][0]
+    sentences, parity = scan(tmp_path / "falling" / "model", NAMES)
+    assert len(sentences) == 1
+    assert "model.onnx: the calibrated logit of field value 'B6' falls by" in sentences[0]
+    assert parity < 1e-12
+
+
+def test_a_rising_map_passes_the_scan_of_every_value(evidence):
+    sentences, parity = scan(evidence[2], NAMES)
+    assert sentences == []
+    assert parity < 1e-12
+
+
+def test_many_field_values_get_fewer_scores_each(evidence, monkeypatch):
+    monkeypatch.setattr(scanning, "BUDGET", 1000)
+    monkeypatch.setattr(scanning, "BATCH", 2)
+    assert scan(evidence[2], NAMES)[0] == []
+
+
+def test_a_checkpoint_without_the_file_that_is_deployed_gets_no_verdict(tmp_path, evidence):
+    merge(*write_parts(tmp_path / "bare"), tmp_path / "bare" / "model")
+    with pytest.raises(ArtifactError, match=r"vouches for no model\.onnx; run dvc repro merge"):
+        run(*evidence[:2], tmp_path / "bare" / "model", tmp_path / "gate.json", params=PARAMS)

@@ -20,7 +20,10 @@ def written(folder: Path, days: list[str], checked: list[str] | None = None, **l
     """artifacts/split/manifest.json for a log of `days`."""
     write_log(folder / "data", {day: tiny_day() for day in days})
     validation = folder / "validation.json"
-    validation.write_text(json.dumps({"by_day": dict.fromkeys(checked or days)}))
+    seen = checked or days or [""]
+    gaps = sorted(set(days) - set(seen))
+    extent = {"first_day": seen[0], "last_day": seen[-1], "missing_days": gaps}
+    validation.write_text(json.dumps(extent))
     split.run(
         folder / "data" / "manifest.json",
         validation,
@@ -57,7 +60,14 @@ def test_the_boundaries_join_and_know_the_change_of_clocks(tmp_path):
 def test_the_conventions_and_the_hash_of_every_used_day_travel_on(tmp_path):
     document = written(tmp_path, DAYS)
     log = tiny_log_params()
-    assert document["conventions"] == json.loads(log.model_dump_json())
+    assert document["conventions"] == json.loads(log.model_dump_json()) | {
+        "column_types": {},
+        "label_maturity": {
+            "maturity_days": 0,
+            "reference_day": DAYS[-1],
+            "newest_mature_day": DAYS[-1],
+        },
+    }
     landed = read_manifest(tmp_path / "data" / "manifest.json").days
     assert document["data"] == {day: landed[day].content_sha256 for day in DAYS[1:]}
 

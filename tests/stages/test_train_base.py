@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from pipeline.data.values import NULL_NAME
 from pipeline.errors import DataError, NotEnoughDataError, ParamsError, ToolError, TrainingError
 from pipeline.files import read_json
 from pipeline.model import training
@@ -68,7 +69,7 @@ def test_field_values_are_those_of_training_and_calibration_days(tmp_path):
         TEST[0]: busy_day(TEST[0], item=["unseen"] * 60),
     }
     base = load_base(train(tmp_path, log_of(tmp_path, days)))
-    assert base.field_values == [None, "001", "NA", "a", "b", "fresh", "late"]
+    assert base.field_values == [None, "001", "NA", "a", "b", "fresh", "late", NULL_NAME]
 
 
 def test_test_days_are_not_even_read(tmp_path):

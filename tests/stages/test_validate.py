@@ -14,15 +14,29 @@ from pipeline.stages import validate
 from tests.tiny_logs import PRIVATE, files_of, tiny_day, tiny_log_params, write_log
 
 DAYS = ["2024-01-01", "2024-01-02", "2024-01-03"]
+LIMITS = {
+    "min_rows_per_day": 1,
+    "max_null_share": 0.5,
+    "recent_days": 14,
+    "impressions_factor": {"warning": 3.0, "error": 1000.0},
+    "response_rate_factor": {"warning": 2.0, "error": None},
+    "null_share_rise": {"warning": 0.2, "error": None},
+    "new_value_share": {"warning": 0.3, "error": 1.0},
+}
 GOOD = {day: tiny_day(4) for day in DAYS}
 
 
 def report(folder: Path, *, limits: dict | None = None, **log) -> dict:
     """reports/validation.json of the log in `folder`."""
-    target = folder.parent / "reports" / "validation.json"
-    params = ValidateParams(**{"min_rows_per_day": 1, "max_null_share": 0.5, **(limits or {})})
-    validate.run(folder, target, params=params, log=tiny_log_params(**log))
+    target, details = folder.parent / "reports" / "validation.json", folder.parent / "details"
+    params = ValidateParams(**{**LIMITS, **(limits or {})})
+    validate.run(folder, target, details, params=params, log=tiny_log_params(**log))
     return json.loads(target.read_text())
+
+
+def by_day(folder: Path) -> dict:
+    """The counts of each day that the last `report` of the log in `folder` was made of."""
+    return json.loads((folder.parent / "details" / "days.json").read_text())
 
 
 def refusal(folder: Path, kind: type[AdaCalibError] = DataError, **arguments) -> str:
@@ -40,7 +54,8 @@ def with_column(table: pa.Table, name: str, values: pa.Array) -> pa.Table:
 
 def test_the_report_counts_what_the_log_holds(tmp_path):
     days = {**GOOD, DAYS[1]: tiny_day(2, item=["a", None], price=[None, 1.0])}
-    document = report(write_log(tmp_path / "data", days))
+    folder = write_log(tmp_path / "data", days)
+    document = report(folder)
     assert {name: document[name] for name in ("first_day", "last_day", "days", "rows")} == {
         "first_day": DAYS[0],
         "last_day": DAYS[2],
@@ -51,12 +66,15 @@ def test_the_report_counts_what_the_log_holds(tmp_path):
     assert document["response_rate"] == 0.5
     assert document["null_shares"] == {"item": 0.1, "price": 0.1}
     assert document["missing_days"] == []
-    assert document["by_day"][DAYS[1]] == {
+    assert by_day(folder)[DAYS[1]] == {
         "rows": 2,
         "impressions": 2,
         "responses": 1,
         "response_rate": 0.5,
         "field_values": 1,
+        "nulls": {"item": 1, "price": 1},
+        "field_nulls": 1,
+        "new_rows": 0,
     }
 
 
@@ -154,8 +172,10 @@ def test_integers_one_day_and_text_the_next_are_the_same_field_values(tmp_path):
         DAYS[0]: with_column(tiny_day(4), "item", numbers),
         DAYS[1]: tiny_day(4, item=ids),
     }
-    document = report(write_log(tmp_path / "data", days))
-    assert [day["field_values"] for day in document["by_day"].values()] == [3, 3]
+    folder = write_log(tmp_path / "data", days)
+    report(folder)
+    assert [day["field_values"] for day in by_day(folder).values()] == [3, 3]
+    assert [day["new_rows"] for day in by_day(folder).values()] == [3, 0]
 
 
 @pytest.mark.parametrize(
@@ -177,10 +197,19 @@ def test_a_type_that_does_not_fit_its_role_is_named_with_its_day(
 @pytest.mark.parametrize("kind", [pa.null(), pa.float64(), pa.string()], ids=str)
 def test_a_feature_without_any_value_on_one_day_is_accepted(tmp_path, kind):
     """H16: all-null on the first day, text or numbers later."""
-    column = "item" if kind == pa.string() else "price"
-    days = {**GOOD, DAYS[0]: with_column(GOOD[DAYS[0]], column, pa.nulls(4, kind))}
-    document = report(write_log(tmp_path / "data", days))
+    column = "place" if kind == pa.string() else "price"
+    days = {day: table.append_column("place", pa.array(["x"] * 4)) for day, table in GOOD.items()}
+    days[DAYS[0]] = with_column(days[DAYS[0]], column, pa.nulls(4, kind))
+    document = report(write_log(tmp_path / "data", days), categorical=("item", "place"))
     assert document["null_shares"][column] == pytest.approx(1 / 3)
+
+
+def test_a_day_without_any_field_value_is_refused(tmp_path):
+    """H16, H23: the field is no optional column."""
+    days = {**GOOD, DAYS[1]: tiny_day(4, item=[None] * 4)}
+    assert f"day {DAYS[1]}: none of its 4 rows has a field value" in refusal(
+        write_log(tmp_path / "data", days)
+    )
 
 
 def test_too_many_nulls_are_refused_with_the_day_that_has_most(tmp_path):
@@ -259,3 +288,19 @@ def test_the_same_log_makes_the_same_report(tmp_path):
             land_day(tmp_path / name / "data", PRIVATE, day, tiny_day(4))
         report(tmp_path / name / "data")
     assert files_of(tmp_path / "a" / "reports") == files_of(tmp_path / "b" / "reports")
+
+
+def test_events_that_come_twice_are_stated_where_an_event_id_is_named(tmp_path):
+    """H15: rows without an id are events of their own; ids do not mix over days."""
+    days = {**GOOD, DAYS[1]: tiny_day(6, item=["a", "b", "a", None, "a", None])}
+    folder = write_log(tmp_path / "data", days)
+    assert "events" not in report(folder)
+    assert report(folder, event_id="item")["events"] == {
+        "event_id": "item",
+        "came_before": 2,
+        "without_id": 2,
+        "by_day": {DAYS[1]: {"came_before": 2, "without_id": 2}},
+    }
+    assert "column id is missing on day 2024-01-01" in refusal(
+        write_log(tmp_path / "other" / "data", GOOD), event_id="id"
+    )

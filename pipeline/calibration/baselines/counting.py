@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from pipeline.calibration.bins import tabulate
+from pipeline.calibration.logits import sortable_bits
 from pipeline.calibration.tables import BinTable
 from pipeline.errors import NotEnoughDataError
 from pipeline.scores import Scores
@@ -22,6 +23,27 @@ def response_rate(scores: Scores) -> float:
             "a calibrator needs rows with impressions, there are none; take more calibration days"
         )
     return float((scores.responses.sum() + 0.5) / (impressions + 1))
+
+
+def merged(scores: Scores) -> Scores:
+    """Rows of equal field value, day and logit as one row, in the order of their first.
+
+    A row of n impressions and the n rows it stands for come out alike, which a method that takes
+    its steps row by row needs. Rows without impressions are dropped.
+    """
+    scores = scores.take(scores.impressions > 0)
+    bits = sortable_bits(scores.uncalibrated_logit).astype(np.uint64)
+    value = (scores.field_value_id.astype(np.uint64) << np.uint64(32)) | bits
+    order = np.lexsort((value, scores.day))  # stable: of equal rows the first comes first
+    new = np.ones(len(scores), dtype=bool)
+    new[1:] = (np.diff(value[order]) != 0) | (np.diff(scores.day[order]) != 0)
+    starts = np.flatnonzero(new)
+    if len(starts) == len(scores):
+        return scores
+    first = order[starts]
+    counts = (np.add.reduceat(c[order], starts) for c in (scores.impressions, scores.responses))
+    impressions, responses = (count[np.argsort(first)] for count in counts)
+    return replace(scores.take(np.sort(first)), impressions=impressions, responses=responses)
 
 
 def global_bins(scores: Scores, n_bins: int) -> BinTable:

@@ -4,13 +4,14 @@ Boosted trees read the logit and the field value and correct the logit round by 
 held to be monotone in the logit. The package (`pip install mcgrad`) is no dependency.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from pipeline.calibration.baselines import CalibrationMap, platt
+from pipeline.calibration.baselines.counting import merged
 from pipeline.calibration.logits import logit as log_odds
 from pipeline.calibration.logits import sigmoid
 from pipeline.scores import Scores
@@ -56,6 +57,7 @@ def fit(scores: Scores) -> CalibrationMap:
 
     if scores.responses.sum() in (0, scores.impressions.sum()):
         return platt.fit(scores)
+    scores = merged(replace(scores, day=np.zeros_like(scores.day)))
     counts = np.concatenate([scores.responses, scores.impressions - scores.responses])
     kept = np.flatnonzero(counts)
     row = kept % len(scores)

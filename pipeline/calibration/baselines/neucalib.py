@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pipeline.calibration.baselines.counting import global_bins, response_rate
+from pipeline.calibration.baselines.counting import global_bins, merged, response_rate
 from pipeline.calibration.fitting import single_thread
 from pipeline.calibration.piecewise import PiecewiseLinearMap, from_knots
 from pipeline.scores import Scores
@@ -130,7 +130,7 @@ def fit(scores: Scores) -> PiecewiseLinearMap:
         NotEnoughDataError: no row stands for an impression.
     """
     response_rate(scores)  # refuses scores without impressions
-    scores = scores.take(scores.impressions > 0)
+    scores = merged(scores)
     rows = _Rows(scores)
     by_day = torch.from_numpy(np.argsort(scores.day, kind="stable"))
     cut = max(len(by_day) - max(len(by_day) // 10, 1), 1)

@@ -1,0 +1,88 @@
+"""Whether the base model knows its training rows by heart: rates of training days, bin by bin."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from pipeline.calibration.bins import tabulate
+from pipeline.calibration.counting import count_bins
+from pipeline.calibration.tables import BinTable
+from pipeline.scores import Scores
+
+BINS = 20
+"""Equal-frequency bins of all calibration rows together."""
+
+Z = 1.96  # of a 95 % interval
+
+
+def memorisation(calibration: Scores, training: Iterable[Scores]) -> dict[str, Any]:
+    """How much steeper responses rise with the score on training days than on calibration days.
+
+    A model that has memorised its training rows ranks those better than fresh ones, so at equal
+    score their rates are more extreme: lower in low bins, higher in high ones. The log odds of the
+    response in each of BINS equal-frequency bins of the calibration days, training days' minus
+    calibration days' (half a response added to each), are fitted by a line in the bin's mean logit,
+    weighted by 1/v of their counts. `steeper` is how far the line rises over one standard deviation
+    of the calibration days' logits: 0 where training rows are like fresh ones, 0.7 where a row that
+    lies a deviation higher has odds higher by twice as much as a fresh row has. A shift of all
+    rates alike (a season) is the line's height and is not counted. The interval's standard error
+    grows with whatever the line leaves unexplained.
+
+    Args:
+        calibration: rows of the calibration days.
+        training: rows of the training days, day by day; counts add up.
+
+    Returns:
+        `training_days`, `steeper`, `low` and `high` (NaN with fewer than three bins, or without
+        training rows), and `by_bin`: `logit`, and impressions and responses of both.
+    """
+    bounds, _ = tabulate(_as_one(calibration), [BINS], BINS)
+    days = [count_bins(_as_one(rows), bounds) for rows in training]
+    impressions = sum((d.impressions for d in days), np.zeros_like(bounds.impressions))
+    responses = sum((d.responses for d in days), np.zeros_like(bounds.responses))
+    logit = bounds.logit_sum / bounds.impressions
+    steeper, error = _slope(bounds, impressions, responses, logit)
+    return {
+        "training_days": len(days),
+        "steeper": steeper,
+        "low": steeper - Z * error,
+        "high": steeper + Z * error,
+        "by_bin": {
+            "logit": logit.tolist(),
+            "calibration_impressions": bounds.impressions.tolist(),
+            "calibration_responses": bounds.responses.tolist(),
+            "training_impressions": impressions.tolist(),
+            "training_responses": responses.tolist(),
+        },
+    }
+
+
+def _as_one(rows: Scores) -> Scores:
+    """The rows as if they had one field value."""
+    return replace(rows, field_value_id=np.zeros_like(rows.field_value_id), n_field_values=1)
+
+
+def _slope(
+    calibration: BinTable, impressions: np.ndarray, responses: np.ndarray, logit: np.ndarray
+) -> tuple[float, float]:
+    """Rise of the difference of log odds over a deviation of the score, and its standard error."""
+    seen = impressions > 0
+    if seen.sum() < 3:
+        return float("nan"), float("nan")
+    sides = (
+        (impressions[seen], responses[seen]),
+        (calibration.impressions[seen], calibration.responses[seen]),
+    )
+    odds = [np.log(r + 0.5) - np.log(n - r + 0.5) for n, r in sides]
+    weight = 1 / sum(1 / (r + 0.5) + 1 / (n - r + 0.5) for n, r in sides)
+    difference = odds[0] - odds[1]
+    deviation = np.sqrt(np.cov(logit[seen], aweights=calibration.impressions[seen], ddof=0))
+    from_mean = logit[seen] - np.average(logit[seen], weights=weight)
+    spread = (weight * from_mean**2).sum()
+    slope = (weight * from_mean * difference).sum() / spread
+    height = np.average(difference, weights=weight)
+    left = (weight * (difference - height - slope * from_mean) ** 2).sum() / (seen.sum() - 2)
+    error = np.sqrt(max(1.0, left) / spread)
+    return float(slope * deviation), float(error * deviation)

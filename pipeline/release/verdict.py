@@ -1,0 +1,75 @@
+"""What a verdict is made of: checks with sentences, and numbers that are never taken on trust."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Check:
+    """One question to the evidence.
+
+    Attributes:
+        name: short and stable, for tables.
+        value: what was found; NaN where it is undefined.
+        limit: what it was held against.
+        passed: whether it held; an undefined value never does.
+        sentence: value, limit and interval in words, and the next step where it did not hold.
+        structural: whether it is about the artifact itself; nobody may override such a no.
+    """
+
+    name: str
+    value: float
+    limit: float
+    passed: bool
+    sentence: str
+    structural: bool = False
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """All checks; it passes if each of them does."""
+
+    checks: tuple[Check, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether the model may be promoted."""
+        return bool(self.checks) and all(check.passed for check in self.checks)
+
+    @property
+    def reasons(self) -> list[str]:
+        """The sentences of the checks that did not hold, none of a verdict that passed."""
+        return [check.sentence for check in self.checks if not check.passed]
+
+
+@dataclass(frozen=True)
+class Gain:
+    """A method against another, positive = better; NaN where it is undefined."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:+.3g} (interval {self.low:+.3g} to {self.high:+.3g})"
+
+
+def found(report: Any, *names: str) -> Any:
+    """What stands under a path of names; None where there is nothing."""
+    for name in names:
+        report = report.get(name) if isinstance(report, dict) else None
+    return report
+
+
+def number(report: Any, *names: str) -> float:
+    """The number under a path of names; NaN where it is missing, no number or not finite."""
+    value = found(report, *names)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return math.nan
+    return float(value) if math.isfinite(value) else math.nan
+
+
+def gain(report: Any, *names: str) -> Gain:
+    """The gain under a path of names."""
+    return Gain(*(number(report, *names, part) for part in ("value", "low", "high")))

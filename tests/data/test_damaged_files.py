@@ -1,0 +1,287 @@
+"""Files that are not what they should be: each is named in one sentence, and nothing lands."""
+
+import gzip
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.data.days import read_day
+from pipeline.data.landing import Roles
+from pipeline.data.reader import land_files
+from pipeline.data.text_blocks import read_blocks
+from pipeline.errors import DataError
+from tests.data.logs import HEADER, landed, mapping, refusal, refused, stored, written
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("5,a,1,x", "invalid value 'x'"),
+        ("5,a,1,300", "invalid value '300'"),
+        ("5,a,one,0", "invalid value 'one'"),
+        ("5,a,1", "Expected 4 columns, got 3"),
+        ("5,a,1,0,9", "Expected 4 columns, got 5"),
+        (",a,1,0", "column ts has no time stamp"),
+        ('5,"a"b",1,0', "goes on after its closing quote"),
+        ('5,"a\\"b",1,0', "goes on after its closing quote"),
+        ("5;a;1;0", "Expected 4 columns, got 1"),
+        ("5,a,1,1.0", "invalid value '1.0'"),
+        ("5,a,1,TRUE", "invalid value 'TRUE'"),
+        ('5,a,"1,5",0', "invalid value '1,5'"),
+        ("5.5,a,1,0", "invalid value '5.5'"),
+        ("99999999999999,a,1,0", "out of bounds"),
+    ],
+)
+def test_a_row_that_breaks_its_type_is_named_by_file_and_line(tmp_path, line, reason):
+    """H14: also after empty lines and in a later block."""
+    rows = [f"{i},a,1,0" for i in range(703)]
+    text = HEADER + "\n".join([*rows, line, "9,a,1,0", "10,a,1,y"]) + "\n"
+    sentence = refusal(tmp_path, mapping(), text)
+    assert sentence.startswith("log.csv, line 705: ")
+    assert reason in sentence
+    assert "\n" not in sentence
+
+
+def test_a_faulty_line_is_named_in_any_block(tmp_path, monkeypatch):
+    monkeypatch.setattr("pipeline.data.reader.read_blocks", lambda path: read_blocks(path, 64))
+    rows = "".join(f"{i},a,1,0\n\n" for i in range(200))
+    sentence = refusal(tmp_path, mapping(), HEADER + rows + "9,a,1,2x\n", "log.csv.gz")
+    assert sentence.startswith("log.csv.gz, line 402: ")
+
+
+def test_the_line_of_a_fault_is_counted_over_values_with_line_breaks(tmp_path, monkeypatch):
+    """H14."""
+    monkeypatch.setattr("pipeline.data.reader.read_blocks", lambda path: read_blocks(path, 64))
+    rows = '1,"a\n\nb",1,0\n' * 40 + "2,a,1,x\n" + '1,"a\nb",1,0\n' * 9
+    assert refusal(tmp_path, mapping(), HEADER + rows).startswith("log.csv, line 122: ")
+
+
+@pytest.mark.parametrize("size", [64, 1 << 20])
+def test_a_quote_that_is_never_closed_is_named_where_it_opens(tmp_path, size, monkeypatch):
+    """H12."""
+    monkeypatch.setattr("pipeline.data.reader.read_blocks", lambda path: read_blocks(path, size))
+    monkeypatch.setattr("pipeline.data.csv_quotes.LONGEST_RECORD", 1000)
+    for rows in (1, 200):
+        text = HEADER + '0,"a",1,0\n' * 5 + '1,"b,1,0\n' + "2,c,1,0\n" * rows
+        sentence = refusal(tmp_path, mapping(), text)
+        assert sentence.startswith("log.csv, line 7: a quote opens a value here and none closes")
+
+
+def test_a_quote_inside_a_value_that_is_not_quoted_is_a_character(tmp_path):
+    text = HEADER + '0,5" pipe,1,0\n1,a"b"c,1,0\n2,"x",1,0\n'
+    (table,) = landed(tmp_path / "data", mapping(), written(tmp_path / "log.csv", text)).values()
+    assert table["item"].to_pylist() == ['5" pipe', 'a"b"c', "x"]
+
+
+def test_a_carriage_return_alone_ends_no_line(tmp_path):
+    """H12."""
+    sentence = refusal(tmp_path, mapping(), HEADER + "0,a,1,0\n1,a\rb,1,0\n")
+    assert sentence.startswith("log.csv, line 3: a carriage return ends no line")
+    old = (HEADER + "0,a,1,0\n").replace("\n", "\r")
+    assert "line 1: column item is missing" in refusal(tmp_path, mapping(), old)
+
+
+def test_text_that_is_not_utf8_is_named(tmp_path):
+    sentence = refusal(tmp_path, mapping(), HEADER.encode() + b"1,a,1,0\n2,\xff\xfe,1,0\n")
+    assert sentence.startswith("log.csv, line 3: ")
+
+
+@pytest.mark.parametrize("kept", [20, 0.5, -9])
+def test_a_compressed_file_that_was_cut_short_is_refused(tmp_path, kept):
+    """H15: the end of the stream is missing, in the middle or in its last bytes."""
+    rng = np.random.default_rng(1)
+    rows = "".join(f"{i},{rng.integers(10**9)},1,0\n" for i in range(20_000))
+    whole = gzip.compress((HEADER + rows).encode())
+    cut = whole[: int(kept * len(whole))] if isinstance(kept, float) else whole[:kept]
+    (tmp_path / "log.csv.gz").write_bytes(cut)
+    sentence = refused(tmp_path, mapping(), tmp_path / "log.csv.gz")
+    assert sentence.startswith("log.csv.gz cannot be read to its end: ")
+
+
+@pytest.mark.parametrize("codec", ["gzip", "zstd", "bz2"])
+def test_members_that_follow_one_another_are_read_and_cut_or_foreign_ones_refused(tmp_path, codec):
+    """H15: also in the last byte."""
+    name = {"gzip": "log.csv.gz", "zstd": "log.csv.zst", "bz2": "log.csv.bz2"}[codec]
+    rng = np.random.default_rng(1)
+    rows = [f"{i},{rng.integers(10**9)},1,0\n" for i in range(2000)]
+    parts = []
+    for text in (HEADER + "".join(rows[:1000]), "".join(rows[1000:])):
+        stream = pa.BufferOutputStream()
+        with pa.CompressedOutputStream(stream, codec) as compressed:
+            compressed.write(text.encode())
+        parts.append(stream.getvalue().to_pybytes())
+    path = tmp_path / name
+    path.write_bytes(b"".join(parts))
+    (table,) = landed(tmp_path / "whole", mapping(), path).values()
+    assert len(table) == 2000
+    for damaged in (b"".join(parts)[:-1], parts[0] + parts[1][:200], parts[0] + b"not compressed"):
+        path.write_bytes(damaged)
+        assert refused(tmp_path, mapping(), path).startswith(f"{name} cannot be read to its end: ")
+
+
+@pytest.mark.parametrize("name", ["log.csv", "log.csv.gz", "log.csv.zst"])
+def test_an_empty_file_is_named_and_one_with_a_header_alone_has_no_rows(tmp_path, name):
+    """H15, H18."""
+    (tmp_path / name).write_bytes(b"")
+    assert refused(tmp_path, mapping(), tmp_path / name) == f"{name} is empty: it has no header"
+    assert refusal(tmp_path, mapping(), "", name) == f"{name} is empty: it has no header"
+    for text in (HEADER, HEADER.strip(), "\n\n" + HEADER + "\n\n"):
+        assert landed(tmp_path / "data", mapping(), written(tmp_path / name, text)) == {}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (gzip.compress(HEADER.encode()), "like a .gz file; let its name end in .gz"),
+        (b"\x28\xb5\x2f\xfd rest", "like a .zst file; let its name end in .zst"),
+        (b"PK\x03\x04 rest", "like a .zip file; make it text in UTF-8"),
+        (b"PAR1 rest", "like a .parquet file; make it text in UTF-8"),
+        (HEADER.encode("utf-16"), "like a .utf16 file; make it text in UTF-8"),
+    ],
+    ids=["gz", "zst", "zip", "parquet", "utf16"],
+)
+def test_a_file_that_is_no_text_is_told_by_its_beginning(tmp_path, content, said):
+    """H15."""
+    assert refusal(tmp_path, mapping(), content) == f"log.csv is no text: it begins {said}"
+
+
+def test_marks_carriage_returns_a_missing_last_newline_and_header_spaces_do_no_harm(tmp_path):
+    text = "\ufeffts,item ,unused,price,click\r\n0,a,?,1,0\r\n\r\n1,b,?,2,1"
+    (table,) = landed(tmp_path / "data", mapping(), written(tmp_path / "log.csv", text)).values()
+    assert table.to_pylist() == [
+        {"item": "a", "price": 1.0, "click": 0},
+        {"item": "b", "price": 2.0, "click": 1},
+    ]
+
+
+def test_quotes_are_read_or_are_characters_like_any_other(tmp_path):
+    text = 'ts\titem\tprice\tclick\n0\t"a\t1\t0\n1\tb"\t1\t0\n'
+    rules = mapping(delimiter="\t", quote=None)
+    (table,) = landed(tmp_path / "data", rules, written(tmp_path / "log.tsv", text)).values()
+    assert table["item"].to_pylist() == ['"a', 'b"']
+    text = HEADER + '0,"a,""b""",1,0\n'
+    (table,) = landed(tmp_path / "b", mapping(), written(tmp_path / "log.csv", text)).values()
+    assert table["item"].to_pylist() == ['a,"b"']
+
+
+def test_a_missing_column_or_file_is_named(tmp_path):
+    """H16."""
+    assert "line 1: column click is missing" in refusal(tmp_path, mapping(), "ts,item,price\n")
+    assert "column ts is there twice" in refusal(tmp_path, mapping(), "ts,ts,item,price,click\n")
+    with pytest.raises(DataError, match=r"none\.csv cannot be read"):
+        land_files(tmp_path / "data", mapping(), [tmp_path / "none.csv"])
+
+
+def test_headers_that_do_not_fit_are_shown(tmp_path):
+    """H16: a wrong delimiter, a renamed label, another case; nothing of megabytes is shown."""
+    semicolons = refusal(tmp_path, mapping(), HEADER.replace(",", ";") + "0;a;1;0\n")
+    assert semicolons.endswith("['ts;item;price;click'] with the delimiter ','")
+    renamed = refusal(tmp_path, mapping(), HEADER.replace("click", "clicked"))
+    assert "column click is missing; the header is ['ts', 'item', 'price', 'clicked']" in renamed
+    assert "column item is missing" in refusal(tmp_path, mapping(), HEADER.upper())
+    assert len(refusal(tmp_path, mapping(), b"\0" * 5_000_000)) < 500
+    (table,) = landed(
+        tmp_path / "data", mapping(), written(tmp_path / "x.csv", "x,x," + HEADER + "1,2,0,a,1,0\n")
+    ).values()
+    assert table["item"].to_pylist() == ["a"]
+
+
+def test_the_same_file_twice_is_refused_unless_an_event_id_tells_its_rows_apart(tmp_path):
+    """H15: also under another name; files with a header alone may be equal."""
+    first = written(tmp_path / "a.csv", HEADER + "0,x,1,0\n1,y,1,1\n")
+    again = written(tmp_path / "b.csv", first.read_bytes())
+    empty = [written(tmp_path / name, HEADER) for name in ("c.csv", "d.csv")]
+    sentence = refused(tmp_path, mapping(), first, *empty, again)
+    assert sentence.startswith(
+        f"b.csv holds the same bytes as {first}: every row would count twice"
+    )
+    assert "holds the same bytes" in refused(tmp_path, mapping(), first, first)
+    roles = Roles("mine", "item", "click")
+    _, came = land_files(tmp_path / "data", mapping(), [first, again, *empty], roles=roles)
+    assert (came["1970-01-01"].rows, came["1970-01-01"].dropped) == (2, {"item came before": 2})
+
+
+def test_a_day_sent_again_with_more_rows_counts_every_event_once(tmp_path):
+    """H15: the file of noon and that of midnight, which holds its rows again."""
+    noon = written(tmp_path / "noon.csv", HEADER + "0,x,1,0\n1,y,1,1\n2,,1,0\n")
+    midnight = written(tmp_path / "midnight.csv", noon.read_text() + "3,z,1,0\n")
+    roles = Roles("mine", "item", "click")
+    land_files(tmp_path / "data", mapping(), [noon, midnight], roles=roles)
+    assert read_day(tmp_path / "data", "1970-01-01")["item"].to_pylist() == [
+        "x",
+        "y",
+        None,
+        None,
+        "z",
+    ]
+    land_files(tmp_path / "data", mapping(), [midnight], roles=roles)
+    assert read_day(tmp_path / "data", "1970-01-01")["item"].to_pylist() == ["x", "y", None, "z"]
+
+
+@pytest.mark.parametrize("kept", [0, 3, 0.5, -100, -1])
+def test_a_parquet_file_that_was_cut_short_is_refused(tmp_path, kept):
+    """H15."""
+    path = stored(tmp_path / "log.parquet", item=[str(i) for i in range(5000)])
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(kept * len(whole))] if isinstance(kept, float) else whole[:kept])
+    sentence = refused(tmp_path, mapping(kind="parquet"), path)
+    assert sentence.startswith("log.parquet is no whole Parquet file: ")
+
+
+def test_a_parquet_file_with_damage_inside_is_refused(tmp_path):
+    """H15: the footer is whole, a page is not."""
+    path = stored(tmp_path / "log.parquet", item=[str(i * 7919) for i in range(5000)])
+    content = bytearray(path.read_bytes())
+    content[200:2000] = bytes(1800)
+    path.write_bytes(content)
+    assert refused(tmp_path, mapping(kind="parquet"), path).startswith("log.parquet")
+
+
+def test_columns_of_parquet_that_are_missing_or_never_filled(tmp_path):
+    """H16: an all-null column has the declared type, a missing one is named."""
+    path = stored(tmp_path / "log.parquet", price=pa.nulls(2), item=pa.nulls(2))
+    (table,) = landed(tmp_path / "data", mapping(kind="parquet"), path).values()
+    assert (table.schema.field("item").type, table.schema.field("price").type) == (
+        pa.string(),
+        pa.float64(),
+    )
+    rules = mapping(kind="parquet", columns={"seen": "int8"})
+    sentence = refused(tmp_path / "other", rules, path)
+    assert sentence.endswith(
+        "column seen is missing; the file has ['ts', 'item', 'price', 'click']"
+    )
+
+
+@pytest.mark.parametrize(
+    ("ts", "reason"),
+    [
+        (pa.array([0, 1], pa.timestamp("us")), "without a zone"),
+        (pa.array([0, 1], pa.date32()), "1970-01-01"),
+        (pa.array([0, None]), "column ts has no time stamp"),
+        (pa.array([0.0, 0.5]), "column ts: Float value 0.5"),
+    ],
+    ids=["naive", "date", "null", "half"],
+)
+def test_stamps_of_parquet_that_name_no_instant_are_refused_by_row(tmp_path, ts, reason):
+    """H17."""
+    sentence = refused(tmp_path, mapping(kind="parquet"), stored(tmp_path / "log.parquet", ts=ts))
+    assert sentence.startswith("log.parquet, row ")
+    assert reason in sentence
+
+
+def test_a_parquet_value_that_does_not_fit_is_named_by_row(tmp_path):
+    """H14: also where a column is a float that lost digits."""
+    clicks = [0] * 70_000
+    good = {"ts": range(70_000), "item": ["a"] * 70_000, "price": [1.0] * 70_000}
+    pq.write_table(pa.table({**good, "click": [*clicks[:-1], 300]}), tmp_path / "a.parquet")
+    pq.write_table(
+        pa.table({**good, "click": clicks, "item": [1.0] * 69_999 + [1.5]}), tmp_path / "b.parquet"
+    )
+    rules = mapping(kind="parquet")
+    for name, column in {"a": "click", "b": "item"}.items():
+        with pytest.raises(DataError, match=rf"{name}\.parquet, row 70000: column {column}: "):
+            land_files(tmp_path / "data", rules, [tmp_path / f"{name}.parquet"])
+    with pytest.raises(DataError, match=r"log\.csv is no whole Parquet file"):
+        land_files(tmp_path / "data", rules, [written(tmp_path / "log.csv", HEADER)])

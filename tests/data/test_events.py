@@ -1,0 +1,91 @@
+"""Events that come twice: found by their ids, within a day, however their rows came."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.data import events
+from pipeline.data.days import read_day
+from pipeline.data.events import EventIds, came_before, marks
+from pipeline.data.hashing import hashes, shares
+from pipeline.data.landing import Roles, land_day, land_days
+from pipeline.data.staging import DayStage
+from pipeline.errors import DataError
+from tests.tiny_logs import PRIVATE, tiny_day
+
+PINNED = ["0x458e476aefb71288", "0x1f363a509b596f95"]
+ROLES = Roles("tiny", "item", "click")
+
+
+def test_equal_texts_have_equal_hashes_and_others_differ():
+    texts = ["", "a", "b", "a\0", "ä", "a\u0308", "1", "01", "x" * 256, "x" * 257, "x" * 258]
+    found = hashes(pa.array(texts))
+    assert len(np.unique(found[:, 0])) == len(np.unique(found[:, 1])) == len(texts)
+    again = hashes(pa.array(["padding", *texts, None]).slice(1, len(texts)))
+    assert np.array_equal(again, found)
+
+
+def test_hashes_are_the_same_on_every_machine_and_fall_evenly_into_shares():
+    assert [hex(half) for half in hashes(pa.array(["AdaCalib"]))[0]] == PINNED
+    ids = pa.array([str(1582218195625938945 + 7 * i) for i in range(20_000)])
+    for half in hashes(ids).T:
+        assert np.bincount(shares(half, 10)) == pytest.approx(2000, rel=0.1)
+
+
+@given(
+    st.lists(st.sampled_from(["a", "b", "", "0", None]) | st.text(max_size=3)), st.integers(1, 9)
+)
+def test_an_id_came_before_exactly_where_a_loop_has_seen_it(tmp_path_factory, ids, at_once):
+    expected, seen = [], set()
+    for event in ids:
+        expected.append(event is not None and event in seen)
+        seen.add(event)
+    column = pa.array(ids, pa.string())
+    assert came_before(marks(column)).tolist() == expected
+    kept = EventIds(tmp_path_factory.mktemp("ids") / "ids")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(events, "AT_ONCE", at_once)
+        for start in range(0, max(len(ids), 1), 4):
+            kept.add(column.slice(start, 4))
+        if ids:
+            assert kept.came_before().tolist() == expected
+
+
+def test_an_event_counts_once_a_day_and_what_was_dropped_is_counted(tmp_path):
+    """H15: across blocks; a row without an id is an event of its own; days do not mix."""
+    first = tiny_day(4, item=["a", "b", None, "a"], click=[0, 1, 0, 1])
+    second = tiny_day(4, item=["b", "c", None, "a"], click=[0, 1, 0, 1])
+
+    def fill(stage: DayStage) -> None:
+        stage.add(first, np.zeros(4, np.int32))
+        stage.add(second, np.array([0, 0, 0, 1], np.int32))
+
+    manifest, came = land_days(tmp_path / "data", PRIVATE, fill, ROLES)
+    day = read_day(tmp_path / "data", "1970-01-01")
+    assert day["item"].to_pylist() == ["a", "b", None, "c", None]
+    assert day["click"].to_pylist() == [0, 1, 0, 1, 0]
+    assert manifest.days["1970-01-01"].dropped == {"item came before": 2}
+    assert came["1970-01-02"].rows == 1
+
+
+def test_a_day_without_duplicates_has_the_bytes_of_one_that_never_had_any(tmp_path, monkeypatch):
+    monkeypatch.setattr("pipeline.data.manifest.CONTENT_BLOCK", 64)
+    items = [str(i % 150) for i in range(500)]
+    whole = tiny_day(500, item=items)
+
+    def fill(stage: DayStage) -> None:
+        for start in range(0, 500, 70):
+            part = whole.slice(start, 70)
+            stage.add(part, np.zeros(len(part), np.int32))
+
+    manifest, _ = land_days(tmp_path / "twice", PRIVATE, fill, ROLES)
+    once = land_day(tmp_path / "once", PRIVATE, "1970-01-01", whole.slice(0, 150))
+    assert manifest.days["1970-01-01"].content_sha256 == once.days["1970-01-01"].content_sha256
+    assert manifest.days["1970-01-01"].files == once.days["1970-01-01"].files
+
+
+def test_an_event_id_that_is_no_column_is_refused(tmp_path):
+    with pytest.raises(DataError, match=r"log\.event_id is id, which is no column of the log"):
+        land_days(tmp_path / "data", PRIVATE, lambda _: None, Roles("tiny", "id", None))

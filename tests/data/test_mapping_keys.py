@@ -1,0 +1,41 @@
+"""A mapping that cannot be is refused with its key."""
+
+import json
+
+import pytest
+
+from pipeline.data.mapping import read_mapping
+from pipeline.errors import DataError
+from tests.data.logs import mapping
+
+
+@pytest.mark.parametrize(
+    ("keys", "sentence"),
+    [
+        ({"colour": 1}, "colour: Extra inputs"),
+        ({"kind": "xml"}, "kind: Input should be"),
+        ({"time": None}, "exactly one of time, date"),
+        ({"file_day": "(x)"}, "exactly one of time, date"),
+        ({"file_day": "x"}, "'x' has 0 groups"),
+        ({"delimiter": "\u00a7"}, "delimiter: Value error, '\u00a7' is no ASCII character"),
+        ({"quote": "\n"}, "quote: Value error"),
+        ({"file_day": "(x"}, "no regular expression"),
+        ({"columns": {"item": "string"}}, "columns.item.type"),
+        ({"made": {"dear": {"rule": "above", "of": "price"}}}, "the rule above takes"),
+        ({"made": {"item": {"rule": "hour"}}}, "in columns and in made"),
+        ({"positions": ["ts", "item"]}, "are not among positions"),
+        ({"columns": {"item": "text", "again": {"source": "item", "type": "int8"}}}, "one type"),
+    ],
+)
+def test_a_mapping_that_cannot_be_is_refused_with_its_key(tmp_path, keys, sentence):
+    """H20."""
+    document = mapping().model_dump(exclude_defaults=True)
+    (tmp_path / "mine.yaml").write_text(json.dumps({**document, **keys}))
+    with pytest.raises(DataError) as error:
+        read_mapping(str(tmp_path / "mine.yaml"))
+    assert sentence in str(error.value)
+
+
+def test_a_mapping_that_is_not_there_is_named_with_those_that_ship():
+    with pytest.raises(DataError, match=r"no mapping 'avasu': .*'avazu'"):
+        read_mapping("avasu")

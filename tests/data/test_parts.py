@@ -1,0 +1,115 @@
+"""Parts: whole days by count or by date, mature labels alone, no day twice and none left out."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.data.days import day_name, day_number, days_between
+from pipeline.data.parts import LabelMaturity, label_maturity, parts_by_count, parts_by_date
+from pipeline.errors import NotEnoughDataError
+
+NEW_YEAR = [f"2024-01-{day:02}" for day in range(1, 11)]
+DATES = {
+    "training": ("2024-01-01", "2024-01-04"),
+    "calibration": ("2024-01-05", "2024-01-06"),
+    "test": ("2024-01-07", "2024-01-07"),
+}
+
+
+def by_count(days, counts, *, last_day=None, maturity_days=0, zone="UTC"):
+    maturity = label_maturity(days, maturity_days, zone, last_day)
+    return parts_by_count(days, counts, zone, maturity, last_day)
+
+
+def by_date(days, dates, *, last_day=None, maturity_days=0):
+    maturity = label_maturity(days, maturity_days, "UTC", last_day)
+    return parts_by_date(days, dates, "UTC", maturity, last_day)
+
+
+def test_counts_take_whole_days_in_order_and_end_with_the_last_day():
+    counts = {"training": 4, "calibration": 2, "test": 1}
+    parts = by_count(NEW_YEAR, counts, last_day=NEW_YEAR[8])
+    assert parts == {
+        "training": NEW_YEAR[2:6],
+        "calibration": NEW_YEAR[6:8],
+        "test": NEW_YEAR[8:9],
+    }
+
+
+def test_dates_that_say_what_counts_say_give_the_same_parts():
+    counts = {"training": 4, "calibration": 2, "test": 1}
+    assert by_date(NEW_YEAR, DATES) == by_count(NEW_YEAR, counts, last_day="2024-01-07")
+
+
+@given(st.integers(1, 5), st.integers(1, 3), st.integers(1, 3), st.integers(0, 4))
+def test_parts_follow_each_other_without_gap_and_every_day_in_one_part(a, b, c, maturity_days):
+    days = [day_name(n) for n in range(40)]
+    parts = by_count(
+        days, {"training": a, "calibration": b, "test": c}, maturity_days=maturity_days
+    )
+    together = [day for part in parts.values() for day in part]
+    assert together == days[40 - maturity_days - a - b - c : 40 - maturity_days]
+
+
+def test_a_day_is_mature_when_a_whole_window_of_landed_days_lies_after_it():
+    """The reference is the newest landed day, not the clock and not the last day that is used."""
+    assert label_maturity(NEW_YEAR, 3, "UTC") == LabelMaturity(
+        3, "2024-01-10", "2024-01-07", NEW_YEAR[7:]
+    )
+    assert label_maturity(NEW_YEAR, 3, "UTC", "2024-01-08").waiting == ["2024-01-08"]
+    assert label_maturity(NEW_YEAR, 0, "UTC").waiting == []
+
+
+def test_the_split_ends_at_the_newest_mature_day():
+    counts = {"training": 2, "calibration": 1, "test": 1}
+    assert by_count(NEW_YEAR, counts, maturity_days=3)["test"] == ["2024-01-07"]
+    assert by_count(NEW_YEAR, counts, maturity_days=3, last_day="2024-01-05")["test"] == [
+        "2024-01-05"
+    ]
+
+
+def test_too_few_mature_days_are_said_with_those_that_wait():
+    with pytest.raises(NotEnoughDataError, match=r"has 1: .*2024-01-01 \(9 younger days wait"):
+        by_count(NEW_YEAR, {"training": 2, "test": 1}, maturity_days=9)
+
+
+def test_dates_whose_labels_are_not_mature_are_refused():
+    with pytest.raises(NotEnoughDataError, match=r"labels are mature up to 2024-01-06"):
+        by_date(NEW_YEAR, DATES, maturity_days=4)
+
+
+def test_dates_after_the_last_day_are_refused():
+    with pytest.raises(NotEnoughDataError, match=r"log.last_day allows days up to 2024-01-06"):
+        by_date(NEW_YEAR, DATES, last_day="2024-01-06")
+
+
+@pytest.mark.parametrize(
+    ("gap", "part"),
+    [("2024-01-02", "training"), ("2024-01-06", "calibration"), ("2024-01-07", "test")],
+)
+def test_a_missing_day_is_named_with_its_part(gap, part):
+    """H18: dev day missing."""
+    days = [day_name(day_number(NEW_YEAR[0]) - n) for n in range(1, 9)] + NEW_YEAR
+    days = [day for day in days if day != gap]
+    with pytest.raises(NotEnoughDataError, match=f"the {part} day {gap} is missing"):
+        by_date(days, DATES)
+    counts = {"training": 4, "calibration": 2, "test": 1}
+    with pytest.raises(NotEnoughDataError, match=f"the {part} day {gap} is missing"):
+        by_count(days, counts, last_day="2024-01-07")
+
+
+def test_too_few_days_are_counted():
+    with pytest.raises(
+        NotEnoughDataError, match=r"needs 3 days .* has 1: 2024-01-01\.\.2024-01-01"
+    ):
+        by_count(NEW_YEAR[:1], {"training": 1, "calibration": 1, "test": 1})
+
+
+def test_a_day_that_the_zone_left_out_is_asked_of_nobody():
+    """H17: Samoa went from 2011-12-29 to 2011-12-31."""
+    days = ["2011-12-28", "2011-12-29", "2011-12-31", "2012-01-01"]
+    assert days_between(days[0], days[-1], "Pacific/Apia") == days
+    counts = {"training": 2, "calibration": 1, "test": 1}
+    assert by_count(days, counts, zone="Pacific/Apia")["training"] == days[:2]
+    assert label_maturity(days, 2, "Pacific/Apia").newest_mature_day == "2011-12-29"
+    assert len(days_between(days[0], days[-1], "UTC")) == 5
