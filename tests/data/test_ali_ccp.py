@@ -16,7 +16,7 @@ from pipeline.data.landing import Roles
 from pipeline.data.manifest import content_sha256, holds, read_manifest
 from pipeline.data.text_blocks import read_blocks
 from pipeline.errors import DataError
-from pipeline.params import LogParams, read_params
+from pipeline.params import Limits, LogParams, read_params
 from pipeline.stages import split, validate
 from tests.tiny_logs import files_of
 
@@ -183,10 +183,12 @@ def test_the_training_file_is_ten_days_by_visit_and_the_test_file_the_eleventh(t
         truth=None,
         last_day=None,
     )
-    checks = params.validate_.model_copy(update={"max_null_share": 1.0})
+    anything = Limits(warning=None, error=None)  # the test day has one row
+    loose = {"max_null_share": 1.0, "new_value_share": anything}
+    checks = params.validate_.model_copy(update=loose)
     counts = {"training_days": 5, "calibration_days": 5, "test_days": 1}
     report = tmp_path / "validation.json"
-    validate.run(tmp_path / "data", report, params=checks, log=log)
+    validate.run(tmp_path / "data", report, tmp_path / "days", params=checks, log=log)
     sizes = params.split.model_copy(update=counts)
     manifest = tmp_path / "data" / "manifest.json"
     split.run(manifest, report, tmp_path / "split", params=sizes, log=log)

@@ -73,7 +73,8 @@ def test_the_log_of_the_walk_keeps_its_contract_and_is_split(walked):
     folder, _ = walked
     params = read_params(folder / "params.yaml")
     report = folder / "reports" / "validation.json"
-    validate.run(folder / "data", report, params=params.validate_, log=params.log)
+    details = folder / "artifacts" / "validation"
+    validate.run(folder / "data", report, details, params=params.validate_, log=params.log)
     manifest = folder / "data" / "manifest.json"
     split.run(manifest, report, folder / "split", params=params.split, log=params.log)
     assert (folder / "split" / "manifest.json").is_file()
