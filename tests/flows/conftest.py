@@ -8,8 +8,9 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -83,6 +84,14 @@ def save(folder: Path, message: str = "work") -> None:
     """Commit all files of a folder."""
     git(folder, "add", "--all")
     git(folder, "commit", "--quiet", "--message", message)
+
+
+def until(true: Callable[[], object]) -> None:
+    """Wait for something that comes."""
+    deadline = time.monotonic() + SECONDS
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 @pytest.fixture(scope="session")

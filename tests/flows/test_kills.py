@@ -4,8 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -16,17 +14,9 @@ from pipeline.params import set_values
 from pipeline.release.journal import last_refresh
 from pipeline.release.programs import run_leashed
 from pipeline.release.promotion import production
-from tests.flows.conftest import SECONDS, Server
+from tests.flows.conftest import SECONDS, Server, until
 
 DAY = "2013-09-29"
-
-
-def until(true: Callable[[], object]) -> None:
-    """Wait for something that comes."""
-    deadline = time.monotonic() + SECONDS
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def family_of(mark: Path) -> dict[str, psutil.Process]:
@@ -68,7 +58,6 @@ def test_whatever_is_killed_the_next_run_ends_as_an_undisturbed_one(checkout, pr
         ("stage", signal.SIGKILL),
         ("leash", signal.SIGKILL),
         ("flow", signal.SIGTERM),
-        ("flow", signal.SIGINT),
     ):
         start_and_kill(checkout, prefect_server, victim, how)
     state = refresh(DAY, str(checkout), return_state=True)
