@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pipeline.errors import ArtifactError
@@ -39,9 +39,13 @@ def verify(folder: Path) -> dict[str, Any]:
     remedy = "bring it back with dvc checkout, or make it anew with dvc repro"
     if not isinstance(manifest, dict) or manifest.get("sha256") != _sum_of(manifest):
         raise ArtifactError(f"{folder / MANIFEST} is not as it was written; {remedy}")
+    files = manifest.get("files")
+    if not isinstance(files, dict) or not all(_is_inside(name) for name in files):
+        raise ArtifactError(f"{folder / MANIFEST} does not list files of its folder; {remedy}")
+    _refuse_strange(folder, remedy)
     found = file_sums(folder)
     del found[MANIFEST]
-    for name, sum_then in manifest["files"].items():
+    for name, sum_then in files.items():
         if name not in found:
             raise ArtifactError(f"{folder / name} is missing; {remedy}")
         if found.pop(name) != sum_then:
@@ -49,3 +53,15 @@ def verify(folder: Path) -> dict[str, Any]:
     if found:
         raise ArtifactError(f"{folder / min(found)} does not belong to {folder}; {remedy}")
     return manifest
+
+
+def _is_inside(name: str) -> bool:
+    path = PurePosixPath(name)
+    return not path.is_absolute() and ".." not in path.parts
+
+
+def _refuse_strange(folder: Path, remedy: str) -> None:
+    """Refuse what is neither a file nor a folder of its own; a file may be a link into a cache."""
+    for path in sorted(folder.rglob("*")):
+        if not path.is_file() and (path.is_symlink() or not path.is_dir()):
+            raise ArtifactError(f"{path} is no file and does not belong to {folder}; {remedy}")
