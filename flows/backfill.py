@@ -32,6 +32,7 @@ from pipeline.errors import AdaCalibError, ToolError
 from pipeline.files import read_json
 from pipeline.params import set_values
 from pipeline.release.commits import identity
+from pipeline.release.pin import fetch_champion
 
 
 @flow(
@@ -87,6 +88,7 @@ def _make(day: str, worktree: Path, checkout: Path, source: str | None, mapping:
         if missing:
             raise ToolError(missing)
         set_values(worktree / "params.yaml", {"log.last_day": day})
+        fetch_champion(worktree)  # the one that is committed: days of the past move no pin
         for stage, state in run_stages(worktree):
             if not state.is_completed():
                 raise ToolError(state.message or f"{stage} ended as {state.name}")

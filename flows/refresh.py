@@ -94,6 +94,10 @@ def refresh(
             time.sleep(LOOK_AGAIN)
     except AdaCalibError as error:
         return record.end(Failed(message=masked(str(error))))
+    except OSError as error:  # a full disk, no right to write
+        return record.end(
+            Failed(message=masked(f"{error}; make room or give the right, run again"))
+        )
     except Exception as error:
         record.end(Failed(message=f"a mistake in the code: {type(error).__name__}: {error}"))
         raise
