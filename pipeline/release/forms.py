@@ -18,7 +18,7 @@ from pipeline.model.features import Encoded
 from pipeline.release.checkpoint import TABLE
 from pipeline.release.exports import PROGRAM_FILE
 from pipeline.release.merged import MergedModel
-from pipeline.release.onnx_graph import IDS, LOGIT64, MAPPED, part_of
+from pipeline.release.onnx_parts import IDS, LOGIT64, MAPPED, part_of
 from pipeline.serving.predictor import NUMBER, ONNX_FILE
 from pipeline.serving.predictor import load as load_predictor
 

@@ -20,6 +20,7 @@ from pipeline.model.features import Encoder
 from pipeline.model.network import ServedNetwork
 from pipeline.model.scaling import LARGEST_SCALED, Scaling, Served
 from pipeline.release.merged import PROBABILITY_CLIP, MergedModel, MergedNetwork
+from pipeline.release.onnx_parts import IDS, LOGIT64, MAPPED
 from pipeline.scores import SERVED_CLIP
 from pipeline.serving.predictor import NUMBER, ONNX_FORMAT, TEXT
 
@@ -27,7 +28,6 @@ OPSETS = {"": 20, "ai.onnx.ml": 3}
 IR_VERSION = 9
 LARGEST_BYTES = 2**31 - 1  # protobuf holds no more in one file
 ROWS = "rows"  # name of the dynamic dimension
-IDS, LOGIT64, MAPPED = "categorical_ids", "uncalibrated_logit_64", "mapped_logit"
 OUTPUTS = {
     "uncalibrated_logit": TensorProto.FLOAT,
     "calibrated_logit": TensorProto.DOUBLE,
@@ -288,9 +288,3 @@ def _assembled(graph: _Graph, model: MergedModel, absent: str) -> onnx.ModelProt
         },
     )
     return made
-
-
-def part_of(made: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]) -> bytes:
-    """The part of a model between tensors: from `IDS` on for ids, from `LOGIT64` for logits."""
-    part = onnx.utils.Extractor(made).extract_model(list(inputs), list(outputs))
-    return part.SerializeToString(deterministic=True)

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from pipeline.release.onnx_graph import LOGIT64, MAPPED, part_of
+from pipeline.release.onnx_parts import LOGIT64, MAPPED, part_of
 from pipeline.release.serving_table import LARGEST_FALL, read_table
 from pipeline.serving.predictor import ONNX_FILE, vouched
 
