@@ -14,7 +14,7 @@ from pipeline.calibration.paper_rows import Features
 from pipeline.data.landing import LogKind, land_log
 from pipeline.data.score_files import read_features, read_scores, read_scores_manifest
 from pipeline.errors import DataError
-from pipeline.params import LogParams, Params, ScoreParams, SplitParams
+from pipeline.sections import LogParams, Params, ScoreParams, SplitParams
 from pipeline.stages import score, split, train_base, validate
 
 WEEKDAY = "weekday of the day"  # made of the day column, a feature of every base model here

@@ -19,8 +19,9 @@ from pipeline.files import read_json
 from pipeline.metrics.calibration import log_loss_terms
 from pipeline.metrics.counts import ResponseCounts
 from pipeline.metrics.significance import Resampling, gain_interval
-from pipeline.params import Params, read_params, set_values
+from pipeline.params import read_params, set_values
 from pipeline.release.registry import reproduce
+from pipeline.sections import Params
 from pipeline.workspace import copy_project, share_data
 
 FOLDER = Path("demo/backtest")

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from pipeline.params import STAGES, Params, read_params
+from pipeline.params import STAGES, read_params
+from pipeline.sections import Params
 
 ROOT = Path(__file__).parent.parent
 PIPELINE = sorted((ROOT / "pipeline").rglob("*.py"))
@@ -94,7 +95,7 @@ def test_flows_hold_no_numbers(package):
 @pytest.mark.parametrize("room", ["data", "model", "calibration", "metrics"])
 def test_rooms_do_not_import_one_another_nor_what_wires_them(room):
     others = {"data", "model", "calibration", "metrics", "quality", "report", "release"} - {room}
-    forbidden = {f"pipeline.{name}" for name in others | {"stages", "params", "cli"}}
+    forbidden = {f"pipeline.{name}" for name in others | {"stages", "params", "sections", "cli"}}
     allowed = {"model": {"pipeline.data.values", "pipeline.data.score_files"}}.get(room, set())
     allowed |= {"pipeline.calibration.tables", "pipeline.calibration.piecewise"} & (
         {f"pipeline.calibration.{m}" for m in ("tables", "piecewise")} if room == "data" else set()
@@ -240,7 +241,13 @@ HEAVY = {
 
 
 @pytest.mark.parametrize(
-    "code", ["import pipeline", "import pipeline.cli", "import pipeline.params"]
+    "code",
+    [
+        "import pipeline",
+        "import pipeline.cli",
+        "import pipeline.params",
+        "import pipeline.sections",
+    ],
 )
 def test_a_light_import_stays_light(code):
     assert not HEAVY & modules_loaded_by(code)

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from pipeline.data.landing import LogKind
 from pipeline.data.manifest import content_sha256
 from pipeline.files import sha256_of
-from pipeline.params import LogParams
+from pipeline.sections import LogParams
 
 SCHEMA = pa.schema(
     {"item": pa.string(), "price": pa.float64(), "shown": pa.int64(), "click": pa.int8()}

@@ -4,10 +4,10 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pipeline.params import GateParams
 from pipeline.release.gate_champion import champion_checks
 from pipeline.release.gate_facts import REFERENCE, SHIPPED, fact_checks
 from pipeline.release.verdict import Check, Gain, Verdict, gain, number
+from pipeline.sections import GateParams
 
 __all__ = ["Check", "Verdict", "judge"]
 

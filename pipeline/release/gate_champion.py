@@ -10,8 +10,8 @@ compared is a no, which a person may override: what nobody measured is not passe
 import math
 from typing import Any
 
-from pipeline.params import GateParams
 from pipeline.release.verdict import Check, found, gain, number
+from pipeline.sections import GateParams
 
 MEASURES = {"logloss": "LogLoss", "field_deviance": "field deviance"}
 

@@ -3,8 +3,8 @@
 import math
 from typing import Any
 
-from pipeline.params import GateParams
 from pipeline.release.verdict import Check, found, number
+from pipeline.sections import GateParams
 
 SHIPPED, REFERENCE = "model", "uncalibrated"
 FAR = 0.5  # a PCOC this far from 1 is hardly a season; a sampled log that does not say so is

@@ -30,7 +30,7 @@ from pipeline.data.score_files import read_features, read_scores, read_scores_ma
 from pipeline.data.table_files import read_bins, read_cells, read_tables_manifest
 from pipeline.errors import CheckFailedError, ParamsError
 from pipeline.files import publish, read_json, write_json
-from pipeline.params import CalibrateParams
+from pipeline.sections import CalibrateParams
 
 
 @dataclass(frozen=True)

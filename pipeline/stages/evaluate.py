@@ -18,12 +18,12 @@ from pipeline.metrics.comparison import compare
 from pipeline.metrics.daily import largest_field_values
 from pipeline.metrics.significance import Resampling
 from pipeline.metrics.summary import Measurement, measure
-from pipeline.params import EvaluateParams
 from pipeline.release.champion import MODEL as CHAMPION
 from pipeline.release.champion import pinned
 from pipeline.release.checkpoint import MergedModel, load
 from pipeline.release.contest import Champion, report_of, score_champion
 from pipeline.scores import Scores, before_sampling, keep_rate_of
+from pipeline.sections import EvaluateParams
 
 
 def run(

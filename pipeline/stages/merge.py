@@ -7,12 +7,12 @@ from pipeline.data.map_files import read_maps
 from pipeline.errors import ArtifactError
 from pipeline.files import publish, read_json
 from pipeline.model.scoring import load_base
-from pipeline.params import MergeParams
 from pipeline.release.checkpoint import load, merge
 from pipeline.release.exports import export
 from pipeline.release.forms import forms_of
 from pipeline.release.parity import prove_parity
 from pipeline.release.serving_table import falls, read_table
+from pipeline.sections import MergeParams
 
 
 def run(

@@ -8,9 +8,9 @@ import pandas as pd
 from pipeline.data.map_files import read_maps
 from pipeline.data.table_files import read_bins
 from pipeline.files import publish, read_json
-from pipeline.params import ReportParams
 from pipeline.report.page import page_sums, render, specifications
 from pipeline.report.plots import plot_files
+from pipeline.sections import ReportParams
 
 
 def run(

@@ -14,8 +14,8 @@ from pipeline.files import publish, read_json
 from pipeline.model.features import Encoded, counts, named, weights
 from pipeline.model.progress import WorkProgress
 from pipeline.model.scoring import Base, load_base
-from pipeline.params import ScoreParams
 from pipeline.scores import Scores, before_sampling, keep_rate_of
+from pipeline.sections import ScoreParams
 
 
 def run(data: Path, split: Path, base: Path, target: Path, *, params: ScoreParams) -> None:

@@ -8,7 +8,7 @@ from pipeline.data.manifest import Manifest, read_manifest
 from pipeline.data.parts import LabelMaturity, label_maturity, parts_by_count, parts_by_date
 from pipeline.errors import ArtifactError, NotEnoughDataError
 from pipeline.files import publish, read_json, write_json
-from pipeline.params import LogParams, SplitParams
+from pipeline.sections import LogParams, SplitParams
 
 
 def run(

@@ -11,7 +11,7 @@ from pipeline.data.days import day_number
 from pipeline.data.score_files import read_day, read_day_columns, read_scores_manifest
 from pipeline.data.table_files import write_tables
 from pipeline.errors import AdaCalibError, NotEnoughDataError
-from pipeline.params import TabulateParams
+from pipeline.sections import TabulateParams
 
 PARTS = {
     "calibration": ("calibration",),

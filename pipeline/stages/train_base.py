@@ -28,8 +28,8 @@ from pipeline.model.progress import WorkProgress
 from pipeline.model.scaling import Served
 from pipeline.model.scoring import write_base
 from pipeline.model.training import Recipe, train
-from pipeline.params import LogParams, TrainBaseParams
 from pipeline.scores import keep_rate_of, served_column
+from pipeline.sections import LogParams, TrainBaseParams
 
 DEVICE = "ADACALIB_DEVICE"  # in the environment; cpu where it is not set
 DEVICES = ("cpu", "cuda")

@@ -22,10 +22,10 @@ from pipeline.data.recent import FieldFacts, RecentValues
 from pipeline.data.values import field_keys
 from pipeline.errors import DataError, NotEnoughDataError
 from pipeline.files import publish, write_json
-from pipeline.params import LogParams, ValidateParams
 from pipeline.quality.day_frames import column_frame, day_frame
 from pipeline.quality.raw_days import DayCheck, check_days
 from pipeline.scores import served_column
+from pipeline.sections import LogParams, ValidateParams
 
 
 def run(data: Path, report: Path, details: Path, *, params: ValidateParams, log: LogParams) -> None:

@@ -16,7 +16,8 @@ from pipeline.data.landing import Roles
 from pipeline.data.manifest import content_sha256, holds, read_manifest
 from pipeline.data.text_blocks import read_blocks
 from pipeline.errors import DataError
-from pipeline.params import Limits, LogParams, read_params
+from pipeline.params import read_params
+from pipeline.sections import Limits, LogParams
 from pipeline.stages import split, validate
 from tests.tiny_logs import files_of
 

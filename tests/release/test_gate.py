@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.params import GateParams
 from pipeline.release.gate import Verdict, judge
+from pipeline.sections import GateParams
 
 PARAMS = GateParams(
     min_test_responses=1000,

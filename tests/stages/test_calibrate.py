@@ -13,7 +13,8 @@ from pipeline.data.score_files import write_day, write_scores_manifest
 from pipeline.data.table_files import write_tables
 from pipeline.errors import CheckFailedError, ParamsError
 from pipeline.files import read_json, sha256_of, write_json
-from pipeline.params import CalibrateParams, read_params, set_values
+from pipeline.params import read_params, set_values
+from pipeline.sections import CalibrateParams
 from pipeline.stages import calibrate
 from tests.calibration.bent import bent_world
 

@@ -8,10 +8,10 @@ import pytest
 from pipeline.data.table_files import read_bins, read_cells, read_tables_manifest, write_tables
 from pipeline.errors import ArtifactError, CheckFailedError
 from pipeline.files import read_json, sha256_of
-from pipeline.params import CheckTablesParams
 from pipeline.release.champion import MODEL, TABLES, Pin, write_pin
 from pipeline.release.checkpoint import merge
 from pipeline.release.seal import file_sums
+from pipeline.sections import CheckTablesParams
 from pipeline.stages import tabulate
 from pipeline.stages.check_tables import build_docs, run
 from tests.quality.test_checks import changed

@@ -15,10 +15,10 @@ from pipeline.data.map_files import write_maps
 from pipeline.errors import ArtifactError, DataError
 from pipeline.files import read_json, sha256_of, write_json
 from pipeline.metrics.counts import probability
-from pipeline.params import EvaluateParams
 from pipeline.release.champion import MODEL, TABLES, Pin, write_pin
 from pipeline.release.checkpoint import load, merge
 from pipeline.release.contest import score_champion
+from pipeline.sections import EvaluateParams
 from pipeline.stages.evaluate import run
 from tests.release import parts
 from tests.tiny_logs import write_log

@@ -8,8 +8,8 @@ from pipeline.calibration.piecewise import from_knots
 from pipeline.data.manifest import DayEntry, Manifest, content_sha256, day_folder, write_manifest
 from pipeline.errors import ArtifactError, DataError
 from pipeline.files import sha256_of, write_json
-from pipeline.params import MergeParams
 from pipeline.release.checkpoint import load
+from pipeline.sections import MergeParams
 from pipeline.stages import merge as stage
 from tests.release.parts import bent_map, rows, write_parts
 

@@ -11,7 +11,7 @@ from pipeline.data.score_files import read_features, read_scores, read_scores_ma
 from pipeline.errors import ArtifactError, DataError
 from pipeline.files import read_json, write_json
 from pipeline.model.scoring import load_base, write_base
-from pipeline.params import ScoreParams
+from pipeline.sections import ScoreParams
 from pipeline.stages import score
 from tests.stages.worlds import CALIBRATION, PARTS, TEST, TRAINING, busy_day, log_of, train
 from tests.tiny_logs import files_of

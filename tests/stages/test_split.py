@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.data.manifest import read_manifest
 from pipeline.errors import ArtifactError, NotEnoughDataError
-from pipeline.params import SplitParams
+from pipeline.sections import SplitParams
 from pipeline.stages import split
 from tests.tiny_logs import files_of, tiny_day, tiny_log_params, write_log
 

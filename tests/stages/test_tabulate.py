@@ -10,7 +10,7 @@ from pipeline.data.days import day_number
 from pipeline.data.score_files import read_scores, write_day, write_scores_manifest
 from pipeline.data.table_files import read_bins, read_cells, read_tables_manifest
 from pipeline.errors import AdaCalibError, ArtifactError, NotEnoughDataError
-from pipeline.params import TabulateParams
+from pipeline.sections import TabulateParams
 from pipeline.stages.tabulate import run
 from tests.calibration.test_bins import assert_same, random_scores
 from tests.tiny_logs import files_of

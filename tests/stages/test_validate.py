@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.data.landing import land_day
 from pipeline.errors import AdaCalibError, DataError, NotEnoughDataError
-from pipeline.params import ValidateParams
+from pipeline.sections import ValidateParams
 from pipeline.stages import validate
 from tests.tiny_logs import PRIVATE, files_of, tiny_day, tiny_log_params, write_log
 
