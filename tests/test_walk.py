@@ -11,6 +11,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from pipeline.params import STAGES, set_values
+from tests.whole_walk import copy_code
 
 ROOT = Path(__file__).parent.parent
 PROGRAMS = Path(sys.executable).parent
@@ -49,15 +50,8 @@ def call(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def walked(tmp_path_factory) -> Path:
     """The project's files in a folder of their own, after a walk on a small simulated log."""
-    folder = tmp_path_factory.mktemp("walk") / "project"
-    folder.mkdir()
-    for name in ("pipeline", ".dvc"):
-        kept_out = shutil.ignore_patterns("__pycache__", "cache", "tmp", "config.local")
-        shutil.copytree(ROOT / name, folder / name, ignore=kept_out)
-    for name in ("params.yaml", "dvc.yaml", ".dvcignore"):
-        shutil.copy(ROOT / name, folder / name)
+    folder = copy_code(tmp_path_factory.mktemp("walk") / "project")
     set_values(folder / "params.yaml", SMALL)
-    (folder / ".dvc" / "config.local").write_text("[core]\n    no_scm = true\n")
     size = ("--rows", "60000", "--days", "21", "--field-values", "20")
     landed = call(folder, "adacalib", "data", "simulated", *size)
     assert landed.returncode == 0, landed.stderr

@@ -71,6 +71,18 @@ def project(folder: Path, days: dict[str, pa.Table] | None, **values: Any) -> Pa
     return folder
 
 
+def copy_code(folder: Path) -> Path:
+    """A folder that stages and dvc run in: the project's code, without version control."""
+    folder.mkdir(parents=True)
+    for name in ("pipeline", ".dvc"):
+        kept_out = shutil.ignore_patterns("__pycache__", "cache", "tmp", "config.local")
+        shutil.copytree(ROOT / name, folder / name, ignore=kept_out)
+    for name in ("params.yaml", "dvc.yaml", ".dvcignore"):
+        shutil.copy(ROOT / name, folder / name)
+    (folder / ".dvc" / "config.local").write_text("[core]\n    no_scm = true\n")
+    return folder
+
+
 def walk(folder: Path, last: str = "gate") -> Path:
     """The folder of `project` after its stages, up to `last`."""
     for stage in STAGES[: STAGES.index(last) + 1]:

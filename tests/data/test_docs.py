@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ from pipeline.data.formats import FORMATS
 from pipeline.data.mapping import Mapping, shipped
 from pipeline.params import read_params, set_values
 from pipeline.stages import split, validate
+from tests.whole_walk import copy_code
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "data.md").read_text()
@@ -47,14 +47,7 @@ def call(folder: Path, *command: str) -> str:
 @pytest.fixture(scope="module")
 def walked(tmp_path_factory) -> tuple[Path, str]:
     """The project's files after the first command of the walk, and what that said."""
-    folder = tmp_path_factory.mktemp("walk") / "project"
-    folder.mkdir()
-    for name in ("pipeline", ".dvc"):
-        kept_out = shutil.ignore_patterns("__pycache__", "cache", "tmp", "config.local")
-        shutil.copytree(ROOT / name, folder / name, ignore=kept_out)
-    for name in ("params.yaml", "dvc.yaml", ".dvcignore"):
-        shutil.copy(ROOT / name, folder / name)
-    (folder / ".dvc" / "config.local").write_text("[core]\n    no_scm = true\n")
+    folder = copy_code(tmp_path_factory.mktemp("walk") / "project")
     call(folder, "python", "-c", block("py"))
     (folder / "shop.yaml").write_text(block("yaml"))
     sections = YAML(typ="safe").load(block("yaml", 1))

@@ -13,8 +13,8 @@ from pipeline.release.scan import scan
 from pipeline.release.seal import seal
 from pipeline.serving.predictor import ONNX_FILE
 from pipeline.stages.gate import run
+from tests.release.evidence import PARAMS, TABLES, good
 from tests.release.parts import write_parts
-from tests.release.test_gate import PARAMS, TABLES, good
 
 
 @pytest.fixture
