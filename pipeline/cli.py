@@ -185,17 +185,10 @@ def backtest(
 
 
 @app.command()
-def promote(
-    override: Annotated[
-        str | None, typer.Option(metavar="REASON", help="promote a refused model, and say why")
-    ] = None,
-) -> None:
+def promote() -> None:
     """Make the model of this folder the production model, if its verdict allows it."""
-    from pipeline.release.override import override as override_verdict
     from pipeline.release.promotion import promote as promote_model
 
-    if override is not None:
-        override_verdict(Path(), override)
     say(promote_model(Path()))
 
 
