@@ -9,7 +9,7 @@ from pipeline.calibration import pieces as module
 from pipeline.calibration.bins import tabulate
 from pipeline.calibration.pieces import Pieces, tabulate_pieces
 from pipeline.errors import DataError
-from tests.calibration.test_bins import (
+from tests.calibration.logs import (
     AGGREGATED,
     CANDIDATES,
     GRID,

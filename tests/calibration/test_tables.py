@@ -8,7 +8,7 @@ import pytest
 from pipeline.calibration.bins import tabulate
 from pipeline.calibration.tables import cells_to_bins
 from pipeline.errors import DataError
-from tests.calibration.test_bins import random_scores, scores_of
+from tests.calibration.logs import random_scores, scores_of
 
 
 def test_a_candidate_has_its_own_rows_only():

@@ -3,7 +3,7 @@
 import pytest
 
 from pipeline.calibration.bins import tabulate
-from tests.calibration.test_bins import random_scores
+from tests.calibration.logs import random_scores
 from tests.quality.test_checks import CANDIDATES, log_sums
 
 

@@ -14,7 +14,7 @@ from pipeline.quality import checks
 from pipeline.quality.checks import check_tables, uneven_field_values
 from pipeline.quality.frames import LogSums, table_frame
 from pipeline.quality.rules import BIN_RULES, RULES
-from tests.calibration.test_bins import AGGREGATED, random_scores, scores_of
+from tests.calibration.logs import AGGREGATED, random_scores, scores_of
 
 CANDIDATES = [2, 5, 10]
 TOLERANCE = 0.5

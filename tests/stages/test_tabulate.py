@@ -12,7 +12,7 @@ from pipeline.data.table_files import read_bins, read_cells, read_tables_manifes
 from pipeline.errors import AdaCalibError, ArtifactError, NotEnoughDataError
 from pipeline.sections import TabulateParams
 from pipeline.stages.tabulate import run
-from tests.calibration.test_bins import assert_same, random_scores
+from tests.calibration.logs import assert_same, random_scores
 from tests.tiny_logs import files_of
 
 PARAMS = TabulateParams(candidates=(2, 5), grid_cells=20, days="calibration")
