@@ -272,7 +272,7 @@ def score(
 def serve(
     model: Model = Path("artifacts/model"),
     host: str = "127.0.0.1",
-    port: int = 8080,
+    port: Annotated[int, typer.Option(min=1, max=65535)] = 8080,
     max_rows: Annotated[int, typer.Option(help="of one request")] = 10_000,
     max_bytes: Annotated[int, typer.Option(help="of one request")] = 4 << 20,
 ) -> None:

@@ -169,7 +169,8 @@ def _refuse_other_kind(folder: Path, kind: LogKind, what: str) -> None:
         raise DataError(
             f"{folder} holds a log of format {standing.format} in {standing.time_zone} with "
             f"columns {sorted(standing.columns)}; {what} is of another kind ({kind.format}, "
-            f"{kind.time_zone}, {sorted(kind.schema.names)})"
+            f"{kind.time_zone}, {sorted(kind.schema.names)}); move {folder} away, or land it in a "
+            "clone of its own"
         )
 
 

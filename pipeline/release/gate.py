@@ -126,6 +126,13 @@ def _not_finite(report: Any, *names: str) -> Iterator[str]:
 def _log_loss(gained: Gain, limit: float) -> Check:
     passed = gained.low > limit
     sentence = f"LogLoss gains {gained} nats an impression over the uncalibrated model"
+    if gained.low == gained.high == 0 and not passed:
+        sentence = (
+            "what ships is the uncalibrated model itself, which gains nothing, and "
+            f"gate.min_logloss_gain asks for more than {limit:g}: no calibrator was surely better "
+            "on the calibration days, take more of them (split.calibration_days)"
+        )
+        return Check("logloss_gain", gained.low, limit, passed, sentence)
     sentence += (
         f", the whole interval above {limit:g}"
         if passed
@@ -183,11 +190,11 @@ def _rival(evaluation: dict[str, Any], name: str) -> Check:
     """What ships is worse beyond noise if it gains less than the rival's whole interval."""
     shipped, rival = (gain(evaluation, "gains", method, "logloss") for method in (SHIPPED, name))
     passed = shipped.value >= rival.low
-    sentence = f"LogLoss gains {shipped.value:+.3g}, {name} gains {rival}"
+    sentence = f"what ships gains {shipped.value:+.3g} in LogLoss, {name} {rival}"
     sentence += (
         ", not worse beyond noise"
         if passed
-        else f"; what ships is worse than {name}: the calibration days chose otherwise, take more "
-        "of them (split.calibration_days), or calibrate.choose: held_out where it is not set"
+        else f": it is worse than {name}, and the calibration days chose otherwise; take more of "
+        "them (split.calibration_days), or calibrate.choose: held_out where it is always"
     )
     return Check(f"not_worse_than_{name}", shipped.value, rival.low, passed, sentence)

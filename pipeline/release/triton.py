@@ -4,7 +4,7 @@ from pathlib import Path
 
 import onnxruntime
 
-from pipeline.errors import ArtifactError
+from pipeline.errors import ArtifactError, ReleaseError
 from pipeline.files import publish
 from pipeline.release.seal import verify
 from pipeline.serving.predictor import ONNX_FILE
@@ -31,7 +31,13 @@ def triton_repository(model: Path, target: Path) -> Path:
 
     Raises:
         ArtifactError: a file of the checkpoint is missing or damaged.
+        ReleaseError: the folder would hide the module `triton`, which torch looks for.
     """
+    if target.name == "triton" and target.resolve().parent == Path.cwd():
+        raise ReleaseError(
+            f"a folder {target} here would hide the Python module triton from torch; give the "
+            "repository another name, for example triton-models"
+        )
     if ONNX_FILE not in verify(model)["files"]:
         raise ArtifactError(f"{model} holds no {ONNX_FILE}; run dvc repro merge")
     content = (model / ONNX_FILE).read_bytes()
