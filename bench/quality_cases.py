@@ -70,8 +70,10 @@ def frozen_cases(
         seeds: which seeds; None is all.
 
     Raises:
-        DataError: a column is missing, or a window or seed is not in the file.
+        DataError: there is no such file, a column is missing, or a window or seed is not in the file.
     """
+    if not path.is_file():
+        raise DataError(f"{path} does not exist; name a Parquet file of frozen base scores")
     frame = pd.read_parquet(path)
     if missing := sorted(set(COLUMNS) - set(frame.columns)):
         raise DataError(f"{path} lacks the columns {missing}; it needs {list(COLUMNS)}")

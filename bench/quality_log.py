@@ -8,11 +8,13 @@ from tempfile import TemporaryDirectory
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from bench.quality_cases import Case
 from pipeline.calibration.paper_rows import Features
 from pipeline.data.landing import LogKind, land_log
 from pipeline.data.score_files import read_features, read_scores, read_scores_manifest
+from pipeline.data.values import as_text
 from pipeline.errors import DataError
 from pipeline.sections import LogParams, Params, ScoreParams, SplitParams
 from pipeline.stages import score, split, train_base, validate
@@ -51,12 +53,17 @@ class LogFile:
         """The named columns; texts as they are spelled, the day as "YYYY-MM-DD".
 
         Raises:
-            DataError: the file lacks a column.
+            DataError: there is no such file, or it lacks a column.
         """
         counts = [self.responses] + ([self.impressions] if self.impressions else [])
         wanted = list(dict.fromkeys([self.day, *self.texts, *self.numeric, *counts]))
+        if not self.path.is_file():
+            raise DataError(f"{self.path} does not exist; name a CSV or Parquet file of rows")
         if self.path.suffix == ".parquet":
-            frame = pd.read_parquet(self.path)
+            table = pq.read_table(self.path)
+            frame = table.to_pandas()
+            for name in {*self.texts} & {*frame.columns}:  # ids with gaps would be floats
+                frame[name] = as_text(table[name]).to_pandas()
         else:
             text = dict.fromkeys((self.day, *self.texts), str)
             frame = pd.read_csv(self.path, dtype=text, keep_default_na=False, na_values=[""])
@@ -80,8 +87,19 @@ class Window:
 
     @classmethod
     def of(cls, start: str, days: str) -> "Window":
-        """The window of two texts such as "2012-04-01" and "60/7/7"."""
-        training, calibration, test = (int(part) for part in days.split("/"))
+        """The window of two texts such as "2012-04-01" and "60/7/7".
+
+        Raises:
+            DataError: a text is spelled otherwise.
+        """
+        try:
+            date.fromisoformat(start)
+            training, calibration, test = (int(part) for part in days.split("/"))
+        except ValueError:
+            raise DataError(
+                f"a window is a day and three numbers of days, such as 2012-04-01 and 60/7/7, not "
+                f"{start} and {days}"
+            ) from None
         return cls(start, training, calibration, test)
 
     def days(self) -> list[str]:

@@ -38,6 +38,7 @@ from pipeline.calibration.statistics import (
     without_common_error,
 )
 from pipeline.calibration.tables import BinTable, CellTable
+from pipeline.errors import NotEnoughDataError
 from pipeline.scores import Scores
 
 BEND_SHARES = (0.0, 0.5, 1.0)  # among which the out-of-sample loss chooses
@@ -135,6 +136,10 @@ def fit_adacalib(
         NotEnoughDataError: no cell stands for an impression.
         TrainingError: the network's loss is not finite.
     """
+    if not cells.impressions.sum():
+        raise NotEnoughDataError(
+            "AdaCalib needs rows with impressions, there are none; take more calibration days"
+        )
     with single_thread():
         grid = make_grid(bins, cells, n_field_values)
         folds = make_folds(cells, settings.seed, settings.folds)

@@ -1,7 +1,7 @@
 """AdaCalib for notebooks: scikit-learn's conventions, no pipeline needed."""
 
 import math
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -10,11 +10,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from pipeline.calibration.adacalib import Settings, fit_adacalib
 from pipeline.calibration.bins import tabulate
+from pipeline.calibration.columns import columns_of, counts_of, days_of
 from pipeline.calibration.folds import all_counts
 from pipeline.calibration.logits import sigmoid
 from pipeline.calibration.piecewise import PiecewiseLinearMap, identity_map
 from pipeline.calibration.selection import choose, isotonic_of_cells, out_of_sample_losses
-from pipeline.errors import DataError
+from pipeline.errors import ParamsError
 from pipeline.scores import Scores
 
 GRID_CELLS = 160  # at least, of the fitting grid
@@ -24,21 +25,22 @@ class AdaCalib(ClassifierMixin, BaseEstimator):
     """Field-level calibration of a binary model's logits.
 
     Args:
-        candidates: bin counts among which each field value chooses.
+        candidates: bin counts among which each field value chooses, 1 or more.
         choose: "held_out" ships the simplest of {identity, isotonic, eb_platt, adacalib} that is
             within one standard error of the best out of sample; "always" ships AdaCalib.
         horizon_days: days after the last one over which drifting offsets are forecast; None: a
-            third of the days.
-        steps: gradient steps of the network at most.
-        learning_rate: of AdamW.
-        min_slope: least slope of the calibrated in the uncalibrated logit.
+            third of the days; else 1 or more.
+        steps: gradient steps of the network at most, 1 or more.
+        learning_rate: of AdamW, above 0.
+        min_slope: least slope of the calibrated in the uncalibrated logit, above 0.
         seed: of everything that is drawn.
 
     Attributes:
         classes_: array([0, 1]).
         map_: the serving map.
         chosen_: name of the calibrator that serves.
-        field_values_: field value -> id; what is not in it is served by the unseen value's row.
+        field_values_: field value -> id, None for null where it occurred; what is not in it is
+            served by the unseen value's row.
 
     Example:
         >>> calibrator = AdaCalib().fit(logit, label, item, day=day)
@@ -79,24 +81,44 @@ class AdaCalib(ClassifierMixin, BaseEstimator):
             uncalibrated_logit: [n] or [n, 1], the base model's log-odds; or [n, 2] with the field
                 value as second column, which is what a Pipeline needs.
             label: [n], 0 or 1.
-            field_value: [n], text or anything whose text names it; None and NaN are null.
-            day: [n], dates, datetime64 or whole days; with four days or more everything is learned
-                forward in time. None: all rows are of one day.
+            field_value: [n], text, whole numbers or booleans, spelled as the pipeline spells them;
+                None, NaN, NaT and NA are null, which is a value of its own where it occurs here.
+            day: [n], dates, datetime64, "YYYY-MM-DD" or whole days; with four days or more
+                everything is learned forward in time. None: all rows are of one day.
             weight: [n], whole numbers: how many equal impressions a row stands for. None: one.
 
         Raises:
-            DataError: a column has another length, a logit is not finite, a label is not 0 or 1, or
-                a weight is not a whole number.
+            DataError: a column has another length, a logit is not finite, a label is not 0 or 1, a
+                weight is not a whole number, or a day or field value is none.
+            ParamsError: a parameter is outside its range.
             NotEnoughDataError: no row has a weight above zero.
         """
-        logit, names = _columns(uncalibrated_logit, field_value)
-        y, n = _counts(label, weight, len(logit))
-        known = sorted({name for name in names if name is not None})
+        self._check_parameters()
+        logit, names = columns_of(uncalibrated_logit, field_value)
+        y, n = counts_of(label, weight, len(logit))
+        known = sorted(set(names), key=lambda name: (name is not None, name))
         self.classes_ = np.array([0, 1])
         self.field_values_ = {name: position for position, name in enumerate(known, start=1)}
-        scores = Scores(logit, self._ids(names), n, y, _days(day, len(logit)), len(known) + 1)
+        scores = Scores(logit, self._ids(names), n, y, days_of(day, len(logit)), len(known) + 1)
         self.map_, self.chosen_ = self._fit(scores)
         return self
+
+    def _check_parameters(self) -> None:
+        whole = (int, np.integer)
+        right = {
+            "candidates": bool(self.candidates)
+            and all(isinstance(k, whole) and k >= 1 for k in self.candidates),
+            "choose": self.choose in ("held_out", "always"),
+            "horizon_days": self.horizon_days is None or self.horizon_days >= 1,
+            "steps": isinstance(self.steps, whole) and self.steps >= 1,
+            "learning_rate": self.learning_rate > 0,
+            "min_slope": self.min_slope > 0,
+        }
+        for name, holds in right.items():
+            if not holds:
+                raise ParamsError(
+                    f"AdaCalib: {name} is {getattr(self, name)!r}; see help(AdaCalib) for its range"
+                )
 
     def _fit(self, scores: Scores) -> tuple[PiecewiseLinearMap, str]:
         settings = Settings(
@@ -133,7 +155,7 @@ class AdaCalib(ClassifierMixin, BaseEstimator):
             DataError: columns have different lengths, or a logit is not finite.
         """
         check_is_fitted(self, "map_")
-        logit, names = _columns(uncalibrated_logit, field_value)
+        logit, names = columns_of(uncalibrated_logit, field_value)
         return self.map_(logit, self._ids(names))
 
     def predict_proba(
@@ -141,7 +163,8 @@ class AdaCalib(ClassifierMixin, BaseEstimator):
     ) -> np.ndarray:
         """Calibrated probabilities of classes 0 and 1, float64 [n, 2].
 
-        Field values that were not seen, and null, are served by the unseen value's own map.
+        Field values that were not seen are served by the unseen value's own map; so is null where
+        no row of `fit` had it.
 
         Raises:
             NotFittedError: `fit` was not called.
@@ -162,65 +185,4 @@ class AdaCalib(ClassifierMixin, BaseEstimator):
         return (self.calibrated_logit(uncalibrated_logit, field_value) > 0).astype(np.int64)
 
     def _ids(self, names: list[str | None]) -> np.ndarray:
-        known = self.field_values_
-        return np.array([known.get(n, 0) if n is not None else 0 for n in names], dtype=np.int32)
-
-
-def _text(value: Any) -> str | None:
-    """The text that names a field value; None, NaN and NaT are null."""
-    if value is None or (isinstance(value, float) and math.isnan(value)) or str(value) == "NaT":
-        return None
-    return str(value)
-
-
-def _columns(
-    uncalibrated_logit: ArrayLike, field_value: ArrayLike | None
-) -> tuple[np.ndarray, list[str | None]]:
-    """Logits float32 [n] and texts of field values [n]."""
-    table = np.asarray(uncalibrated_logit)
-    if field_value is None:
-        if table.ndim != 2 or table.shape[1] != 2:
-            raise DataError(
-                f"field_value is missing and the logits have shape {table.shape}; "
-                "give field_value, or a second column with it"
-            )
-        field_value, table = table[:, 1], table[:, 0]
-    logit = table.astype(np.float32).reshape(-1)
-    names = [_text(value) for value in np.asarray(field_value, dtype=object).reshape(-1)]
-    if len(names) != len(logit):
-        raise DataError(f"field_value needs {len(logit)} rows, it has {len(names)}")
-    if not np.isfinite(logit).all():
-        row = int(np.flatnonzero(~np.isfinite(logit))[0])
-        raise DataError(f"uncalibrated_logit must be finite, row {row} has {logit[row]}")
-    return logit, names
-
-
-def _counts(
-    label: ArrayLike, weight: ArrayLike | None, n_rows: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Responses and impressions, int64 [n]."""
-    y = np.asarray(label).reshape(-1)
-    n = np.ones(n_rows, dtype=np.int64) if weight is None else np.asarray(weight).reshape(-1)
-    for name, column in (("label", y), ("weight", n)):
-        if len(column) != n_rows:
-            raise DataError(f"{name} needs {n_rows} rows, it has {len(column)}")
-    for name, column, wrong in (
-        ("label must be 0 or 1", y, (y != 0) & (y != 1)),
-        ("weight must be a whole number from 0 on", n, ~((n >= 0) & (n == np.floor(n)))),
-    ):
-        if wrong.any():
-            row = int(np.flatnonzero(wrong)[0])
-            raise DataError(f"{name}, row {row} has {column[row]}")
-    return y.astype(np.int64) * n.astype(np.int64), n.astype(np.int64)
-
-
-def _days(day: ArrayLike | None, n_rows: int) -> np.ndarray:
-    """Days as numbers, int32 [n]."""
-    if day is None:
-        return np.zeros(n_rows, dtype=np.int32)
-    column = np.asarray(day).reshape(-1)
-    if len(column) != n_rows:
-        raise DataError(f"day needs {n_rows} rows, it has {len(column)}")
-    if not np.issubdtype(column.dtype, np.integer):
-        column = column.astype("datetime64[D]").astype(np.int64)
-    return column.astype(np.int32)
+        return np.array([self.field_values_.get(name, 0) for name in names], dtype=np.int32)

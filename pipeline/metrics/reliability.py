@@ -110,5 +110,8 @@ def _residuals(runs: LogitRuns) -> np.ndarray:
 
 
 def distinct_outputs(runs: LogitRuns) -> int:
-    """How many different logits a method gives, of runs of one group; few mean a loss of rank."""
-    return len(runs.logit)
+    """How many different logits a method gives, of runs of one group; few mean a loss of rank.
+
+    Rows that stand for no impression give none.
+    """
+    return int((runs.impressions > 0).sum())

@@ -7,6 +7,8 @@ from itertools import pairwise
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from bench import quality, quality_ablation, quality_gains, quality_tables
@@ -159,6 +161,7 @@ def test_the_table_has_a_row_per_method(scores_file, monkeypatch, capsys):
     [
         (["--methods", "nope"], "no method"),
         (["--windows", "nope"], "no window"),
+        (["--scores", "nope.parquet"], "nope.parquet does not exist"),
     ],
 )
 def test_what_is_not_there_is_one_sentence(scores_file, monkeypatch, arguments, sentence):
@@ -247,6 +250,22 @@ def test_a_raw_log_becomes_a_case_with_features(tmp_path, suffix, monkeypatch):
     assert (len(case.calibration), len(case.test)) == (300, 200)
     assert case.calibration_features.numeric.shape[0] == 300
     assert np.isfinite(case.test.uncalibrated_logit).all()
+
+
+def test_ids_of_64_bits_with_gaps_keep_their_digits(tmp_path):
+    """H13."""
+    ids = pa.array([1582218195625938945, 1582218195625938946, 7, None])
+    table = pa.table({"ad": ids, "when": ["2020-01-01"] * 4, "click": [0, 1, 0, 1]})
+    pq.write_table(table, tmp_path / "log.parquet")
+    frame = LogFile(tmp_path / "log.parquet", ("ad",), "when", None, "click", (), ()).read()
+    names = [None if pd.isna(name) else name for name in frame["ad"]]
+    assert names == ["1582218195625938945", "1582218195625938946", "7", None]
+
+
+@pytest.mark.parametrize("window", [("2020-01-02", "14-5-5"), ("2 January", "3/2/2")])
+def test_a_window_is_spelled_in_one_way(window):
+    with pytest.raises(DataError, match="such as 2012-04-01 and 60/7/7"):
+        Window.of(*window)
 
 
 def test_a_log_without_a_day_of_the_window_is_refused(tmp_path):

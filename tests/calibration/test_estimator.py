@@ -3,14 +3,18 @@
 import datetime
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
+from pipeline.calibration.columns import text_of
 from pipeline.calibration.estimator import AdaCalib
-from pipeline.errors import DataError
+from pipeline.data.values import as_text
+from pipeline.errors import DataError, NotEnoughDataError, ParamsError
 from tests.calibration.bent import bent_world
 
 QUICK = {"candidates": (2, 4), "steps": 8}
@@ -47,6 +51,70 @@ def test_unseen_null_and_empty_values_are_safe(rows, fitted):
     assert np.isfinite(probability).all()
     assert (probability[1:] == probability[1]).all()
     assert probability[0, 1] != probability[1, 1]
+
+
+def test_null_is_a_value_of_its_own_where_it_was_seen(rows):
+    """H9"""
+    logit, label, names, _ = rows
+    columns, responses = names.astype(object), label.copy()
+    columns[::6], responses[::6] = None, 1
+    fitted = AdaCalib(**QUICK, choose="always").fit(logit, responses, columns)
+    assert None in fitted.field_values_
+    null, shoes, unseen = fitted.predict_proba([-2.0] * 3, [None, "001", "never seen"])[:, 1]
+    assert null > 0.9
+    assert shoes < 0.5
+    assert unseen < null
+
+
+def test_field_values_are_spelled_as_in_the_pipeline(fitted):
+    """H12, H13: the same rule as for files and requests."""
+    columns = [
+        pa.array(["001", "NA", "null", "NaT", "<NA>", "", None]),
+        pa.array([1582218195625938945, 1582218195625938946, 7, None]),
+        pa.array([7.0, 2.0**52, -0.0, None]),
+        pa.array([True, False, None]),
+        pa.array([b"a", None]),
+    ]
+    for column in columns:
+        expected = as_text(column).to_pylist()
+        assert [text_of(value) for value in column.to_pylist()] == expected
+        assert [
+            text_of(value) for value in column.to_pandas(types_mapper=pd.ArrowDtype)
+        ] == expected
+
+
+def test_a_table_of_floats_and_whole_numbers_name_the_same_values(rows):
+    logit, label, names, _ = rows
+    number = np.unique(names, return_inverse=True)[1]
+    fitted = AdaCalib(**QUICK).fit(np.column_stack([logit, number]), label)
+    one, other = (fitted.predict_proba([-2.0], [value]) for value in (1, 1.0))
+    assert np.array_equal(one, other)
+    assert set(fitted.field_values_) == {str(value) for value in set(number.tolist())}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"choose": "nope"},
+        {"min_slope": -1.0},
+        {"horizon_days": 0},
+        {"candidates": (0,)},
+        {"candidates": "5"},
+        {"steps": 0},
+        {"learning_rate": float("nan")},
+    ],
+)
+def test_parameters_outside_their_range_are_refused_by_name(wrong):
+    """H20"""
+    with pytest.raises(ParamsError, match=f"{next(iter(wrong))} is"):
+        AdaCalib(**wrong).fit([0.0, 1.0], [0, 1], ["a", "b"])
+
+
+@pytest.mark.parametrize("weight", [None, [0, 0]])
+def test_no_impressions_are_not_enough(weight):
+    rows = ([], [], []) if weight is None else ([0.0, 1.0], [0, 1], ["a", "b"])
+    with pytest.raises(NotEnoughDataError):
+        AdaCalib().fit(*rows, weight=weight)
 
 
 def test_nan_is_null(fitted):
@@ -126,6 +194,14 @@ def test_a_pipeline_takes_the_field_value_as_second_column(rows, fitted):
         ({"field_value": ["a"]}, "field_value needs 2 rows, it has 1"),
         ({"field_value": None}, "field_value is missing"),
         ({"day": [1]}, "day needs 2 rows, it has 1"),
+        ({"day": [20240331, 20240401]}, "day must be a date.*row 0 has .*20240331"),
+        ({"day": ["20240331", "20240401"]}, "day must be a date.*row 0 has .*20240331"),
+        ({"day": ["2024-03-31", None]}, "day must be a date.*row 1 has None"),
+        ({"day": [0.0, float("nan")]}, "day must be a date.*row 1 has .*nan"),
+        ({"day": [np.datetime64("2024-03-31"), np.datetime64("NaT")]}, "day must be .*row 1"),
+        ({"day": ["monday", "tuesday"]}, "day must be a date.*row 0 has .*monday"),
+        ({"weight": [1, float("inf")]}, "weight must be a whole number from 0 on, row 1 has inf"),
+        ({"field_value": [0.5, 1.0]}, "whole number below 2.*53, not 0.5"),
     ],
 )
 def test_wrong_columns_are_refused_with_rule_row_and_value(change, sentence):
