@@ -70,7 +70,7 @@ def frozen_cases(
         seeds: which seeds; None is all.
 
     Raises:
-        DataError: there is no such file, a column is missing, or a window or seed is not in the file.
+        DataError: there is no such file, a column is missing, or a window or seed is not in it.
     """
     if not path.is_file():
         raise DataError(f"{path} does not exist; name a Parquet file of frozen base scores")

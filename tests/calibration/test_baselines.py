@@ -323,13 +323,28 @@ def test_a_feature_with_a_negative_coefficient_is_left_out():
     assert (first, intercept) == pytest.approx((alone, same))
 
 
-def test_merged_rows_stand_for_the_same_impressions_in_the_order_of_their_first():
+def test_merged_rows_stand_for_the_same_impressions_whatever_their_order():
     rows = scores_of(
         [-1, -2, -1, -1, -2, 0.0, -0.0], [2, 1, 2, 1, 1, 1, 1], [1, 1, 2, 3, 0, 1, 1],
         [1, 0, 1, 2, 0, 1, 0], day=[0, 0, 0, 0, 0, 4, 4],
     )  # fmt: skip
     one = merged(rows)
-    assert one.uncalibrated_logit.tolist() == [-1, -2, -1, 0]
-    assert one.field_value_id.tolist() == [2, 1, 1, 1]
-    assert (one.impressions.tolist(), one.responses.tolist()) == ([3, 1, 3, 2], [2, 0, 2, 1])
+    columns = (one.uncalibrated_logit, one.field_value_id, one.impressions, one.responses, one.day)
+    assert sorted(zip(*(c.tolist() for c in columns), strict=True)) == [
+        (-2, 1, 1, 0, 0), (-1, 1, 3, 2, 0), (-1, 2, 3, 2, 0), (0, 1, 2, 1, 4),
+    ]  # fmt: skip
     assert one.day.tolist() == [0, 0, 0, 4]
+    other = merged(rows.take(np.random.default_rng(0).permutation(len(rows))))
+    for name in ("uncalibrated_logit", "field_value_id", "impressions", "responses", "day"):
+        assert np.array_equal(getattr(one, name), getattr(other, name)), name
+
+
+@pytest.mark.parametrize("name", ["neucalib", "isotonic_per_value", "eb_platt_forward"])
+def test_the_order_of_rows_changes_no_map(name):
+    rows = log_of(n=1500, n_values=4)
+    shuffled = rows.take(np.random.default_rng(1).permutation(len(rows)))
+    one, other = (fit(name, scores) for scores in (rows, shuffled))
+    logit = np.linspace(-5, 2, 50, dtype=np.float32)
+    for value in range(rows.n_field_values):
+        ids = np.full(50, value, np.int32)
+        np.testing.assert_allclose(one(logit, ids), other(logit, ids), atol=1e-9)

@@ -10,6 +10,8 @@ from pipeline.calibration.tables import BinTable
 from pipeline.errors import NotEnoughDataError
 from pipeline.scores import Scores
 
+SCATTER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: neighbours end up far apart
+
 
 def response_rate(scores: Scores) -> float:
     """(ΣO + ½) / (Σ impressions + 1): the mean rate, inside (0, 1) also without any response.
@@ -26,24 +28,24 @@ def response_rate(scores: Scores) -> float:
 
 
 def merged(scores: Scores) -> Scores:
-    """Rows of equal field value, day and logit as one row, in the order of their first.
+    """Rows of equal field value, day and logit as one row, day by day in a scattered order.
 
-    A row of n impressions and the n rows it stands for come out alike, which a method that takes
-    its steps row by row needs. Rows without impressions are dropped.
+    A row of n impressions and the n rows it stands for come out alike, whatever the order they came
+    in, which a method that takes its steps row by row needs. Within a day neither logits nor field
+    values stand together, so that any part of it is like the whole. Rows without impressions are
+    dropped.
     """
     scores = scores.take(scores.impressions > 0)
     bits = sortable_bits(scores.uncalibrated_logit).astype(np.uint64)
     value = (scores.field_value_id.astype(np.uint64) << np.uint64(32)) | bits
-    order = np.lexsort((value, scores.day))  # stable: of equal rows the first comes first
+    value *= SCATTER  # modulo 2^64, where an odd factor loses nothing
+    order = np.lexsort((value, scores.day))
     new = np.ones(len(scores), dtype=bool)
     new[1:] = (np.diff(value[order]) != 0) | (np.diff(scores.day[order]) != 0)
     starts = np.flatnonzero(new)
-    if len(starts) == len(scores):
-        return scores
-    first = order[starts]
     counts = (np.add.reduceat(c[order], starts) for c in (scores.impressions, scores.responses))
-    impressions, responses = (count[np.argsort(first)] for count in counts)
-    return replace(scores.take(np.sort(first)), impressions=impressions, responses=responses)
+    impressions, responses = counts
+    return replace(scores.take(order[starts]), impressions=impressions, responses=responses)
 
 
 def global_bins(scores: Scores, n_bins: int) -> BinTable:
