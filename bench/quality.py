@@ -41,6 +41,7 @@ SIMULATED = (1_000_000, 300)  # calibration rows and field values of a simulated
 ABLATED = (100_000, 60)  # the same, in ablations
 SLOT_SPREAD = 0.3  # of the feature that only an auxiliary network sees, in ablations
 TIMED_ROWS = 100_000  # rows of a serving call that is timed
+SCANNED = 10_000  # logits at which every field value's map is looked at
 
 Fit = Callable[[Scores], CalibrationMap]
 
@@ -66,6 +67,20 @@ def serving_rate(calibration_map: CalibrationMap, rows: Scores) -> float:
     return TIMED_ROWS / min(seconds)
 
 
+def least_step(calibration_map: CalibrationMap, rows: Scores) -> float:
+    """The smallest rise of the map from one of SCANNED logits to the next, over all field values.
+
+    The logits reach five beyond those of the rows; a negative step is a fall.
+    """
+    ends = rows.uncalibrated_logit.min() - 5, rows.uncalibrated_logit.max() + 5
+    logit = np.linspace(*ends, SCANNED)
+    steps = (
+        np.diff(calibration_map(logit, np.full(SCANNED, value, np.int32))).min()
+        for value in range(rows.n_field_values)
+    )
+    return float(min(steps))
+
+
 def result_of(case: Case, method: str, measurement: Measurement) -> Result:
     """The metrics of one method on one case by name: those of KEYS that are not times, and more."""
     excess = measurement.truth.get("excess_logloss", float("nan"))
@@ -82,7 +97,8 @@ def judge(case: Case, method: str, fit: Fit) -> tuple[Result, Measurement]:
     measurement = measure(logit, case.test, case.true_probability)
     rate = serving_rate(calibration_map, case.test)
     seconds = {"fit_seconds": fit_seconds, "rows_per_second": rate}
-    return {**result_of(case, method, measurement), **seconds}, measurement
+    step = {"least_step": least_step(calibration_map, case.test)} if method == "adacalib" else {}
+    return {**result_of(case, method, measurement), **seconds, **step}, measurement
 
 
 def ablate(cases: Iterable[Case], candidates: str) -> tuple[list[Result], list[Judged]]:
@@ -217,6 +233,10 @@ def main() -> None:
         sys.exit(f"bench.quality: {error}")
     cases = {(result["window"], result["seed"]) for result in results}
     print(f"means over {len(cases)} cases (windows × seeds)")
+    if steps := [result["least_step"] for result in results if "least_step" in result]:
+        print(
+            f"adacalib: least step between {SCANNED:,} logits of any field value {min(steps):.3g}"
+        )
     print(table(results))
     if options.ablation:
         print("\nwhat each part taken away lost (positive: the part helps), paired 95 % intervals")
