@@ -20,11 +20,26 @@ METRICS = (
 )
 NAMES = {
     "uncalibrated": "base model",
+    "platt": "Platt",
+    "temperature": "temperature",
+    "histogram": "histogram",
+    "sir": "SIR",
     "isotonic": "isotonic",
+    "isotonic_per_value": "isotonic per value",
+    "ratio_per_value": "ratio per value",
+    "logistic_interaction": "logistic regression",
+    "neucalib": "NeuCalib",
     "eb_platt": "EB-Platt",
+    "eb_platt_forward": "EB-Platt, forward",
     "adacalib": "AdaCalib",
     "champion": "production",
     "model": "what ships",
+}
+ABLATED = {  # the paper's second table
+    "paper": "as published",
+    "paper_one_bin_count": "− adaptive binning",
+    "paper_shared_bins": "− adaptive function",
+    "paper_free_knots": "− posterior guidance",
 }
 
 
@@ -32,12 +47,12 @@ def _number(value: Any, form: str) -> str:
     return "undefined" if value is None else format(value, form)
 
 
-def metric_rows(evaluation: dict[str, Any]) -> list[list[str]]:
-    """One row of texts a method, in the order of NAMES: its name, then METRICS."""
+def metric_rows(evaluation: dict[str, Any], names: dict[str, str] = NAMES) -> list[list[str]]:
+    """One row of texts a method, in the order of `names`: its name, then METRICS."""
     methods = evaluation["methods"]
     return [
         [name] + [_number(methods[method][key], form) for _, key, form in METRICS]
-        for method, name in NAMES.items()
+        for method, name in names.items()
         if method in methods
     ]
 
