@@ -44,10 +44,14 @@ def ablation_maps(rows: Scores, settings: PaperSettings) -> dict[str, PiecewiseL
         NotEnoughDataError: no row stands for an impression.
         TrainingError: the loss is not finite.
     """
-    names = ("posterior_guidance", "adaptive_function", "adaptive_binning")
-    return {
-        row: fit_paper(
-            rows, replace(settings, auxiliary=False, **dict(zip(names, parts, strict=True)))
-        ).serving
-        for row, parts in ABLATION.items()
-    }
+    maps = {}
+    for row, (guidance, function, binning) in ABLATION.items():
+        parts = replace(
+            settings,
+            posterior_guidance=guidance,
+            adaptive_function=function,
+            adaptive_binning=binning,
+            auxiliary=False,
+        )
+        maps[row] = fit_paper(rows, parts).serving
+    return maps

@@ -1,6 +1,6 @@
 """What the page carries: sums per field value, bin and day, never rows, bounded in size."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -200,7 +200,7 @@ def volume_groups(responses: np.ndarray, chosen_bins: np.ndarray) -> list[dict[s
     return rows
 
 
-def training_rows(memorisation: dict[str, Any] | None) -> list[dict[str, Any]]:
+def training_rows(memorisation: dict[str, Any] | None) -> list[dict[Hashable, Any]]:
     """A row per bin of the base model's logit and part of the days: rates with bands, and shares.
 
     Empty where no training day was compared. The columns are those of a reliability picture, and
