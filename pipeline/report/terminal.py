@@ -92,13 +92,13 @@ def read_results(folder: Path) -> dict[str, Any]:
     }
 
 
-def show_results(folder: Path) -> None:
-    """Print the metric table of the last evaluation, the verdict and the place of the report.
+def show_results(found: dict[str, Any], changed: list[str]) -> None:
+    """Print the metric table of an evaluation, the verdict and the place of the report.
 
-    Raises:
-        ArtifactError: the pipeline has not run in `folder`.
+    Args:
+        found: what `read_results` returns.
+        changed: what is no longer as it was when the results were made.
     """
-    found = read_results(folder)
     evaluation, gate = found["evaluation"], found["gate"]
     console = Console()
     title = (
@@ -122,3 +122,10 @@ def show_results(folder: Path) -> None:
     for reason in gate["reasons"]:
         console.print(f"  - {reason}", highlight=False)
     console.print(f"report: {found['report']}", soft_wrap=True)
+    if changed:
+        console.print(
+            f"[bold]out of date[/bold]: {', '.join(changed)} changed after these results were made; "
+            "dvc repro makes them anew",
+            highlight=False,
+            soft_wrap=True,
+        )
