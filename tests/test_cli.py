@@ -49,7 +49,7 @@ def test_results_say_what_was_changed_after_they_were_made(folder):
     write_json(folder / "data.dvc", {"outs": [{"path": "data", "md5": "other.dir"}]})
     write_json(folder / "params.yaml", {"gate": {"min_test_responses": 10}})
     said = adacalib(folder, "results").stdout
-    assert "out of date: data, gate in params.yaml changed after these results" in said
+    assert "out of date: data, gate in params.yaml changed after these results were made" in said
 
 
 def test_a_refusal_is_one_sentence_and_exit_code_1_and_a_traceback_only_on_demand(tmp_path):

@@ -48,6 +48,7 @@ _CONFIG: dict[str, Any] = {
         "titleFontSize": 12,
         "titleFontWeight": "normal",
         "labelLimit": 220,
+        "labelOverlap": True,
     },
     "legend": {
         "labelColor": "currentColor",
@@ -55,6 +56,8 @@ _CONFIG: dict[str, Any] = {
         "labelFontSize": 12,
         "orient": "top",
         "title": None,
+        "columns": 3,  # of a narrow picture, too
+        "symbolOpacity": 1,
     },
     "view": {"stroke": None},
 }
@@ -157,7 +160,7 @@ def forest_chart() -> Spec:
     limits = alt.Scale(type="log", domain=[0.25, 4], clamp=True)
     names = alt.Y("name:N", sort=None, title=None)
     axis = alt.Axis(values=[0.25, 0.5, 0.8, 1, 1.25, 2, 4], format="~g")
-    x = alt.X("model:Q", scale=limits, title="expected / observed responses (PCOC)", axis=axis)
+    x = alt.X("model:Q", scale=limits, title="expected / observed", axis=axis)
     base = alt.Chart(ROWS)
     one = base.mark_rule(color="currentColor", strokeDash=[4, 4]).encode(x=alt.datum(1))
     band = base.mark_rule(color=COLOURS["model"], opacity=0.5, strokeWidth=3).encode(

@@ -92,4 +92,4 @@ def _rce_coverage(model: dict[str, Any]) -> str:
         return f"{text}: every field value has responses"
     error = model["field_rce_absolute_error_left_out"]
     expected = "undefined" if error is None else f"{error:,.1f}"
-    return f"{text}; {values:,} field values without responses are left out, {expected} expected"
+    return f"{text}; left out: {values:,} without responses, where {expected} were expected"

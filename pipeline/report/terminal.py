@@ -124,8 +124,8 @@ def show_results(found: dict[str, Any], changed: list[str]) -> None:
     console.print(f"report: {found['report']}", soft_wrap=True)
     if changed:
         console.print(
-            f"[bold]out of date[/bold]: {', '.join(changed)} changed after these results were made; "
-            "dvc repro makes them anew",
+            f"[bold]out of date[/bold]: {', '.join(changed)} changed after these results were "
+            "made; dvc repro makes them anew",
             highlight=False,
             soft_wrap=True,
         )

@@ -86,6 +86,9 @@ def test_every_picture_renders_and_the_page_is_not_wider_than_the_window(opened)
         assert drawn.count() == 1, place
         assert drawn.bounding_box()["width"] > 200, place
         assert opened.locator(f"#{place} svg path").count() > 3, place
+        clipped = f"""() => [...document.querySelectorAll('#{place} svg text')].filter(
+            text => text.getBoundingClientRect().right > innerWidth).map(t => t.textContent)"""
+        assert opened.evaluate(clipped) == [], place
     assert opened.evaluate("document.documentElement.scrollWidth") <= opened.viewport_size["width"]
 
 
