@@ -57,14 +57,14 @@ def up(port: int) -> str:
     try:
         listen = ("--host", HOST, "--port", port, "--log-level", "WARNING")
         server = _start("server", environment, "server", "start", *listen)
-        _await("server", server, lambda: _ask(f"{url}/api/health"))
+        await_part("server", lambda: _alive(server), lambda: ask(f"{url}/api/health"))
         _call(environment, "work-pool", "create", POOL, "--type", "process", "--overwrite")
         _call(environment, "--no-prompt", "deploy", "--all")
         environment["ADACALIB_HOME"] = str(Path.cwd())
         serve = ("--pool", POOL, "--type", "process")
         worker = _start("worker", environment, "worker", "start", *serve)
         workers = f"{url}/api/work_pools/{POOL}/workers/filter"
-        _await("worker", worker, lambda: _ask(workers, b"{}"))
+        await_part("worker", lambda: _alive(worker), lambda: ask(workers, b"{}"))
     except BaseException:
         down()
         raise
@@ -131,7 +131,7 @@ def _start(name: str, environment: dict[str, str], *arguments: str | int) -> psu
     return process
 
 
-def _ask(url: str, body: bytes | None = None) -> Any:
+def ask(url: str, body: bytes | None = None) -> Any:
     """What the server answers; None as long as it does not."""
     request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
     try:
@@ -141,8 +141,12 @@ def _ask(url: str, body: bytes | None = None) -> Any:
         return None
 
 
-def _await(name: str, process: psutil.Process, ready: Callable[[], Any]) -> None:
-    """Wait until `ready` says something, as long as the process lives.
+def _alive(process: psutil.Process) -> bool:
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
+
+def await_part(name: str, alive: Callable[[], bool], ready: Callable[[], Any]) -> None:
+    """Wait until `ready` says something, as long as the part lives.
 
     Raises:
         ToolError: it has ended, or it takes too long.
@@ -151,9 +155,9 @@ def _await(name: str, process: psutil.Process, ready: Callable[[], Any]) -> None
     while time.monotonic() < deadline:
         if ready():
             return
-        if not process.is_running() or process.status() == psutil.STATUS_ZOMBIE:
+        if not alive():
             break
-        time.sleep(0.5)
+        time.sleep(0.2)
     raise ToolError(f"the Prefect {name} did not start; see its last words in {home()}/{name}.log")
 
 
