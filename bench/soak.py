@@ -68,6 +68,7 @@ class Soak:
     def environment(self) -> dict[str, str]:
         """Of everything that is started for the project."""
         own = {"PREFECT_HOME": str(self.project / ".prefect"), "SOAK_MARK": str(self.mark)}
+        own["PREFECT_WORKER_QUERY_SECONDS"] = "1"  # it looks for runs; the soak waits for it
         return {**os.environ, **own}
 
     def local(self, action: str) -> None:

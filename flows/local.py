@@ -17,7 +17,8 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def up(port: int) -> str:
     """Start a server and a worker, deploy, and return a sentence with the server's address.
 
     Where one of the two has died, the other is stopped first: both begin anew, with what the
-    database knows.
+    database knows. Runs of which no process is left end as crashed.
 
     Raises:
         ToolError: it is up already, the port is taken, or a part did not start; whatever this call
@@ -60,6 +61,7 @@ def up(port: int) -> str:
         await_part("server", lambda: _alive(server), lambda: ask(f"{url}/api/health"))
         _call(environment, "work-pool", "create", POOL, "--type", "process", "--overwrite")
         _call(environment, "--no-prompt", "deploy", "--all")
+        _end_lost_runs(url)
         environment["ADACALIB_HOME"] = str(Path.cwd())
         serve = ("--pool", POOL, "--type", "process")
         worker = _start("worker", environment, "worker", "start", *serve)
@@ -143,6 +145,31 @@ def ask(url: str, body: bytes | None = None) -> Any:
 
 def _alive(process: psutil.Process) -> bool:
     return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
+
+def _end_lost_runs(url: str) -> None:
+    """Let deployed runs that were killed with their worker or server give their turn back.
+
+    Nobody else would say that they have ended; the turn of a run is kept for minutes after it last
+    was heard of.
+    """
+    at_work = {
+        "work_pools": {"name": {"any_": [POOL]}},
+        "flow_runs": {"state": {"type": {"any_": ["RUNNING", "PENDING", "CANCELLING"]}}},
+    }
+    state = {"state": {"type": "CRASHED", "message": "nothing of it is left: it was killed"}}
+    alive = set(_runs_with_a_process())
+    for run in ask(f"{url}/api/flow_runs/filter", json.dumps(at_work).encode()) or []:
+        if run["id"] not in alive:
+            ask(f"{url}/api/flow_runs/{run['id']}/set_state", json.dumps(state).encode())
+
+
+def _runs_with_a_process() -> Iterator[str]:
+    """The ids of the flow runs that Prefect's runner has started and that have not ended."""
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):  # it has ended, or it is another user's
+            if process.cmdline()[1:2] == ["-m"] and process.cmdline()[2].startswith("prefect."):
+                yield process.environ().get("PREFECT__FLOW_RUN_ID", "")
 
 
 def await_part(name: str, alive: Callable[[], bool], ready: Callable[[], Any]) -> None:
