@@ -89,7 +89,7 @@ def authority(folder: Path) -> str:
         ReleaseError: there are remotes, but none of these.
     """
     remotes = git(folder, "remote").output.split()
-    branch = git(folder, "symbolic-ref", "--short", "HEAD").output.strip()
+    branch = git(folder, "symbolic-ref", "--quiet", "--short", "HEAD", check=False).output.strip()
     tracked = git(folder, "config", f"branch.{branch}.remote", check=False).output.strip()
     for name in (tracked, "origin"):
         if name in remotes:

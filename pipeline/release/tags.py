@@ -35,6 +35,11 @@ class Assignment:
     tag: str
     seconds: int
 
+    @property
+    def number(self) -> int:
+        """Which assignment of production it is, from 1."""
+        return int(self.tag.rpartition("#")[2])
+
 
 def versions(folder: Path) -> dict[str, str]:
     """The commit of every registered version, by version, in ascending order.
@@ -60,6 +65,19 @@ def assignments(folder: Path) -> list[Assignment]:
         for tag, commit, seconds in _tags(folder, f"{NAME}#{STAGE}#*")
         if commit in version_of
     ]
+
+
+def predecessor(history: list[Assignment]) -> Assignment | None:
+    """What was in production when the version that is there now first came; None if nothing was.
+
+    A version that was rolled back from is so never the predecessor of the one that took its place.
+
+    Args:
+        history: every assignment, the one that holds now last.
+    """
+    order = [assignment.version for assignment in history]
+    first = order.index(order[-1]) if order else 0
+    return history[first - 1] if first else None
 
 
 def _numbers(version: str) -> tuple[int, ...]:
