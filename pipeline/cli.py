@@ -258,6 +258,18 @@ def status() -> None:
 
 
 @app.command()
+def history() -> None:
+    """Every version, newest first: days, verdict, who put it in production, from when to when."""
+    from dataclasses import asdict
+
+    from pipeline.release.history import history as versions
+    from pipeline.release.history import table
+
+    found = versions(Path())
+    say(table(found), versions=[asdict(version) for version in found])
+
+
+@app.command()
 def why() -> None:
     """Say what would run now, and because of which change."""
     from pipeline.release.why import why as say_why

@@ -3,14 +3,13 @@
 import json
 import tempfile
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from pipeline.errors import ArtifactError, ReleaseError, ToolError
 from pipeline.files import read_json, sha256_of
 from pipeline.release import commits, registry, tags
-from pipeline.release.override import OVERRIDE, overridden, override_of
+from pipeline.release.override import OVERRIDE, Override, overridden, override_of
 from pipeline.release.programs import git
 from pipeline.release.seal import MANIFEST, verify
 
@@ -45,7 +44,7 @@ def production(folder: Path) -> Production | None:
         ToolError: git failed.
         ArtifactError: the commit in production holds no verdict.
     """
-    held = tags.assignments(folder)[-1:]
+    held = tags.spans(tags.assignments(folder))[-1:]
     return described(folder, held[0]) if held else None
 
 
@@ -56,14 +55,19 @@ def described(folder: Path, held: tags.Assignment) -> Production:
         ArtifactError: its commit holds no verdict.
     """
     gate = gate_of(folder, held.commit)
-    since = datetime.fromtimestamp(held.seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    since = f"{tags.when(held.seconds)} UTC"
     evidence = [check["sentence"] for check in gate["checks"]]
-    told = git(folder, "show", f"{held.commit}:{OVERRIDE.as_posix()}", check=False)
-    spoken = override_of(json.loads(told.output), gate) if not told.code else None
+    spoken = spoken_of(folder, held.commit, gate)
     evidence += [f"against the verdict: {spoken}"] if spoken else []
     return Production(
         held.version, held.commit, since, gate["last_day"], gate["model_sha256"], tuple(evidence)
     )
+
+
+def spoken_of(folder: Path, commit: str, gate: dict[str, Any]) -> Override | None:
+    """The override of a verdict that a commit holds, None where it holds none."""
+    told = git(folder, "show", f"{commit}:{OVERRIDE.as_posix()}", check=False)
+    return override_of(json.loads(told.output), gate) if not told.code else None
 
 
 def gate_of(folder: Path, commit: str) -> dict[str, Any]:
@@ -76,7 +80,7 @@ def gate_of(folder: Path, commit: str) -> dict[str, Any]:
     try:
         return json.loads(shown.output)
     except json.JSONDecodeError:
-        raise ArtifactError(f"commit {commit[:10]} is in production without {GATE}") from None
+        raise ArtifactError(f"commit {commit[:10]} is a version without {GATE}") from None
 
 
 def promote(folder: Path) -> str:
@@ -97,7 +101,7 @@ def promote(folder: Path) -> str:
     authority = commits.authority(folder)
     tags.fetch_tags(folder, authority)
     held = tags.assignments(folder)[-1:]
-    current = described(folder, held[0]) if held else None
+    current = production(folder)
     if current and current.model_sha256 == gate["model_sha256"]:
         return f"{current.version} is this model: it is in production since {current.since}"
     _refuse_older(gate["last_day"], current)

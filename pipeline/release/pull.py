@@ -13,7 +13,6 @@ from pipeline.errors import AdaCalibError, ArtifactError, ReleaseError, ToolErro
 from pipeline.files import publish, sha256_of
 from pipeline.release import commits, registry, tags
 from pipeline.release.lock import hold
-from pipeline.release.programs import git
 from pipeline.release.promotion import Production, check_copy, described
 from pipeline.release.seal import MANIFEST, verify
 
@@ -63,8 +62,7 @@ def _store(target: Path) -> Path:
 
 def _held(folder: Path) -> tuple[tags.Assignment, str]:
     """What is in production by its authority, and the authority."""
-    if git(folder, "rev-parse", "--git-dir", check=False).code:
-        raise ReleaseError(f"{folder.resolve()} is no clone of the project; pull from one")
+    commits.check_clone(folder)
     authority = commits.authority(folder)
     tags.fetch_tags(folder, authority)
     history = tags.assignments(folder)

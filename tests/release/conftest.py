@@ -72,10 +72,16 @@ def params(folder: Path, **values: object) -> None:
     (folder / "params.yaml").write_text("".join(lines))
 
 
-def git(folder: Path, *arguments: str) -> str:
+def git(folder: Path, *arguments: str, **variables: str) -> str:
     """The output of a git command."""
+    environment = os.environ | variables
     return subprocess.run(
-        ["git", *arguments], cwd=folder, check=True, capture_output=True, text=True
+        ["git", *arguments],
+        cwd=folder,
+        check=True,
+        capture_output=True,
+        text=True,
+        env=environment,
     ).stdout
 
 

@@ -62,7 +62,7 @@ def test_a_host_without_a_cache_follows_production_forward_and_back(twice, host,
 
 def test_what_cannot_be_followed_is_told_in_a_sentence(folder, tmp_path, shared):
     target = tmp_path / "served"
-    with pytest.raises(ReleaseError, match="is no clone of the project; pull from one"):
+    with pytest.raises(ReleaseError, match="is no clone of the project; run this in one"):
         pull(tmp_path, target)
     with pytest.raises(ReleaseError, match="'origin' has nothing in production yet; promote"):
         pull(folder, target)
