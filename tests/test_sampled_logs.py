@@ -254,9 +254,8 @@ def test_aggregates_stand_for_the_sum_of_what_their_impressions_stand_for():
 def test_weights_enter_the_loss_as_repeated_rows_would():
     encoder = Encoder({}, (), ("item",), Vocabulary(("a",)))
     table = pa.table({"item": ["a", "a"], "click": [1, 0], "times": [3.0, 2.5]})
-    examples = examples_of(encoder, {"2024-03-04": table}, "click", None, "times")
-    assert examples.impressions.tolist() == [3.0, 2.5]
-    assert examples.responses.tolist() == [3.0, 0.0]
+    (examples,) = examples_of(encoder, [("2024-03-04", table)], "click", None, "times")
+    assert examples.observed.tolist() == [[3.0, 3.0], [2.5, 0.0]]
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, float("inf"), float("nan"), None, 1e-9, 1e9])

@@ -4,7 +4,7 @@ The spelling never depends on how a file happened to store a column, so the id 7
 that holds integers, on a day that holds text, and in a serving request.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -171,6 +171,33 @@ def _refuse_row(column: str, wrong: pa.BooleanArray, what: str) -> None:
         raise DataError(f"column {column} {what} in row {row}; remove it")
 
 
+class ValueCounts:
+    """How often each value of one column or field came, counted a day at a time.
+
+    Attributes:
+        nulls: number of nulls.
+    """
+
+    def __init__(self, *days: Column) -> None:
+        self.nulls = 0
+        self._counts = pa.table({"values": pa.array([], pa.string()), "counts": pa.array([], "i8")})
+        for keys in days:
+            self.add(keys)
+
+    def add(self, keys: Column) -> None:
+        """Count the keys of more rows, text [n]."""
+        self.nulls += keys.null_count
+        more = pa.Table.from_struct_array(pc.value_counts(as_text(keys).drop_null()))
+        both = pa.concat_tables([self._counts, more]).group_by("values")
+        added = both.aggregate([("counts", "sum")]).rename_columns({"counts_sum": "counts"})
+        self._counts = added.select(["values", "counts"])
+
+    def by_frequency(self) -> pa.ChunkedArray:
+        """The values, the most frequent first, equals by name."""
+        order = [("counts", "descending"), ("values", "ascending")]
+        return self._counts.sort_by(order)["values"]
+
+
 @dataclass(frozen=True)
 class Vocabulary:
     """Known values of one column or field, in ascending order; id = position + 1.
@@ -195,31 +222,30 @@ class Vocabulary:
                 raise DataError("a vocabulary's values must be strictly ascending; build it again")
 
     @classmethod
-    def of(cls, keys: Column | Iterable[Column], max_size: int | None = None) -> "Vocabulary":
-        """The `max_size` most frequent values of `keys` (all where None), ties kept by name.
+    def of(cls, counts: ValueCounts, max_size: int | None = None) -> "Vocabulary":
+        """The `max_size` most frequent values (all where None), ties kept by name.
 
         Args:
-            keys: text [n]; or an iterable of such arrays (one a day), counted one at a time.
+            counts: of the values.
             max_size: number of values kept; null is never one of them.
         """
-        by_frequency, _ = _counted(keys)
-        return cls(_ascending(by_frequency.slice(0, max_size)))
+        return cls(_ascending(counts.by_frequency().slice(0, max_size)))
 
     @classmethod
-    def of_field(cls, keys: Column | Iterable[Column], max_size: int | None = None) -> "Vocabulary":
-        """Every value of `keys`: the `max_size` most frequent have ids of their own (all: None).
+    def of_field(cls, counts: ValueCounts, max_size: int | None = None) -> "Vocabulary":
+        """Every value: the `max_size` most frequent have ids of their own (all: None).
 
         Null is a value of its own where there is one, beside the `max_size`; the other values
         share an id.
 
         Args:
-            keys: as of `of`.
+            counts: of the values.
             max_size: number of values with an id of their own.
         """
-        by_frequency, nulls = _counted(keys)
+        by_frequency = counts.by_frequency()
         own = len(by_frequency) if max_size is None else max_size
         own_values, others = by_frequency.slice(0, own), by_frequency.slice(own)
-        return cls(_ascending(own_values), nulls > 0, _ascending(others))
+        return cls(_ascending(own_values), counts.nulls > 0, _ascending(others))
 
     @classmethod
     def of_names(cls, names: Sequence[str | None], pooled: Sequence[str] = ()) -> "Vocabulary":
@@ -262,24 +288,5 @@ class Vocabulary:
         return pa.array([*self.values, *self.pooled], pa.string())
 
 
-def _counted(keys: Column | Iterable[Column]) -> tuple[pa.ChunkedArray, int]:
-    """The values of keys, the most frequent first, equals by name; and the number of nulls."""
-    if isinstance(keys, pa.ChunkedArray):
-        keys = keys.chunks
-    nulls, counts = 0, None
-    for chunk in [keys] if isinstance(keys, pa.Array) else keys:
-        nulls += chunk.null_count
-        one = pa.Table.from_struct_array(pc.value_counts(as_text(chunk).drop_null()))
-        counts = one if counts is None else _add(counts, one)
-    if counts is None:
-        return pa.chunked_array([], pa.string()), nulls
-    return counts.sort_by([("counts", "descending"), ("values", "ascending")])["values"], nulls
-
-
 def _ascending(values: pa.ChunkedArray) -> tuple[str, ...]:
     return tuple(values.sort().to_pylist()) if len(values) else ()
-
-
-def _add(counts: pa.Table, more: pa.Table) -> pa.Table:
-    both = pa.concat_tables([counts, more]).group_by("values").aggregate([("counts", "sum")])
-    return both.rename_columns({"counts_sum": "counts"}).select(["values", "counts"])

@@ -1,5 +1,6 @@
 """The last good epoch of a training on disk, so that a killed training goes on where it was."""
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -11,6 +12,7 @@ from safetensors.torch import save
 from torch import nn
 
 from pipeline.files import publish
+from pipeline.model.adam import Adam
 
 LAST_EPOCH = "last_epoch.safetensors"
 
@@ -42,7 +44,7 @@ def save_epoch(
     history: Sequence[EpochRecord],
     best_weights: dict[str, torch.Tensor],
     network: nn.Module,
-    optimizer: torch.optim.Optimizer,
+    optimizer: Adam,
 ) -> None:
     """Publish the state after an epoch; a reader sees the previous epoch's file or this one.
 
@@ -58,21 +60,24 @@ def save_epoch(
     """
     tensors = {f"network.{name}": tensor for name, tensor in network.state_dict().items()}
     tensors |= {f"best.{name}": tensor for name, tensor in best_weights.items()}
-    for index, moments in optimizer.state_dict()["state"].items():
-        tensors |= {f"optimizer.{index}.{name}": tensor for name, tensor in moments.items()}
-    note = {"fingerprint": fingerprint, "history": [asdict(record) for record in history]}
+    tensors |= {f"optimizer.{name}": tensor for name, tensor in optimizer.state().items()}
+    on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    note = {
+        "fingerprint": fingerprint,
+        "history": [asdict(record) for record in history],
+        "sha256": _sha256(on_cpu),
+    }
     with publish(folder / LAST_EPOCH) as temporary:
-        on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         temporary.write_bytes(save(on_cpu, {"training": json.dumps(note)}))
 
 
 def resume_epoch(
-    folder: Path, fingerprint: str, network: nn.Module, optimizer: torch.optim.Optimizer
+    folder: Path, fingerprint: str, network: nn.Module, optimizer: Adam
 ) -> tuple[list[EpochRecord], dict[str, torch.Tensor]]:
     """The history and best weights saved in `folder`; network and optimizer are set to go on.
 
-    Where there is nothing, another training, or a file that cannot be read, the history is empty
-    and nothing is changed: starting again is always right, only slower.
+    Where there is nothing, another training, or a file that is damaged, the history is empty and
+    nothing is changed: starting again is always right, only slower.
     """
     path = folder / LAST_EPOCH
     try:
@@ -83,14 +88,22 @@ def resume_epoch(
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (FileNotFoundError, SafetensorError):
         return [], {}
+    if note.get("sha256") != _sha256(tensors):
+        return [], {}
     network.load_state_dict(_under("network.", tensors))
-    moments: dict[int, dict[str, torch.Tensor]] = {}
-    for key, tensor in _under("optimizer.", tensors).items():
-        index, name = key.split(".")
-        moments.setdefault(int(index), {})[name] = tensor
-    groups = optimizer.state_dict()["param_groups"]
-    optimizer.load_state_dict({"state": moments, "param_groups": groups})
+    saved = _under("optimizer.", tensors)
+    for name, tensor in optimizer.state().items():
+        tensor.copy_(saved[name])
     return [EpochRecord(**record) for record in note["history"]], _under("best.", tensors)
+
+
+def _sha256(tensors: dict[str, torch.Tensor]) -> str:
+    """Of all tensors in the order of their names."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        digest.update(name.encode())
+        digest.update(tensors[name].numpy().data)
+    return digest.hexdigest()
 
 
 def _under(prefix: str, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -1,6 +1,6 @@
 """Rows of a log as the arrays that the base network reads; everything it needs is in a manifest."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline.data.values import Vocabulary, as_numbers, field_keys
+from pipeline.data.values import ValueCounts, Vocabulary, as_numbers, field_keys
 from pipeline.errors import DataError
-from pipeline.model.scaling import Scaling, Served
+from pipeline.model.scaling import NumberSums, Scaling, Served
 
 
 @dataclass(frozen=True)
@@ -105,38 +105,58 @@ def encode(table: pa.Table, manifest: Mapping[str, Any]) -> Encoded:
     return Encoder.from_manifest(manifest).encode(table)
 
 
-def vocabulary_of(
-    days: Mapping[str, pa.Table], columns: Sequence[str], max_size: int
-) -> Vocabulary:
-    """The most frequent joint values of `columns`, at most `max_size`; the others share the id 0.
+class EncoderSums:
+    """What an encoder is learned from, added up a day at a time.
 
     Args:
-        days: day → its rows.
-
-    Raises:
-        DataError: a column is missing or cannot name values; the day is named.
+        categorical, numeric: features.
+        field: columns whose joint value is calibrated.
     """
-    return Vocabulary.of(_each(days, lambda day: field_keys(day, columns)), max_size)
 
+    def __init__(
+        self, categorical: Sequence[str], numeric: Sequence[str], field: Sequence[str]
+    ) -> None:
+        self._categorical = {name: ValueCounts() for name in categorical}
+        self._numeric = {name: NumberSums() for name in numeric}
+        self._field, self._field_values = tuple(field), ValueCounts()
 
-def field_vocabulary_of(
-    days: Mapping[str, pa.Table], columns: Sequence[str], max_size: int | None
-) -> Vocabulary:
-    """The joint values of `columns`: null a value of its own, those beyond `max_size` pooled.
+    def add_features(self, table: pa.Table) -> None:
+        """Add the features of a day's rows.
 
-    Args:
-        days: day → its rows.
-        columns: of the field.
-        max_size: number of values with an id of their own; None: all.
+        Raises:
+            DataError: a column is missing or does not hold what it should.
+        """
+        for name, counts in self._categorical.items():
+            counts.add(field_keys(table, [name]))
+        for name, sums in self._numeric.items():
+            sums.add(_numbers(table, name))
 
-    Raises:
-        DataError: a column is missing or cannot name values; the day is named.
-    """
-    return Vocabulary.of_field(_each(days, lambda day: field_keys(day, columns)), max_size)
+    def add_field_values(self, table: pa.Table) -> None:
+        """Add the field values of a day's rows.
+
+        Raises:
+            DataError: a column is missing or cannot name values.
+        """
+        self._field_values.add(field_keys(table, self._field))
+
+    def encoder(self, max_vocabulary: int, max_field_values: int | None) -> Encoder:
+        """The encoder of what was added.
+
+        Args:
+            max_vocabulary: ids of a categorical feature; its rarer values share the id 0.
+            max_field_values: ids of field values; the rarer ones are pooled. None: all.
+        """
+        counts, sums = self._categorical.items(), self._numeric.items()
+        return Encoder(
+            {name: Vocabulary.of(values, max_vocabulary) for name, values in counts},
+            tuple(numbers.scaling(name) for name, numbers in sums),
+            self._field,
+            Vocabulary.of_field(self._field_values, max_field_values),
+        )
 
 
 def pooled_share(
-    days: Mapping[str, pa.Table],
+    days: Iterable[tuple[str, pa.Table]],
     columns: Sequence[str],
     vocabulary: Vocabulary,
     label: str,
@@ -145,7 +165,7 @@ def pooled_share(
     """What the pooled field values hold of all impressions and responses; empty if none is pooled.
 
     Args:
-        days: day → its rows.
+        days: days and their rows, read only where a value is pooled.
         columns: of the field.
         vocabulary: of the field.
         label, impressions: as of `counts`.
@@ -160,7 +180,7 @@ def pooled_share(
     if not vocabulary.pooled:
         return {}
     sums = np.zeros((2, 2), np.int64)
-    for day, table in days.items():
+    for day, table in days:
         with named(day):
             pooled = vocabulary.ids(field_keys(table, columns)) == vocabulary.pooled_id
             amounts = np.stack(counts(table, label, impressions)).astype(np.int64)
@@ -173,25 +193,6 @@ def pooled_share(
         "responses": int(sums[0, 1]),
         "response_share": float(shares[1]),
     }
-
-
-def scaling_of(days: Mapping[str, pa.Table], name: str) -> Scaling:
-    """The scaling of the numeric feature `name`.
-
-    Args:
-        days: day → its rows.
-
-    Raises:
-        DataError: the column is missing, or a value is infinite or no number; the day is named.
-    """
-    return Scaling.fit(name, _each(days, lambda day: _numbers(day, name)))
-
-
-def _each(days: Mapping[str, pa.Table], what: Callable[[pa.Table], Any]) -> Iterator[Any]:
-    for day, table in days.items():
-        with named(day):
-            value = what(table)
-        yield value
 
 
 def _numbers(table: pa.Table, name: str) -> np.ndarray:

@@ -3,13 +3,15 @@
 import os
 import sys
 import time
+from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 PATIENCE = 2.0  # seconds without a bar: work that is done by then needs none
+SILENCE = 60.0  # seconds between lines where there is no bar
 
 
 class WorkProgress:
@@ -25,6 +27,7 @@ class WorkProgress:
         self._console = Console(file=sys.stderr, quiet="ADACALIB_QUIET" in os.environ)
         self._title, self._total, self._unit = title, total, unit
         self._done, self._start = 0, time.monotonic()
+        self._said = self._start
         self._bar: Progress | None = None
         self._task = TaskID(0)
 
@@ -43,19 +46,33 @@ class WorkProgress:
     def advance(self, amount: int) -> None:
         """`amount` more is done."""
         self._done += amount
-        seconds = time.monotonic() - self._start
-        if self._bar is None and self._console.is_terminal and seconds > PATIENCE:
-            self._show()
-        if self._bar:
-            rate = f"{self._done / seconds:,.0f} {self._unit}/s"
-            self._bar.update(self._task, completed=self._done, rate=rate)
+        now = time.monotonic()
+        if self._console.is_terminal:
+            if self._bar is None and now - self._start > PATIENCE:
+                self._show()
+            if self._bar:
+                self._bar.update(self._task, completed=self._done, pace=self.pace())
+        elif now - self._said > SILENCE:
+            share = f"{self._done:,} of {self._total:,} {self._unit}"
+            self.line(f"{self._title}: {share}, {self.pace()}")
+
+    def leave_out(self, amount: int) -> None:
+        """`amount` need not be done."""
+        self._total -= amount
+
+    def pace(self) -> str:
+        """How much is done a second, and the time left at that pace."""
+        rate = self._done / max(time.monotonic() - self._start, 1e-9)
+        left = max(self._total - self._done, 0) / max(rate, 1e-9)
+        return f"{rate:,.0f} {self._unit}/s, {timedelta(seconds=round(left))} left"
 
     def _show(self) -> None:
-        columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[rate]}")
-        self._bar = Progress(*columns, TimeRemainingColumn(), console=self._console, transient=True)
-        self._task = self._bar.add_task(self._title, total=self._total, rate="")
+        columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[pace]}")
+        self._bar = Progress(*columns, console=self._console, transient=True)
+        self._task = self._bar.add_task(self._title, total=self._total, pace="")
         self._bar.start()
 
     def line(self, text: str) -> None:
         """Say `text` on a line of its own."""
+        self._said = time.monotonic()
         self._console.print(text, soft_wrap=True, highlight=False, markup=False)

@@ -1,6 +1,5 @@
 """Numbers of a log as columns of the base network: features scaled, a served score passed on."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +20,30 @@ def signed_log(values: np.ndarray) -> np.ndarray:
     return np.sign(values) * np.log1p(np.abs(values))
 
 
+class NumberSums:
+    """What a scaling is learned from, added up a day at a time."""
+
+    def __init__(self, *days: np.ndarray) -> None:
+        self._rows, self._missing, self._total, self._squares = 0, 0, 0.0, 0.0
+        for values in days:
+            self.add(values)
+
+    def add(self, values: np.ndarray) -> None:
+        """Add the numbers of more rows, float64 [n], NaN where null."""
+        present = signed_log(values[~np.isnan(values)])
+        self._rows += len(present)
+        self._missing += len(values) - len(present)
+        self._total += float(present.sum())
+        self._squares += float(present @ present)
+
+    def scaling(self, name: str) -> "Scaling":
+        """The scaling of the feature `name`, whose numbers these were."""
+        mean = self._total / self._rows if self._rows else 0.0
+        spread = max(self._squares / self._rows - mean**2, 0.0) ** 0.5 if self._rows else 0.0
+        constant = spread <= SMALLEST_SPREAD * max(1.0, abs(mean))
+        return Scaling(name, mean, 0.0 if constant else spread, self._missing > 0)
+
+
 @dataclass(frozen=True)
 class Scaling:
     """How one numeric feature becomes one or two columns.
@@ -38,19 +61,6 @@ class Scaling:
     mean: float
     scale: float
     missing: bool
-
-    @classmethod
-    def fit(cls, name: str, days: Iterable[np.ndarray]) -> "Scaling":
-        """The scaling of a feature's numbers, float64 [n] a day, NaN where null."""
-        rows, missing, total, squares = 0, 0, 0.0, 0.0
-        for values in days:
-            present = signed_log(values[~np.isnan(values)])
-            rows, missing = rows + len(present), missing + len(values) - len(present)
-            total, squares = total + float(present.sum()), squares + float(present @ present)
-        mean = total / rows if rows else 0.0
-        spread = max(squares / rows - mean**2, 0.0) ** 0.5 if rows else 0.0
-        constant = spread <= SMALLEST_SPREAD * max(1.0, abs(mean))
-        return cls(name, mean, 0.0 if constant else spread, missing > 0)
 
     @property
     def columns(self) -> list[str]:

@@ -4,7 +4,6 @@ import hashlib
 import json
 import math
 import os
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -15,13 +14,16 @@ import torch
 from torch.nn import functional
 
 from pipeline.errors import NotEnoughDataError, TrainingError
+from pipeline.model.adam import Adam
+from pipeline.model.batches import Batch, Batches
 from pipeline.model.checkpoints import EpochRecord, best_epoch, resume_epoch, save_epoch
-from pipeline.model.examples import Batch, Batches, Examples
 from pipeline.model.network import BaseNetwork, initialise
 from pipeline.model.progress import WorkProgress
 from pipeline.model.scoring import logits_of
+from pipeline.model.shards import Shard
 
 EVALUATION_BATCH = 65536  # rows; held-out losses are sums, so it changes nothing but memory
+SPARSE_FROM = 4  # embeddings for every id of a batch from which changing only those is faster
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,8 @@ def binomial_loss(
 
 def train(
     network: BaseNetwork,
-    fitting: Examples,
-    held_out: Examples,
+    fitting: Shard,
+    held_out: Shard,
     recipe: Recipe,
     *,
     folder: Path,
@@ -95,21 +97,21 @@ def train(
         TrainingError: a loss is not finite; the sentence names epoch, batch and feature.
     """
     for name, side in (("fitting", fitting), ("held-out", held_out)):
-        if not side.impressions.sum():
+        if not side.impressions:
             raise NotEnoughDataError(f"the {name} days have no impressions; train on more days")
     initialise(network, recipe.seed, fitting.response_rate)
     network.to(device)
-    optimizer = torch.optim.Adam(
-        network.parameters(), recipe.learning_rate, weight_decay=recipe.weight_decay, fused=True
-    )
+    network.embedding.sparse = _sparse(network, recipe)
+    optimizer = Adam(network, recipe.learning_rate, recipe.weight_decay)
     fingerprint = _fingerprint(network, fitting, held_out, recipe)
     history, best_weights = resume_epoch(folder, fingerprint, network, optimizer)
     if history:
         progress.line(f"going on after epoch {history[-1].epoch}, which {folder} holds")
+        progress.leave_out(len(history) * len(fitting))
     batches = Batches(fitting, device, recipe.batch_size, recipe.unseen_share, recipe.seed)
     with _deterministic():
         while not _finished(history, recipe):
-            began, epoch = time.monotonic(), len(history) + 1
+            epoch = len(history) + 1
             loss = _run_epoch(network, optimizer, batches, fitting, epoch=epoch, progress=progress)
             history.append(EpochRecord(epoch, loss, _mean_loss(network, held_out, epoch)))
             if best_epoch(history).epoch == epoch:
@@ -122,10 +124,15 @@ def train(
                 network=network,
                 optimizer=optimizer,
             )
-            rate = len(fitting) / (time.monotonic() - began)
-            progress.line(f"{_sentence(history[-1], recipe)}, {rate:,.0f} rows/s")
+            progress.line(f"{_sentence(history[-1], recipe)}, {progress.pace()}")
     network.load_state_dict(best_weights)
     return history
+
+
+def _sparse(network: BaseNetwork, recipe: Recipe) -> bool:
+    """Whether a step touches few rows of the embeddings, so that it pays to change those alone."""
+    touched = recipe.batch_size * len(network.first_row)
+    return network.embedding.num_embeddings > SPARSE_FROM * touched
 
 
 def _sentence(record: EpochRecord, recipe: Recipe) -> str:
@@ -141,41 +148,39 @@ def _finished(history: Sequence[EpochRecord], recipe: Recipe) -> bool:
     return bool(history) and len(history) - best_epoch(history).epoch >= recipe.patience
 
 
-def _fingerprint(
-    network: BaseNetwork, fitting: Examples, held_out: Examples, recipe: Recipe
-) -> str:
+def _fingerprint(network: BaseNetwork, fitting: Shard, held_out: Shard, recipe: Recipe) -> str:
     """The sha256 of everything that decides the weights: rows, recipe, sizes, torch's version."""
     sizes = {name: list(tensor.shape) for name, tensor in network.state_dict().items()}
-    digest = hashlib.sha256(json.dumps([asdict(recipe), sizes, torch.__version__]).encode())
-    for array in [*fitting.arrays, *held_out.arrays]:
-        digest.update(np.ascontiguousarray(array).data)
-    return digest.hexdigest()
+    rows = fitting.sha256s, held_out.sha256s
+    decisive = json.dumps([asdict(recipe), sizes, torch.__version__, rows])
+    return hashlib.sha256(decisive.encode()).hexdigest()
 
 
 def _run_epoch(
     network: BaseNetwork,
-    optimizer: torch.optim.Optimizer,
+    optimizer: Adam,
     batches: Batches,
-    fitting: Examples,
+    fitting: Shard,
     *,
     epoch: int,
     progress: WorkProgress,
 ) -> float:
     """Take one step for each batch; the epoch's mean loss in nats per impression."""
-    total, mean_impressions = 0.0, float(fitting.impressions.mean())
+    total, mean_impressions = 0.0, fitting.impressions / len(fitting)
+    device = network.first_row.device.type
     for number, batch in enumerate(batches.epoch(epoch), start=1):
-        logit = network(batch.categorical, batch.numeric)
-        loss = binomial_loss(logit, *batch.observed.unbind(1))
+        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+            logit = network(batch.categorical, batch.numeric)
+        loss = binomial_loss(logit.float(), *batch.observed.unbind(1))
         nats = loss.item()
         if not math.isfinite(nats):
             reason = _reason(batch, fitting.numeric_columns)
             raise TrainingError(f"epoch {epoch}, batch {number} of {len(batches)}: {reason}")
-        optimizer.zero_grad()
         (loss / (len(logit) * mean_impressions)).backward()
         optimizer.step()
         total += nats
         progress.advance(len(logit))
-    return total / float(fitting.impressions.sum())
+    return total / fitting.impressions
 
 
 def _reason(batch: Batch, numeric_columns: Sequence[str]) -> str:
@@ -196,17 +201,21 @@ def _reason(batch: Batch, numeric_columns: Sequence[str]) -> str:
     return f"{sentence}; lower train_base.learning_rate"
 
 
-def _mean_loss(network: BaseNetwork, examples: Examples, epoch: int) -> float:
+def _mean_loss(network: BaseNetwork, shard: Shard, epoch: int) -> float:
     """Nats per impression, summed in float64."""
-    logit = logits_of(network, examples.categorical, examples.numeric, EVALUATION_BATCH)
-    if not np.isfinite(logit).all():
-        raise TrainingError(
-            f"epoch {epoch}: the loss on the held-out days is not finite though every batch's was; "
-            f"lower train_base.learning_rate"
-        )
-    nats = examples.impressions * np.logaddexp(0, logit, dtype=np.float64)
-    nats -= examples.responses * logit.astype(np.float64)
-    return float(nats.sum() / examples.impressions.sum())
+    nats = 0.0
+    for start in range(0, len(shard), EVALUATION_BATCH):
+        rows = shard.read(start, EVALUATION_BATCH)
+        logit = logits_of(network, rows.categorical, rows.numeric, EVALUATION_BATCH)
+        if not np.isfinite(logit).all():
+            raise TrainingError(
+                f"epoch {epoch}: the loss on the held-out days is not finite though every "
+                f"batch's was; lower train_base.learning_rate"
+            )
+        impressions, responses = rows.observed.T
+        loss = impressions * np.logaddexp(0, logit, dtype=np.float64)
+        nats += float((loss - responses * logit.astype(np.float64)).sum())
+    return nats / shard.impressions
 
 
 @contextmanager

@@ -8,7 +8,6 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import torch
 
 from pipeline.data.days import read_days
@@ -16,17 +15,12 @@ from pipeline.errors import ParamsError, ToolError
 from pipeline.files import publish, read_json
 from pipeline.model.checkpoints import best_epoch
 from pipeline.model.examples import examples_of, hold_out
-from pipeline.model.features import (
-    Encoder,
-    field_vocabulary_of,
-    pooled_share,
-    scaling_of,
-    vocabulary_of,
-)
+from pipeline.model.features import Encoder, EncoderSums, named, pooled_share
 from pipeline.model.network import SERVED, BaseNetwork, ServedNetwork
 from pipeline.model.progress import WorkProgress
 from pipeline.model.scaling import Served
 from pipeline.model.scoring import write_base
+from pipeline.model.shards import Shard, write_shard
 from pipeline.model.training import Recipe, train
 from pipeline.scores import keep_rate_of, served_column
 from pipeline.sections import LogParams, TrainBaseParams
@@ -58,27 +52,27 @@ def run(data: Path, split: Path, target: Path, *, params: TrainBaseParams, log: 
         return _pass_on(data, contract, target, Served(*served), params, log)
     device = _device()
     training, calibration = (contract["parts"][part] for part in ("training", "calibration"))
-    days = dict(read_days(data, training, _columns(log)))
-    sides = hold_out(training, params.held_out_share)
-    fitting, held_out = ({day: days[day] for day in side} for side in sides)
-    known = days | dict(read_days(data, calibration, _known_columns(log)))
-    encoder = _encoder(fitting, known, log, params)
+    fitting, held_out = hold_out(training, params.held_out_share)
+    encoder = _encoder(data, fitting, [*held_out, *calibration], params, log)
     sizes = _sizes(encoder, params)
     network = BaseNetwork(**sizes)
     recipe = Recipe(**{field.name: getattr(params, field.name) for field in fields(Recipe)})
-    roles = (log.label, log.impressions, log.weight)
-    rows, later = (examples_of(encoder, side, *roles) for side in (fitting, held_out))
     unfinished = target.with_name(f".{target.name}.training")
+    rows, later = (
+        _shard(unfinished / name, encoder, data, days, log)
+        for name, days in (("fitting", fitting), ("held_out", held_out))
+    )
     with WorkProgress("train", recipe.epochs * len(rows), "rows") as progress:
         history = train(
             network, rows, later, recipe, folder=unfinished, progress=progress, device=device
         )
+    known = sorted({*training, *calibration})
     manifest = {
         "conventions": contract["conventions"] | _unsample(network, contract["conventions"]),
         "network": sizes,
         **encoder.manifest(),
-        "pooled": _pooled(known, encoder, log),
-        "days": {"fitting": sides[0], "held_out": sides[1], "field_values": sorted(known)},
+        "pooled": _pooled(data, known, encoder, log),
+        "days": {"fitting": fitting, "held_out": held_out, "field_values": known},
         "history": [asdict(record) for record in history],
         "best_epoch": best_epoch(history).epoch,
     }
@@ -114,14 +108,17 @@ def _pass_on(
 ) -> None:
     """Publish a base whose logit is the score that was served."""
     days = sorted({*contract["parts"]["training"], *contract["parts"]["calibration"]})
-    known = dict(read_days(data, days, _known_columns(log)))
-    vocabulary = field_vocabulary_of(known, log.field, params.max_field_values)
+    sums = EncoderSums([], [], log.field)
+    for day, table in read_days(data, days, log.field):
+        with named(day):
+            sums.add_field_values(table)
+    vocabulary = sums.encoder(0, params.max_field_values).field_values
     encoder = Encoder({}, (score,), log.field, vocabulary)
     manifest = {
         "conventions": contract["conventions"],
         "network": {"kind": SERVED},
         **encoder.manifest(),
-        "pooled": _pooled(known, encoder, log),
+        "pooled": _pooled(data, days, encoder, log),
         "days": {"fitting": [], "held_out": [], "field_values": days},
         "history": [],
     }
@@ -137,39 +134,40 @@ def _device() -> str:
     return device
 
 
-def _columns(log: LogParams) -> list[str]:
-    """What is read of the log, each column once."""
+def _encoder(
+    data: Path, fitting: list[str], others: list[str], params: TrainBaseParams, log: LogParams
+) -> Encoder:
+    """Features from the days that are fitted, ids of field values from the others too."""
     features = [*log.categorical, *log.numeric]
     if not features:
         raise ParamsError("log.categorical and log.numeric are both empty; name a feature")
-    names = [*log.field, *features, log.label, log.impressions, log.weight]
+    sums = EncoderSums(log.categorical, log.numeric, log.field)
+    for day, table in read_days(data, fitting, _once(*log.field, *features)):
+        with named(day):
+            sums.add_features(table)
+            sums.add_field_values(table)
+    for day, table in read_days(data, others, log.field):
+        with named(day):
+            sums.add_field_values(table)
+    return sums.encoder(params.max_vocabulary, params.max_field_values)
+
+
+def _shard(folder: Path, encoder: Encoder, data: Path, days: list[str], log: LogParams) -> Shard:
+    """The rows of `days`, encoded once."""
+    roles = (log.label, log.impressions, log.weight)
+    columns = _once(*log.field, *log.categorical, *log.numeric, *roles)
+    parts = examples_of(encoder, read_days(data, days, columns), *roles)
+    return write_shard(folder, parts, len(log.categorical), encoder.numeric_columns)
+
+
+def _once(*names: str | None) -> list[str]:
+    """The columns that are named, each once."""
     return [name for name in dict.fromkeys(names) if name is not None]
 
 
-def _known_columns(log: LogParams) -> list[str]:
-    """What is read of days of which only field values are learned."""
-    names = [*log.field, log.label, log.impressions]
-    return [name for name in dict.fromkeys(names) if name is not None]
-
-
-def _pooled(known: Mapping[str, pa.Table], encoder: Encoder, log: LogParams) -> dict[str, float]:
-    return pooled_share(known, log.field, encoder.field_values, log.label, log.impressions)
-
-
-def _encoder(
-    fitting: Mapping[str, pa.Table],
-    known: Mapping[str, pa.Table],
-    log: LogParams,
-    params: TrainBaseParams,
-) -> Encoder:
-    """Features from the days that are fitted, ids of field values from all that are known."""
-    limit = params.max_vocabulary
-    return Encoder(
-        {name: vocabulary_of(fitting, [name], limit) for name in log.categorical},
-        tuple(scaling_of(fitting, name) for name in log.numeric),
-        log.field,
-        field_vocabulary_of(known, log.field, params.max_field_values),
-    )
+def _pooled(data: Path, days: list[str], encoder: Encoder, log: LogParams) -> dict[str, float]:
+    tables = read_days(data, days, _once(*log.field, log.label, log.impressions))
+    return pooled_share(tables, log.field, encoder.field_values, log.label, log.impressions)
 
 
 def _sizes(encoder: Encoder, params: TrainBaseParams) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.data.text_blocks import read_blocks
-from pipeline.data.values import Vocabulary
+from pipeline.data.values import ValueCounts, Vocabulary
 from tests.data.logs import HEADER, landed, mapping, refused, stored, written
 from tests.tiny_logs import files_of
 
@@ -22,7 +22,7 @@ def test_texts_that_look_like_something_else_stay_what_they_are(tmp_path, name):
     source = written(tmp_path / name, HEADER + "\n".join(lines) + "\n")
     (table,) = landed(tmp_path / "data", mapping(), source).values()
     assert table["item"].to_pylist() == [item or None for item in ODD_ITEMS] * 50
-    assert set(Vocabulary.of(table["item"]).values) == set(ODD_ITEMS) - {""}
+    assert set(Vocabulary.of(ValueCounts(table["item"])).values) == set(ODD_ITEMS) - {""}
 
 
 def test_an_empty_cell_is_null_or_a_value_as_the_mapping_says(tmp_path):
@@ -70,7 +70,7 @@ def test_every_text_is_the_same_key_from_csv_and_from_every_text_of_parquet(
         path = stored(tmp_path / f"{number}.parquet", item=column)
         (other,) = landed(tmp_path / str(number), mapping(kind="parquet"), path).values()
         assert other["item"].to_pylist() == KEYS
-    assert set(Vocabulary.of(table["item"]).values) == set(KEYS)
+    assert set(Vocabulary.of(ValueCounts(table["item"])).values) == set(KEYS)
 
 
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
@@ -187,7 +187,7 @@ def test_types_do_not_change_by_chunk_by_file_or_by_order(tmp_path, size, monkey
     landed(tmp_path / "b", mapping(), first, second)
     assert together["item"].to_pylist() == ids
     assert files_of(tmp_path / "a") == files_of(tmp_path / "b")
-    assert len(Vocabulary.of(together["item"])) == 8
+    assert len(Vocabulary.of(ValueCounts(together["item"]))) == 8
 
 
 def test_parquet_stamps_and_texts_are_what_they_say(tmp_path):

@@ -15,6 +15,7 @@ from pipeline.data.landing import LogKind, land_day
 from pipeline.data.values import (
     NULL_NAME,
     POOLED_NAME,
+    ValueCounts,
     Vocabulary,
     as_numbers,
     as_text,
@@ -44,7 +45,7 @@ def test_tricky_values_keep_apart_from_csv_to_day_to_vocabulary_to_request(tmp_p
     land_day(tmp_path / "data", LogKind("t", "UTC", landed.schema, {}), "2024-01-01", landed)
 
     keys = field_keys(read_day(tmp_path / "data", "2024-01-01"), ["item"])
-    vocabulary = Vocabulary.of(keys)
+    vocabulary = Vocabulary.of(ValueCounts(keys))
     assert len(vocabulary) == 7
     request = pa.array(TRICKY)
     ids = vocabulary.ids(request)
@@ -153,7 +154,7 @@ def test_a_missing_field_column_is_named():
 
 @given(texts)
 def test_every_known_value_has_its_own_id_and_the_id_names_it(values):
-    vocabulary = Vocabulary.of(pa.array(values, pa.string()))
+    vocabulary = Vocabulary.of(ValueCounts(pa.array(values, pa.string())))
     assert list(vocabulary.values) == sorted({v for v in values if v is not None})
     ids = vocabulary.ids(pa.array(values, pa.string()))
     assert ids.dtype == np.int32
@@ -165,7 +166,7 @@ def test_every_known_value_has_its_own_id_and_the_id_names_it(values):
 def test_the_most_frequent_values_are_kept_and_ties_go_by_name(values, max_size):
     counts = Counter(value for value in values if value is not None)
     kept = sorted(counts, key=lambda value: (-counts[value], value))[:max_size]
-    vocabulary = Vocabulary.of(pa.array(values, pa.string()), max_size)
+    vocabulary = Vocabulary.of(ValueCounts(pa.array(values, pa.string())), max_size)
     assert vocabulary.values == tuple(sorted(kept))
     others = sorted(set(counts) - set(kept))
     assert not vocabulary.ids(pa.array(others, pa.string())).any()
@@ -174,9 +175,10 @@ def test_the_most_frequent_values_are_kept_and_ties_go_by_name(values, max_size)
 @given(texts, st.integers(0, 40), st.integers(0, 6))
 def test_counting_day_by_day_gives_the_vocabulary_of_all_days(values, cut, max_size):
     column = pa.array(values, pa.string())
-    whole = Vocabulary.of(column, max_size)
-    assert Vocabulary.of([column[:cut], column[cut:]], max_size) == whole
-    assert Vocabulary.of(pa.chunked_array([column[:cut], column[cut:]]), max_size) == whole
+    whole = Vocabulary.of(ValueCounts(column), max_size)
+    assert Vocabulary.of(ValueCounts(column[:cut], column[cut:]), max_size) == whole
+    chunked = pa.chunked_array([column[:cut], column[cut:]])
+    assert Vocabulary.of(ValueCounts(chunked), max_size) == whole
 
 
 def test_a_key_of_any_type_finds_its_value():
@@ -197,8 +199,8 @@ def test_values_out_of_order_are_no_vocabulary():
 def test_a_field_s_vocabulary_tells_own_null_pooled_and_unseen_apart(values, own):
     """H9: every row keeps an id, and an id never means two of the four."""
     days = [pa.array(values[:3], pa.string()), pa.array(values[3:], pa.string())]
-    vocabulary = Vocabulary.of_field(days, own)
-    assert vocabulary == Vocabulary.of_field(days[::-1], own)
+    vocabulary = Vocabulary.of_field(ValueCounts(*days), own)
+    assert vocabulary == Vocabulary.of_field(ValueCounts(*days[::-1]), own)
     assert Vocabulary.of_names(vocabulary.names, vocabulary.pooled) == vocabulary
     assert len(vocabulary.names) == len(vocabulary) + 1
     ids = vocabulary.ids(pa.array([*values, "unseen"], pa.string()))

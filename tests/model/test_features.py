@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.data.values import Vocabulary
+from pipeline.data.values import ValueCounts, Vocabulary, as_numbers
 from pipeline.errors import DataError
-from pipeline.model.features import Encoder, counts, encode, named, scaling_of, vocabulary_of
-from pipeline.model.scaling import Scaling, signed_log
+from pipeline.model.features import Encoder, EncoderSums, counts, encode, named
+from pipeline.model.scaling import NumberSums, signed_log
 
 NUMBERS = st.floats(-1e300, 1e300)
 
@@ -24,9 +24,10 @@ def table(**columns) -> pa.Table:
 @pytest.fixture
 def encoder() -> Encoder:
     """Items a and b, prices around 3 of which some were missing; the field is the item."""
-    days = {"2024-03-08": table(item=["a", "b", None], price=[1.0, 9.0, None])}
-    items = vocabulary_of(days, ["item"], 10)
-    return Encoder({"item": items}, (scaling_of(days, "price"),), ("item",), items)
+    rows = table(item=["a", "b", None], price=[1.0, 9.0, None])
+    items = Vocabulary.of(ValueCounts(rows["item"]))
+    scaling = NumberSums(as_numbers(rows["price"])).scaling("price")
+    return Encoder({"item": items}, (scaling,), ("item",), items)
 
 
 @given(NUMBERS, NUMBERS)
@@ -39,7 +40,7 @@ def test_the_signed_logarithm_is_odd_increasing_and_finite(x, y):
 
 def test_a_scaled_feature_has_mean_0_and_deviation_1_on_the_rows_it_was_fitted_on():
     values = np.random.default_rng(1).lognormal(3, 1, 1000)
-    scaled = Scaling.fit("price", [values])(values)
+    scaled = NumberSums(values).scaling("price")(values)
     assert scaled.dtype == np.float32
     assert scaled.shape == (1000, 1)
     assert scaled.mean(dtype=float) == pytest.approx(0, abs=1e-3)
@@ -48,47 +49,49 @@ def test_a_scaled_feature_has_mean_0_and_deviation_1_on_the_rows_it_was_fitted_o
 
 def test_days_fitted_one_by_one_give_the_scaling_of_all_rows():
     values = np.random.default_rng(1).normal(0, 100, 1000)
-    by_day, whole = Scaling.fit("x", np.split(values, [200, 700])), Scaling.fit("x", [values])
+    by_day = NumberSums(*np.split(values, [200, 700])).scaling("x")
+    whole = NumberSums(values).scaling("x")
     assert (by_day.mean, by_day.scale) == pytest.approx((whole.mean, whole.scale))
     assert whole.mean == pytest.approx(signed_log(values).mean())
     assert whole.scale == pytest.approx(signed_log(values).std())
 
 
 def test_a_feature_that_was_constant_is_zero_whatever_value_comes():
-    scaling = Scaling.fit("x", [np.full(1000, 0.1)])
+    scaling = NumberSums(np.full(1000, 0.1)).scaling("x")
     np.testing.assert_array_equal(scaling(np.array([0.1, 1e9])), [[0], [0]])
 
 
 def test_a_null_is_the_mean_and_says_that_it_was_missing():
     """H9."""
-    scaling = Scaling.fit("x", [np.array([1.0, 3.0, np.nan])])
+    scaling = NumberSums(np.array([1.0, 3.0, np.nan])).scaling("x")
     assert scaling.columns == ["x", "x.missing"]
     np.testing.assert_array_equal(scaling(np.array([np.nan]))[0], [0.0, 1.0])
 
 
 def test_without_nulls_to_learn_from_there_is_no_column_for_them():
-    scaling = Scaling.fit("x", [np.array([1.0, 3.0])])
+    scaling = NumberSums(np.array([1.0, 3.0])).scaling("x")
     assert scaling.columns == ["x"]
     np.testing.assert_array_equal(scaling(np.array([np.nan])), [[0.0]])
 
 
 def test_a_feature_without_any_value_is_zero():
-    scaling = Scaling.fit("x", [np.array([np.nan, np.nan])])
+    scaling = NumberSums(np.array([np.nan, np.nan])).scaling("x")
     np.testing.assert_array_equal(scaling(np.array([np.nan, 5.0])), [[0, 1], [0, 0]])
 
 
 @given(st.lists(NUMBERS, min_size=1), st.lists(NUMBERS, min_size=1))
 def test_no_number_leaves_six_standard_deviations(fitted, served):
-    scaled = Scaling.fit("x", [np.array(fitted)])(np.array(served))
+    scaled = NumberSums(np.array(fitted)).scaling("x")(np.array(served))
     assert (np.abs(scaled) <= 6).all()
 
 
-def test_the_logarithm_of_minus_one_and_of_zero_is_refused_by_day_column_and_row():
+def test_the_logarithm_of_minus_one_and_of_zero_is_refused_by_column_and_row():
     """H24: a feature with -1 and 0 under log1p."""
     with np.errstate(divide="ignore"):
         logged = np.log1p(np.array([3.0, 0.0, -1.0]))
-    with pytest.raises(DataError, match=r"day 2024-03-08: column age is -inf in row 2"):
-        scaling_of({"2024-03-08": table(age=logged)}, "age")
+    sums = EncoderSums([], ["age"], ["item"])
+    with pytest.raises(DataError, match=r"column age is -inf in row 2"):
+        sums.add_features(table(age=logged))
 
 
 def test_unseen_and_null_share_the_id_0(encoder):
@@ -142,8 +145,10 @@ def test_text_is_no_number(encoder):
 
 
 def test_only_the_most_frequent_values_keep_an_id():
-    days = {"1": table(item=["a", "b", "c", "c"]), "2": table(item=["b", "c", "d", None])}
-    assert vocabulary_of(days, ["item"], 2).names == [None, "b", "c"]
+    sums = EncoderSums(["item"], [], ["item"])
+    for day in (["a", "b", "c", "c"], ["b", "c", "d", None]):
+        sums.add_features(table(item=day))
+    assert sums.encoder(2, None).categorical["item"].names == [None, "b", "c"]
 
 
 def test_without_a_column_for_them_every_row_is_one_impression():

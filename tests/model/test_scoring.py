@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pipeline.errors import ArtifactError
-from pipeline.model.features import Encoder, scaling_of, vocabulary_of
+from pipeline.model.features import Encoder, EncoderSums
 from pipeline.model.network import BaseNetwork, initialise, network_from
 from pipeline.model.scoring import base_state, load_base, logits_of, write_base
 from tests import reference
@@ -26,9 +26,10 @@ CONVENTIONS = {
 
 @pytest.fixture
 def encoder() -> Encoder:
-    days = {"2024-03-08": tiny_day(4)}
-    items = vocabulary_of(days, ["item"], 10)
-    return Encoder({"item": items}, (scaling_of(days, "price"),), ("item",), items)
+    sums = EncoderSums(["item"], ["price"], ["item"])
+    sums.add_features(tiny_day(4))
+    sums.add_field_values(tiny_day(4))
+    return sums.encoder(10, None)
 
 
 @pytest.fixture

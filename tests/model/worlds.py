@@ -7,6 +7,7 @@ import numpy as np
 from pipeline.model.examples import Examples
 from pipeline.model.network import BaseNetwork, initialise
 from pipeline.model.progress import WorkProgress
+from pipeline.model.shards import Shard, write_shard
 from pipeline.model.training import Recipe, train
 
 RECIPE = Recipe(
@@ -28,9 +29,8 @@ def world(rows: int, seed: int = 1) -> tuple[Examples, np.ndarray]:
     truth = -1.0 + 0.8 * (categorical[:, 0] - 2) + 0.3 * (categorical[:, 1] % 3) + numeric[:, 0]
     impressions = random.integers(1, 4, rows)
     responses = random.binomial(impressions, 1 / (1 + np.exp(-truth)))
-    counts = impressions.astype(np.int32), responses.astype(np.int32)
-    features = categorical.astype(np.int32), numeric.astype(np.float32)
-    return Examples(*features, *counts, ("price", "age")), truth
+    observed = np.stack([impressions, responses], axis=1).astype(np.float64)
+    return Examples(categorical.astype(np.int32), numeric.astype(np.float32), observed), truth
 
 
 def untrained() -> BaseNetwork:
@@ -50,8 +50,15 @@ def trained(
     """The network after a training, and its history."""
     network = untrained()
     progress = progress or WorkProgress("train", 1, "rows")
-    history = train(network, fitting, held_out, recipe, folder=folder, progress=progress)
+    rows = folder.with_name(f"{folder.name}.rows")
+    shards = [shard(rows / name, side) for name, side in (("fit", fitting), ("held", held_out))]
+    history = train(network, *shards, recipe, folder=folder, progress=progress)
     return network, history
+
+
+def shard(folder: Path, *parts: Examples) -> Shard:
+    """The rows of the world on disk."""
+    return write_shard(folder, parts, 2, ["price", "age"])
 
 
 def weights(network: BaseNetwork) -> bytes:

@@ -1,0 +1,140 @@
+"""In which order rows come: every row once, another order each epoch, the same again."""
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+from pipeline.model import batches
+from pipeline.model.batches import Batches, prefetched
+from pipeline.model.examples import Examples
+from pipeline.model.shards import Shard, write_shard
+
+
+def shard_of(folder, rows: int, parts: int = 2) -> Shard:
+    """Rows whose only numeric feature is their place."""
+    place = np.arange(rows, dtype=np.float32)[:, None]
+    ids = np.arange(2 * rows, dtype=np.int32).reshape(rows, 2) + 1
+    observed = np.stack([np.arange(1, rows + 1), np.zeros(rows)], axis=1)
+    arrays = [np.array_split(array, parts) for array in (ids, place, observed)]
+    return write_shard(
+        folder, (Examples(*part) for part in zip(*arrays, strict=True)), 2, ["place"]
+    )
+
+
+@pytest.fixture
+def shard(tmp_path) -> Shard:
+    """Ten rows."""
+    return shard_of(tmp_path, 10)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch) -> None:
+    """Blocks of 10 rows, of which 4 are in memory at a time."""
+    monkeypatch.setattr(batches, "BLOCK", 10)
+    monkeypatch.setattr(batches, "WINDOW", 4)
+
+
+def order(shard: Shard, epoch: int = 1, seed: int = 1, batch_size: int = 4) -> list[int]:
+    """The places of the rows in the order in which they come."""
+    epoch_of = Batches(shard, "cpu", batch_size=batch_size, unseen_share=0.5, seed=seed).epoch
+    return torch.cat([batch.rows for batch in epoch_of(epoch)]).tolist()
+
+
+def test_a_shard_gives_its_rows_back_from_any_place(shard):
+    whole, some = shard.read(0, 100), shard.read(7, 2)
+    assert whole.numeric.ravel().tolist() == list(range(10))
+    assert some.categorical.tolist() == [[15, 16], [17, 18]]
+    assert some.observed.tolist() == [[8, 0], [9, 0]]
+    assert (len(shard), shard.impressions, shard.responses) == (10, 55.0, 0.0)
+    assert 0 < shard.response_rate < 1
+
+
+def test_a_log_without_numeric_features_has_rows_too(tmp_path):
+    rows = Examples(np.ones((3, 1), np.int32), np.empty((3, 0), np.float32), np.ones((3, 2)))
+    shard = write_shard(tmp_path, [rows], 1, [])
+    assert shard.read(1, 5).numeric.shape == (2, 0)
+    assert sorted(order(shard)) == [0, 1, 2]
+
+
+def test_what_is_done_to_rows_that_were_read_changes_no_file(shard):
+    before = shard.sha256s
+    shard.read(0, 10).categorical[:] = 0
+    assert shard.sha256s == before
+
+
+def test_an_epoch_has_every_row_once(shard):
+    batches = Batches(shard, "cpu", batch_size=4, unseen_share=0.0, seed=1)
+    epoch = list(batches.epoch(1))
+    assert [len(batch.rows) for batch in epoch] == [4, 4, 2]
+    assert len(batches) == 3
+    rows = torch.cat([batch.rows for batch in epoch])
+    assert sorted(rows.tolist()) == list(range(10))
+    assert torch.equal(torch.cat([batch.numeric for batch in epoch])[:, 0], rows.float())
+    assert torch.equal(torch.cat([batch.observed for batch in epoch])[:, 0], rows.float() + 1)
+
+
+@pytest.mark.parametrize("rows", [1, 9, 10, 39, 40, 41, 80, 123])
+def test_an_epoch_of_many_windows_has_every_row_once(small_blocks, tmp_path, rows):
+    batches = Batches(shard_of(tmp_path, rows), "cpu", batch_size=7, unseen_share=0.0, seed=1)
+    epoch = list(batches.epoch(1))
+    assert len(batches) == len(epoch)
+    places = torch.cat([batch.rows for batch in epoch])
+    assert sorted(places.tolist()) == list(range(rows))
+    assert torch.equal(torch.cat([batch.numeric for batch in epoch])[:, 0], places.float())
+
+
+def test_a_window_mixes_blocks_from_all_over_the_log(small_blocks, tmp_path):
+    first = np.array(order(shard_of(tmp_path, 400))[:40])
+    assert len(set(first // 10)) == 4
+    assert np.ptp(first) > 100
+    assert (np.diff(first) == 1).sum() < 10
+
+
+def test_the_order_differs_between_epochs_and_seeds_and_is_the_same_again(small_blocks, tmp_path):
+    """H24: a resumed training must not repeat the first shuffle."""
+    shard = shard_of(tmp_path, 100)
+    assert order(shard) == order(shard)
+    several = {tuple(order(shard, epoch, seed)) for epoch, seed in ((1, 1), (2, 1), (1, 2))}
+    assert len(several) == 3
+
+
+def test_a_share_of_ids_is_hidden(shard):
+    batches = Batches(shard, "cpu", batch_size=10, unseen_share=0.2, seed=1)
+    hidden = [int((b.categorical == 0).sum()) for e in range(1, 20) for b in batches.epoch(e)]
+    assert all(1 <= count <= 4 for count in hidden)
+
+
+def test_items_are_made_ahead_in_order_on_another_thread_and_no_further():
+    made = []
+
+    def items():
+        for item in range(1, 10):
+            made.append(threading.current_thread())
+            yield item
+
+    ahead = prefetched(items(), 3)
+    assert next(ahead) == 1
+    assert list(ahead) == list(range(2, 10))
+    assert len(set(made)) == 1
+    assert threading.current_thread() not in made
+
+
+def test_a_reader_that_leaves_early_leaves_no_thread():
+    before = threading.active_count()
+    ahead = prefetched(iter(range(1, 100)), 3)
+    assert next(ahead) == 1
+    ahead.close()
+    assert threading.active_count() == before
+
+
+def test_what_goes_wrong_ahead_is_told_in_its_place():
+    def items():
+        yield 1
+        raise ValueError("no more")
+
+    ahead = prefetched(items(), 3)
+    assert next(ahead) == 1
+    with pytest.raises(ValueError, match="no more"):
+        next(ahead)
