@@ -51,9 +51,10 @@ class MergedNetwork(nn.Module):
             logit: float32 or float64 [n].
             field_value_id: int32 or int64 [n] in [0, V).
         """
-        row, at, knots = field_value_id.long(), logit.double(), self.knots
-        segment = (at.unsqueeze(1) >= knots.index_select(0, row)).sum(1)
-        line = segment.add(row, alpha=knots.shape[1] + 1)  # a row has one segment more than knots
+        at, knots = logit.double(), self.knots
+        segment = (at.unsqueeze(1) >= knots.index_select(0, field_value_id)).sum(1)
+        row_length = knots.shape[1] + 1  # a row has one segment more than knots
+        line = segment.add(field_value_id, alpha=row_length)
         anchor, height, slope = self.lines.index_select(0, line).unbind(1)
         return height + slope * (at - anchor)
 

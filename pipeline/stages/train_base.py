@@ -81,6 +81,7 @@ def run(data: Path, split: Path, target: Path, *, params: TrainBaseParams, log: 
         "days": {"fitting": sides[0], "held_out": sides[1], "field_values": sorted(known)},
         "history": [asdict(record) for record in history],
         "best_epoch": best_epoch(history).epoch,
+        "params": {"train_base": params.model_dump(mode="json")},
     }
     with publish(target) as folder:
         folder.mkdir()
@@ -124,6 +125,7 @@ def _pass_on(
         "pooled": _pooled(known, encoder, log),
         "days": {"fitting": [], "held_out": [], "field_values": days},
         "history": [],
+        "params": {"train_base": params.model_dump(mode="json")},
     }
     with publish(target) as folder:
         folder.mkdir()
