@@ -9,6 +9,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from pipeline.params import STAGES, read_params
+from pipeline.release.dag import code_of
 from pipeline.sections import Params
 
 ROOT = Path(__file__).parent.parent
@@ -175,6 +176,13 @@ def test_the_code_dependencies_of_a_stage_cover_what_it_imports(stage):
         if len(ast.parse(file.read_text()).body) > 1  # more than a package's docstring
     }
     assert not uncovered
+
+
+def test_the_model_names_the_code_of_every_stage_that_made_it():
+    """Its lineage is the code that merge depends on: else it would name code that is not used."""
+    named = set(code_of(ROOT, "merge"))
+    for stage in ("split", "train_base", "score", "tabulate", "calibrate"):
+        assert set(code_of(ROOT, stage)) <= named, stage
 
 
 @pytest.mark.parametrize("stage", STAGES)

@@ -18,7 +18,7 @@ from pipeline.model.features import Encoder
 from pipeline.model.network import network_from
 from pipeline.model.scoring import base_state
 from pipeline.release.merged import PROBABILITY_CLIP, MergedModel, MergedNetwork
-from pipeline.release.seal import MANIFEST, file_sums, seal, verify
+from pipeline.release.seal import MANIFEST, seal, verify
 from pipeline.release.serving_table import WEIGHTS, arrays_of, map_of
 
 __all__ = ["MergedModel", "load", "merge"]
@@ -41,7 +41,12 @@ SERVING = {
 }
 
 
-def merge(base_folder: Path, calibrator_folder: Path, target: Path) -> None:
+def merge(
+    base_folder: Path,
+    calibrator_folder: Path,
+    target: Path,
+    lineage: Mapping[str, Any] | None = None,
+) -> None:
     """Write the checkpoint of a base model and its chosen calibrator into a new folder.
 
     Same parts, same bytes: nothing in it depends on when or where it was made.
@@ -50,6 +55,7 @@ def merge(base_folder: Path, calibrator_folder: Path, target: Path) -> None:
         base_folder: what `train_base` left.
         calibrator_folder: what `calibrate` left.
         target: the folder to make.
+        lineage: `lineage_of` the parts; None where nothing is known of them.
 
     Raises:
         ArtifactError: a part is missing or damaged, or the two were not made for each other.
@@ -70,12 +76,12 @@ def merge(base_folder: Path, calibrator_folder: Path, target: Path) -> None:
             "format": FORMAT,
             "map": chosen,
             "auxiliary": bool(auxiliary),
-            "base": base,
-            "calibrator": {k: v for k, v in calibrator.items() if k != "field_values"},
+            "base": _without(base, "params"),
+            "calibrator": _without(calibrator, "params", "field_values"),
             "conventions": base["conventions"]
             | {"serving": SERVING}
             | {"vocabulary_sha256": hashlib.sha256(vocabulary.encode()).hexdigest()},
-            "lineage": {"base": file_sums(base_folder), "calibrator": file_sums(calibrator_folder)},
+            "lineage": lineage,
         },
     )
 
@@ -105,6 +111,11 @@ def _auxiliary_tensors(folder: Path, chosen: str) -> dict[str, torch.Tensor]:
     """The weights of AdaCalib's auxiliary network; none where another map ships or it has none."""
     path = folder / "auxiliary.safetensors"
     return load_file(path) if chosen == "adacalib" and path.is_file() else {}
+
+
+def _without(document: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """What the checkpoint says elsewhere is not said twice."""
+    return {key: value for key, value in document.items() if key not in names}
 
 
 def _under(prefix: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -21,8 +21,8 @@ def _overlap(one: PurePosixPath, other: PurePosixPath) -> bool:
     return one.is_relative_to(other) or other.is_relative_to(one)
 
 
-def upstreams(folder: Path) -> dict[str, set[str]]:
-    """For each stage that dvc.yaml declares, those whose outputs it depends on.
+def _stages(folder: Path) -> dict[str, dict[str, Any]]:
+    """What dvc.yaml says of each stage.
 
     Raises:
         AdaCalibError: the folder has no dvc.yaml.
@@ -31,7 +31,30 @@ def upstreams(folder: Path) -> dict[str, set[str]]:
         text = (folder / "dvc.yaml").read_text()
     except FileNotFoundError:
         raise AdaCalibError(f"{folder} has no dvc.yaml; run in the project's folder") from None
-    stages = YAML(typ="safe", pure=True).load(text)["stages"]
+    return YAML(typ="safe", pure=True).load(text)["stages"]
+
+
+def code_of(folder: Path, stage: str) -> list[Path]:
+    """The files of code that a stage depends on by dvc.yaml, ascending; folders are looked into.
+
+    Raises:
+        AdaCalibError: the folder has no dvc.yaml.
+    """
+    files: set[Path] = set()
+    for declared in _declared(_stages(folder)[stage], "deps"):
+        if declared.parts[0] == "pipeline":
+            path = folder / declared
+            files |= set(path.rglob("*.py")) if path.is_dir() else {path}
+    return sorted(files)
+
+
+def upstreams(folder: Path) -> dict[str, set[str]]:
+    """For each stage that dvc.yaml declares, those whose outputs it depends on.
+
+    Raises:
+        AdaCalibError: the folder has no dvc.yaml.
+    """
+    stages = _stages(folder)
     makers = [
         (path, name)
         for name, stage in stages.items()

@@ -12,7 +12,7 @@ from torch import nn
 from pipeline.calibration.piecewise import PiecewiseLinearMap
 from pipeline.model.features import Encoded, Encoder
 from pipeline.model.network import Network
-from pipeline.release.serving_table import ARRAYS
+from pipeline.release.serving_table import LINES
 
 PROBABILITY_CLIP = 1e-15  # probabilities lie in [this, 1 - this]; logits are never clipped
 BATCH_ROWS = 65_536
@@ -29,9 +29,7 @@ class MergedNetwork(nn.Module):
     """
 
     knots: torch.Tensor
-    segment_knots: torch.Tensor
-    segment_values: torch.Tensor
-    segment_slopes: torch.Tensor
+    lines: torch.Tensor
 
     def __init__(
         self, base: Network, serving_map: PiecewiseLinearMap, auxiliary: nn.Module | None
@@ -39,8 +37,9 @@ class MergedNetwork(nn.Module):
         super().__init__()
         self.base = base
         self.auxiliary = auxiliary
-        for name in ARRAYS:
-            self.register_buffer(name, torch.from_numpy(getattr(serving_map, name)))
+        self.register_buffer("knots", torch.from_numpy(serving_map.knots))
+        lines = np.stack([getattr(serving_map, name) for name in LINES], axis=2)
+        self.register_buffer("lines", torch.from_numpy(lines.reshape(-1, len(LINES))))
 
     def calibrate(self, logit: torch.Tensor, field_value_id: torch.Tensor) -> torch.Tensor:
         """The map of each row's field value at its logit: float64 [n].
@@ -52,12 +51,12 @@ class MergedNetwork(nn.Module):
             logit: float32 or float64 [n].
             field_value_id: int32 or int64 [n] in [0, V).
         """
-        row, at = field_value_id.long(), logit.double()
-        segment = (at[:, None] >= self.knots[row]).sum(dim=1)
-        line = (row, segment)
-        return self.segment_values[line] + self.segment_slopes[line] * (
-            at - self.segment_knots[line]
-        )
+        at, knots = logit.double(), self.knots
+        segment = (at.unsqueeze(1) >= knots.index_select(0, field_value_id)).sum(1)
+        row_length = knots.shape[1] + 1  # a row has one segment more than knots
+        line = segment.add(field_value_id, alpha=row_length)
+        anchor, height, slope = self.lines.index_select(0, line).unbind(1)
+        return height + slope * (at - anchor)
 
     def forward(
         self, categorical: torch.Tensor, numeric: torch.Tensor, field_value_id: torch.Tensor

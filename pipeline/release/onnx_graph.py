@@ -226,12 +226,14 @@ def _table(graph: _Graph, network: MergedNetwork, uncalibrated: str, field: str)
     axis = graph.constant([1], np.int64)
     own = graph.op("Gather", graph.constant(knots), field)
     reached = graph.op("GreaterOrEqual", graph.op("Unsqueeze", logit, axis), own)
-    counts = graph.op("Cast", reached, to=TensorProto.INT64)
-    segment = graph.op("ReduceSum", counts, axis, keepdims=1)
-    line = graph.op("Concat", graph.op("Unsqueeze", field, axis), segment, axis=1)
+    counts = graph.op("Cast", reached, to=TensorProto.FLOAT)  # exact, and the fastest to add up
+    segment = graph.op(
+        "Cast", graph.op("ReduceSum", counts, axis, keepdims=0), to=TensorProto.INT64
+    )
+    row = graph.op("Mul", field, graph.constant(knots.shape[1] + 1, np.int64))
+    line = graph.op("Add", row, segment)
     anchor, height, slope = (
-        graph.op("GatherND", graph.constant(array.numpy()), line)
-        for array in (network.segment_knots, network.segment_values, network.segment_slopes)
+        graph.op("Gather", graph.constant(column), line) for column in network.lines.numpy().T
     )
     rise = graph.op("Mul", slope, graph.op("Sub", logit, anchor))
     several = (knots < np.inf).sum(axis=1) > 1

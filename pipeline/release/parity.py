@@ -16,7 +16,9 @@ from pipeline.release.merged import BATCH_ROWS, MergedModel
 END_TO_END = 2e-5  # float32 logits of one network differ so much between batch sizes and runtimes
 BATCHES = (0, 1, 2, 7, 256, 4096)
 ID_TYPES = (np.int32, np.int64)
-ON_DAY = "on a test day"
+ON_DAY, AT_KNOTS = "on a test day", "at the knots and far from them"
+FAR = (-120.0, -20.0, 17.0, 18.0, 25.0, 120.0)
+"""Logits that every field value is asked for besides: where float32 probabilities are 0 and 1."""
 
 
 def prove_parity(
@@ -30,8 +32,9 @@ def prove_parity(
 ) -> None:
     """Refuse a checkpoint of which a form differs from base model, then map, anywhere looked at.
 
-    The calibration step is compared from equal logits, on rows and around every knot; end to end,
-    rows are compared in several batch sizes and with their columns in another order.
+    The calibration step is compared from equal logits, on rows, around every knot and far from all
+    of them, in all batch sizes and widths of ids; end to end, rows are compared in several batch
+    sizes and with their columns in another order.
 
     Args:
         forms: of the checkpoint.
@@ -44,11 +47,15 @@ def prove_parity(
     Raises:
         ArtifactError: a difference is larger, or is no number; the sentence says where.
     """
-    logit, ids = around_knots(serving_map)
+    logit, ids = probes(serving_map)
     for form in forms:
         for id_type in ID_TYPES:
             typed = ids.astype(id_type)
-            _compare_steps(form, serving_map, logit, typed, limit=tolerance, place="at the knots")
+            for n in (*BATCHES, len(logit)):
+                some = np.arange(n) % len(logit)
+                _compare_steps(
+                    form, serving_map, logit[some], typed[some], limit=tolerance, place=AT_KNOTS
+                )
     end_to_end = END_TO_END * max(1.0, float(np.abs(serving_map.segment_slopes).max()))
     for table in _requests(tables):
         encoded = base.encode(table)
@@ -80,12 +87,22 @@ def _requests(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
         yield table
 
 
-def around_knots(serving_map: PiecewiseLinearMap) -> tuple[np.ndarray, np.ndarray]:
-    """Every knot and its neighbours one ulp away, in float64 and in float32, and their value ids.
+def probes(serving_map: PiecewiseLinearMap) -> tuple[np.ndarray, np.ndarray]:
+    """Logits where forms could differ: FAR for each field value, and each knot and around it.
+
+    Around it are its neighbours one ulp away, in float64 and in float32.
 
     Returns:
-        logit float64 [6 k] and field value id int64 [6 k] of the k knots of all field values.
+        logit float64 and field value id int64, [6 V + 6 k] of V field values with k knots in all.
     """
+    everyone = np.arange(serving_map.n_field_values)
+    logit, ids = around_knots(serving_map)
+    far = np.repeat(FAR, len(everyone))
+    return np.append(far, logit), np.append(np.tile(everyone, len(FAR)), ids)
+
+
+def around_knots(serving_map: PiecewiseLinearMap) -> tuple[np.ndarray, np.ndarray]:
+    """The part of `probes` at the knots: [6 k] each."""
     ids, _ = np.nonzero(serving_map.knots < np.inf)
     knots = serving_map.knots[serving_map.knots < np.inf]
     near = knots.astype(np.float32)

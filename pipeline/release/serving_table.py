@@ -11,7 +11,8 @@ from pipeline.errors import ArtifactError
 
 WEIGHTS = "weights.safetensors"
 PREFIX = "calibration."
-ARRAYS = ("knots", "segment_knots", "segment_values", "segment_slopes")
+LINES = ("segment_knots", "segment_values", "segment_slopes")  # point, height there, slope
+ARRAYS = ("knots", *LINES)
 LARGEST_FALL = 1e-9  # in calibrated logit: what rounding may cost between two neighbouring logits
 
 
@@ -47,7 +48,7 @@ def map_of(arrays: Mapping[str, np.ndarray], n_field_values: int) -> PiecewiseLi
 def _check_numbers(serving_map: PiecewiseLinearMap) -> None:
     knots = serving_map.knots
     sorted_rows = ((knots[:, 1:] > knots[:, :-1]) | (knots[:, 1:] == np.inf)).all(axis=1)
-    finite = np.isfinite(np.hstack([getattr(serving_map, name) for name in ARRAYS[1:]])).all(axis=1)
+    finite = np.isfinite(np.hstack([getattr(serving_map, name) for name in LINES])).all(axis=1)
     bad = np.flatnonzero(~(sorted_rows & finite & (knots > -np.inf).all(axis=1)))
     if len(bad):
         raise ArtifactError(

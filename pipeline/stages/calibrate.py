@@ -59,7 +59,8 @@ def run(
         ParamsError: the auxiliary network is asked for and the scores carry no features.
     """
     _require_passed(check)
-    field_values = read_scores_manifest(scores)["field_values"]
+    scored, tabulated = read_scores_manifest(scores), read_tables_manifest(tables)
+    field_values = scored["field_values"]
     bins, cells = _evidence(tables)
     if params.variant == "paper":
         outcome = _paper(scores, bins, params)
@@ -69,6 +70,8 @@ def run(
     about: dict[str, Any] = {"variant": params.variant, "choose": params.choose, "chosen": chosen}
     about |= {"auxiliary": outcome.auxiliary is not None, "field_values": field_values}
     about |= {"held_out": outcome.choice.as_json()} | outcome.about
+    about["params"] = scored.get("params", {}) | tabulated.get("params", {})
+    about["params"] |= {"calibrate": params.model_dump(mode="json")}
     with publish(calibrator) as folder:
         folder.mkdir()
         maps = _rivals(cells, len(field_values)) | {"adacalib": outcome.serving}

@@ -10,6 +10,7 @@ from pipeline.model.scoring import load_base
 from pipeline.release.checkpoint import load, merge
 from pipeline.release.exports import export
 from pipeline.release.forms import forms_of
+from pipeline.release.lineage import lineage_of
 from pipeline.release.parity import prove_parity
 from pipeline.release.serving_table import falls, read_table
 from pipeline.sections import MergeParams
@@ -27,7 +28,8 @@ def run(
     """
     days = read_json(split / "manifest.json")["parts"]["test"]
     with publish(model) as folder:
-        merge(base, calibrator, folder)
+        lineage = lineage_of(split, base, calibrator, params.model_dump(mode="json"))
+        merge(base, calibrator, folder, lineage)
         merged, parts = load(folder), load_base(base)
         fallen = falls(read_table(folder, len(merged.field_values)), merged.field_values)
         if fallen:

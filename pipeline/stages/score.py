@@ -44,7 +44,9 @@ def run(data: Path, split: Path, base: Path, target: Path, *, params: ScoreParam
             described[day] = write_day(folder, day, scores, _features(encoded, kept)) | counted
             described[day] |= _without_own_id(table, scores, model)
             progress.advance(1)
-        write_scores_manifest(folder, _manifest(model, parts, described, keep))
+        manifest = _manifest(model, parts, described, keep)
+        used = {"score": params.model_dump(mode="json")}
+        write_scores_manifest(folder, manifest | {"params": used})
 
 
 def _refuse_leak(parts: dict[str, list[str]], model: Base) -> None:

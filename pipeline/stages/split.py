@@ -37,6 +37,7 @@ def run(
             "waiting": maturity.waiting,
             "conventions": _conventions(landed, maturity, log),
             "data": {day: landed.days[day].content_sha256 for day in days},
+            "params": {"log": log.model_dump(mode="json"), "split": params.model_dump(mode="json")},
         }
         write_json(temporary / "manifest.json", document)
 

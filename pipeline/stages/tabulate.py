@@ -47,6 +47,7 @@ def run(scores: Path, tables: Path, *, params: TabulateParams) -> None:
         "days": days,
         "n_field_values": pieces.n_field_values,
         "totals": {**totals, "field_values": len(np.unique(bins.field_value_id))},
+        "params": {"tabulate": params.model_dump(mode="json")},
     }
     sampled = [manifest["days"][day] for day in days if "in_the_log" in manifest["days"][day]]
     if sampled:

@@ -75,6 +75,7 @@ def run(data: Path, split: Path, target: Path, *, params: TrainBaseParams, log: 
         "days": {"fitting": fitting, "held_out": held_out, "field_values": known},
         "history": [asdict(record) for record in history],
         "best_epoch": best_epoch(history).epoch,
+        "params": {"train_base": params.model_dump(mode="json")},
     }
     with publish(target) as folder:
         folder.mkdir()
@@ -121,6 +122,7 @@ def _pass_on(
         "pooled": _pooled(data, days, encoder, log),
         "days": {"fitting": [], "held_out": [], "field_values": days},
         "history": [],
+        "params": {"train_base": params.model_dump(mode="json")},
     }
     with publish(target) as folder:
         folder.mkdir()

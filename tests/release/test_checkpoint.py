@@ -135,11 +135,8 @@ def test_the_same_parts_give_the_same_bytes(parts, sealed, copy):
     }
 
 
-def test_the_manifest_holds_conventions_vocabularies_and_lineage(parts, sealed):
-    manifest = read_json(sealed / "manifest.json")
-    base, calibrator = parts
-    assert manifest["map"] == "adacalib"
-    assert manifest["lineage"] == {"base": file_sums(base), "calibrator": file_sums(calibrator)}
+def test_the_manifest_holds_conventions_and_vocabularies(sealed):
+    assert read_json(sealed / "manifest.json")["map"] == "adacalib"
     model = load(sealed)
     assert model.field_values == [None, "AA", "B6", "DL", "UA"]
     assert {key: model.conventions[key] for key in CONVENTIONS} == CONVENTIONS

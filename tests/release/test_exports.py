@@ -1,5 +1,8 @@
 """The exports of a checkpoint: the same function in every form, the same bytes, or none at all."""
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import onnx
 import pyarrow as pa
@@ -9,7 +12,7 @@ from onnx import numpy_helper
 from safetensors.torch import save_file
 
 from pipeline.calibration.auxiliary import AuxiliaryNetwork
-from pipeline.calibration.piecewise import identity_map
+from pipeline.calibration.piecewise import from_knots, identity_map
 from pipeline.data.map_files import read_maps, write_maps
 from pipeline.data.values import Vocabulary
 from pipeline.errors import ArtifactError
@@ -44,14 +47,73 @@ def prove(model_folder, base, calibrator, tables):
     prove_parity(forms, model, load_base(base), serving_map, tables, tolerance=1e-6)
 
 
+FITTED = [-4.6, -3.0, math.log(0.2 / 0.8)]  # knots of scores from 0.01 to 0.2
+
+
+def fitted_map():
+    """Five field values; the last but one was fitted on scores in [0.01, 0.2]."""
+    bent = bent_map(5)
+    knots = [row[row < np.inf] for row in bent.knots]
+    values = [row[1 : 1 + len(k)] for row, k in zip(bent.segment_values, knots, strict=True)]
+    knots[3], values[3] = np.array(FITTED), np.array([-5.0, -3.1, -1.0])
+    return from_knots(knots, values, np.full(5, 0.7), np.full(5, 1.3))
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    return exported(tmp_path_factory.mktemp("exports"))
+    folder = tmp_path_factory.mktemp("exports")
+    return exported(folder, write_parts(folder, fitted_map()))
+
+
+@pytest.fixture(scope="module")
+def forms(made):
+    return forms_of(made[0], load(made[0]))
+
+
+def line_through(knots, values, left_slope, right_slope, logit):
+    """What the map of a field value should be, by numpy.interp and two lines beyond."""
+    inside = np.interp(logit, knots, values)
+    below, above = np.minimum(logit - knots[0], 0), np.maximum(logit - knots[-1], 0)
+    return inside + left_slope * below + right_slope * above
+
+
+SCORES = [1e-6, 0.01, 0.2, 0.2000001, 0.99]  # H3
+LOGITS = [-120.0, -20.0, 17.0, 18.0, 25.0, 120.0]  # H4
+
+
+@pytest.mark.parametrize("id_type", [np.int32, np.int64])
+def test_every_form_draws_the_line_through_the_knots_at_every_logit(forms, id_type):
+    """H3, H4, H25: far out, on each knot and an ulp from it, at every batch size."""
+    p, serving_map = np.array(SCORES), fitted_map()
+    for row in range(5):
+        knots = serving_map.knots[row][serving_map.knots[row] < np.inf]
+        heights = serving_map.segment_values[row, 1 : 1 + len(knots)]
+        beside = [np.nextafter(knots, end) for end in (-np.inf, np.inf)]
+        logit = np.sort(np.concatenate([LOGITS, np.log(p / (1 - p)), knots, *beside]))
+        expected = line_through(knots, heights, 0.7, 1.3, logit)
+        for form in forms:
+            for n in (0, 1, 2, 7, 256, 4096):
+                some = np.arange(n) % len(logit)
+                ours = form.step(logit[some], np.full(n, row, id_type))
+                np.testing.assert_allclose(ours, expected[some], rtol=0, atol=1e-6)
+            whole = form.step(logit, np.full(len(logit), row, id_type))
+            assert (np.diff(whole) >= 0).all(), form.name
+            assert np.isfinite(whole).all(), form.name
 
 
 def test_every_form_says_what_base_then_map_say(made):
     """H25: batches, widths of ids and orders of columns are in the proof itself."""
     prove(*made, [rows(300), rows(0)])
+
+
+def test_the_proof_looks_far_out_too(made, forms):
+    """H4: a form that is right at all knots and bends the wrong way beyond them is refused."""
+    base, calibrator = made[1:]
+    steeper = replace(fitted_map(), segment_slopes=fitted_map().segment_slopes * (1 + 1e-7))
+    wrong = [replace(form, serving_map=steeper) for form in forms if form.name.endswith("parquet")]
+    model, serving_map = load(made[0]), read_maps(calibrator / "maps.parquet")["adacalib"]
+    with pytest.raises(ArtifactError, match="far from them differs by"):
+        prove_parity(wrong, model, load_base(base), serving_map, [], tolerance=1e-6)
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 7, 256, 4096])
@@ -68,7 +130,7 @@ def test_the_served_file_predicts_what_the_merged_model_predicts(made, n):
 
 def test_the_same_model_gives_the_same_bytes_and_no_path_is_in_them(made, tmp_path):
     """H21."""
-    again, *_ = exported(tmp_path)
+    again, *_ = exported(tmp_path, write_parts(tmp_path, fitted_map()))
     assert file_sums(again) == file_sums(made[0])
     assert {"model.onnx", "model.pt2"} <= verify(again)["files"].keys()
     for file in again.iterdir():

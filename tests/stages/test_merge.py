@@ -1,5 +1,10 @@
 """The merge stage: a proved checkpoint or none."""
 
+import json
+import platform
+import re
+from pathlib import Path
+
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -7,14 +12,16 @@ import pytest
 from pipeline.calibration.piecewise import from_knots
 from pipeline.data.manifest import DayEntry, Manifest, content_sha256, day_folder, write_manifest
 from pipeline.errors import ArtifactError, DataError
-from pipeline.files import sha256_of, write_json
+from pipeline.files import read_json, sha256_of, write_json
 from pipeline.release.checkpoint import load
+from pipeline.release.seal import file_sums
 from pipeline.sections import MergeParams
 from pipeline.stages import merge as stage
 from tests.release.parts import bent_map, rows, write_parts
 
 PARAMS = MergeParams(parity_tolerance=1e-6)
 DAYS = ["2013-09-29", "2013-09-30"]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -28,7 +35,9 @@ def log(tmp_path):
         pq.write_table(table, file)
         entries[day] = DayEntry(200, content_sha256(table), {file.name: sha256_of(file)})
     write_manifest(tmp_path / "data" / "manifest.json", Manifest("flights", "UTC", entries))
-    write_json(tmp_path / "split" / "manifest.json", {"parts": {"test": DAYS}})
+    split = {"parts": {"test": DAYS}, "params": {"log": {"label": "late"}}}
+    split["data"] = {day: entry.content_sha256 for day, entry in entries.items()}
+    write_json(tmp_path / "split" / "manifest.json", split)
     return tmp_path / "data", tmp_path / "split"
 
 
@@ -36,6 +45,34 @@ def test_the_published_checkpoint_predicts_the_log(log, tmp_path):
     stage.run(*log, *write_parts(tmp_path), tmp_path / "model", params=PARAMS)
     prediction = load(tmp_path / "model").predict(rows(10))
     assert np.isfinite(prediction.calibrated_logit).all()
+
+
+def test_the_manifest_says_from_which_rows_parameters_code_and_libraries_it_was_made(log, tmp_path):
+    """And nothing that differs between machines: clones of a project make the same bytes."""
+    base, calibrator = write_parts(tmp_path)
+    for folder, params in ((base, {"train_base": {"seed": 1}}), (calibrator, {"score": {"a": 2}})):
+        manifest = folder / "manifest.json"
+        write_json(manifest, read_json(manifest) | {"params": params})
+    stage.run(*log, base, calibrator, tmp_path / "model", params=PARAMS)
+    manifest = read_json(tmp_path / "model" / "manifest.json")
+    lineage = manifest["lineage"]
+    assert lineage["base"] == file_sums(base)
+    assert lineage["calibrator"] == file_sums(calibrator)
+    landed = read_json(log[0] / "manifest.json")["days"]
+    assert lineage["data"]["days"] == {"test": DAYS}
+    assert lineage["data"]["content_sha256"] == {d: landed[d]["content_sha256"] for d in DAYS}
+    assert lineage["params"] == {
+        "log": {"label": "late"},
+        "train_base": {"seed": 1},
+        "score": {"a": 2},
+        "merge": {"parity_tolerance": 1e-6},
+    }
+    assert lineage["code"]["pipeline/stages/train_base.py"] == sha256_of(
+        ROOT / "pipeline/stages/train_base.py"
+    )
+    assert lineage["libraries"]["numpy"] == np.__version__
+    assert "params" not in manifest["base"]
+    assert not {str(tmp_path), platform.node()} & set(re.findall(r'[^"]+', json.dumps(manifest)))
 
 
 def test_the_bytes_do_not_depend_on_where_and_when(log, tmp_path):

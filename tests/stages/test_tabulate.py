@@ -76,6 +76,7 @@ def test_the_manifest_says_what_the_tables_were_made_of(tmp_path):
             "responses": int(rows.responses.sum()),
             "field_values": len(np.unique(rows.field_value_id)),
         },
+        "params": {"tabulate": {"candidates": [2, 5], "grid_cells": 20, "days": "calibration"}},
     }
 
 
