@@ -271,6 +271,25 @@ def history() -> None:
 
 
 @app.command()
+def clean(
+    yes: Annotated[
+        bool, typer.Option("--yes", help="do it; without it nothing is removed")
+    ] = False,
+) -> None:
+    """Say which bytes in DVC's cache and remote nobody needs any more, or remove them.
+
+    The versions in production and before it, champions, worktrees and tips of branches stay; days
+    and experiments that none of these name go. Tags and reports stay, too.
+    """
+    from dataclasses import asdict
+
+    from pipeline.release.clean import clean as clean_stores
+
+    found = clean_stores(Path(), really=yes)
+    say(str(found), **asdict(found))
+
+
+@app.command()
 def why() -> None:
     """Say what would run now, and because of which change."""
     from pipeline.params import read_params

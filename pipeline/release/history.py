@@ -46,6 +46,7 @@ class Version:
         by: the name of whoever registered it.
         verdict: "pass", or "refuse" and who overrode it and why.
         spans: its times in production, the first one first.
+        removed: when `adacalib clean` removed its bytes and for whom; None: they are kept.
     """
 
     version: str
@@ -55,6 +56,7 @@ class Version:
     by: str
     verdict: str
     spans: tuple[Span, ...]
+    removed: str | None
 
 
 def history(folder: Path) -> list[Version]:
@@ -71,7 +73,11 @@ def history(folder: Path) -> list[Version]:
     if not found:
         raise ReleaseError("no version was ever promoted; adacalib promote makes the first")
     spans = _spans(tags.spans(tags.assignments(folder)))
-    return [_version(folder, v, tag, spans.get(v, [])) for v, tag in reversed(found.items())]
+    removed = tags.removals(folder)
+    return [
+        _version(folder, v, tag, spans.get(v, []), removed.get(v))
+        for v, tag in reversed(found.items())
+    ]
 
 
 def _spans(changes: list[tags.Assignment]) -> dict[str, list[Span]]:
@@ -84,25 +90,36 @@ def _spans(changes: list[tags.Assignment]) -> dict[str, list[Span]]:
     return found
 
 
-def _version(folder: Path, version: str, tag: tags.Tag, spans: list[Span]) -> Version:
+def _version(
+    folder: Path, version: str, tag: tags.Tag, spans: list[Span], removal: tags.Tag | None
+) -> Version:
     gate = gate_of(folder, tag.commit)
     spoken = spoken_of(folder, tag.commit, gate)
     verdict = "pass" if gate.get("passed") is True else f"refuse; {spoken or 'not overridden'}"
     day, since = str(gate["last_day"]), tags.when(tag.seconds)
-    return Version(version, tag.commit, day, since, tag.who, verdict, tuple(spans))
+    removed = f"{tags.when(removal.seconds)} by {removal.who}" if removal else None
+    return Version(version, tag.commit, day, since, tag.who, verdict, tuple(spans), removed)
 
 
 def table(found: list[Version]) -> str:
     """The versions as a table, a line for each time in production."""
     shown = Table(box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
-    for name in ("version", "days up to", "verdict", "in production (UTC)", "how", "commit"):
+    for name in (
+        "version",
+        "days up to",
+        "verdict",
+        "in production (UTC)",
+        "how",
+        "bytes",
+        "commit",
+    ):
         shown.add_column(name, overflow="fold")
     for v in found:
         times = [f"{s.since} to {s.until or 'now'}" for s in v.spans]
         hows = [f"{s.how} by {s.by}" for s in v.spans]
-        shown.add_row(
-            v.version, v.last_day, v.verdict, "\n".join(times), "\n".join(hows), v.commit[:10]
-        )
+        kept = f"removed {v.removed}" if v.removed else "kept"
+        columns = (v.verdict, "\n".join(times), "\n".join(hows), kept, v.commit[:10])
+        shown.add_row(v.version, v.last_day, *columns)
     return _printed(shown)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from pipeline.errors import ArtifactError, ReleaseError, ToolError
 from pipeline.files import read_json, sha256_of
-from pipeline.release import commits, registry, tags
+from pipeline.release import commits, fence, registry, tags
 from pipeline.release.override import OVERRIDE, Override, overridden, override_of
 from pipeline.release.programs import git
 from pipeline.release.seal import MANIFEST, verify
@@ -101,6 +101,7 @@ def promote(folder: Path) -> str:
     authority = commits.authority(folder)
     tags.fetch_tags(folder, authority)
     held = tags.assignments(folder)[-1:]
+    fence.refuse_while_cleaning(held)
     current = production(folder)
     if current and current.model_sha256 == gate["model_sha256"]:
         return f"{current.version} is this model: it is in production since {current.since}"

@@ -16,6 +16,7 @@ import psutil
 from ruamel.yaml import YAML
 
 from pipeline.errors import AdaCalibError, ToolError
+from pipeline.release.fence import proposed
 from pipeline.release.programs import Finished, beside_python, run_leashed
 from pipeline.release.tags import (
     NAME,
@@ -23,11 +24,11 @@ from pipeline.release.tags import (
     Assignment,
     assignments,
     next_version,
-    proposed,
     versions,
 )
 
 MODEL = Path("artifacts/model")
+RWLOCK = Path(".dvc/tmp/rwlock")
 PATIENCE = 600.0  # seconds to wait for another dvc in the same folder
 _HOLDER = re.compile(r"\(PID (\d+)\): (.+)")
 
@@ -79,17 +80,32 @@ def _forgot_the_dead(folder: Path) -> bool:
     DVC itself forgets a process whose number is free. After a restart of the machine or container
     the number may belong to another program, and DVC would wait for that one for ever.
     """
-    file = folder / ".dvc" / "tmp" / "rwlock"
-    try:
-        lock = json.loads(file.read_text())
-    except (OSError, ValueError):
+    holders = _holders(folder)
+    if not holders or any(_is_dvc(pid) for pid in holders):
         return False
-    readers = [holder for holders in lock.get("read", {}).values() for holder in holders]
-    holders = [*lock.get("write", {}).values(), *readers]
-    if not holders or any(_is_dvc(holder["pid"]) for holder in holders):
-        return False
-    file.unlink(missing_ok=True)
+    (folder / RWLOCK).unlink(missing_ok=True)
     return True
+
+
+def _holders(folder: Path) -> list[int]:
+    """The processes that DVC's lock file of a folder names."""
+    try:
+        lock = json.loads((folder / RWLOCK).read_text())
+    except (OSError, ValueError):
+        return []
+    readers = [holder for holders in lock.get("read", {}).values() for holder in holders]
+    return [holder["pid"] for holder in [*lock.get("write", {}).values(), *readers]]
+
+
+def refuse_busy(folder: Path) -> None:
+    """Refuse a folder in which a dvc is at work.
+
+    Raises:
+        ToolError: one is.
+    """
+    holder = next((pid for pid in _holders(folder) if _is_dvc(pid)), None)
+    if holder:
+        raise ToolError(f"process {holder}, a dvc, is at work in {folder}; run again when it ended")
 
 
 def _is_dvc(pid: int) -> bool:
@@ -193,12 +209,17 @@ def share_cache(folder: Path, owner: Path) -> None:
 
 
 def locked_md5(folder: Path) -> str | None:
-    """The md5 that dvc.lock has for the model, None if it has none."""
+    """The md5 that a folder's dvc.lock has for the model, None if it has none."""
     try:
-        lock = YAML(typ="safe", pure=True).load((folder / "dvc.lock").read_text())
+        return model_md5((folder / "dvc.lock").read_text())
     except FileNotFoundError:
         return None
-    outputs = ((lock or {}).get("stages") or {}).get("merge", {}).get("outs", [])
+
+
+def model_md5(lock: str) -> str | None:
+    """The md5 that the text of a dvc.lock has for the model, None if it has none."""
+    stages = (YAML(typ="safe", pure=True).load(lock) or {}).get("stages") or {}
+    outputs = stages.get("merge", {}).get("outs", [])
     return next((out.get("md5") for out in outputs if out["path"] == MODEL.as_posix()), None)
 
 

@@ -4,7 +4,7 @@ import tempfile
 from pathlib import Path
 
 from pipeline.errors import ReleaseError
-from pipeline.release import commits, registry, tags
+from pipeline.release import commits, fence, registry, tags
 from pipeline.release.promotion import check_copy, gate_of, reach
 
 
@@ -26,6 +26,7 @@ def rollback(folder: Path, version: str | None = None) -> str:
     history = tags.assignments(folder)
     if not history:
         raise ReleaseError("nothing is in production, so there is nothing to roll back")
+    fence.refuse_while_cleaning(history)
     chosen = version or _predecessor(folder, history)
     commit = _commit_of(folder, chosen, history[-1].version)
     with tempfile.TemporaryDirectory(prefix="adacalib-") as place:
@@ -54,5 +55,12 @@ def _commit_of(folder: Path, chosen: str, current: str) -> str:
         raise ReleaseError(
             f"{current} is in production, and the registry has {', '.join(known)}: there is no way "
             f"back to {chosen}"
+        )
+    removed = tags.removals(folder).get(chosen)
+    if removed:
+        raise ReleaseError(
+            f"{removed.who} removed the bytes of {chosen} with adacalib clean on "
+            f"{tags.when(removed.seconds)} UTC; make them anew from its commit: git switch "
+            f"--detach {known[chosen][:10]}, dvc repro"
         )
     return known[chosen]

@@ -1,10 +1,6 @@
-"""Versions and what is in production: annotated git tags, as GTO names them, and their fence."""
+"""Versions and what is in production: annotated git tags, as GTO names them."""
 
-import contextlib
 import re
-import tempfile
-import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,11 +9,7 @@ from pipeline.errors import ReleaseError
 from pipeline.release.programs import git
 
 NAME, STAGE = "model", "prod"  # the artifact in dvc.yaml, and the stage that names production
-_CLOCK_WAIT = 5.0  # seconds to wait for this clock to pass the newest assignment's
-_LOST = (
-    "another promotion came first, production is what it made it; look at adacalib status and "
-    "promote again if this model should follow"
-)
+_REMOVED = f"{NAME}@v*!*"
 
 
 @dataclass(frozen=True)
@@ -72,7 +64,7 @@ def registrations(folder: Path) -> dict[str, Tag]:
     Raises:
         ToolError: git failed.
     """
-    found = {tag.name.removeprefix(f"{NAME}@"): tag for tag in _tags(folder, f"{NAME}@v*")}
+    found = {tag.name.removeprefix(f"{NAME}@"): tag for tag in tags_of(folder, f"{NAME}@v*")}
     numbers = {v: _numbers(v) for v in found if re.fullmatch(r"v\d+\.\d+\.\d+", v)}
     return {version: found[version] for version in sorted(numbers, key=lambda v: numbers[v])}
 
@@ -86,7 +78,7 @@ def assignments(folder: Path) -> list[Assignment]:
     version_of = {commit: version for version, commit in versions(folder).items()}
     return [
         Assignment(version_of[t.commit], t.commit, t.name, t.seconds, t.who, t.subject)
-        for t in _tags(folder, f"{NAME}#{STAGE}#*")
+        for t in tags_of(folder, f"{NAME}#{STAGE}#*")
         if t.commit in version_of
     ]
 
@@ -127,7 +119,7 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.removeprefix("v").split("."))
 
 
-def _tags(folder: Path, pattern: str) -> list[Tag]:
+def tags_of(folder: Path, pattern: str) -> list[Tag]:
     """The annotated tags of a pattern, the oldest first."""
     parts = ("refname:strip=2", "*objectname", "taggerdate:unix", "taggername", "contents:subject")
     form = "%09".join(f"%({part})" for part in parts)
@@ -148,77 +140,19 @@ def next_version(folder: Path) -> str:
     return f"v{major}.{minor}.{patch + 1}"
 
 
-@contextlib.contextmanager
-def proposed(
-    folder: Path, identity: dict[str, str], authority: str, replaced: Assignment | None
-) -> Iterator[Path]:
-    """Yield a scratch clone; the registry tags made in it are published when the block ends.
+def removals(folder: Path) -> dict[str, Tag]:
+    """The tag that says that a version's bytes were removed, by version.
 
-    The clone shares the folder's objects and has no files. Its new tags go to the authority in one
-    atomic push. Tags are numbered in order and never move, so of two promoters one has its push
-    rejected whole, and a promoter that dies before leaves nothing behind.
-
-    Args:
-        folder: a git repository with the authority's newest tags.
-        identity: GIT_COMMITTER_NAME, GIT_COMMITTER_EMAIL and so on.
-        authority: name of a git remote, or "." for this repository itself.
-        replaced: what the tags were decided against; they are void where it is in production no
-            more.
+    A version that was put into production after that has them again.
 
     Raises:
-        ReleaseError: another promotion came first, or the authority takes no tags from here.
         ToolError: git failed.
     """
-    _wait_for_the_clock(folder)
-    with tempfile.TemporaryDirectory(prefix="adacalib-") as place:
-        clone = Path(place) / "clone"
-        settings = [
-            f"--config=user.name={identity['GIT_COMMITTER_NAME']}",
-            f"--config=user.email={identity['GIT_COMMITTER_EMAIL']}",
-        ]
-        source = str(folder.resolve())
-        git(folder, "clone", "--quiet", "--shared", "--no-checkout", *settings, source, str(clone))
-        if assignments(clone)[-1:] != ([replaced] if replaced else []):
-            raise ReleaseError(_LOST)
-        before = {tag.name for tag in _tags(clone, f"{NAME}*")}
-        yield clone
-        new = [tag.name for tag in _tags(clone, f"{NAME}*") if tag.name not in before]
-        refs = [f"refs/tags/{tag}" for tag in new]
-        git(folder, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", str(clone), *refs)
-        made = {ref: git(clone, "rev-parse", ref).output.strip() for ref in refs}
-    _push_tags(folder, authority, made)
-    for ref, tag_object in made.items():
-        git(folder, "update-ref", ref, tag_object)
-
-
-def _wait_for_the_clock(folder: Path) -> None:
-    """Assignments are ordered by their second: let this one be later than the newest.
-
-    Raises:
-        ReleaseError: the newest assignment lies in this clock's future.
-    """
-    newest = max((a.seconds for a in assignments(folder)), default=0)
-    ahead = newest + 1 - time.time()
-    if ahead > _CLOCK_WAIT:
-        raise ReleaseError(
-            f"production was assigned {ahead:.0f} s in the future of this machine's clock; set the "
-            "clock right and promote again"
-        )
-    time.sleep(max(0.0, ahead))
-
-
-def _push_tags(folder: Path, authority: str, objects: dict[str, str]) -> None:
-    specs = [f"{tag_object}:{ref}" for ref, tag_object in objects.items()]
-    pushed = git(folder, "push", "--quiet", "--atomic", authority, *specs, check=False)
-    if not pushed.code:
-        return
-    if "already exists" in pushed.errors or "cannot lock ref" in pushed.errors:
-        raise ReleaseError(_LOST)
-    raise ReleaseError(
-        f"git remote {authority!r} took no tags, production is as it was: "
-        f"{' '.join(pushed.errors.split())}; get the right to push, or remove the remote to "
-        "promote in this clone alone"
-    )
+    last = {assignment.version: assignment.seconds for assignment in assignments(folder)}
+    found = {
+        t.name.removeprefix(f"{NAME}@").partition("!")[0]: t for t in tags_of(folder, _REMOVED)
+    }
+    return {v: tag for v, tag in found.items() if tag.seconds > last.get(v, 0)}
 
 
 def fetch_tags(folder: Path, authority: str) -> None:
