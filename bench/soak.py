@@ -98,10 +98,10 @@ class Soak:
 
     def start(self, day: str) -> str:
         """Ask for the deployed refresh of a day, and give its run's id."""
-        deployed = self.ask("deployments/name/refresh/refresh")
+        deployed = until(lambda: self.ask("deployments/name/refresh/refresh"))
         parameters = {"day": day, "source": f"{self.inbox}/{{day}}.csv.gz"}
         body = {"parameters": parameters, "state": {"type": "SCHEDULED"}}
-        return self.ask(f"deployments/{deployed['id']}/create_flow_run", body)["id"]
+        return until(lambda: self.ask(f"deployments/{deployed['id']}/create_flow_run", body))["id"]
 
     def end(self, run: str) -> tuple[str, str]:
         """Wait until a run has ended; the name of its state and its sentence.
