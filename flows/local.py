@@ -145,6 +145,12 @@ def ask(url: str, body: bytes | None = None) -> Any:
         return None
 
 
+def _pool(url: str) -> Any:
+    """The work pool, made where it is missing; its worker fills in how a process is started."""
+    made = json.dumps({"name": POOL, "type": "process"}).encode()
+    return ask(f"{url}{POOL}") or ask(url, made)
+
+
 def _alive(process: psutil.Process) -> bool:
     return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
 

@@ -162,7 +162,8 @@ class Server:
             text=True,
             timeout=SECONDS,
             cwd=self.project,
-            env=os.environ | {"PREFECT_HOME": str(self.project / ".prefect")},
+            env=os.environ
+            | {"PREFECT_HOME": str(self.project / ".prefect"), "PREFECT_WORKER_QUERY_SECONDS": "1"},
         )
 
     def ask(self, what: str, **query: Any) -> Any:
