@@ -1,4 +1,4 @@
-"""python -m bench.soak [--days N] [--seed N] [--json OUT]: days with faults, to the same bytes.
+"""python -m bench.soak [--days N] [--seed N] [--place DIR] [--json OUT]: days with faults, to the same bytes.
 
 Fifteen simulated days are refreshed by the deployed flow, twelve of them with a fault injected. A
 day that did not come through is asked for once more, as its next slot would; whoever watches over
@@ -98,10 +98,10 @@ class Soak:
 
     def start(self, day: str) -> str:
         """Ask for the deployed refresh of a day, and give its run's id."""
-        deployed = self.ask("deployments/name/refresh/refresh")
+        deployed = until(lambda: self.ask("deployments/name/refresh/refresh"))
         parameters = {"day": day, "source": f"{self.inbox}/{{day}}.csv.gz"}
         body = {"parameters": parameters, "state": {"type": "SCHEDULED"}}
-        return self.ask(f"deployments/{deployed['id']}/create_flow_run", body)["id"]
+        return until(lambda: self.ask(f"deployments/{deployed['id']}/create_flow_run", body))["id"]
 
     def end(self, run: str) -> tuple[str, str]:
         """Wait until a run has ended; the name of its state and its sentence.
@@ -259,18 +259,21 @@ def overhead(soak: Soak, day: str) -> dict[str, float]:
 
 
 def soak_days(place: Path, days: int, seed: int) -> dict[str, Any]:
-    """Run the soak in a folder, and say what came of it."""
-    soak, chance = Soak(place / "project", place / "inbox", place / "mark"), random.Random(seed)
-    make_project(soak.project, soak.inbox)
-    begin = time.monotonic()
+    """Run the soak in a folder, and say what came of it; days that are done are not run again."""
+    soak, done = Soak(place / "project", place / "inbox", place / "mark"), place / "days.json"
+    if done.exists():
+        soak.rows = json.loads(done.read_text())
+    else:
+        make_project(soak.project, soak.inbox)
     try:
         soak.local("up")
-        for number in range(1, days + 1):
+        for number in range(len(soak.rows) + 1, days + 1):
             start = time.monotonic()
-            states = run_day(soak, number, chance)
-            seconds = time.monotonic() - start
+            states = run_day(soak, number, random.Random(f"{seed} {number}"))
+            seconds = round(time.monotonic() - start, 1)
             row = {"day": day_of(number), "fault": FAULTS.get(number, ""), "states": states}
-            soak.rows.append(row | {"seconds": round(seconds, 1)})
+            soak.rows.append(row | {"seconds": seconds})
+            done.write_text(json.dumps(soak.rows))
         cached = overhead(soak, day_of(days))
     finally:
         soak.local("down")
@@ -292,7 +295,7 @@ def soak_days(place: Path, days: int, seed: int) -> dict[str, Any]:
         "leftovers": leftovers(soak),
         "overhead_seconds": cached["refresh"] - cached["dvc repro"],
         "cached_seconds": cached,
-        "seconds": time.monotonic() - begin,
+        "seconds": sum(row["seconds"] for row in soak.rows),
     }
 
 
@@ -321,10 +324,11 @@ def main() -> None:
     parser.add_argument("--days", type=int, default=15)
     parser.add_argument("--seed", type=int, default=1, help="of the random moments")
     parser.add_argument("--json", type=Path, help="write the result there")
+    parser.add_argument("--place", type=Path, help="an empty folder; or one to go on where it was")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # nothing of it stays in either case
     with TemporaryDirectory(prefix="adacalib-soak-") as place:
-        result = soak_days(Path(place), given.days, given.seed)
+        result = soak_days(given.place or Path(place), given.days, given.seed)
     print(table(result))
     if given.json:
         given.json.write_text(json.dumps(result, indent=2) + "\n")

@@ -17,8 +17,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +49,7 @@ def up(port: int) -> str:
         raise ToolError(f"already up at {state['url']}; python -m flows.local down stops it")
     if alive:
         down()
-    url = f"http://{HOST}:{port}"
+    url, known = f"http://{HOST}:{port}", (home() / "prefect.db").exists()
     _refuse_taken(port)
     write_json(home() / STATE, {"url": url, "processes": {}})
     environment = {**os.environ, "PREFECT_API_URL": f"{url}/api"}
@@ -59,9 +58,12 @@ def up(port: int) -> str:
         listen = ("--host", HOST, "--port", port, "--log-level", "WARNING")
         server = _start("server", environment, "server", "start", *listen)
         await_part("server", lambda: _alive(server), lambda: ask(f"{url}/api/health"))
-        _call(environment, "work-pool", "create", POOL, "--type", "process", "--overwrite")
-        _call(environment, "--no-prompt", "deploy", "--all")
-        _end_lost_runs(url)
+        _run(
+            environment, "prefect", "work-pool", "create", POOL, "--type", "process", "--overwrite"
+        )
+        _run(environment, "prefect", "--no-prompt", "deploy", "--all")
+        if known:
+            _run(environment, "flows.lost")
         environment["ADACALIB_HOME"] = str(Path.cwd())
         serve = ("--pool", POOL, "--type", "process")
         worker = _start("worker", environment, "worker", "start", *serve)
@@ -143,33 +145,14 @@ def ask(url: str, body: bytes | None = None) -> Any:
         return None
 
 
+def _pool(url: str) -> Any:
+    """The work pool, made where it is missing; its worker fills in how a process is started."""
+    made = json.dumps({"name": POOL, "type": "process"}).encode()
+    return ask(f"{url}{POOL}") or ask(url, made)
+
+
 def _alive(process: psutil.Process) -> bool:
     return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-
-
-def _end_lost_runs(url: str) -> None:
-    """Let deployed runs that were killed with their worker or server give their turn back.
-
-    Nobody else would say that they have ended; the turn of a run is kept for minutes after it last
-    was heard of.
-    """
-    at_work = {
-        "work_pools": {"name": {"any_": [POOL]}},
-        "flow_runs": {"state": {"type": {"any_": ["RUNNING", "PENDING", "CANCELLING"]}}},
-    }
-    state = {"state": {"type": "CRASHED", "message": "nothing of it is left: it was killed"}}
-    alive = set(_runs_with_a_process())
-    for run in ask(f"{url}/api/flow_runs/filter", json.dumps(at_work).encode()) or []:
-        if run["id"] not in alive:
-            ask(f"{url}/api/flow_runs/{run['id']}/set_state", json.dumps(state).encode())
-
-
-def _runs_with_a_process() -> Iterator[str]:
-    """The ids of the flow runs that Prefect's runner has started and that have not ended."""
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):  # it has ended, or it is another user's
-            if process.cmdline()[1:2] == ["-m"] and process.cmdline()[2].startswith("prefect."):
-                yield process.environ().get("PREFECT__FLOW_RUN_ID", "")
 
 
 def await_part(name: str, alive: Callable[[], bool], ready: Callable[[], Any]) -> None:
@@ -188,10 +171,10 @@ def await_part(name: str, alive: Callable[[], bool], ready: Callable[[], Any]) -
     raise ToolError(f"the Prefect {name} did not start; see its last words in {home()}/{name}.log")
 
 
-def _call(environment: dict[str, str], *arguments: str) -> None:
-    """Run a prefect command to its end; where it fails, its last line is in the sentence."""
+def _run(environment: dict[str, str], module: str, *arguments: str) -> None:
+    """Run a module to its end; where it fails, what it said last is in the sentence."""
     done = subprocess.run(
-        [sys.executable, "-m", "prefect", *arguments],
+        [sys.executable, "-m", module, *arguments],
         check=False,
         env=environment,
         stdin=subprocess.DEVNULL,
@@ -200,7 +183,7 @@ def _call(environment: dict[str, str], *arguments: str) -> None:
     )
     if done.returncode:
         said = " ".join((done.stdout + done.stderr).split())[-500:]
-        raise ToolError(f"prefect {' '.join(arguments)} failed: {said}")
+        raise ToolError(f"{' '.join([module, *arguments])} failed: {said}")
 
 
 def _stop(entry: dict[str, Any] | None) -> bool:

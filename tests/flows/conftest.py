@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -161,16 +162,23 @@ class Server:
             text=True,
             timeout=SECONDS,
             cwd=self.project,
-            env=os.environ | {"PREFECT_HOME": str(self.project / ".prefect")},
+            env=os.environ
+            | {"PREFECT_HOME": str(self.project / ".prefect"), "PREFECT_WORKER_QUERY_SECONDS": "1"},
         )
 
     def ask(self, what: str, **query: Any) -> Any:
-        """The answer of the server to a POST, for example to a filter."""
+        """The answer of the server to a POST, such as a filter; one that is busy is asked again."""
         request = urllib.request.Request(
             f"{self.api}/{what}", json.dumps(query).encode(), {"Content-Type": "application/json"}
         )
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            return json.load(answer) if answer.status == 200 else None
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                return json.load(answer) if answer.status in (200, 201) else None
+        except urllib.error.HTTPError as error:
+            if error.code != 503:
+                raise
+            time.sleep(0.5)
+            return self.ask(what, **query)
 
 
 def free_port() -> int:

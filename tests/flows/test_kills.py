@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from flows.lost import end_lost_runs
 from flows.refresh import refresh
 from pipeline.errors import ToolError
 from pipeline.params import set_values
@@ -116,3 +117,24 @@ def test_whatever_is_killed_the_next_run_ends_as_an_undisturbed_one(
     for name in ("dvc.lock", "reports/gate.json", "artifacts/model/weights.txt"):
         assert (checkout / ".release" / name).read_bytes() == (checkout / name).read_bytes(), name
     assert not list((checkout / ".release").glob("**/.*.tmp-*"))
+
+
+@pytest.mark.slow
+def test_a_run_that_was_killed_with_its_worker_gives_its_turn_back(prefect_server):
+    """H22: what `up` does before it starts a worker; the next run need not wait for minutes."""
+    named = {"deployments": {"name": {"any_": ["refresh"]}}}
+    (deployed,) = prefect_server.ask("deployments/filter", **named)
+    later = {"type": "SCHEDULED", "state_details": {"scheduled_time": "2999-01-01T00:00:00Z"}}
+    run = prefect_server.ask(f"deployments/{deployed['id']}/create_flow_run", state=later)["id"]
+    limits = {"limit": 10, "offset": 0}
+
+    def turns() -> list[int]:
+        found = prefect_server.ask("v2/concurrency_limits/filter", **limits)
+        return [limit["active_slots"] for limit in found if deployed["id"] in limit["name"]]
+
+    for state in ("PENDING", "RUNNING"):
+        prefect_server.ask(f"flow_runs/{run}/set_state", state={"type": state})
+    assert turns() == [1]
+    end_lost_runs()
+    (ended,) = prefect_server.ask("flow_runs/filter", flow_runs={"id": {"any_": [run]}})
+    assert (ended["state_type"], turns()) == ("CRASHED", [0])

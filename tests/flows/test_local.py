@@ -37,7 +37,7 @@ def test_a_port_that_is_taken_is_refused_and_nothing_is_started(project_of_its_o
 def test_a_server_that_ends_at_once_is_told_with_the_place_of_its_last_words(
     project_of_its_own, monkeypatch
 ):
-    monkeypatch.setenv("PREFECT_SERVER_DATABASE_CONNECTION_URL", "no database")
+    monkeypatch.setenv("PREFECT_API_REQUEST_TIMEOUT", "no number")
     refused = subprocess.run(
         [sys.executable, "-m", "flows.local", "up", "--port", str(free_port())],
         check=False,

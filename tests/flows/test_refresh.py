@@ -1,6 +1,8 @@
 """The refresh of a day: what it lands, runs, commits, promotes, and says."""
 
+import errno
 import subprocess
+from base64 import b64decode
 from pathlib import Path
 
 import pytest
@@ -45,6 +47,19 @@ def test_an_undefined_metric_is_shown_as_such():
     (row,) = metric_table({"methods": {"model": metrics}})
     assert row["method"] == "what ships"
     assert (row["LogLoss"], row["Field-RCE"], row["AUC"]) == ("0.25000", "undefined", "undefined")
+
+
+def test_a_full_disk_ends_the_day_in_one_sentence(history, monkeypatch):
+    def write(*_):
+        raise OSError(errno.ENOSPC, "No space left on device", "params.yaml")
+
+    monkeypatch.setattr("flows.refresh._attempt", write)
+    monkeypatch.setattr("flows.record.tell", lambda news: None)
+    state = refresh.fn("2013-09-29", str(history))
+    assert state.is_failed()
+    sentence = "No space left on device: 'params.yaml'; make room or give the right, run again"
+    assert state.message == f"[Errno {errno.ENOSPC}] {sentence}"
+    assert last_refresh(history).endswith(sentence)
 
 
 def deployments(project: Path) -> dict:
@@ -130,6 +145,9 @@ def test_a_day_is_landed_run_committed_pushed_and_promoted_and_nothing_shows_a_s
     assert read_params(checkout / ".release/params.yaml").log.last_day == "2013-09-29"
     assert production(checkout) is None
 
+    (checkout / ".release/artifacts/report").mkdir()
+    for page, text in (("report.html", "<p>"), ("reliability.svg", "<svg></svg>")):
+        (checkout / ".release/artifacts/report" / page).write_text(text)
     again = refresh("2013-09-29", str(checkout), return_state=True)
     assert (again.type.value, again.name) == ("COMPLETED", "Promoted"), again.message
     assert again.message.startswith("v0.0.1 is in production")
@@ -141,9 +159,14 @@ def test_a_day_is_landed_run_committed_pushed_and_promoted_and_nothing_shows_a_s
     assert production(checkout).last_day == "2013-09-29"
     assert (said(checkout, "status", "--porcelain"), said(checkout, "rev-parse", "HEAD")) == before
 
-    artifacts = {a["key"]: a["data"] for a in prefect_server.ask("artifacts/filter")}
+    made = prefect_server.ask("artifacts/filter", sort="UPDATED_ASC")
+    artifacts = {artifact["key"]: artifact["data"] for artifact in made}
     assert artifacts["verdict"].startswith("# 2013-09-29: passed")
     assert "0.25000" in artifacts["metrics"]
+    assert artifacts["progress"] == 100
+    assert b64decode(artifacts["reliability"].partition("base64,")[2]) == b"<svg></svg>"
+    page = (checkout / ".release/artifacts/report/report.html").as_uri()
+    assert artifacts["pages"] == f"- [report]({page}): `artifacts/report/report.html`"
     logs = [log["message"] for log in prefect_server.ask("logs/filter")]
     assert "merge is at work with ***" in logs
     until(lambda: {"adacalib.failed", "adacalib.promoted"} <= events_of(prefect_server))

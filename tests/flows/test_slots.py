@@ -5,8 +5,18 @@ from datetime import UTC, datetime
 import pytest
 from prefect.runtime import flow_run
 
-from flows.slots import check_day, day_before, days_between, days_of, named, scheduled_day
+from flows.refresh import refresh
+from flows.slots import (
+    check_day,
+    day_before,
+    days_between,
+    days_of,
+    named,
+    newer_slots,
+    scheduled_day,
+)
 from pipeline.errors import AdaCalibError
+from tests.flows.conftest import until
 
 
 @pytest.mark.parametrize(
@@ -35,6 +45,29 @@ def test_a_deployed_run_takes_its_day_from_its_scheduled_time(project, monkeypat
 def test_without_a_day_and_a_schedule_nothing_is_guessed(project):
     with pytest.raises(AdaCalibError, match="no schedule implies one; say --day"):
         scheduled_day(project)
+
+
+@pytest.mark.slow
+def test_after_an_outage_only_the_newest_slot_runs_and_the_others_name_it(
+    checkout, prefect_server, monkeypatch
+):
+    """H22: the slots are those that a real schedule made; the clock alone is another."""
+    watch = {"deployments": {"name": {"any_": ["watch"]}}}
+    (deployed,) = prefect_server.ask("deployments/filter", **watch)
+    runs: list[dict] = []
+    until(lambda: runs.extend(prefect_server.ask("flow_runs/filter", **watch)) or len(runs) > 2)
+    slots = sorted({datetime.fromisoformat(run["expected_start_time"]) for run in runs})
+    monkeypatch.setenv("PREFECT__RUNTIME__DEPLOYMENT__ID", deployed["id"])
+    monkeypatch.setattr("flows.slots.DateTime", type("", (), {"now": lambda _: slots[2]}))
+    monkeypatch.setitem(flow_run.FIELDS, "scheduled_start_time", lambda: slots[0])
+    state = refresh(folder=str(checkout), return_state=True)
+    first, second, third = (day_before(slot, "America/New_York") for slot in slots[:3])
+    assert (state.type.value, state.name) == ("COMPLETED", "Skipped"), state.message
+    due = f"{second}, {third} is due already"
+    assert state.message == f"{first} was skipped: {due}; production moves forward"
+
+    monkeypatch.setitem(flow_run.FIELDS, "scheduled_start_time", lambda: slots[2])
+    assert newer_slots(checkout) == []
 
 
 @pytest.mark.parametrize("day", ["2013-9-30", "20130930", "2013-02-30", "yesterday", ""])
