@@ -237,6 +237,6 @@ def _refuse(wrong: np.ndarray, values: np.ndarray, day: str, name: str, rule: st
         shown = "null or NaN" if np.isnan(value) else f"{value:g}"
         more = f", as {len(rows) - 1} more rows do" if len(rows) > 1 else ""
         raise DataError(
-            f"day {day}, column {name}, row {rows[0]} is {shown}{more}: it {rule}; repair the rows "
-            f"and land the day again"
+            f"day {day}, column {name}, row {rows[0]} is {shown}{more}: it {rule}; repair the "
+            "rows, or name their column in drop_null of the mapping, and land the day again"
         )

@@ -213,9 +213,11 @@ class Mapping(Part):
             default = {"within": stamp, "equals": pa.string()}.get(made.rule, pa.float64())
             if made.of:
                 yield made.of, declared.get(made.of, default)
-        for name in [*self.keep, *self.drop_null, *self.at_most, *self.at_most.values()]:
-            default = pa.string() if name in self.keep else pa.float64()
-            yield name, declared.get(name, default)
+                declared.setdefault(made.of, default)
+        for name in [*self.at_most, *self.at_most.values()]:
+            yield name, declared.setdefault(name, pa.float64())
+        for name in [*self.keep, *self.drop_null]:
+            yield name, declared.get(name, pa.string())
 
     def log_kind(self) -> LogKind:
         """What all days of the log have in common; no command alone can bring it again."""

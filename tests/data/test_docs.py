@@ -10,7 +10,8 @@ import pytest
 from ruamel.yaml import YAML
 
 from pipeline.data.ali_ccp import FORMATS as ALI_CCP
-from pipeline.data.formats import FORMATS
+from pipeline.data.days import read_day
+from pipeline.data.formats import FORMATS, land_sources
 from pipeline.data.mapping import Mapping, shipped
 from pipeline.params import read_params, set_values
 from pipeline.stages import split, validate
@@ -71,6 +72,22 @@ def test_the_log_of_the_walk_keeps_its_contract_and_is_split(walked):
     manifest = folder / "data" / "manifest.json"
     split.run(manifest, report, folder / "split", params=params.split, log=params.log)
     assert (folder / "split" / "manifest.json").is_file()
+
+
+def test_the_log_that_is_spelled_otherwise_lands(tmp_path):
+    """H12, H17."""
+    (tmp_path / "klicks.csv").write_text(block("csv"))
+    (tmp_path / "klicks.yaml").write_text(block("yaml", 2))
+    sources = [tmp_path / "klicks.csv"]
+    said = land_sources(str(tmp_path / "klicks.yaml"), tmp_path / "data", sources)
+    assert "took 2 rows on 1 days, 2026-11-03..2026-11-03; dropped 1 (Geklickt is null)" in said
+    assert read_day(tmp_path / "data", "2026-11-03").to_pydict() == {
+        "campaign": ["00103", "00079"],
+        "device": ["Handy", None],
+        "bid": [0.6, 1.36],
+        "click": [1, 0],
+        "hour": [14, 14],
+    }
 
 
 def test_every_key_of_a_mapping_and_every_log_is_on_the_page():
