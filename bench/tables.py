@@ -7,8 +7,6 @@ its own with `--memory` gigabytes; its peak is the most memory that process had.
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from datetime import date, timedelta
@@ -17,6 +15,7 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
+from bench import process
 from bench.kernel import CANDIDATES, FIELD_VALUES, GRID, PEER_BINS, simulated
 from pipeline.calibration.packing import usable_threads
 from pipeline.data.days import day_number
@@ -76,15 +75,8 @@ def run_duckdb(folder: Path, memory: float) -> None:
 def measure(which: str, folder: Path, memory: float) -> tuple[float, float]:
     """Seconds of the work, and the peak memory of its process in MB."""
     command = [sys.executable, "-m", "bench.tables", "--run", which, str(folder), str(memory)]
-    environment = {**os.environ, "ADACALIB_MEMORY_GB": str(memory)}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        seconds = process.stdout.read()
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"{which} failed")
-    return float(seconds), usage.ru_maxrss * 1024 / 1e6
+    finished = process.run(command, {"ADACALIB_MEMORY_GB": str(memory)})
+    return float(finished.said), finished.peak_mb
 
 
 def main() -> None:
@@ -137,7 +129,6 @@ def compare(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
         "peer_s": round(peer_s, 3),
         "ratio": round(peer_s / ours_s, 3),
         "peak_mb": round(ours_mb, 1),
-        "peer_peak_mb": round(peer_mb, 1),
     }
 
 

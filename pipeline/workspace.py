@@ -26,12 +26,13 @@ def _project_files() -> list[Path]:
     return [Path(name) for name in listing.split("\0") if name and Path(name).is_file()]
 
 
-def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested values under the dotted names that `set_values` takes."""
+    found: dict[str, Any] = {}
     for key, value in values.items():
         name = f"{prefix}{key}"
-        flat |= _flat(value, f"{name}.") if isinstance(value, dict) else {name: value}
-    return flat
+        found |= flat(value, f"{name}.") if isinstance(value, dict) else {name: value}
+    return found
 
 
 def prepare(example: str) -> Path:
@@ -56,7 +57,7 @@ def prepare(example: str) -> Path:
     folder = Path("demo") / example
     copy_project(folder)
     set_values(
-        folder / "params.yaml", _flat(YAML(typ="safe", pure=True).load(overrides.read_text()))
+        folder / "params.yaml", flat(YAML(typ="safe", pure=True).load(overrides.read_text()))
     )
     return folder
 

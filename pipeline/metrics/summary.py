@@ -82,17 +82,13 @@ def measure(
     Raises:
         DataError: lengths differ, a logit is not finite, or a true probability is none.
     """
-    days, day = np.unique(rows.day, return_inverse=True)
-    shape = len(days), rows.n_field_values
-    group = day * shape[1] + rows.field_value_id
-    by_day_and_value = count_responses(
-        calibrated_logit, rows.impressions, rows.responses, group, shape[0] * shape[1]
-    )
-    value_auc, value_bins, _ = _ranked(calibrated_logit, rows, rows.field_value_id, shape[1])
+    days, counts = _by_day(calibrated_logit, rows)
+    by_value = rows.field_value_id, rows.n_field_values
+    value_auc, value_bins, _ = _ranked(calibrated_logit, rows, *by_value)
     auc, bins, distinct = _ranked(calibrated_logit, rows, np.zeros_like(rows.field_value_id), 1)
     return Measurement(
         days=days,
-        counts=by_day_and_value.reshape(*shape),
+        counts=counts,
         auc_by_value=value_auc,
         auc=float(auc[0]),
         distinct_outputs=distinct,
@@ -102,6 +98,15 @@ def measure(
         if true_probability is None
         else _against_truth(calibrated_logit, true_probability, rows),
     )
+
+
+def _by_day(logit: np.ndarray, rows: Scores) -> tuple[np.ndarray, ResponseCounts]:
+    """The days that have rows, and counts of shape [days, V]."""
+    days, day = np.unique(rows.day, return_inverse=True)
+    shape = len(days), rows.n_field_values
+    group = day * shape[1] + rows.field_value_id
+    counts = count_responses(logit, rows.impressions, rows.responses, group, shape[0] * shape[1])
+    return days, counts.reshape(*shape)
 
 
 def _ranked(

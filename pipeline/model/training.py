@@ -109,7 +109,7 @@ def train(
         progress.line(f"going on after epoch {history[-1].epoch}, which {folder} holds")
         progress.leave_out(len(history) * len(fitting))
     batches = Batches(fitting, device, recipe.batch_size, recipe.unseen_share, recipe.seed)
-    with _deterministic():
+    with _deterministic(device):
         while not _finished(history, recipe):
             epoch = len(history) + 1
             loss = _run_epoch(network, optimizer, batches, fitting, epoch=epoch, progress=progress)
@@ -219,8 +219,14 @@ def _mean_loss(network: BaseNetwork, shard: Shard, epoch: int) -> float:
 
 
 @contextmanager
-def _deterministic() -> Iterator[None]:
-    """Kernels whose bytes do not depend on the order in which threads finish."""
+def _deterministic(device: str) -> Iterator[None]:
+    """Kernels whose bytes do not depend on the order in which threads finish.
+
+    Those of the CPU that are used here never do; asking torch for them imports its compiler.
+    """
+    if device == "cpu":
+        yield
+        return
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what CUDA asks for that
     before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(True)

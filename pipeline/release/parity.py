@@ -41,7 +41,7 @@ def prove_parity(
         model: the checkpoint, for its auxiliary network.
         base: the base model it was made from.
         serving_map: the map it was made from, computed by numpy.
-        tables: rows of a log.
+        tables: rows of a log, of which at most BATCH_ROWS of each table are looked at.
         tolerance: largest difference in calibrated logit from equal uncalibrated logits.
 
     Raises:
@@ -79,12 +79,18 @@ def prove_parity(
 
 def _requests(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """The tables; before them the first one's rows in all batch sizes, in two orders of columns."""
-    for position, table in enumerate(tables):
+    for position, table in enumerate(map(_spread, tables)):
         if not position and table.num_rows:
             for n in BATCHES:
                 yield table.take(pa.array(np.arange(n) % table.num_rows))
             yield table.select(table.column_names[::-1])
         yield table
+
+
+def _spread(table: pa.Table) -> pa.Table:
+    """At most BATCH_ROWS rows, from all over the table."""
+    step = -(-table.num_rows // BATCH_ROWS)
+    return table.take(pa.array(np.arange(0, table.num_rows, step))) if step > 1 else table
 
 
 def probes(serving_map: PiecewiseLinearMap) -> tuple[np.ndarray, np.ndarray]:

@@ -102,7 +102,7 @@ def _score(
             "shipped": prediction.calibrated_logit,
         }
         parts.append(columns | ({"truth": as_numbers(table[truth])} if truth else {}))
-    joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    joined = {name: np.concatenate([part.pop(name) for part in parts]) for name in [*parts[0]]}
     shipped, true_probability = joined.pop("shipped"), joined.pop("truth", None)
     scores = Scores(**joined, n_field_values=n_field_values)
     return scores, shipped, true_probability, counted

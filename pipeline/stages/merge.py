@@ -19,7 +19,7 @@ from pipeline.sections import MergeParams
 def run(
     data: Path, split: Path, base: Path, calibrator: Path, model: Path, *, params: MergeParams
 ) -> None:
-    """Publish the checkpoint after proving parity on the test days' rows and around every knot.
+    """Publish the checkpoint after proving parity on rows of every test day and around every knot.
 
     Raises:
         DataError: a test day is missing or damaged.

@@ -1,5 +1,7 @@
 """A bar in a terminal when work takes long, lines everywhere."""
 
+import re
+
 import pytest
 
 from pipeline.model import progress
@@ -40,3 +42,13 @@ def test_long_work_in_a_terminal_has_a_bar_with_its_rate(monkeypatch, capsys):
     assert "score" in said.err
     assert "days/s" in said.err
     assert said.out == ""
+
+
+def test_long_work_without_a_terminal_says_how_far_it_is_from_time_to_time(monkeypatch, capsys):
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    monkeypatch.setattr(progress, "SILENCE", -1.0)
+    with WorkProgress("train", 4000, "rows") as work:
+        work.leave_out(1000)
+        work.advance(2000)
+    (said,) = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"train: 2,000 of 3,000 rows, [\d,]+ rows/s, 0:00:00 left", said)

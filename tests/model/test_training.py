@@ -192,6 +192,30 @@ def test_a_file_that_cannot_be_read_means_starting_again(sides, undisturbed, tmp
     assert weights(trained(tmp_path, *sides)[0]) == undisturbed
 
 
+def test_a_file_with_a_changed_weight_means_starting_again(sides, undisturbed, tmp_path):
+    trained(tmp_path, *sides, replace(RECIPE, epochs=1))
+    content = bytearray((tmp_path / LAST_EPOCH).read_bytes())
+    content[-2] ^= 1
+    (tmp_path / LAST_EPOCH).write_bytes(content)
+    progress = StopAfter(1)
+    with pytest.raises(Stopped):
+        trained(tmp_path, *sides, replace(RECIPE, epochs=1), progress=progress)
+    assert progress.lines[0].startswith("epoch 1 of ")
+
+
+def test_a_large_vocabulary_is_trained_row_by_row_and_resumed_to_the_same_bytes(sides, tmp_path):
+    """Rows of the embedding that no batch names stay as they were drawn."""
+    recipe = replace(RECIPE, batch_size=1, epochs=2, unseen_share=0.0)
+    few = [replace(side, **{n: a[:20] for n, a in vars(side).items()}) for side in sides]
+    whole, _ = trained(tmp_path / "whole", *few, recipe)
+    drawn, seen = untrained().embedding.weight, np.unique(np.add(few[0].categorical, [0, 4]))
+    unseen = np.setdiff1d(np.arange(len(drawn)), seen)
+    assert torch.equal(whole.embedding.weight[unseen], drawn[unseen])
+    with pytest.raises(Stopped):
+        trained(tmp_path / "cut", *few, recipe, progress=StopAfter(1))
+    assert weights(trained(tmp_path / "cut", *few, recipe)[0]) == weights(whole)
+
+
 @pytest.mark.parametrize("change", ["recipe", "label", "feature", "held_out"])
 def test_another_training_does_not_go_on_from_the_file(sides, tmp_path, change):
     fitting, held_out = sides
