@@ -7,11 +7,14 @@ import sys
 from pathlib import Path
 
 import click
+import pyarrow.parquet as pq
 import pytest
 import typer
 
 from pipeline.cli import app
 from pipeline.params import STAGES
+from tests.release.parts import rows
+from tests.serving.conftest import make_model
 from tests.test_house import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -35,8 +38,18 @@ def typed(program: str) -> list[tuple[str, list[str]]]:
     ]
 
 
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    """A folder with a model and rows, as after a run."""
+    folder = tmp_path_factory.mktemp("place")
+    make_model(folder / "artifacts", seed=0)
+    pq.write_table(rows(5), folder / "impressions.parquet")
+    return folder
+
+
 @pytest.mark.parametrize("code", PYTHON)
-def test_python_blocks_run(code):
+def test_python_blocks_run(code, place, monkeypatch):
+    monkeypatch.chdir(place)
     exec(compile(code, "docs", "exec"), {})
 
 

@@ -8,7 +8,7 @@ from pipeline.calibration.bins import posterior_of
 from pipeline.calibration.logits import sortable_bits
 from pipeline.calibration.packing import SortedRows, sorted_ranges, usable_threads
 from pipeline.calibration.sums import Cells, Totals, sum_cells
-from pipeline.calibration.tables import BinTable, CellTable, per_impression
+from pipeline.calibration.tables import BinTable, per_impression
 from pipeline.errors import DataError
 from pipeline.scores import Scores, unit_of
 
@@ -31,7 +31,7 @@ def count_bins(scores: Scores, bins: BinTable, threads: int | None = None) -> Bi
     columns = Totals.zeros(len(bins))
     for requested in np.unique(bins.requested_bins):
         rows = np.flatnonzero(bins.requested_bins == requested)
-        _, totals = _sums_in_bins(scores, bins.take(rows), threads)
+        totals = _totals_in_bins(scores, bins.take(rows), threads)
         for f in fields(columns):
             getattr(columns, f.name)[rows] = np.concatenate([getattr(t, f.name) for t in totals])
     counted = replace(
@@ -42,21 +42,6 @@ def count_bins(scores: Scores, bins: BinTable, threads: int | None = None) -> Bi
         posterior=posterior_of(columns.responses, columns.impressions),
     )
     return per_impression(counted, unit_of(scores.impressions))
-
-
-def count_cells(scores: Scores, grid: BinTable, threads: int | None = None) -> CellTable:
-    """The cells of a grid with the counts of other rows, by day; cells of other days are more rows.
-
-    Args:
-        scores: the rows to count.
-        grid: the bins of the grid, one candidate: `tabulate(scores, [cells], cells)[0]`.
-        threads: threads to use, by default one for every processor.
-
-    Raises:
-        DataError: a row's field value has no cells.
-    """
-    cells, _ = _sums_in_bins(scores, grid, threads or usable_threads())
-    return per_impression(cells, unit_of(scores.impressions))
 
 
 def largest_ties(scores: Scores, bins: BinTable, threads: int | None = None) -> np.ndarray:
@@ -89,8 +74,8 @@ def _first_heads(bins: BinTable) -> np.ndarray:
     return (bins.field_value_id.astype(np.uint64) << np.uint64(32)) | bits.astype(np.uint64)
 
 
-def _sums_in_bins(scores: Scores, bins: BinTable, threads: int) -> tuple[CellTable, list[Totals]]:
-    """Sums of the rows in each bin of one candidate, by day, and the totals of each bin."""
+def _totals_in_bins(scores: Scores, bins: BinTable, threads: int) -> list[Totals]:
+    """Sums of the rows in each bin of one candidate, a range of field values at a time."""
     known = np.zeros(scores.n_field_values, dtype=bool)
     known[bins.field_value_id] = True
     strange = scores.field_value_id[~known[scores.field_value_id] & (scores.impressions > 0)]
@@ -106,4 +91,5 @@ def _sums_in_bins(scores: Scores, bins: BinTable, threads: int) -> tuple[CellTab
         starts = np.append(rows.position(heads[first:last]), len(rows.keys))
         return Cells(bins.field_value_id[first:last], bins.bin_id[first:last], starts)
 
-    return sum_cells([(rows, cells(rows)) for rows in sorted_ranges(scores, threads)], threads)
+    ranges = [(rows, cells(rows)) for rows in sorted_ranges(scores, threads)]
+    return sum_cells(ranges, threads)[1]

@@ -77,8 +77,7 @@ def left_out_rows(
         *[("Warning", warning) for warning in validation["warnings"]],
         (
             "Bin tables",
-            f"{'passed' if tables['passed'] else 'failed'}, {len(tables['checks'])} checks; "
-            "adacalib docs builds their Data Docs beside this page",
+            f"{'passed' if tables['passed'] else 'failed'}, {len(tables['checks'])} checks",
         ),
         ("Production", "; ".join(champion_lines(champion))),
     ]

@@ -11,7 +11,7 @@ from scipy import special
 
 from pipeline.calibration import packing
 from pipeline.calibration.bins import tabulate
-from pipeline.calibration.counting import count_bins, count_cells
+from pipeline.calibration.counting import count_bins
 from pipeline.calibration.tables import cells_to_bins
 from pipeline.errors import DataError
 from pipeline.scores import Scores
@@ -269,19 +269,6 @@ def test_counts_of_two_days_add_up_to_the_counts_of_both():
         np.testing.assert_array_equal(getattr(whole, name), getattr(bins, name))
     np.testing.assert_allclose(sum(d.logit_sum for d in days), whole.logit_sum, rtol=1e-13)
     np.testing.assert_allclose(bins.logit_sum, whole.logit_sum, rtol=1e-13)
-
-
-def test_cells_of_two_days_are_the_rows_of_both():
-    scores = random_scores(impressions=4)
-    grid, _ = tabulate(scores, (20,), 20)
-    _, whole = tabulate(scores, (20,), 20)
-    assert_same(count_cells(scores, grid), whole)
-    first = scores.day < 15_002
-    for part, rows in ((first, whole.day < 15_002), (~first, whole.day >= 15_002)):
-        counted = count_cells(scores.take(part), grid)
-        np.testing.assert_array_equal(counted.impressions, whole.impressions[rows])
-        np.testing.assert_array_equal(counted.responses, whole.responses[rows])
-        np.testing.assert_allclose(counted.logit_sum, whole.logit_sum[rows], rtol=1e-13)
 
 
 def test_a_field_value_without_bins_cannot_be_counted():

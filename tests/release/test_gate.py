@@ -309,6 +309,46 @@ def test_drift_from_production_and_memorised_rows_are_reasons(tables, sentence):
     assert re.search(sentence, refused.reasons[0])
 
 
+WORSE = gain(-0.01, -0.02, -0.001)
+ALONE: dict[str, dict[str, Any]] = {
+    "tables": {"tables": TABLES | {"passed": False}},
+    "parity": {"parity": 1e-3},
+    "monotone": {"falls": ("it falls",)},
+    "memorisation": {"tables": changed_tables("memorisation", low=0.6)},
+    "mix_drift": {"tables": changed_tables("drift", mix_beyond_noise=0.3)},
+    "rate_drift": {"tables": changed_tables("drift", rate_beyond_noise=0.8)},
+    "label_maturity": {"maturity": {"maturity_days": 7, "young_days": ["2013-09-30"]}},
+    "test_responses": {"responses": 999},
+    "defined": {"methods/model/field_rce": None},
+    "logloss_gain": {"gains/model/logloss": gain(0.01, -0.001, 0.02)},
+    "field_deviance": {"gains/model/field_deviance": WORSE},
+    "pcoc": {"methods/model/pcoc": 1.11},
+    "pcoc_of_largest_values": {"largest_field_values": [{"pcoc": 2.0, "low": 1.31, "high": 3.0}]},
+    "distinct_outputs": {"methods/model/distinct_outputs": 2499},
+    "field_auc_loss": {"methods/model/field_auc": 0.6989},
+    "auc_loss": {"methods/model/auc": 0.7049},
+    "not_worse_than_isotonic": {"gains/isotonic/logloss": gain(0.03, 0.02, 0.04)},
+    "not_worse_than_eb_platt": {"gains/eb_platt/logloss": gain(0.03, 0.02, 0.04)},
+    "logloss_against_champion": {"champion/gains/logloss": WORSE | {"champion": 0.45}},
+    "field_deviance_against_champion": {
+        "champion/gains/field_deviance": WORSE | {"champion": 0.02}
+    },
+}
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_each_check_can_be_the_only_reason(name):
+    """Just beyond its limit, with all other evidence good, each refuses by itself."""
+    given_directly = {"tables", "parity", "falls"} & ALONE[name].keys()
+    evaluation = good() if given_directly else changed(*next(iter(ALONE[name].items())))
+    refused = verdict(evaluation, **(ALONE[name] if given_directly else {}))
+    assert [check.name for check in refused.checks if not check.passed] == [name]
+
+
+def test_every_check_is_in_that_list():
+    assert {check.name for check in verdict(good()).checks} == set(ALONE)
+
+
 def test_without_training_rows_nothing_is_memorised():
     none = changed_tables("memorisation", training_days=0, steeper=None, low=None, high=None)
     assert verdict(good(), none).passed
