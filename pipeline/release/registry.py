@@ -8,7 +8,6 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from ruamel.yaml import YAML
 from pipeline.errors import AdaCalibError, ToolError
 from pipeline.release.fence import proposed
 from pipeline.release.programs import Finished, beside_python, run_leashed
+from pipeline.release.stores import Remote
 from pipeline.release.tags import (
     NAME,
     STAGE,
@@ -232,40 +232,6 @@ def folder_md5(folder: Path) -> str:
                 digest = hashlib.file_digest(file, "md5").hexdigest()
             entries.append({"md5": digest, "relpath": path.relative_to(folder).as_posix()})
     return hashlib.md5(json.dumps(entries, sort_keys=True).encode()).hexdigest() + ".dir"
-
-
-@dataclass(frozen=True)
-class Remote:
-    """A DVC remote: its name in DVC's configuration, and its address."""
-
-    name: str
-    address: str
-
-
-def default_remote(folder: Path) -> Remote | None:
-    """DVC's default remote, None if there is none.
-
-    Raises:
-        ToolError: dvc failed.
-    """
-    return _remote(folder, r"^(\S+)\s+(.+?)\s+\(default\)$")
-
-
-def named_remote(folder: Path, name: str) -> Remote | None:
-    """The DVC remote of a name, None if there is none.
-
-    Raises:
-        ToolError: dvc failed.
-    """
-    return _remote(folder, rf"^({re.escape(name)})\s+(.+?)(?:\s+\(default\))?$")
-
-
-def _remote(folder: Path, line: str) -> Remote | None:
-    finished = _dvc(folder, "remote", "list")
-    if finished.code:
-        raise _failure("dvc remote list", finished)
-    found = re.search(line, finished.output, re.M)
-    return Remote(found[1], found[2]) if found else None
 
 
 def push(folder: Path, stage: str) -> None:

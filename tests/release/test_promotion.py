@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.errors import ArtifactError, ReleaseError, ToolError
-from pipeline.release import registry, tags
+from pipeline.release import registry, stores, tags
 from pipeline.release.promotion import production, promote, status
 from pipeline.release.rollback import rollback
 from tests.release.conftest import dvc, git, next_model, params
@@ -213,7 +213,7 @@ def test_of_two_promoters_of_a_remote_the_second_loses_whole(shared, tmp_path, m
 
     shutil.rmtree(shared / ".dvc/cache")  # a machine that never saw the model
     held, copy = production(shared).commit, tmp_path / "copy"
-    registry.fetch(shared, held, copy, remote=registry.default_remote(shared), cached=True)
+    registry.fetch(shared, held, copy, remote=stores.default_remote(shared), cached=True)
     assert (copy / "weights.txt").read_text() == "rowsrows!"
 
 
