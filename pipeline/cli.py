@@ -131,13 +131,14 @@ def demo(
 @app.command()
 def results() -> None:
     """Show the last evaluation and the verdict."""
+    from pipeline.release.why import changed_since
     from pipeline.report.terminal import read_results, show_results
 
+    found, changed = read_results(Path()), changed_since(Path())
     if Voice.as_json:
-        found = read_results(Path())
-        say(f"verdict: {found['gate']['verdict']}", **found)
+        say(f"verdict: {found['gate']['verdict']}", **found, changed_since=changed)
     elif not Voice.quiet:
-        show_results(Path())
+        show_results(found, changed)
 
 
 @app.command()
@@ -291,8 +292,10 @@ def clean(
 @app.command()
 def why() -> None:
     """Say what would run now, and because of which change."""
+    from pipeline.params import read_params
     from pipeline.release.why import why as say_why
 
+    read_params()  # says better than DVC what is wrong in params.yaml
     say(say_why(Path()))
 
 

@@ -14,7 +14,8 @@ from pipeline.metrics.daily import daily_metrics
 from pipeline.metrics.significance import Resampling, gain_interval
 from pipeline.metrics.summary import STATISTICS, Measurement
 from pipeline.release.champion import Pin
-from pipeline.release.checkpoint import MergedModel, load
+from pipeline.release.seal import verify
+from pipeline.serving.predictor import load
 
 SAME = ("label", "field", "impressions")
 """Conventions without which two models' numbers are not about the same thing."""
@@ -59,7 +60,7 @@ def score_champion(
         of checkpoint) comes back with the reason in `why`.
     """
     try:
-        model = load(folder)
+        model, manifest = load(folder, threads=0), verify(folder)
         other = [name for name in SAME if model.conventions.get(name) != challenger.get(name)]
         if other:
             raise DataError(
@@ -69,12 +70,12 @@ def score_champion(
         parts = [model.predict(table).calibrated_logit for _, table in tables]
     except (ArtifactError, DataError) as error:
         return Champion(pin, None, str(error), frozenset())
-    return Champion(pin, np.concatenate(parts), None, _learnt_from(model))
+    return Champion(pin, np.concatenate(parts), None, _learnt_from(manifest))
 
 
-def _learnt_from(model: MergedModel) -> frozenset[str]:
+def _learnt_from(manifest: Mapping[str, Any]) -> frozenset[str]:
     """The training and calibration days of a model, whose field values its vocabulary holds."""
-    days = model.manifest["base"].get("days", {})
+    days = manifest["base"].get("days", {})
     return frozenset(day for part in days.values() for day in part)
 
 

@@ -1,4 +1,4 @@
-"""evaluate: test days, rivals, the merged model → how good each is, and the sums behind it."""
+"""evaluate: test days, rivals, the model that ships → how good each is, and the sums behind it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from pipeline.data.days import day_number, read_days
 from pipeline.data.map_files import read_maps
-from pipeline.data.values import as_numbers
+from pipeline.data.values import Vocabulary, as_numbers
 from pipeline.errors import DataError
 from pipeline.files import publish, read_json, write_json
 from pipeline.metrics.columns import bin_columns, count_columns
@@ -20,10 +20,11 @@ from pipeline.metrics.significance import Resampling
 from pipeline.metrics.summary import Measurement, measure
 from pipeline.release.champion import MODEL as CHAMPION
 from pipeline.release.champion import pinned
-from pipeline.release.checkpoint import MergedModel, load
 from pipeline.release.contest import Champion, report_of, score_champion
+from pipeline.release.seal import verify
 from pipeline.scores import Scores, before_sampling, keep_rate_of
 from pipeline.sections import EvaluateParams
+from pipeline.serving.predictor import Predictor, load
 
 
 def run(
@@ -39,8 +40,8 @@ def run(
 ) -> None:
     """Write reports/evaluation.json and, under artifacts/evaluation, the sums it is made from.
 
-    What is measured is what ships: the merged model scores the raw rows of the test days, one day
-    in memory at a time. The rivals' maps are applied to the same model's uncalibrated logit. The
+    What is measured is what ships: the ONNX file that is deployed scores the raw rows of the test
+    days, one day in memory at a time. The rivals' maps are applied to its uncalibrated logit. The
     champion that champion.json pins scores the same rows, whole, as production would.
 
     Raises:
@@ -48,41 +49,43 @@ def run(
         ArtifactError: an artifact is missing or damaged, or the champion is not what is pinned.
     """
     contract, champion_pin = read_json(split / "manifest.json"), pinned(pin)
-    days, merged = contract["parts"]["test"], load(model)
-    rows, shipped, truth, counted = _score(data, days, merged)
+    days, predictor = contract["parts"]["test"], load(model, threads=0)
+    field, conventions = verify(model)["base"]["field"], predictor.conventions
+    rows, shipped, truth, counted = _score(data, days, predictor, len(field["values"]))
     champion = None
     if champion_pin:
         place, tables = pin.parent / CHAMPION, read_days(data, days)
-        champion = score_champion(champion_pin, place, merged.conventions, tables)
+        champion = score_champion(champion_pin, place, conventions, tables)
     methods = _methods(rows, shipped, calibrator, champion)
     measured = {name: measure(logit, rows, truth) for name, logit in methods}
     resampling = Resampling(params.confidence, params.replicates, params.seed)
     found = {
         "champion": champion and report_of(champion, measured, _with_rows(rows, days), resampling),
-        "largest_field_values": _largest(measured["model"], merged, params, resampling),
+        "largest_field_values": _largest(measured["model"], field["values"], params, resampling),
         "maturity": _maturity(contract),
     }
-    extent = _extent(rows, days, counted) | _pooled(rows, merged)
+    extent = _extent(rows, days, counted) | _pooled(rows, field)
     write_json(evaluation, extent | compare(measured, resampling) | found)
     with publish(sums) as folder:
         folder.mkdir()
         _write(folder / "counts.parquet", count_columns(measured))
         _write(folder / "reliability.parquet", bin_columns(measured))
-        names = {"field": merged.conventions["field"], "field_values": merged.field_values}
+        names = {"field": conventions["field"], "field_values": field["values"]}
         write_json(folder / "manifest.json", names)
 
 
 def _score(
-    data: Path, days: list[str], merged: MergedModel
+    data: Path, days: list[str], predictor: Predictor, n_field_values: int
 ) -> tuple[Scores, np.ndarray, np.ndarray | None, dict[str, int]]:
     """The test rows, the shipped logit of each, its true probability where the log has it, and how
     many impressions and responses the log holds."""
     counted = {"impressions": 0, "responses": 0}
-    weight, rate = merged.conventions.get("weight"), keep_rate_of(merged.conventions, "test")
-    label, impressions, truth = (merged.conventions[k] for k in ("label", "impressions", "truth"))
+    conventions = predictor.conventions
+    weight, rate = conventions.get("weight"), keep_rate_of(conventions, "test")
+    label, impressions, truth = (conventions[k] for k in ("label", "impressions", "truth"))
     dtype, parts = np.int64 if impressions else np.int32, []
     for day, table in read_days(data, days):
-        prediction = merged.predict(table)
+        prediction = predictor.predict(table)
         ones = np.ones(len(table), np.int32)
         shown = _counts(table, impressions, day).astype(dtype) if impressions else ones
         responses = _counts(table, label, day).astype(dtype)
@@ -92,7 +95,7 @@ def _score(
         shown, responses = before_sampling(shown, responses, times, rate)
         columns = {
             "uncalibrated_logit": prediction.uncalibrated_logit,
-            "field_value_id": prediction.field_value_id,
+            "field_value_id": prediction.field_value_id.astype(np.int32),
             "impressions": shown,
             "responses": responses,
             "day": ones * np.int32(day_number(day)),
@@ -101,7 +104,7 @@ def _score(
         parts.append(columns | ({"truth": as_numbers(table[truth])} if truth else {}))
     joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     shipped, true_probability = joined.pop("shipped"), joined.pop("truth", None)
-    scores = Scores(**joined, n_field_values=len(merged.field_values))
+    scores = Scores(**joined, n_field_values=n_field_values)
     return scores, shipped, true_probability, counted
 
 
@@ -134,11 +137,11 @@ def _with_rows(rows: Scores, days: list[str]) -> list[str]:
 
 
 def _largest(
-    measured: Measurement, merged: MergedModel, params: EvaluateParams, resampling: Resampling
+    measured: Measurement, names: list[str | None], params: EvaluateParams, resampling: Resampling
 ) -> list[dict[str, Any]]:
     """The largest field values by name, with what ships expects of them and what came."""
     rows = largest_field_values(measured.counts, params.largest_field_values, resampling)
-    return [{"field_value": merged.field_values[row["field_value_id"]], **row} for row in rows]
+    return [{"field_value": names[row["field_value_id"]], **row} for row in rows]
 
 
 def _maturity(contract: dict[str, Any]) -> dict[str, Any]:
@@ -171,15 +174,15 @@ def _extent(rows: Scores, days: list[str], counted: dict[str, int]) -> dict[str,
     }
 
 
-def _pooled(rows: Scores, merged: MergedModel) -> dict[str, Any]:
+def _pooled(rows: Scores, field: dict[str, Any]) -> dict[str, Any]:
     """What the field values that share one map hold of the test rows, where there are such."""
-    pooled_id = merged.encoder.field_values.pooled_id
-    if pooled_id is None:
+    values = Vocabulary.of_names(field["values"], field.get("pooled", ()))
+    if values.pooled_id is None:
         return {}
-    found: dict[str, Any] = {"field_values": len(merged.encoder.field_values.pooled)}
+    found: dict[str, Any] = {"field_values": len(values.pooled)}
     for name, one in (("impressions", "impression_share"), ("responses", "response_share")):
         amounts = getattr(rows, name)
-        found[name] = amounts[rows.field_value_id == pooled_id].sum().item()
+        found[name] = amounts[rows.field_value_id == values.pooled_id].sum().item()
         found[one] = found[name] / max(amounts.sum().item(), 1)
     return {"pooled": found}
 

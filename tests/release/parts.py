@@ -8,11 +8,15 @@ import pyarrow as pa
 from pipeline.calibration.piecewise import PiecewiseLinearMap, from_knots
 from pipeline.data.map_files import write_maps
 from pipeline.data.values import Vocabulary
-from pipeline.files import write_json
+from pipeline.files import read_json, write_json
 from pipeline.model.features import Encoder
 from pipeline.model.network import initialise, network_from
 from pipeline.model.scaling import Scaling
 from pipeline.model.scoring import write_base
+from pipeline.release.checkpoint import load, merge
+from pipeline.release.onnx_graph import onnx_model
+from pipeline.release.seal import MANIFEST, seal
+from pipeline.serving.predictor import ONNX_FILE
 
 CARRIERS = ("AA", "B6", "DL", "UA")
 CONVENTIONS = {
@@ -77,3 +81,13 @@ def write_parts(
     write_maps(calibrator / "maps.parquet", {chosen: serving_map or bent_map(len(names))}, names)
     write_json(calibrator / "manifest.json", {"chosen": chosen, "field_values": names})
     return base, calibrator
+
+
+def write_model(base: Path, calibrator: Path, folder: Path) -> None:
+    """The checkpoint of two parts with the ONNX file that serves it, the only export it gets."""
+    merge(base, calibrator, folder)
+    content = onnx_model(load(folder)).SerializeToString(deterministic=True)
+    manifest = read_json(folder / MANIFEST)
+    (folder / MANIFEST).unlink()
+    (folder / ONNX_FILE).write_bytes(content)
+    seal(folder, {key: manifest[key] for key in manifest.keys() - {"files", "sha256"}})

@@ -16,7 +16,7 @@ from pipeline.errors import ArtifactError, DataError
 from pipeline.files import read_json, sha256_of, write_json
 from pipeline.metrics.counts import probability
 from pipeline.release.champion import MODEL, TABLES, Pin, write_pin
-from pipeline.release.checkpoint import load, merge
+from pipeline.release.checkpoint import load
 from pipeline.release.contest import score_champion
 from pipeline.sections import EvaluateParams
 from pipeline.stages.evaluate import run
@@ -49,7 +49,7 @@ def write_walk(folder, tables, conventions=None):
         "adacalib": shifted,
     }
     write_maps(calibrator / "maps.parquet", maps, NAMES)
-    merge(base, calibrator, folder / "model")
+    parts.write_model(base, calibrator, folder / "model")
     write_log(folder / "data", dict(zip(DAYS, tables, strict=True)))
     write_json(folder / "split" / "manifest.json", {"parts": {"test": DAYS}})
     write_pin(folder / "champion.json", None)
@@ -207,7 +207,7 @@ def pin_another(folder, inputs, **conventions):
         made = parts.write_parts(folder / "other", affine_map(np.full(5, 0.9), np.ones(5)))
     model = folder / MODEL
     model.parent.mkdir(parents=True)
-    merge(*made, model)
+    parts.write_model(*made, model)
     (folder / TABLES).mkdir()
     digest = sha256_of(model / "manifest.json")
     pin = Pin("v0.0.3", "0" * 40, DAYS[2], digest, {})

@@ -1,7 +1,7 @@
 """Histogram binning: response rates of ten equal-frequency bins (Zadrozny & Elkan 2001)."""
 
 import numpy as np
-from sklearn.isotonic import isotonic_regression
+from scipy.optimize import isotonic_regression
 
 from pipeline.calibration.baselines.counting import global_bins, response_rate
 from pipeline.calibration.piecewise import PiecewiseLinearMap
@@ -21,7 +21,7 @@ def fit(scores: Scores) -> PiecewiseLinearMap:
     rate = response_rate(scores)
     bins = global_bins(scores, BINS)
     smoothed = (bins.responses + rate) / (bins.impressions + 1)
-    smoothed = isotonic_regression(smoothed, sample_weight=bins.impressions + 1.0)
+    smoothed = isotonic_regression(smoothed, weights=bins.impressions + 1.0).x
     levels = np.log(smoothed) - np.log1p(-smoothed)
     inner = bins.lower_bound[1:].astype(np.float64)
     knots = np.append(inner, np.inf)  # one padding, so that a single bin has a column too

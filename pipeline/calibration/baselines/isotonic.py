@@ -1,7 +1,7 @@
 """Isotonic regression on the logit, one curve for all field values (Zadrozny & Elkan 2002)."""
 
 import numpy as np
-from sklearn.isotonic import isotonic_regression
+from scipy.optimize import isotonic_regression
 
 from pipeline.calibration.baselines.counting import response_rate
 from pipeline.calibration.piecewise import PiecewiseLinearMap, shared_map
@@ -25,11 +25,11 @@ def isotonic_curve(
     """
     at, group = np.unique(logit, return_inverse=True)
     n, o, e = (np.bincount(group, a) for a in (impressions, responses, impressions * rate))
-    block = np.unique(isotonic_regression(o / n, sample_weight=n), return_inverse=True)[1]
+    block = np.unique(isotonic_regression(o / n, weights=n).x, return_inverse=True)[1]
     n, o, e = (np.bincount(block, a) for a in (n, o, e))
     mean = e / n
     added = 1 / np.minimum(mean, 1 - mean)
-    smoothed = isotonic_regression((o + added * mean) / (n + added), sample_weight=n + added)[block]
+    smoothed = isotonic_regression((o + added * mean) / (n + added), weights=n + added).x[block]
     ends = np.ones(len(at), dtype=bool)
     ends[1:-1] = (smoothed[1:-1] != smoothed[:-2]) | (smoothed[1:-1] != smoothed[2:])
     return at[ends], (np.log(smoothed) - np.log1p(-smoothed))[ends]

@@ -1,7 +1,7 @@
 """Smoothed isotonic regression, SIR (Deng, Wang, Wang, Zhang, Wang & Xu 2020)."""
 
 import numpy as np
-from sklearn.isotonic import isotonic_regression
+from scipy.optimize import isotonic_regression
 
 from pipeline.calibration.baselines.counting import global_bins, response_rate
 from pipeline.calibration.piecewise import PiecewiseLinearMap, shared_map
@@ -24,7 +24,7 @@ def fit(scores: Scores) -> PiecewiseLinearMap:
     rate = response_rate(scores)
     bins = global_bins(scores, BINS)
     smoothed = (bins.responses + rate) / (bins.impressions + 1)
-    pooled = isotonic_regression(smoothed, sample_weight=bins.impressions + 1.0)
+    pooled = isotonic_regression(smoothed, weights=bins.impressions + 1.0).x
     levels, block = np.unique(pooled, return_inverse=True)
     impressions, logit_sum = (np.bincount(block, a) for a in (bins.impressions, bins.logit_sum))
     values = np.log(levels) - np.log1p(-levels)
