@@ -12,7 +12,8 @@ from flows.worktree import RELEASE, committed_days, said
 from pipeline.errors import ReleaseError, ToolError
 from pipeline.release.commits import authority
 from pipeline.release.programs import git
-from pipeline.release.registry import default_remote, push
+from pipeline.release.registry import push
+from pipeline.release.stores import default_remote
 
 BRANCH = RELEASE.branch
 VERSIONED = ("dvc.yaml", "dvc.lock", "data.dvc")

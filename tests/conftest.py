@@ -20,12 +20,18 @@ EXPECTED_SKIPS = ("mcgrad is not installed", "the AdWords scores are not there")
 _unexpected: list[str] = []
 
 
+# Files that share a costly fixture: a Prefect server, a project with versions in production.
+TOGETHER = ("tests/flows/", "tests/release/test_pro", "tests/release/test_pull.py",
+            "tests/release/test_clean.py", "tests/release/test_kills.py")  # fmt: skip
+
+
 class ByFile(LoadFileScheduling):
-    """A file's tests stay in one process, with its fixtures; those of flows/ share a server."""
+    """A file's tests stay in one process, with its fixtures; so do those of files TOGETHER."""
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.split("::", maxsplit=1)[0]
-        return "tests/flows" if path.startswith("tests/flows/") else path
+        place = "/".join(path.split("/")[:2])
+        return place if path.startswith(TOGETHER) else path
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log) -> ByFile:

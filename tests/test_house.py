@@ -75,7 +75,7 @@ def test_the_pipeline_knows_nothing_of_prefect_or_flows():
 
 
 def test_only_the_registry_touches_dvc_and_gto():
-    """By their command lines; `stores` lists and removes objects, for which DVC has no command."""
+    """By their command lines; `stores` uses DVC's own modules where DVC has no command."""
     assert importers("dvc", PIPELINE + FLOWS) <= {"pipeline/release/stores.py"}
     assert importers("gto", PIPELINE + FLOWS) == set()
     callers = {

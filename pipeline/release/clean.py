@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.errors import ReleaseError, ToolError
-from pipeline.release import commits, fence, needed, registry, tags
+from pipeline.release import commits, fence, needed, tags
+from pipeline.release.dvc_command import refuse_busy
 from pipeline.release.lock import hold
 from pipeline.release.programs import git
 from pipeline.release.stores import Store, stores
@@ -99,7 +100,7 @@ def _quiet(folder: Path, really: bool) -> Iterator[None]:
             lock = Path(common) / f"adacalib-{name}.lock"
             stack.enter_context(hold(lock, "adacalib clean", f".{name}"))
         for worktree in needed.worktrees(folder) if really else ():
-            registry.refuse_busy(worktree)
+            refuse_busy(worktree)
         yield
 
 

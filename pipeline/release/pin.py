@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pipeline.errors import ArtifactError
 from pipeline.files import publish
-from pipeline.release import commits, registry, tags
+from pipeline.release import commits, registry, stores, tags
 from pipeline.release.champion import (
     FOLDER,
     MODEL,
@@ -83,7 +83,7 @@ def _bring(root: Path, pin: Pin) -> dict[str, str]:
     They come from DVC's cache where it has them, else from the remote. A version whose commit names
     no tables has none.
     """
-    remote = registry.default_remote(root)
+    remote = stores.default_remote(root)
     (root / FOLDER).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".adacalib-", dir=root / FOLDER) as place:
         model, tables = Path(place) / MODEL.name, Path(place) / TABLES.name

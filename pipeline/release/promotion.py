@@ -8,7 +8,7 @@ from typing import Any
 
 from pipeline.errors import ArtifactError, ReleaseError, ToolError
 from pipeline.files import read_json, sha256_of
-from pipeline.release import commits, fence, registry, tags
+from pipeline.release import commits, fence, registry, stores, tags
 from pipeline.release.override import OVERRIDE, Override, overridden, override_of
 from pipeline.release.programs import git
 from pipeline.release.seal import MANIFEST, verify
@@ -152,9 +152,9 @@ def _refuse_older(last_day: str, current: Production | None) -> None:
         )
 
 
-def _remote_for(folder: Path, authority: str) -> registry.Remote | None:
+def _remote_for(folder: Path, authority: str) -> stores.Remote | None:
     """DVC's default remote; none will do only where nobody else learns of the promotion."""
-    remote = registry.default_remote(folder)
+    remote = stores.default_remote(folder)
     if remote is None and authority != ".":
         raise ReleaseError(
             f"git remote {authority!r} would tell everyone of a version whose bytes are in this "
@@ -175,7 +175,7 @@ def _refuse_stale(folder: Path) -> None:
 
 
 def _push_and_read_back(
-    folder: Path, commit: str, model_sha256: str, remote: registry.Remote | None
+    folder: Path, commit: str, model_sha256: str, remote: stores.Remote | None
 ) -> str:
     """Bring data and model where others find them, and prove it; says where that is."""
     with tempfile.TemporaryDirectory(prefix="adacalib-") as place:

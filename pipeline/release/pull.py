@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pipeline.errors import AdaCalibError, ArtifactError, ReleaseError, ToolError
 from pipeline.files import publish, sha256_of
-from pipeline.release import commits, registry, tags
+from pipeline.release import commits, registry, stores, tags
 from pipeline.release.lock import hold
 from pipeline.release.promotion import Production, check_copy, described
 from pipeline.release.seal import MANIFEST, verify
@@ -98,9 +98,9 @@ def _shows(target: Path, current: Production) -> bool:
     return sha256_of(target / MANIFEST) == current.model_sha256
 
 
-def _source(folder: Path, authority: str, name: str | None) -> registry.Remote | None:
+def _source(folder: Path, authority: str, name: str | None) -> stores.Remote | None:
     """The DVC remote that has the bytes; None, the cache, where production is this clone's own."""
-    remote = registry.named_remote(folder, name) if name else registry.default_remote(folder)
+    remote = stores.named_remote(folder, name) if name else stores.default_remote(folder)
     if remote is None and (name or authority != "."):
         raise ReleaseError(
             f"this clone has no {f'DVC remote {name!r}' if name else 'default DVC remote'}, so "
@@ -110,7 +110,7 @@ def _source(folder: Path, authority: str, name: str | None) -> registry.Remote |
 
 
 def _bring(
-    folder: Path, current: Production, store: Path, remote: registry.Remote | None, target: Path
+    folder: Path, current: Production, store: Path, remote: stores.Remote | None, target: Path
 ) -> Path:
     """A folder in the store with the version's bytes, verified."""
     where = f"DVC remote {remote.address}" if remote else "DVC's cache"

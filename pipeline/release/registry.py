@@ -1,4 +1,4 @@
-"""DVC and GTO, by their command lines: the only place that touches them."""
+"""What the project does with DVC and GTO, by their command lines."""
 
 import configparser
 import hashlib
@@ -6,18 +6,17 @@ import json
 import re
 import shutil
 import tempfile
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
 from ruamel.yaml import YAML
 
-from pipeline.errors import AdaCalibError, ToolError
+from pipeline.errors import AdaCalibError
+from pipeline.release.dvc_command import PATIENCE, dvc, failure
 from pipeline.release.fence import proposed
-from pipeline.release.programs import Finished, beside_python, run_leashed
+from pipeline.release.programs import beside_python, run_leashed
+from pipeline.release.stores import Remote
 from pipeline.release.tags import (
     NAME,
     STAGE,
@@ -28,102 +27,6 @@ from pipeline.release.tags import (
 )
 
 MODEL = Path("artifacts/model")
-RWLOCK = Path(".dvc/tmp/rwlock")
-PATIENCE = 600.0  # seconds to wait for another dvc in the same folder
-_HOLDER = re.compile(r"\(PID (\d+)\): (.+)")
-
-
-def _dvc(
-    folder: Path,
-    *arguments: str,
-    tell: Callable[[str], None] | None = None,
-    patience: float = PATIENCE,
-) -> Finished:
-    """Run dvc; where another dvc works in the folder, wait for it, and say once for whom.
-
-    Raises:
-        ToolError: dvc is missing, or the other one still holds the folder after `patience` seconds.
-    """
-    command, give_up = [beside_python("dvc"), *arguments], time.monotonic() + patience
-    waiting = False
-    while True:
-        finished = run_leashed(command, folder, tell)
-        holder = _holder(finished)
-        if holder is None:
-            return finished
-        if _forgot_the_dead(folder):
-            continue
-        if time.monotonic() > give_up:
-            raise ToolError(
-                f"{holder} has held {folder.resolve()} for more than {patience:.0f} s; try again "
-                "when it has ended"
-            )
-        if tell and not waiting:
-            tell(f"waiting for {holder}")
-        waiting = True
-        time.sleep(min(1.0, patience))
-
-
-def _holder(finished: Finished) -> str | None:
-    """The other dvc that made this one give up, None if none did."""
-    said = finished.output + finished.errors
-    busy = "is busy, it is being blocked by" in said or "Unable to acquire lock" in said
-    if not finished.code or not busy:
-        return None
-    named = re.search(r"\(PID (\d+)\): (.+)", said)
-    return f"process {named[1]} ({named[2]})" if named else "another dvc"
-
-
-def _forgot_the_dead(folder: Path) -> bool:
-    """Whether DVC's lock file was removed, because every process in it is gone.
-
-    DVC itself forgets a process whose number is free. After a restart of the machine or container
-    the number may belong to another program, and DVC would wait for that one for ever.
-    """
-    holders = _holders(folder)
-    if not holders or any(_is_dvc(pid) for pid in holders):
-        return False
-    (folder / RWLOCK).unlink(missing_ok=True)
-    return True
-
-
-def _holders(folder: Path) -> list[int]:
-    """The processes that DVC's lock file of a folder names."""
-    try:
-        lock = json.loads((folder / RWLOCK).read_text())
-    except (OSError, ValueError):
-        return []
-    readers = [holder for holders in lock.get("read", {}).values() for holder in holders]
-    return [holder["pid"] for holder in [*lock.get("write", {}).values(), *readers]]
-
-
-def refuse_busy(folder: Path) -> None:
-    """Refuse a folder in which a dvc is at work.
-
-    Raises:
-        ToolError: one is.
-    """
-    holder = next((pid for pid in _holders(folder) if _is_dvc(pid)), None)
-    if holder:
-        raise ToolError(f"process {holder}, a dvc, is at work in {folder}; run again when it ended")
-
-
-def _is_dvc(pid: int) -> bool:
-    try:
-        return any("dvc" in word for word in psutil.Process(pid).cmdline())
-    except psutil.NoSuchProcess:
-        return False
-    except psutil.Error:
-        return True
-
-
-def _failure(action: str, finished: Finished) -> ToolError:
-    """An error with what dvc said last, its own advertisements left out."""
-    said = finished.errors or finished.output
-    lines = [line for line in said.splitlines() if line and "dvc.org/support" not in line]
-    errors = [line for line in lines if line.startswith("ERROR: ")] or lines
-    reason = " ".join(" ".join(errors).replace("ERROR: ", "").split())
-    return ToolError(f"{action} failed: {reason[:500] or f'exit code {finished.code}'}")
 
 
 def reproduce(
@@ -150,13 +53,13 @@ def reproduce(
             tell(line)
 
     stages = [stage] if stage else []
-    finished = _dvc(folder, "repro", *stages, tell=tell_progress, patience=patience)
+    finished = dvc(folder, "repro", *stages, tell=tell_progress, patience=patience)
     if finished.code:
         stopped = re.search(r"ERROR: failed to reproduce '([^']+)'", finished.output)
         said = re.findall(rf"^{stopped[1]}: (.+)$", finished.output, re.M) if stopped else []
         if stopped and said:
             raise AdaCalibError(f"{stopped[1]}: {said[-1]}")
-        raise _failure(f"dvc repro {stage or ''}".strip(), finished)
+        raise failure(f"dvc repro {stage or ''}".strip(), finished)
     return re.findall(r"^Running stage '([^']+)':$", finished.output, re.M)
 
 
@@ -170,9 +73,9 @@ def status(stage: str | None, folder: Path) -> dict[str, Any]:
         ToolError: dvc failed.
     """
     target = [stage, "--with-deps"] if stage else []
-    finished = _dvc(folder, "status", *target, "--json")
+    finished = dvc(folder, "status", *target, "--json")
     if finished.code:
-        raise _failure("dvc status", finished)
+        raise failure("dvc status", finished)
     return json.loads(finished.output)
 
 
@@ -182,14 +85,14 @@ def commit_data(folder: Path) -> None:
     Raises:
         ToolError: dvc failed.
     """
-    finished = _dvc(folder, "add", "--quiet", "data")
+    finished = dvc(folder, "add", "--quiet", "data")
     if finished.code:
-        raise _failure("dvc add data", finished)
+        raise failure("dvc add data", finished)
 
 
 def restore_data(folder: Path) -> bool:
     """Whether data/ was brought back as data.dvc names it, from DVC's cache."""
-    return not _dvc(folder, "checkout", "--quiet", "data.dvc").code
+    return not dvc(folder, "checkout", "--quiet", "data.dvc").code
 
 
 def share_cache(folder: Path, owner: Path) -> None:
@@ -201,11 +104,11 @@ def share_cache(folder: Path, owner: Path) -> None:
     settings = owner / ".dvc" / "config.local"
     if settings.exists():
         shutil.copyfile(settings, folder / ".dvc" / "config.local")
-    finished = _dvc(owner, "cache", "dir")
+    finished = dvc(owner, "cache", "dir")
     if not finished.code:
-        finished = _dvc(folder, "cache", "dir", "--local", finished.output.strip())
+        finished = dvc(folder, "cache", "dir", "--local", finished.output.strip())
     if finished.code:
-        raise _failure("sharing DVC's cache", finished)
+        raise failure("sharing DVC's cache", finished)
 
 
 def locked_md5(folder: Path) -> str | None:
@@ -234,49 +137,15 @@ def folder_md5(folder: Path) -> str:
     return hashlib.md5(json.dumps(entries, sort_keys=True).encode()).hexdigest() + ".dir"
 
 
-@dataclass(frozen=True)
-class Remote:
-    """A DVC remote: its name in DVC's configuration, and its address."""
-
-    name: str
-    address: str
-
-
-def default_remote(folder: Path) -> Remote | None:
-    """DVC's default remote, None if there is none.
-
-    Raises:
-        ToolError: dvc failed.
-    """
-    return _remote(folder, r"^(\S+)\s+(.+?)\s+\(default\)$")
-
-
-def named_remote(folder: Path, name: str) -> Remote | None:
-    """The DVC remote of a name, None if there is none.
-
-    Raises:
-        ToolError: dvc failed.
-    """
-    return _remote(folder, rf"^({re.escape(name)})\s+(.+?)(?:\s+\(default\))?$")
-
-
-def _remote(folder: Path, line: str) -> Remote | None:
-    finished = _dvc(folder, "remote", "list")
-    if finished.code:
-        raise _failure("dvc remote list", finished)
-    found = re.search(line, finished.output, re.M)
-    return Remote(found[1], found[2]) if found else None
-
-
 def push(folder: Path, stage: str) -> None:
     """Send the outputs of a stage, and of all it depends on, to DVC's default remote.
 
     Raises:
         ToolError: dvc failed.
     """
-    finished = _dvc(folder, "push", stage, "--with-deps")
+    finished = dvc(folder, "push", stage, "--with-deps")
     if finished.code:
-        raise _failure("dvc push", finished)
+        raise failure("dvc push", finished)
 
 
 def fetch(
@@ -313,10 +182,10 @@ def fetch(
             with (Path(place) / "config").open("w") as file:
                 settings.write(file)
             arguments += ["--config", file.name]
-        finished = _dvc(folder, *arguments)
+        finished = dvc(folder, *arguments)
     if finished.code:
         source = "DVC's cache" if cached or not remote else f"DVC remote {remote.address}"
-        raise _failure(f"reading the {path.name} of commit {commit[:10]} from {source}", finished)
+        raise failure(f"reading the {path.name} of commit {commit[:10]} from {source}", finished)
 
 
 def _settings(folder: Path, remote: Remote) -> configparser.ConfigParser:
@@ -359,5 +228,5 @@ def assign(
         command = [beside_python("gto"), "assign", "-r", str(clone), NAME, commit]
         finished = run_leashed([*command, "--stage", STAGE, *version], folder, None, identity)
         if finished.code:
-            raise _failure("gto assign", finished)
+            raise failure("gto assign", finished)
     return assignments(folder)[-1]

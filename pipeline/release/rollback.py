@@ -4,7 +4,7 @@ import tempfile
 from pathlib import Path
 
 from pipeline.errors import ReleaseError
-from pipeline.release import commits, fence, registry, tags
+from pipeline.release import commits, fence, registry, stores, tags
 from pipeline.release.promotion import check_copy, gate_of, reach
 
 
@@ -31,7 +31,7 @@ def rollback(folder: Path, version: str | None = None) -> str:
     commit = _commit_of(folder, chosen, history[-1].version)
     with tempfile.TemporaryDirectory(prefix="adacalib-") as place:
         copy = Path(place) / "model"
-        remote = registry.default_remote(folder)
+        remote = stores.default_remote(folder)
         registry.fetch(folder, commit, copy, remote=remote, cached=True)
         check_copy(copy, gate_of(folder, commit)["model_sha256"])
     registry.assign(folder, commit, commits.identity(folder), authority, history[-1])

@@ -1,4 +1,4 @@
-"""What DVC's cache and default remote hold, object by object, through DVC's own file systems."""
+"""DVC's remotes, and what cache and remote hold, object by object, through DVC's own modules."""
 
 import json
 from collections.abc import Iterator
@@ -10,6 +10,46 @@ from typing import Any
 from pipeline.errors import ToolError
 
 BATCH = 1000  # objects that are removed in one request
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A DVC remote: its name in DVC's configuration, and its address."""
+
+    name: str
+    address: str
+
+
+def default_remote(folder: Path) -> Remote | None:
+    """DVC's default remote, None if there is none.
+
+    Raises:
+        ToolError: DVC's configuration cannot be read.
+    """
+    config = _config(folder)
+    name = config["core"].get("remote")
+    return _remote(config, name) if name else None
+
+
+def named_remote(folder: Path, name: str) -> Remote | None:
+    """The DVC remote of a name, None if there is none.
+
+    Raises:
+        ToolError: DVC's configuration cannot be read.
+    """
+    return _remote(_config(folder), name)
+
+
+def _config(folder: Path) -> Any:
+    from dvc.config import Config
+
+    with _answering("DVC's configuration"):
+        return Config(str((folder / ".dvc").resolve()))
+
+
+def _remote(config: Any, name: str) -> Remote | None:
+    found = config["remote"].get(name)
+    return Remote(name, str(found["url"])) if found else None
 
 
 @dataclass(frozen=True)
@@ -78,4 +118,4 @@ def _answering(name: str) -> Iterator[None]:
         yield
     except Exception as error:  # each kind of remote has errors of its own
         said = " ".join(str(error).split()) or type(error).__name__
-        raise ToolError(f"{name} failed: {said}; nothing that is needed was removed") from error
+        raise ToolError(f"{name} failed: {said}") from error

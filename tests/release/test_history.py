@@ -4,7 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from pipeline.cli import Voice, app
 from pipeline.errors import ReleaseError
 from pipeline.release.history import Span, history, table
 from pipeline.release.promotion import production
@@ -70,6 +72,20 @@ def test_the_table_has_a_line_for_each_time_in_production(judged):
     assert any(
         "2026-01-02 03:09 to now" in line and "rolled back to by Cleo" in line for line in lines
     )
+
+
+def test_programs_get_the_same_as_json(judged, monkeypatch):
+    monkeypatch.chdir(judged)
+    monkeypatch.setattr(Voice, "as_json", False)  # as it was, afterwards
+    done = CliRunner().invoke(app, ["--json", "history"])
+    told = json.loads(done.output)["versions"]
+    assert [version["version"] for version in told] == ["v0.0.2", "v0.0.1"]
+    assert told[1]["spans"][1] == {
+        "since": "2026-01-02 03:09",
+        "until": None,
+        "how": "rolled back to",
+        "by": "Cleo",
+    }
 
 
 def test_without_a_version_there_is_no_history(judged, tmp_path_factory):

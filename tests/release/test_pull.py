@@ -1,6 +1,10 @@
 """A serving host: its folder shows what is in production, whole and verified, or what it showed."""
 
+import os
 import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -25,32 +29,57 @@ def stored(store: Path, content: bytes) -> Path:
     return next(p for p in store.rglob("*") if p.is_file() and p.read_bytes() == content)
 
 
+@contextmanager
+def reading(target: Path) -> Iterator[list[str]]:
+    """A reader that verifies every byte again and again; its weights come, in order, or why not."""
+    seen, stop = [], threading.Event()
+
+    def read() -> None:
+        while not stop.wait(0.005):
+            try:
+                found = weights(target.resolve()) if os.path.lexists(target) else "nothing yet"
+            except (ArtifactError, OSError) as error:
+                found = f"broken: {error}"
+            if seen[-1:] != [found]:
+                seen.append(found)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        stop.set()
+        thread.join()
+
+
 @pytest.mark.slow
 def test_a_host_without_a_cache_follows_production_forward_and_back(twice, host, tmp_path):
     """A roll-back restores the first version bit for bit, from git and the DVC remote alone."""
     target, file = tmp_path / "serving/model", stored(tmp_path / "store", b"rowsrows!")
     file.chmod(0o644)
     file.write_bytes(b"rowsrowt!")
-    with pytest.raises(ArtifactError, match=r"v0\.0\.2 at DVC remote .*weights\.txt is not as"):
-        pull(host, target)
-    file.unlink()
-    with pytest.raises(ToolError, match=r"reading the model of commit .* send it again from"):
-        pull(host, target)
-    assert not target.exists()
+    with reading(target) as seen:
+        with pytest.raises(ArtifactError, match=r"v0\.0\.2 at DVC remote .*weights\.txt is not as"):
+            pull(host, target)
+        file.unlink()
+        with pytest.raises(ToolError, match=r"reading the model of commit .* send it again from"):
+            pull(host, target)
+        assert not target.exists()
 
-    file.write_bytes(b"rowsrows!")
-    assert pull(host, target) == f"{target} now shows v0.0.2, production's version"
-    second = target.resolve()
-    assert weights(target) == "rowsrows!"
-    assert pull(host, target) == f"{target} shows v0.0.2, production's version"
-    assert target.resolve() == second
+        file.write_bytes(b"rowsrows!")
+        assert pull(host, target) == f"{target} now shows v0.0.2, production's version"
+        second = target.resolve()
+        assert weights(target) == "rowsrows!"
+        assert pull(host, target) == f"{target} shows v0.0.2, production's version"
+        assert target.resolve() == second
 
-    rollback(twice)
-    assert pull(host, target) == f"{target} now shows v0.0.1, production's version"
-    assert weights(target) == "rows!"
-    assert sha256_of(target / "manifest.json") == production(twice).model_sha256
-    assert second.is_dir()  # a reader that has it open can go on
-    assert not (host / ".dvc/cache").exists()
+        rollback(twice)
+        assert pull(host, target) == f"{target} now shows v0.0.1, production's version"
+        assert weights(target) == "rows!"
+        assert sha256_of(target / "manifest.json") == production(twice).model_sha256
+        assert second.is_dir()  # a reader that has it open can go on
+        assert not (host / ".dvc/cache").exists()
+    assert seen == ["nothing yet", "rowsrows!", "rows!"]
 
     newest = git(tmp_path / "remote.git", "tag", "--list", "model#prod#3").strip()
     git(tmp_path / "remote.git", "tag", "--delete", newest)  # as a mirror that lags
