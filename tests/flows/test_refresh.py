@@ -165,7 +165,7 @@ def test_a_day_is_landed_run_committed_pushed_and_promoted_and_nothing_shows_a_s
     assert "0.25000" in artifacts["metrics"]
     assert artifacts["progress"] == 100
     assert b64decode(artifacts["reliability"].partition("base64,")[2]) == b"<svg></svg>"
-    assert artifacts["pages"] == f"- [report]({report.as_uri()}): `artifacts/report/report.html`"
+    assert artifacts["pages"] == f"- [report]({report.as_uri()}): `{report}`"
     logs = [log["message"] for log in prefect_server.ask("logs/filter")]
     assert "merge is at work with ***" in logs
     until(lambda: {"adacalib.failed", "adacalib.promoted"} <= events_of(prefect_server))
