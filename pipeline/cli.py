@@ -131,13 +131,14 @@ def demo(
 @app.command()
 def results() -> None:
     """Show the last evaluation and the verdict."""
+    from pipeline.release.why import changed_since
     from pipeline.report.terminal import read_results, show_results
 
+    found, changed = read_results(Path()), changed_since(Path())
     if Voice.as_json:
-        found = read_results(Path())
-        say(f"verdict: {found['gate']['verdict']}", **found)
+        say(f"verdict: {found['gate']['verdict']}", **found, changed_since=changed)
     elif not Voice.quiet:
-        show_results(Path())
+        show_results(found, changed)
 
 
 @app.command()
@@ -223,9 +224,26 @@ def rollback(
     version: Annotated[str | None, typer.Argument(help="for example v0.0.2")] = None,
 ) -> None:
     """Put an earlier version back into production: the one before this one, or the one named."""
-    from pipeline.release.promotion import rollback as roll_back
+    from pipeline.release.rollback import rollback as roll_back
 
     say(roll_back(Path(), version))
+
+
+@app.command()
+def pull(
+    to: Annotated[Path, typer.Option(metavar="DIR", help="the folder that shows it")],
+    remote: Annotated[str | None, typer.Option(help="another DVC remote than the default")] = None,
+) -> None:
+    """Make a folder of a serving host show what is in production; nothing is done where it does.
+
+    Run in a clone of the project, which needs no data and no cache. Readers of DIR see one whole,
+    verified version at any time; an older one comes by adacalib rollback alone.
+
+    Example: adacalib pull --to serving/model; adacalib serve --model serving/model
+    """
+    from pipeline.release.pull import pull as pull_version
+
+    say(pull_version(Path(), to, remote))
 
 
 @app.command()
@@ -241,10 +259,24 @@ def status() -> None:
 
 
 @app.command()
+def history() -> None:
+    """Every version, newest first: days, verdict, who put it in production, from when to when."""
+    from dataclasses import asdict
+
+    from pipeline.release.history import history as versions
+    from pipeline.release.history import table
+
+    found = versions(Path())
+    say(table(found), versions=[asdict(version) for version in found])
+
+
+@app.command()
 def why() -> None:
     """Say what would run now, and because of which change."""
+    from pipeline.params import read_params
     from pipeline.release.why import why as say_why
 
+    read_params()  # says better than DVC what is wrong in params.yaml
     say(say_why(Path()))
 
 

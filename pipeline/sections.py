@@ -273,6 +273,19 @@ class PaperParams(Section):
     learning_rate: Positive
 
 
+Competitor = Literal[
+    "platt",
+    "temperature",
+    "histogram",
+    "sir",
+    "neucalib",
+    "isotonic_per_value",
+    "ratio_per_value",
+    "eb_platt_forward",
+    "logistic_interaction",
+]
+
+
 class CalibrateParams(Section):
     """Which calibrator is fitted and how it is chosen."""
 
@@ -287,6 +300,8 @@ class CalibrateParams(Section):
     min_slope: Positive
     seed: Seed
     auxiliary: bool
+    competitors: tuple[Competitor, ...]
+    ablation: bool
     paper: PaperParams
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.files import write_json
+from pipeline.release.why import changed_since
 from tests.report.worlds import reports
 
 
@@ -36,6 +37,19 @@ def test_results_are_a_table_a_json_object_or_nothing(folder):
     assert found["gate"]["reasons"] == ["too few responses to tell: 30 of 1,000"]
     assert found["evaluation"]["methods"]["model"]["pcoc"] == 1.01
     assert (nothing.returncode, nothing.stdout, nothing.stderr) == (0, "", "")
+
+
+def test_results_say_what_was_changed_after_they_were_made(folder):
+    params = {"params.yaml": {"gate": {"min_test_responses": 1000}}}
+    deps = [{"path": "data", "md5": "a.dir"}, {"path": "pipeline/files.py", "md5": "b"}]
+    write_json(folder / "dvc.lock", {"stages": {"gate": {"deps": deps, "params": params}}})
+    write_json(folder / "data.dvc", {"outs": [{"path": "data", "md5": "a.dir"}]})
+    write_json(folder / "params.yaml", {"gate": {"min_test_responses": 1000}})
+    assert changed_since(folder) == []
+    write_json(folder / "data.dvc", {"outs": [{"path": "data", "md5": "other.dir"}]})
+    write_json(folder / "params.yaml", {"gate": {"min_test_responses": 10}})
+    said = adacalib(folder, "results").stdout
+    assert "out of date: data, gate in params.yaml changed after these results were made" in said
 
 
 def test_a_refusal_is_one_sentence_and_exit_code_1_and_a_traceback_only_on_demand(tmp_path):

@@ -1,6 +1,7 @@
 """Lines of CSV as tables; faults are named by file and line."""
 
 import csv as plain_csv
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from pipeline.errors import DataError
 
 CHUNK = 1 << 21  # bytes that pyarrow parses at a time
 LONGEST_SHOWN = 300  # characters of a header
+NOT_OF_TYPE = re.compile(r"In CSV column #(\d+): CSV conversion error to .*: invalid value '(.*)'")
 Result = TypeVar("Result")
 
 
@@ -31,7 +33,13 @@ def header_of(block: Block, mapping: Mapping) -> tuple[list[str], Block]:
     text = block.text.lstrip(b"\r\n")
     line = block.line + block.text[: len(block.text) - len(text)].count(b"\n")
     first, _, text = text.partition(b"\n")
-    names = _names(first.decode("utf-8", "replace").rstrip("\r"), mapping)
+    try:
+        names = _names(first.decode().rstrip("\r"), mapping)
+    except UnicodeDecodeError:
+        raise DataError(
+            f"{block.path}, line {line}: the header is not UTF-8; convert the file, for example "
+            "with iconv -f latin1 -t utf-8"
+        ) from None
     for name in mapping.source_types:
         if names.count(name) != 1:
             fault = "is there twice" if name in names else "is missing"
@@ -87,9 +95,9 @@ def parse(
         odd_quotes: whether a line may have an odd number of quotes.
 
     Raises:
-        pa.ArrowInvalid: a line has another number of columns, a value is not of its type or is
-            not UTF-8.
-        DataError: a value that is not quoted holds a carriage return, or a quoted one goes on.
+        pa.ArrowInvalid: a line has another number of columns, or a value is not UTF-8.
+        DataError: a value is not of its type, one that is not quoted holds a carriage return, or a
+            quoted one goes on.
     """
     broken = values_hold_breaks(text, mapping, odd_quotes=odd_quotes)
     types = mapping.source_types
@@ -98,12 +106,26 @@ def parse(
     try:
         table = _read(text, names, mapping, broken, CHUNK)
     except pa.ArrowInvalid as error:
+        if found := NOT_OF_TYPE.search(str(error)):
+            raise DataError(_not_of_type(names[int(found[1])], found[2], mapping)) from None
         if "straddling" not in str(error):
             raise
         table = _read(text, names, mapping, broken, len(text) + 1)  # a line longer than CHUNK
     if mapping.nulls == mapping.number_nulls or not mapping.nulls:
         return table
     return _text_nulls(table, pa.array(mapping.nulls, pa.string()))
+
+
+def _not_of_type(name: str, value: str, mapping: Mapping) -> str:
+    sentence = f"column {name} is {value!r}, which is no {mapping.source_types[name]}"
+    if re.fullmatch(r"[+-]?\d+,\d+", value):
+        return f"{sentence}; where a comma is the decimal sign, say decimal: ',' in the mapping"
+    if re.search(r"\d", value):
+        return sentence
+    return (
+        f"{sentence}; in the mapping number_nulls lists spellings of a missing number, and a made "
+        "column by the rule equals is 1 where a text is one of its values"
+    )
 
 
 def _read(
@@ -121,6 +143,7 @@ def _read(
         ),
         convert_options=csv.ConvertOptions(
             column_types=types,
+            decimal_point=mapping.decimal,
             include_columns=list(types),
             null_values=list(mapping.number_nulls),
             strings_can_be_null=mapping.nulls == mapping.number_nulls,

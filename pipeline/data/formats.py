@@ -99,7 +99,8 @@ def land_sources(
         roles: what params.yaml says of the columns; not heeded where it is for another format.
 
     Raises:
-        DataError: the mapping or a file is not what it should be; the sentence names the line.
+        DataError: the mapping or a file is not what it should be (the sentence names the line), or
+            no row is left to land.
     """
     if mapping in FORMATS and mapping != "obd":
         raise DataError(f"{mapping} is fetched, not read from files; call it without sources")
@@ -113,6 +114,10 @@ def land_sources(
         name, land_them = rules.format, partial(land_files, folder, rules, sources)
     known = roles if roles.format == name else NO_ROLES
     manifest, landed = land_them(limit_days, report, roles=known, changed=changes.append)
+    if not any(entry.rows for entry in landed.values()):
+        dropped = sum(sum(entry.dropped.values()) for entry in landed.values())
+        why = f"all {dropped:,} rows were dropped by the mapping's rules" if dropped else "no rows"
+        raise DataError(f"{', '.join(map(str, sources))}: {why}; nothing was landed")
     lines = [_sentence(folder, manifest, landed), *_told(changes)]
     if roles.event_id and known is NO_ROLES:
         lines.append(f"events were not told apart: log.event_id is for {roles.format}, not {name}")

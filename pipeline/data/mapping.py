@@ -6,6 +6,7 @@ docs/data.md says what each key means.
 
 import re
 from collections.abc import Iterator
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -101,6 +102,7 @@ class Mapping(Part):
         time_zone: days begin at midnight there.
         columns: of the log, in this order, without those of `made`.
         positions: names of the source's columns where the files have no header.
+        decimal: the decimal sign of numbers in CSV.
         nulls: spellings of a missing value in text columns; every other text is a value.
         number_nulls: the same for numbers and time stamps.
         time, date, file_day, row_blocks: exactly one says which day a row belongs to. `file_day`
@@ -119,6 +121,7 @@ class Mapping(Part):
     positions: tuple[str, ...] | None = None
     delimiter: Annotated[str, Field(min_length=1, max_length=1)] = ","
     quote: Annotated[str, Field(min_length=1, max_length=1)] | None = '"'
+    decimal: Literal[".", ","] = "."
     nulls: tuple[str, ...] = ("",)
     number_nulls: tuple[str, ...] = ("",)
     time: TimeRule | None = None
@@ -243,12 +246,22 @@ def read_mapping(name: str) -> Mapping:
     try:
         return Mapping.model_validate(_tuples(document))
     except ValidationError as error:
-        faults = [
-            f"{'.'.join(map(str, e['loc'])) or 'the file'}: {e['msg']}" for e in error.errors()
-        ]
-        raise DataError(f"mapping {path}: {'; '.join(faults)}") from None
+        faults = "; ".join(_fault(item) for item in error.errors())
+        raise DataError(f"mapping {path}: {faults}; docs/data.md lists the keys") from None
     except ValueError as error:
         raise DataError(f"mapping {path}: {error}") from None
+
+
+def _fault(item: Any) -> str:
+    """One of the faults that pydantic found, in this project's words."""
+    *parents, key = item["loc"] or ("the file",)
+    name = ".".join(map(str, [*parents, key]))
+    if item["type"] == "extra_forbidden":
+        near = get_close_matches(str(key), Mapping.model_fields, 1)
+        return f"there is no key {name}" + (f", did you mean {near[0]}?" if near else "")
+    if item["type"] == "missing":
+        return f"the key {name} is missing"
+    return f"{name}: {item['msg'].removeprefix('Value error, ')}"
 
 
 def _tuples(value: Any) -> Any:

@@ -52,6 +52,8 @@ def read_blocks(path: Path, size: int = BLOCK) -> Iterator[Block]:
     try:
         with pa.OSFile(str(path)) as raw, _decompressed(raw, path) as stream:
             yield from _lines(stream, raw, path, size)
+    except FileNotFoundError:
+        raise DataError(f"{path} does not exist; name a file of the log") from None
     except OSError as error:
         reason = str(error).splitlines()[0]
         raise DataError(f"{path} cannot be read to its end: {reason}") from None

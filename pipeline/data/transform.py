@@ -78,10 +78,23 @@ def time_stamps(column: pa.ChunkedArray, rule: TimeRule) -> pa.ChunkedArray:
         try:
             return leap_seconds_as_59(column).cast(pa.timestamp("us", zone))
         except pa.ArrowInvalid as error:
-            raise DataError(f"column {rule.column}: {_first_line(error)}") from None
+            raise DataError(_no_iso_stamp(rule, str(error))) from None
     coded = column.combine_chunks().dictionary_encode()
     parsed = [_parsed(text, rule) for text in coded.dictionary.to_pylist()]
     return pa.chunked_array([pa.array(parsed, pa.timestamp("us", zone)).take(coded.indices)])
+
+
+def _no_iso_stamp(rule: TimeRule, fault: str) -> str:
+    """What is wrong with a stamp that Arrow refused: its offset, or all of it."""
+    text = fault.partition("'")[2].rpartition("' as")[0]
+    sentence = f"column {rule.column} is {text!r}, no ISO 8601 time stamp"
+    try:
+        has_offset = datetime.fromisoformat(text).tzinfo is not None
+    except ValueError:
+        return f"{sentence}; where all are spelled so, time.format takes a pattern, %d.%m.%Y %H:%M"
+    if has_offset:
+        return f"{sentence} without offset; leave time.zone out of the mapping"
+    return f"{sentence} with an offset; say where its clock hung, time: {{…, zone: Europe/Berlin}}"
 
 
 def _parsed(text: str, rule: TimeRule) -> datetime:
@@ -94,7 +107,11 @@ def _parsed(text: str, rule: TimeRule) -> datetime:
     if (stamp.tzinfo is None) == (rule.zone is None):
         raise DataError(
             f"column {rule.column}: stamps of the form {rule.format} "
-            + ("carry an offset, so time.zone must be null" if rule.zone else "need a time.zone")
+            + (
+                "carry an offset, so time.zone must be null"
+                if rule.zone
+                else "carry no offset; say where their clock hung, time: {…, zone: Europe/Berlin}"
+            )
         )
     return stamp
 

@@ -11,18 +11,25 @@ import altair as alt
 import numpy as np
 import vl_convert
 
+from pipeline.report.sums import PARTS as PART_NAMES
 from pipeline.report.terminal import NAMES
 
 Spec = dict[str, Any]
 ROWS = alt.NamedData("rows")
 COLOURS = {  # at least 3 : 1 against the page, light and dark
     "uncalibrated": "#c2571a",
+    "identity": "#c2571a",
     "isotonic": "#777777",
     "eb_platt": "#2a8f6b",
     "adacalib": "#2f7fd0",
+    "neucalib": "#b8860b",
     "champion": "#9b59b6",
     "model": "#2f7fd0",
+    "training": "#c2571a",
+    "calibration": "#2f7fd0",
 }
+PARTS = tuple(PART_NAMES)
+LABELS = NAMES | PART_NAMES | {"identity": NAMES["uncalibrated"]}
 _RATES = [10.0**-k * m for k in (6, 5, 4, 3, 2) for m in (1, 3)]
 _RATES += [0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.97, 0.99, 0.999]
 _TICKS = [float(np.log(rate / (1 - rate))) for rate in _RATES]
@@ -41,6 +48,7 @@ _CONFIG: dict[str, Any] = {
         "titleFontSize": 12,
         "titleFontWeight": "normal",
         "labelLimit": 220,
+        "labelOverlap": True,
     },
     "legend": {
         "labelColor": "currentColor",
@@ -48,6 +56,8 @@ _CONFIG: dict[str, Any] = {
         "labelFontSize": 12,
         "orient": "top",
         "title": None,
+        "columns": 3,  # of a narrow picture, too
+        "symbolOpacity": 1,
     },
     "view": {"stroke": None},
 }
@@ -67,7 +77,7 @@ def static(spec: Spec, rows: list[dict[Hashable, Any]], ink: str = "#444444") ->
 
 
 def _method(names: tuple[str, ...]) -> alt.Color:
-    labels = [NAMES[name] for name in names]
+    labels = [LABELS[name] for name in names]
     scale = alt.Scale(domain=labels, range=[COLOURS[name] for name in names])
     return alt.Color("method:N", scale=scale)
 
@@ -150,7 +160,7 @@ def forest_chart() -> Spec:
     limits = alt.Scale(type="log", domain=[0.25, 4], clamp=True)
     names = alt.Y("name:N", sort=None, title=None)
     axis = alt.Axis(values=[0.25, 0.5, 0.8, 1, 1.25, 2, 4], format="~g")
-    x = alt.X("model:Q", scale=limits, title="expected / observed responses (PCOC)", axis=axis)
+    x = alt.X("model:Q", scale=limits, title="expected / observed", axis=axis)
     base = alt.Chart(ROWS)
     one = base.mark_rule(color="currentColor", strokeDash=[4, 4]).encode(x=alt.datum(1))
     band = base.mark_rule(color=COLOURS["model"], opacity=0.5, strokeWidth=3).encode(
@@ -226,3 +236,22 @@ def volume_chart() -> Spec:
         )
     )
     return _spec(bars, 260)
+
+
+def rows_chart() -> Spec:
+    """Share of the training days' and of the calibration days' impressions in the same bins.
+
+    Rows: those of `sums.training_rows`.
+    """
+    bars = (
+        alt.Chart(ROWS)
+        .mark_bar()
+        .encode(
+            x=alt.X("bin:O", title="bins by the base model's score", axis={"labelAngle": 0}),
+            xOffset=alt.XOffset("method:N", sort=list(PART_NAMES.values())),
+            y=alt.Y("share:Q", title="share of impressions", axis=alt.Axis(format="%")),
+            color=_method(PARTS),
+            tooltip=[*_tooltip(), alt.Tooltip("share:Q", format=".2%")],
+        )
+    )
+    return _spec(bars, 340)

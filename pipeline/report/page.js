@@ -16,8 +16,8 @@ const BIN = ["impressions", "responses", "predicted", "observed", "low", "high",
 const asBin = (bin) => Object.fromEntries(BIN.map((name, k) => [name, bin[k]]));
 
 function reliabilityRows(id) {
-  return Object.entries(sums.bins).flatMap(([method, bins]) =>
-    (bins[id] || []).map((bin) => ({ method: sums.names[method], ...asBin(bin) })));
+  return sums.pictured.flatMap((method) =>
+    ((sums.bins[method] || {})[id] || []).map((bin) => ({ method: sums.names[method], ...asBin(bin) })));
 }
 
 function curveRows(id) {
@@ -130,5 +130,8 @@ draw("overall", "reliability", reliabilityRows("-1"));
 draw("days", "days", sums.days);
 draw("drift", "drift", sums.days);
 if (byId("volume")) draw("volume", "volume", sums.volume);
+for (const place of ["training-rates", "training-rows"]) {
+  if (byId(place)) draw(place, place, sums.training);
+}
 drawForest();
 if (everyValue.length) pick(0);

@@ -1,6 +1,6 @@
 """What the page carries: sums per field value, bin and day, never rows, bounded in size."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -22,6 +22,8 @@ DRAWN_BINS = 10_000
 CURVE_POINTS = 9
 SUMS = [f.name for f in fields(ResponseCounts)]
 PICTURED = ("uncalibrated", "champion", "model")
+PARTS = {"training": "training days", "calibration": "calibration days"}
+CURVES = ("identity", "isotonic", "neucalib", "eb_platt", "adacalib")
 
 
 def display_name(name: str | None) -> str:
@@ -150,10 +152,10 @@ def curves_by_value(
     return curves
 
 
-def day_rows(counts: pd.DataFrame) -> list[dict[str, Any]]:
-    """Per pictured method and test day: impressions, rates, and PCOC with its band."""
+def day_rows(counts: pd.DataFrame, methods: tuple[str, ...] = PICTURED) -> list[dict[str, Any]]:
+    """Per method and test day: impressions, rates, and PCOC with its band."""
     rows: list[dict[str, Any]] = []
-    for method in PICTURED:
+    for method in methods:
         frame = counts[counts["method"] == method]
         by_day = frame.groupby("day")[SUMS].sum()
         of_day = counts_of(by_day)
@@ -196,3 +198,35 @@ def volume_groups(responses: np.ndarray, chosen_bins: np.ndarray) -> list[dict[s
                 for k, n in zip(kinds, sizes, strict=True)
             ]
     return rows
+
+
+def training_rows(memorisation: dict[str, Any] | None) -> list[dict[Hashable, Any]]:
+    """A row per bin of the base model's logit and part of the days: rates with bands, and shares.
+
+    Empty where no training day was compared. The columns are those of a reliability picture, and
+    `bin` and `share` of the part's impressions.
+
+    Args:
+        memorisation: of reports/tables.json.
+    """
+    if not memorisation or not memorisation["training_days"]:
+        return []
+    sides = memorisation["by_bin"]
+    frames = []
+    for part in ("training", "calibration"):
+        n, o = (np.array(sides[f"{part}_{name}"], float) for name in ("impressions", "responses"))
+        low, high = wilson_interval(o, n)
+        with np.errstate(invalid="ignore"):
+            observed = logit(o / n)
+        columns = {
+            "predicted": rounded(sides["logit"]),
+            "observed": rounded(observed),
+            "low": rounded(logit(np.clip(low, 1e-7, 1))),
+            "high": rounded(logit(np.clip(high, 0, 1 - 1e-7))),
+            "share": rounded(n / max(n.sum(), 1), 5),
+            "impressions": n.tolist(),
+            "responses": o.tolist(),
+        }
+        frames.append(pd.DataFrame(columns).assign(method=PARTS[part], bin=range(1, len(n) + 1)))
+    joined = pd.concat(frames)
+    return joined.astype(object).where(joined.notna(), None).to_dict("records")

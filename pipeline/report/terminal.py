@@ -20,11 +20,26 @@ METRICS = (
 )
 NAMES = {
     "uncalibrated": "base model",
+    "platt": "Platt",
+    "temperature": "temperature",
+    "histogram": "histogram",
+    "sir": "SIR",
     "isotonic": "isotonic",
+    "isotonic_per_value": "isotonic per value",
+    "ratio_per_value": "ratio per value",
+    "logistic_interaction": "logistic regression",
+    "neucalib": "NeuCalib",
     "eb_platt": "EB-Platt",
+    "eb_platt_forward": "EB-Platt, forward",
     "adacalib": "AdaCalib",
     "champion": "production",
     "model": "what ships",
+}
+ABLATED = {  # the paper's second table
+    "paper": "as published",
+    "paper_one_bin_count": "− adaptive binning",
+    "paper_shared_bins": "− adaptive function",
+    "paper_free_knots": "− posterior guidance",
 }
 
 
@@ -32,12 +47,12 @@ def _number(value: Any, form: str) -> str:
     return "undefined" if value is None else format(value, form)
 
 
-def metric_rows(evaluation: dict[str, Any]) -> list[list[str]]:
-    """One row of texts a method, in the order of NAMES: its name, then METRICS."""
+def metric_rows(evaluation: dict[str, Any], names: dict[str, str] = NAMES) -> list[list[str]]:
+    """One row of texts a method, in the order of `names`: its name, then METRICS."""
     methods = evaluation["methods"]
     return [
         [name] + [_number(methods[method][key], form) for _, key, form in METRICS]
-        for method, name in NAMES.items()
+        for method, name in names.items()
         if method in methods
     ]
 
@@ -77,13 +92,13 @@ def read_results(folder: Path) -> dict[str, Any]:
     }
 
 
-def show_results(folder: Path) -> None:
-    """Print the metric table of the last evaluation, the verdict and the place of the report.
+def show_results(found: dict[str, Any], changed: list[str]) -> None:
+    """Print the metric table of an evaluation, the verdict and the place of the report.
 
-    Raises:
-        ArtifactError: the pipeline has not run in `folder`.
+    Args:
+        found: what `read_results` returns.
+        changed: what is no longer as it was when the results were made.
     """
-    found = read_results(folder)
     evaluation, gate = found["evaluation"], found["gate"]
     console = Console()
     title = (
@@ -107,3 +122,10 @@ def show_results(folder: Path) -> None:
     for reason in gate["reasons"]:
         console.print(f"  - {reason}", highlight=False)
     console.print(f"report: {found['report']}", soft_wrap=True)
+    if changed:
+        console.print(
+            f"[bold]out of date[/bold]: {', '.join(changed)} changed after these results were "
+            "made; dvc repro makes them anew",
+            highlight=False,
+            soft_wrap=True,
+        )

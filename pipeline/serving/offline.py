@@ -74,6 +74,11 @@ def _scored(predictor: Predictor, batch: pa.RecordBatch, place: str) -> Scores:
         raise DataError(f"{place}: {error}") from None
 
 
+def _begins_as_parquet(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) == b"PAR1"
+
+
 @contextmanager
 def _opened(source: Path, columns: list[str]) -> Iterator[pq.ParquetFile]:
     try:
@@ -81,6 +86,11 @@ def _opened(source: Path, columns: list[str]) -> Iterator[pq.ParquetFile]:
     except FileNotFoundError:
         raise DataError(f"{source} does not exist; name a Parquet file") from None
     except (pa.ArrowInvalid, OSError) as error:
+        if source.is_file() and not _begins_as_parquet(source):
+            raise DataError(
+                f"{source} is no Parquet file; write its rows as one: field values and categories "
+                "as text, numbers as numbers"
+            ) from None
         raise DataError(f"{source} is not a whole Parquet file ({error}); write it anew") from None
     with file:
         missing = [name for name in columns if name not in file.schema_arrow.names]

@@ -12,6 +12,7 @@ from pipeline.calibration.auxiliary import AuxiliaryNetwork
 from pipeline.calibration.auxiliary_fit import fit_auxiliary, out_of_fold_logits
 from pipeline.calibration.basis import still_anchor
 from pipeline.calibration.folds import all_counts
+from pipeline.calibration.on_demand import ablation_maps, competitor_maps
 from pipeline.calibration.paper import fit_paper
 from pipeline.calibration.paper_choice import paper_contests
 from pipeline.calibration.paper_network import PaperSettings
@@ -46,7 +47,8 @@ class Outcome:
 def run(
     scores: Path, tables: Path, check: Path, calibrator: Path, *, params: CalibrateParams
 ) -> None:
-    """Write maps.parquet (identity, isotonic, eb_platt, adacalib) and manifest.json.
+    """Write maps.parquet (identity, isotonic, eb_platt, adacalib, what is asked for) and
+    manifest.json.
 
     Where AdaCalib has an auxiliary network its weights go to auxiliary.safetensors.
 
@@ -70,6 +72,7 @@ def run(
     with publish(calibrator) as folder:
         folder.mkdir()
         maps = _rivals(cells, len(field_values)) | {"adacalib": outcome.serving}
+        maps |= _on_demand(scores, bins, params)
         write_maps(folder / "maps.parquet", maps, field_values)
         write_json(folder / "manifest.json", about)
         if outcome.auxiliary is not None:
@@ -105,6 +108,17 @@ def _rivals(cells: CellTable, n_field_values: int) -> dict[str, PiecewiseLinearM
     }
 
 
+def _on_demand(
+    scores: Path, bins: BinTable, params: CalibrateParams
+) -> dict[str, PiecewiseLinearMap]:
+    """Maps that are measured and pictured and never ship."""
+    if not params.competitors and not params.ablation:
+        return {}
+    rows = read_scores(scores, "calibration")
+    maps = competitor_maps(rows, params.competitors)
+    return maps | (ablation_maps(rows, _paper_settings(bins, params)) if params.ablation else {})
+
+
 def _crossfit(scores: Path, bins: BinTable, cells: CellTable, params: CalibrateParams) -> Outcome:
     n_field_values = len(read_scores_manifest(scores)["field_values"])
     names = ("folds", "horizon_days", "steps", "learning_rate", "weight_decay", "temperatures")
@@ -137,14 +151,7 @@ def _auxiliary(
 
 
 def _paper(scores: Path, bins: BinTable, params: CalibrateParams) -> Outcome:
-    rows = read_scores(scores, "calibration")
-    settings = PaperSettings(
-        **params.paper.model_dump(),
-        candidates=tuple(np.unique(bins.requested_bins).tolist()),
-        temperatures=params.temperatures,
-        min_slope=params.min_slope,
-        seed=params.seed,
-    )
+    rows, settings = read_scores(scores, "calibration"), _paper_settings(bins, params)
     features = _features(scores) if params.paper.auxiliary else None
     fitted = fit_paper(rows, settings, features)
     contests = paper_contests(rows, settings, features)
@@ -155,6 +162,16 @@ def _paper(scores: Path, bins: BinTable, params: CalibrateParams) -> Outcome:
         "decreasing_share": fitted.decreasing,
     }
     return Outcome(fitted.serving, fitted.auxiliary, choice, about)
+
+
+def _paper_settings(bins: BinTable, params: CalibrateParams) -> PaperSettings:
+    return PaperSettings(
+        **params.paper.model_dump(),
+        candidates=tuple(np.unique(bins.requested_bins).tolist()),
+        temperatures=params.temperatures,
+        min_slope=params.min_slope,
+        seed=params.seed,
+    )
 
 
 def _features(scores: Path) -> Features:

@@ -8,8 +8,9 @@ import pandas as pd
 from pipeline.data.map_files import read_maps
 from pipeline.data.table_files import read_bins
 from pipeline.files import publish, read_json
-from pipeline.report.page import page_sums, render, specifications
+from pipeline.report.page import page_sums, pictured, render, specifications
 from pipeline.report.plots import plot_files
+from pipeline.report.vega import bundled, start_bundle
 from pipeline.sections import ReportParams
 
 
@@ -37,27 +38,37 @@ def run(
         "gate": gate,
     }
     reports = {name: read_json(path) for name, path in sources.items()}
-    names = read_json(evaluation_sums / "manifest.json")
-    about = read_json(calibrator / "manifest.json")
-    maps = read_maps(calibrator / "maps.parquet")
-    counts = pd.read_parquet(evaluation_sums / "counts.parquet")
-    bins = pd.read_parquet(evaluation_sums / "reliability.parquet")
-    carried = page_sums(
-        counts,
-        bins,
-        maps,
-        field_values=names["field_values"],
-        chosen_bins=about.get("chosen_bins", []),
-        calibration_responses=_calibration_responses(tables, len(names["field_values"])),
-        listed=params.field_values,
-    )
-    specs = specifications(reports["evaluation"], maps)
-    field = " × ".join(names["field"])
-    page = render(reports, carried, specs, field=field, calibrator=about)
+    with start_bundle() as bundling:
+        names = read_json(evaluation_sums / "manifest.json")
+        about = read_json(calibrator / "manifest.json")
+        maps = read_maps(calibrator / "maps.parquet")
+        counts = pd.read_parquet(evaluation_sums / "counts.parquet")
+        bins = pd.read_parquet(evaluation_sums / "reliability.parquet")
+        shown = pictured(reports["evaluation"], about["chosen"])
+        carried = page_sums(
+            counts,
+            bins,
+            maps,
+            field_values=names["field_values"],
+            chosen_bins=about.get("chosen_bins", []),
+            calibration_responses=_calibration_responses(tables, len(names["field_values"])),
+            listed=params.field_values,
+            shown=shown,
+            memorisation=reports["tables"].get("memorisation"),
+        )
+        specs = specifications(maps, shown)
+        beside = plot_files(counts, bins, specs["reliability"])
+        page = render(
+            reports,
+            carried,
+            specs,
+            field=" × ".join(names["field"]),
+            calibrator=about,
+            vega=bundled(bundling),
+        )
     with publish(report) as folder:
         folder.mkdir()
-        (folder / "report.html").write_text(page)
-        for name, text in plot_files(counts, bins, specs["reliability"]).items():
+        for name, text in {"report.html": page, **beside}.items():
             (folder / name).write_text(text)
 
 

@@ -12,13 +12,14 @@ from tests.data.logs import mapping
 @pytest.mark.parametrize(
     ("keys", "sentence"),
     [
-        ({"colour": 1}, "colour: Extra inputs"),
+        ({"colour": 1}, "there is no key colour, "),
+        ({"delimeter": ";"}, "there is no key delimeter, did you mean delimiter?"),
         ({"kind": "xml"}, "kind: Input should be"),
         ({"time": None}, "exactly one of time, date"),
         ({"file_day": "(x)"}, "exactly one of time, date"),
         ({"file_day": "x"}, "'x' has 0 groups"),
-        ({"delimiter": "\u00a7"}, "delimiter: Value error, '\u00a7' is no ASCII character"),
-        ({"quote": "\n"}, "quote: Value error"),
+        ({"delimiter": "\u00a7"}, "delimiter: '\u00a7' is no ASCII character"),
+        ({"quote": "\n"}, "quote: '\\n' is no ASCII character"),
         ({"file_day": "(x"}, "no regular expression"),
         ({"columns": {"item": "string"}}, "columns.item.type"),
         ({"made": {"dear": {"rule": "above", "of": "price"}}}, "the rule above takes"),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.report.vega import bundled, start_bundle
 from tests.report.worlds import page
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -20,7 +21,17 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-PICTURES = ("overall", "days", "drift", "forest", "value-reliability", "value-curves", "volume")
+PICTURES = (
+    "overall",
+    "days",
+    "drift",
+    "forest",
+    "value-reliability",
+    "value-curves",
+    "volume",
+    "training-rates",
+    "training-rows",
+)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
 
 
@@ -37,7 +48,7 @@ def browser() -> Iterator["playwright.Browser"]:
 def report(tmp_path_factory) -> Path:
     """The page on disk."""
     path = tmp_path_factory.mktemp("report") / "report.html"
-    path.write_text(page())
+    path.write_text(page(vega=bundled(start_bundle())))
     return path
 
 
@@ -75,6 +86,9 @@ def test_every_picture_renders_and_the_page_is_not_wider_than_the_window(opened)
         assert drawn.count() == 1, place
         assert drawn.bounding_box()["width"] > 200, place
         assert opened.locator(f"#{place} svg path").count() > 3, place
+        clipped = f"""() => [...document.querySelectorAll('#{place} svg text')].filter(
+            text => text.getBoundingClientRect().right > innerWidth).map(t => t.textContent)"""
+        assert opened.evaluate(clipped) == [], place
     assert opened.evaluate("document.documentElement.scrollWidth") <= opened.viewport_size["width"]
 
 

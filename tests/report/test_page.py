@@ -54,3 +54,19 @@ def test_field_values_beyond_the_limit_are_counted_not_listed(text):
     assert "field values with the fewest impressions are not listed" not in text
     carried = json.loads(re.findall(r'id="sums">(.*?)</script>', text, flags=re.DOTALL)[0])
     assert len(carried["values"]["id"]) == 3
+
+
+def test_a_base_that_ships_as_it_is_is_said_so_and_drawn_once():
+    text = page(chosen="identity")
+    assert "drawn once" in markup(text)
+    assert "drawn once" not in markup(page())
+    carried = json.loads(re.findall(r'id="sums">(.*?)</script>', text, flags=re.DOTALL)[0])
+    assert carried["pictured"] == ["model"]
+    assert {row["method"] for row in carried["days"]} == {"what ships"}
+
+
+def test_the_ablation_is_a_table_of_its_own_where_it_was_run(text):
+    rows = re.findall(r'<th scope="row">(− adaptive binning|as published)</th>', markup(text))
+    assert rows == ["as published", "− adaptive binning"]
+    results = markup(text).partition("<h3>Gain")[0]
+    assert "as published" not in results

@@ -10,9 +10,11 @@ from pipeline.report.page import page_sums
 from pipeline.report.plots import plot_files
 from pipeline.report.sums import (
     LEAST_EXPECTED,
+    PICTURED,
     bins_by_value,
     curves_by_value,
     drawn_bins,
+    training_rows,
     value_columns,
     volume_groups,
 )
@@ -73,6 +75,16 @@ def test_volume_groups_hold_every_field_value_that_chose_once():
     assert max(sizes) - min(sizes) <= 1
 
 
+def test_training_and_calibration_rows_of_a_bin_are_told_apart():
+    rows = training_rows(worlds.MEMORISATION)
+    assert [row["impressions"] for row in rows] == [300, 200, 100, 100, 100, 100]
+    assert [row["share"] for row in rows[:3]] == pytest.approx([1 / 2, 1 / 3, 1 / 6], abs=1e-5)
+    assert rows[1]["observed"] == pytest.approx(np.log(9 / 191), abs=1e-3)
+    assert rows[2]["observed"] is None  # no response: a band, no point
+    assert rows[2]["low"] < rows[2]["high"]
+    assert training_rows(None) == training_rows(worlds.MEMORISATION | {"training_days": 0}) == []
+
+
 def test_ten_thousand_field_values_are_carried_in_less_than_four_megabytes():
     n = 10_000
     carried = page_sums(
@@ -83,6 +95,8 @@ def test_ten_thousand_field_values_are_carried_in_less_than_four_megabytes():
         chosen_bins=[5] * n,
         calibration_responses=np.arange(n),
         listed=n,
+        shown=PICTURED,
+        memorisation=worlds.MEMORISATION,
     )
     assert len(json.dumps(carried, separators=(",", ":"))) < 4_000_000
 

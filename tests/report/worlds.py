@@ -6,10 +6,26 @@ import numpy as np
 import pandas as pd
 
 from pipeline.calibration.piecewise import PiecewiseLinearMap, from_knots, identity_map
-from pipeline.report.page import page_sums, render, specifications
+from pipeline.report.page import page_sums, pictured, render, specifications
 
 METHODS = ("uncalibrated", "isotonic", "eb_platt", "adacalib", "model")
+ABLATION = ("paper", "paper_one_bin_count", "paper_shared_bins", "paper_free_knots")
 NAMES: list[str | None] = [None, '<b>"A"$_{$</b></script>', "plain", "B\x1f2"]
+
+
+MEMORISATION = {
+    "training_days": 5,
+    "steeper": 0.21,
+    "low": 0.1,
+    "high": 0.32,
+    "by_bin": {
+        "logit": [-4.0, -3.0, -2.0],
+        "calibration_impressions": [100, 100, 100],
+        "calibration_responses": [2, 5, 12],
+        "training_impressions": [300, 200, 100],
+        "training_responses": [3, 9, 0],
+    },
+}
 
 
 def reports(passed: bool = True, **metrics: Any) -> dict[str, dict[str, Any]]:
@@ -22,6 +38,9 @@ def reports(passed: bool = True, **metrics: Any) -> dict[str, dict[str, Any]]:
         "field_rce_high": 0.1,
         "field_rce_floor": 0.05,
         "field_rce_coverage": 0.98,
+        "field_rce_values_left_out": 1,
+        "field_rce_absolute_error_left_out": 3.2,
+        "distinct_outputs": 512,
         "field_auc": 0.71,
         "field_auc_coverage": 0.97,
         "auc": 0.73,
@@ -38,7 +57,11 @@ def reports(passed: bool = True, **metrics: Any) -> dict[str, dict[str, Any]]:
             "waiting": ["2024-01-08"],
             "warnings": ["day 2024-01-02: it has 9 impressions"],
         },
-        "tables": {"passed": True, "checks": ["increasing bounds"]},
+        "tables": {
+            "passed": True,
+            "checks": ["increasing bounds"],
+            "memorisation": MEMORISATION,
+        },
         "evaluation": {
             "first_day": "2024-01-06",
             "last_day": "2024-01-07",
@@ -46,8 +69,8 @@ def reports(passed: bool = True, **metrics: Any) -> dict[str, dict[str, Any]]:
             "impressions": 600,
             "responses": 30,
             "field_values": 2,
-            "methods": dict.fromkeys(METHODS, values | metrics),
-            "gains": dict.fromkeys(METHODS[1:], gain),
+            "methods": dict.fromkeys((*METHODS, *ABLATION), values | metrics),
+            "gains": dict.fromkeys((*METHODS[1:], *ABLATION), gain),
             "truth": {"excess_logloss": dict.fromkeys(METHODS, 0.0012)},
         },
         "gate": {
@@ -107,13 +130,15 @@ def maps(n_field_values: int = 4) -> dict[str, PiecewiseLinearMap]:
     ones = np.ones(n_field_values)
     return {
         "identity": identity_map(n_field_values),
+        "neucalib": identity_map(n_field_values),
         "adacalib": from_knots(knots, heights, ones, ones),
     }
 
 
-def page(passed: bool = True, **metrics: Any) -> str:
-    """The page of the small run."""
+def page(passed: bool = True, chosen: str = "adacalib", vega: str = "", **metrics: Any) -> str:
+    """The page of the small run, without the script that draws unless it is given."""
     said, all_maps = reports(passed, **metrics), maps()
+    shown = pictured(said["evaluation"], chosen)
     carried = page_sums(
         counts(),
         bins(),
@@ -122,6 +147,9 @@ def page(passed: bool = True, **metrics: Any) -> str:
         chosen_bins=[0, 5, 10, 10],
         calibration_responses=np.array([0, 30, 40, 2]),
         listed=3,
+        shown=shown,
+        memorisation=said["tables"]["memorisation"],
     )
-    specs = specifications(said["evaluation"], all_maps)
-    return render(said, carried, specs, field="carrier", calibrator=CALIBRATOR)
+    specs = specifications(all_maps, shown)
+    about = CALIBRATOR | {"chosen": chosen}
+    return render(said, carried, specs, field="carrier", calibrator=about, vega=vega)

@@ -46,6 +46,9 @@ def test_a_wrong_row_is_named_and_nothing_is_left(made, tmp_path):
     source.write_bytes(source.read_bytes()[:-100])
     with pytest.raises(DataError, match="is not a whole Parquet file"):
         offline.score_file(load(made[0]), source, target)
+    source.write_text("origin;dest\nJFK;LAX\n")
+    with pytest.raises(DataError, match=r"in\.parquet is no Parquet file; write its rows as one"):
+        offline.score_file(load(made[0]), source, target)
     with pytest.raises(DataError, match="does not exist"):
         offline.score_file(load(made[0]), tmp_path / "none", target)
     assert [path.name for path in tmp_path.iterdir()] == ["in.parquet"]
