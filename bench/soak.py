@@ -1,4 +1,4 @@
-"""python -m bench.soak [--days N] [--seed N] [--place DIR] [--json OUT]: days with faults, to the same bytes.
+"""python -m bench.soak [--days N] [--seed N] [--place DIR] [--json OUT]: faults, the same bytes.
 
 Fifteen simulated days are refreshed by the deployed flow, twelve of them with a fault injected. A
 day that did not come through is asked for once more, as its next slot would; whoever watches over

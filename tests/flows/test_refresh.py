@@ -145,9 +145,10 @@ def test_a_day_is_landed_run_committed_pushed_and_promoted_and_nothing_shows_a_s
     assert read_params(checkout / ".release/params.yaml").log.last_day == "2013-09-29"
     assert production(checkout) is None
 
-    (checkout / ".release/artifacts/report").mkdir()
-    for page, text in (("report.html", "<p>"), ("reliability.svg", "<svg></svg>")):
-        (checkout / ".release/artifacts/report" / page).write_text(text)
+    report = checkout / ".release/artifacts/report/report.html"
+    report.parent.mkdir()
+    report.write_text("<p>")
+    report.with_name("reliability.svg").write_text("<svg></svg>")
     again = refresh("2013-09-29", str(checkout), return_state=True)
     assert (again.type.value, again.name) == ("COMPLETED", "Promoted"), again.message
     assert again.message.startswith("v0.0.1 is in production")
@@ -159,14 +160,12 @@ def test_a_day_is_landed_run_committed_pushed_and_promoted_and_nothing_shows_a_s
     assert production(checkout).last_day == "2013-09-29"
     assert (said(checkout, "status", "--porcelain"), said(checkout, "rev-parse", "HEAD")) == before
 
-    made = prefect_server.ask("artifacts/filter", sort="UPDATED_ASC")
-    artifacts = {artifact["key"]: artifact["data"] for artifact in made}
+    artifacts = {a["key"]: a["data"] for a in prefect_server.ask("artifacts/latest/filter")}
     assert artifacts["verdict"].startswith("# 2013-09-29: passed")
     assert "0.25000" in artifacts["metrics"]
     assert artifacts["progress"] == 100
     assert b64decode(artifacts["reliability"].partition("base64,")[2]) == b"<svg></svg>"
-    page = (checkout / ".release/artifacts/report/report.html").as_uri()
-    assert artifacts["pages"] == f"- [report]({page}): `artifacts/report/report.html`"
+    assert artifacts["pages"] == f"- [report]({report.as_uri()}): `{report}`"
     logs = [log["message"] for log in prefect_server.ask("logs/filter")]
     assert "merge is at work with ***" in logs
     until(lambda: {"adacalib.failed", "adacalib.promoted"} <= events_of(prefect_server))
@@ -180,8 +179,7 @@ def test_a_day_is_landed_run_committed_pushed_and_promoted_and_nothing_shows_a_s
     assert (late.type.value, late.name) == ("FAILED", "Late")
     assert late.message == "2013-10-05 has not landed: there is no file no-2013-10-05"
     assert production(checkout).version == "v0.0.1"
-    told = last_refresh(checkout)
-    assert told.startswith("The last refresh, of 2013-10-05, ended ")
+    assert last_refresh(checkout).startswith("The last refresh, of 2013-10-05, ended ")
 
     # There is nothing before the first version to roll back to.
     back = rollback(None, str(checkout), return_state=True)
