@@ -56,7 +56,7 @@ NARROW_TOO = pytest.mark.parametrize("opened", [(1440, "light"), (390, "dark")],
 
 
 @pytest.fixture
-def opened(request, browser, report, tmp_path) -> Iterator["playwright.Page"]:
+def opened(request, browser, report) -> Iterator["playwright.Page"]:
     """The page as a person has it open; any complaint of the browser fails the test."""
     width, scheme = getattr(request, "param", (1440, "light"))
     window = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
@@ -67,9 +67,6 @@ def opened(request, browser, report, tmp_path) -> Iterator["playwright.Page"]:
     window.goto(report.as_uri())
     window.wait_for_selector("#value-curves svg")
     yield window
-    shots = Path(os.environ.get("ADACALIB_SCREENSHOTS", tmp_path))
-    shots.mkdir(exist_ok=True)
-    window.screenshot(path=shots / f"report-{width}.png", full_page=True)
     window.close()
     assert said == []
 
@@ -80,7 +77,8 @@ def names(window) -> list[str]:
 
 
 @NARROW_TOO
-def test_every_picture_renders_and_the_page_is_not_wider_than_the_window(opened):
+def test_every_picture_renders_and_the_page_is_not_wider_than_the_window(opened, tmp_path):
+    """What it looked like, light and dark, is kept in the folder ADACALIB_SCREENSHOTS."""
     for place in PICTURES:
         drawn = opened.locator(f"#{place} svg")
         assert drawn.count() == 1, place
@@ -89,7 +87,12 @@ def test_every_picture_renders_and_the_page_is_not_wider_than_the_window(opened)
         clipped = f"""() => [...document.querySelectorAll('#{place} svg text')].filter(
             text => text.getBoundingClientRect().right > innerWidth).map(t => t.textContent)"""
         assert opened.evaluate(clipped) == [], place
-    assert opened.evaluate("document.documentElement.scrollWidth") <= opened.viewport_size["width"]
+    width = opened.viewport_size["width"]
+    assert opened.evaluate("document.documentElement.scrollWidth") <= width
+    shots = Path(os.environ.get("ADACALIB_SCREENSHOTS", tmp_path))
+    for scheme in ("light", "dark"):
+        opened.emulate_media(color_scheme=scheme)
+        opened.screenshot(path=shots / f"report-{width}-{scheme}.png", full_page=True)
 
 
 def test_search_sort_and_pick_work_by_keyboard(opened):
