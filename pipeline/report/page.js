@@ -25,9 +25,10 @@ function curveRows(id) {
   const observed = (sums.bins.uncalibrated[id] || []).map(asBin);
   if (!ends[id]) return observed;
   const [first, last] = ends[id];
-  const curves = Object.entries(maps).flatMap(([name, heights]) =>
-    heights[id].map((calibrated, k) => ({
-      method: sums.names[name], calibrated, score: first + ((last - first) * k) / (heights[id].length - 1),
+  const heightsOf = { identity: [first, last], ...Object.fromEntries(Object.entries(maps).map(([name, of]) => [name, of[id]])) };
+  const curves = Object.entries(heightsOf).flatMap(([name, heights]) =>
+    heights.map((calibrated, k) => ({
+      method: sums.names[name], calibrated, score: first + ((last - first) * k) / (heights.length - 1),
     })));
   return [...observed, ...curves];
 }

@@ -85,7 +85,7 @@ def specifications(
     maps: Mapping[str, PiecewiseLinearMap], shown: tuple[str, ...]
 ) -> dict[str, charts.Spec]:
     """The Vega-Lite specification of every picture."""
-    curves = tuple(name for name in sums.CURVES if name in maps)
+    curves = ("identity", *(name for name in sums.CURVES if name in maps))
     return {
         "reliability": charts.reliability_chart(shown),
         "curves": charts.curve_chart(curves),
