@@ -112,6 +112,8 @@ def demo(
     """Bring a log, run the whole pipeline on it, and show the result and the verdict.
 
     flights runs in this folder; the others in demo/EXAMPLE, a copy with its own params.yaml.
+
+    Examples: adacalib demo; adacalib demo simulated
     """
     from pipeline.params import read_params
     from pipeline.release.champion import start_pin
@@ -130,7 +132,10 @@ def demo(
 
 @app.command()
 def results() -> None:
-    """Show the last evaluation and the verdict."""
+    """Show the last evaluation and the verdict, and whether anything was changed since.
+
+    Examples: adacalib results; adacalib --json results
+    """
     from pipeline.release.why import changed_since
     from pipeline.report.terminal import read_results, show_results
 
@@ -200,6 +205,8 @@ def override(
     """Allow the promotion of a model that the gate refused; never if it is not what was measured.
 
     The verdict stays a no. reports/override.json says who overrode which checks of which model.
+
+    Example: adacalib override --reason "the campaign ended, the mix is meant"
     """
     from pipeline.release.override import override as override_verdict
 
@@ -223,7 +230,10 @@ def champion(
 def rollback(
     version: Annotated[str | None, typer.Argument(help="for example v0.0.2")] = None,
 ) -> None:
-    """Put an earlier version back into production: the one before this one, or the one named."""
+    """Put an earlier version back into production: the one before this one, or the one named.
+
+    Examples: adacalib rollback; adacalib rollback v0.0.2
+    """
     from pipeline.release.rollback import rollback as roll_back
 
     say(roll_back(Path(), version))
@@ -309,13 +319,21 @@ def score(
     model: Model = Path("artifacts/model"),
     threads: Annotated[int, typer.Option(help="0: as many as there are cores")] = 0,
 ) -> None:
-    """Score the rows of a Parquet file, in their order."""
+    """Score the rows of a Parquet file, in their order.
+
+    The columns are the log's: field values and categories as text, numbers as numbers.
+
+    Example: adacalib score data/day=2013-09-30/part-0.parquet scored.parquet
+    """
     from dataclasses import asdict
 
-    from pipeline.serving.offline import score_file
+    from pipeline.model.progress import WorkProgress
+    from pipeline.serving.offline import rows_of, score_file
     from pipeline.serving.predictor import load
 
-    counted = score_file(load(model, threads), source, target)
+    predictor = load(model, threads)
+    with WorkProgress("score", rows_of(source), "rows") as progress:
+        counted = score_file(predictor, source, target, progress.advance)
     say(str(counted), **asdict(counted))
 
 
@@ -327,7 +345,10 @@ def serve(
     max_rows: Annotated[int, typer.Option(help="of one request")] = 10_000,
     max_bytes: Annotated[int, typer.Option(help="of one request")] = 4 << 20,
 ) -> None:
-    """Score over HTTP (/score, /health, /metrics); a model promoted into the folder takes over."""
+    """Score over HTTP (/score, /health, /metrics); a model promoted into the folder takes over.
+
+    Example: adacalib serve --port 8080
+    """
     from pipeline.serving.app import Limits
     from pipeline.serving.app import serve as serve_folder
 
@@ -339,7 +360,10 @@ def triton(
     target: Annotated[Path, typer.Argument(metavar="REPOSITORY")],
     model: Model = Path("artifacts/model"),
 ) -> None:
-    """Lay the model out as a repository for the Triton inference server."""
+    """Lay the model out as a repository for the Triton inference server.
+
+    Example: adacalib triton models
+    """
     from pipeline.release.triton import triton_repository
 
     say(f"tritonserver --model-repository {triton_repository(model, target)}")

@@ -276,7 +276,6 @@ class PaperParams(Section):
 Competitor = Literal[
     "platt",
     "temperature",
-    "histogram",
     "sir",
     "neucalib",
     "isotonic_per_value",

@@ -25,7 +25,7 @@ def competitor_maps(rows: Scores, names: Sequence[str]) -> dict[str, PiecewiseLi
 
     Args:
         rows: calibration rows.
-        names: of `calibrate.competitors`, which are those that are piecewise linear.
+        names: of `calibrate.competitors`, which are those that are continuous and piecewise linear.
 
     Raises:
         NotEnoughDataError: no row stands for an impression.

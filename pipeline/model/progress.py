@@ -3,13 +3,15 @@
 import os
 import sys
 import time
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
+Item = TypeVar("Item")
 PATIENCE = 2.0  # seconds without a bar: work that is done by then needs none
 SILENCE = 60.0  # seconds between lines where there is no bar
 
@@ -76,3 +78,17 @@ class WorkProgress:
         """Say `text` on a line of its own."""
         self._said = time.monotonic()
         self._console.print(text, soft_wrap=True, highlight=False, markup=False)
+
+
+def followed(items: Iterable[Item], title: str, total: int, unit: str) -> Iterator[Item]:
+    """The items, one after the other, with a bar for the work between them.
+
+    Args:
+        items: as many as `total`.
+        title: what is done, a verb.
+        unit: plural, what an item is.
+    """
+    with WorkProgress(title, total, unit) as progress:
+        for item in items:
+            yield item
+            progress.advance(1)

@@ -33,7 +33,13 @@ LABELS = NAMES | PART_NAMES | {"identity": NAMES["uncalibrated"]}
 _RATES = [10.0**-k * m for k in (6, 5, 4, 3, 2) for m in (1, 3)]
 _RATES += [0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.97, 0.99, 0.999]
 _TICKS = [float(np.log(rate / (1 - rate))) for rate in _RATES]
-_AS_PROBABILITY = "format(1 / (1 + exp(-datum.value)), '.2~g')"
+_AS_PROBABILITY = "format(1 / (1 + exp(-datum.value)), '.3~g')"
+_X_TICKS, _Y_TICKS = (alt.param(name=f"{axis}_ticks", value=_TICKS) for axis in "xy")
+_ONE_A_DAY = {  # the names of days are read as UTC, so they are shown as UTC
+    "title": None,
+    "scale": alt.Scale(type="utc"),
+    "axis": alt.Axis(tickCount={"interval": "day", "step": 1}, format="%b %-d", grid=False),
+}
 _CONFIG: dict[str, Any] = {
     "background": "transparent",
     "font": "system-ui, sans-serif",
@@ -82,11 +88,10 @@ def _method(names: tuple[str, ...]) -> alt.Color:
     return alt.Color("method:N", scale=scale)
 
 
-def _log_odds(title: str) -> Any:
-    return {
-        "title": title,
-        "axis": alt.Axis(labelExpr=_AS_PROBABILITY, values=_TICKS, labelOverlap=True),
-    }
+def _log_odds(title: str, ticks: Any = _Y_TICKS) -> Any:
+    """Channel options; the page sets the ticks anew where these leave an axis without any."""
+    axis = alt.Axis(labelExpr=_AS_PROBABILITY, values=alt.ExprRef(ticks.name), labelOverlap=True)
+    return {"title": title, "axis": axis, "scale": alt.Scale(zero=False)}
 
 
 def _tooltip(*extra: str) -> list[alt.Tooltip]:
@@ -106,7 +111,7 @@ def reliability_chart(methods: tuple[str, ...]) -> Spec:
     """
     picked = alt.selection_point(fields=["method"], bind="legend")
     shown = alt.condition(picked, alt.value(1), alt.value(0.08))
-    x = alt.X("predicted:Q", **_log_odds("predicted probability"), scale=alt.Scale(zero=False))
+    x = alt.X("predicted:Q", **_log_odds("predicted probability", _X_TICKS))
     base = alt.Chart(ROWS)
     right = base.mark_line(color="currentColor", strokeDash=[4, 4], strokeWidth=1).encode(
         x="predicted:Q", y=alt.Y("predicted:Q")
@@ -116,7 +121,7 @@ def reliability_chart(methods: tuple[str, ...]) -> Spec:
     )
     points = base.mark_point(filled=True, clip=True).encode(
         x=x,
-        y=alt.Y("observed:Q", **_log_odds("observed rate"), scale=alt.Scale(zero=False)),
+        y=alt.Y("observed:Q", **_log_odds("observed rate")),
         size=alt.Size("impressions:Q", legend=None, scale=alt.Scale(range=[20, 160])),
         color=_method(methods),
         opacity=shown,
@@ -126,7 +131,7 @@ def reliability_chart(methods: tuple[str, ...]) -> Spec:
         predicted_rate="1 / (1 + exp(-datum.predicted))",
         observed_rate="datum.observed === null ? null : 1 / (1 + exp(-datum.observed))",
     )
-    return _spec(rates.add_params(picked), 340)
+    return _spec(rates.add_params(picked, _X_TICKS, _Y_TICKS), 340)
 
 
 def curve_chart(methods: tuple[str, ...]) -> Spec:
@@ -135,7 +140,7 @@ def curve_chart(methods: tuple[str, ...]) -> Spec:
     Rows: those of curves have method, score and calibrated; those of bins score, observed, low,
     high, impressions and responses.
     """
-    x = alt.X("score:Q", **_log_odds("the base model's probability"), scale=alt.Scale(zero=False))
+    x = alt.X("score:Q", **_log_odds("the base model's probability", _X_TICKS))
     base = alt.Chart(ROWS)
     seen, drawn = base.transform_filter("!datum.method"), base.transform_filter("datum.method")
     band = seen.mark_rule(color="currentColor", opacity=0.35, strokeWidth=3, clip=True).encode(
@@ -146,10 +151,10 @@ def curve_chart(methods: tuple[str, ...]) -> Spec:
     )
     lines = drawn.mark_line(strokeWidth=2, clip=True).encode(
         x=x,
-        y=alt.Y("calibrated:Q", **_log_odds("calibrated"), scale=alt.Scale(zero=False)),
+        y=alt.Y("calibrated:Q", **_log_odds("calibrated")),
         color=_method(methods),
     )
-    return _spec(alt.layer(band, dots, lines), 340)
+    return _spec(alt.layer(band, dots, lines).add_params(_X_TICKS, _Y_TICKS), 340)
 
 
 def forest_chart() -> Spec:
@@ -182,7 +187,7 @@ def day_chart(methods: tuple[str, ...]) -> Spec:
 
     Rows: method, day, pcoc, low, high, impressions, responses.
     """
-    x = alt.X("day:T", title=None)
+    x = alt.X("day:T", **_ONE_A_DAY)
     scale = alt.Scale(type="log", nice=False, padding=8)
     base = alt.Chart(ROWS)
     one = base.mark_rule(color="currentColor", strokeDash=[4, 4]).encode(y=alt.datum(1))
@@ -194,7 +199,7 @@ def day_chart(methods: tuple[str, ...]) -> Spec:
         x=x,
         y=alt.Y("pcoc:Q", scale=scale, title=title),
         color=_method(methods),
-        tooltip=["day:T", *_tooltip("pcoc", "low", "high")],
+        tooltip=["day:N", *_tooltip("pcoc", "low", "high")],
     )
     return _spec(alt.layer(one, band, line), 260)
 
@@ -204,7 +209,7 @@ def drift_chart(methods: tuple[str, ...]) -> Spec:
 
     Rows: method, day, predicted, rate, impressions, responses.
     """
-    x = alt.X("day:T", title=None)
+    x = alt.X("day:T", **_ONE_A_DAY)
     scale = alt.Scale(zero=False)
     base = alt.Chart(ROWS)
     seen = base.mark_line(color="currentColor", strokeDash=[4, 4], point={"color": "currentColor"})
@@ -213,7 +218,7 @@ def drift_chart(methods: tuple[str, ...]) -> Spec:
         x=x,
         y=alt.Y("predicted:Q", scale=scale, title="mean prediction, observed rate"),
         color=_method(methods),
-        tooltip=["day:T", *_tooltip("predicted", "rate")],
+        tooltip=["day:N", *_tooltip("predicted", "rate")],
     )
     return _spec(alt.layer(observed, predicted), 260)
 

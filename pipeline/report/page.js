@@ -6,9 +6,24 @@ const values = sums.values;
 const everyValue = values.id.map((_, row) => row);
 const byId = (id) => document.getElementById(id);
 
+// Log-odds axes have ticks at usual rates; where fewer than three of them fall into it, at round ones.
+const TICKED = { x_ticks: ["predicted", "score"], y_ticks: ["observed", "calibrated"] };
+function ticks(rows, names, usual) {
+  const seen = rows.flatMap((row) => names.map((name) => row[name])).filter(Number.isFinite);
+  const ends = [Math.min(...seen), Math.max(...seen)];
+  if (!seen.length || usual.filter((tick) => tick >= ends[0] && tick <= ends[1]).length > 2) return usual;
+  const [low, high] = ends.map((end) => 1 / (1 + Math.exp(-end)));
+  const power = 10 ** Math.floor(Math.log10((high - low) / 3));
+  const step = [1, 2, 5, 10].find((times) => 3 * times * power >= high - low) * power;
+  const rates = Array.from({ length: 12 }, (_, k) => (Math.ceil(low / step) - 1 + k) * step);
+  return high > low ? rates.filter((rate) => rate > 0 && rate < 1).map((rate) => Math.log(rate / (1 - rate))) : usual;
+}
+
 const ERRORS_ONLY = 1; // a field value without responses has no points, which is no reason to warn
 function draw(place, chart, rows) {
   const spec = { ...charts[chart], datasets: { rows } };
+  spec.params = (spec.params || []).map((param) =>
+    param.name in TICKED ? { ...param, value: ticks(rows, TICKED[param.name], param.value) } : param);
   return vegaEmbed(`#${place}`, spec, { actions: false, renderer: "svg", logLevel: ERRORS_ONLY });
 }
 
@@ -25,9 +40,10 @@ function curveRows(id) {
   const observed = (sums.bins.uncalibrated[id] || []).map(asBin);
   if (!ends[id]) return observed;
   const [first, last] = ends[id];
-  const curves = Object.entries(maps).flatMap(([name, heights]) =>
-    heights[id].map((calibrated, k) => ({
-      method: sums.names[name], calibrated, score: first + ((last - first) * k) / (heights[id].length - 1),
+  const heightsOf = { identity: [first, last], ...Object.fromEntries(Object.entries(maps).map(([name, of]) => [name, of[id]])) };
+  const curves = Object.entries(heightsOf).flatMap(([name, heights]) =>
+    heights.map((calibrated, k) => ({
+      method: sums.names[name], calibrated, score: first + ((last - first) * k) / (heights.length - 1),
     })));
   return [...observed, ...curves];
 }

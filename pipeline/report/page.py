@@ -12,6 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from pipeline.calibration.piecewise import PiecewiseLinearMap
 from pipeline.report import charts, sums
 from pipeline.report.rows import (
+    CALIBRATORS,
     MEASURES,
     ablation_rows,
     choice_rows,
@@ -85,7 +86,7 @@ def specifications(
     maps: Mapping[str, PiecewiseLinearMap], shown: tuple[str, ...]
 ) -> dict[str, charts.Spec]:
     """The Vega-Lite specification of every picture."""
-    curves = tuple(name for name in sums.CURVES if name in maps)
+    curves = ("identity", *(name for name in sums.CURVES if name in maps))
     return {
         "reliability": charts.reliability_chart(shown),
         "curves": charts.curve_chart(curves),
@@ -135,7 +136,7 @@ def render(
     return environment.get_template("page.html").render(
         **reports,
         field=field,
-        shipped=NAMES.get(calibrator["chosen"], calibrator["chosen"]),
+        shipped=CALIBRATORS[calibrator["chosen"]],
         metric_names=[name for name, _, _ in METRICS],
         rows=result_rows(evaluation),
         gains=[(name, gain_rows(rows)) for name, rows in gains.items() if rows],

@@ -4,6 +4,7 @@ from typing import Any
 
 from pipeline.report.terminal import ABLATED, NAMES, champion_lines, metric_rows
 
+CALIBRATORS = NAMES | {"identity": "none, the base model as it is"}
 MEASURES = [("LogLoss", "logloss"), ("deviance", "field_deviance"), ("Field-RCE", "field_rce")]
 
 
@@ -49,7 +50,7 @@ def choice_rows(held_out: dict[str, Any]) -> list[list[str]]:
     """One row a calibrator: its out-of-sample LogLoss, its distance to the best, and its error."""
     columns = [held_out[name] for name in ("logloss", "excess", "standard_error")]
     return [
-        [NAMES.get(name, name), *(f"{column[name]:.5f}" for column in columns)]
+        [CALIBRATORS[name], *(f"{column[name]:.5f}" for column in columns)]
         for name in sorted(held_out["logloss"], key=held_out["logloss"].__getitem__)
     ]
 

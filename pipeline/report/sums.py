@@ -19,11 +19,14 @@ LEAST_EXPECTED = 5.0
 DRAWN_BINS = 10_000
 """So many bins a method are drawn, beyond one for each field value; with more, more are joined."""
 
-CURVE_POINTS = 9
+FINELY_DRAWN = 500
+"""So many field values, the largest, have curves of FINE_POINTS, the others of COARSE_POINTS."""
+
+FINE_POINTS, COARSE_POINTS = 33, 5
 SUMS = [f.name for f in fields(ResponseCounts)]
 PICTURED = ("uncalibrated", "champion", "model")
 PARTS = {"training": "training days", "calibration": "calibration days"}
-CURVES = ("identity", "isotonic", "neucalib", "eb_platt", "adacalib")
+CURVES = ("isotonic", "neucalib", "eb_platt", "adacalib")
 
 
 def display_name(name: str | None) -> str:
@@ -133,21 +136,32 @@ def bins_by_value(drawn: pd.DataFrame, ids: list[int]) -> dict[str, dict[str, li
 def curves_by_value(
     maps: Mapping[str, PiecewiseLinearMap], drawn: pd.DataFrame, ids: list[int]
 ) -> dict[str, Any]:
-    """Every map's calibrated logit on CURVE_POINTS equidistant logits between a value's outer bins.
+    """Every map's calibrated logit on equidistant logits between a value's outer bins.
 
     Keys: `ends` (first and last logit by id) and one per map, by id; a value whose rows all fell
     into one bin is drawn a unit of logit to either side.
+
+    Args:
+        maps: by name.
+        drawn: what `drawn_bins` returns.
+        ids: the largest field values first.
     """
+    fine = _curves(maps, drawn, ids[:FINELY_DRAWN], FINE_POINTS)
+    coarse = _curves(maps, drawn, ids[FINELY_DRAWN:], COARSE_POINTS)
+    return {name: fine[name] | coarse[name] for name in fine}
+
+
+def _curves(
+    maps: Mapping[str, PiecewiseLinearMap], drawn: pd.DataFrame, ids: list[int], points: int
+) -> dict[str, dict[str, list[float | None]]]:
     base = drawn[(drawn["method"] == "uncalibrated") & drawn["field_value_id"].isin(set(ids))]
     spans = base.groupby("field_value_id")["score"].agg(["min", "max"])
     spans.loc[spans["min"] == spans["max"]] += [-1.0, 1.0]
     rows, value_ids = len(spans), spans.index.to_numpy()
-    grid = np.linspace(spans["min"], spans["max"], CURVE_POINTS, axis=1)
-    curves: dict[str, Any] = {
-        "ends": {str(i): rounded(grid[row, [0, -1]], 2) for row, i in enumerate(value_ids)}
-    }
+    grid = np.linspace(spans["min"], spans["max"], points, axis=1)
+    curves = {"ends": {str(i): rounded(grid[row, [0, -1]], 2) for row, i in enumerate(value_ids)}}
     for name, serving_map in maps.items():
-        heights = serving_map(grid.ravel(), np.repeat(value_ids, CURVE_POINTS)).reshape(rows, -1)
+        heights = serving_map(grid.ravel(), np.repeat(value_ids, points)).reshape(rows, points)
         curves[name] = {str(i): rounded(heights[row], 2) for row, i in enumerate(value_ids)}
     return curves
 

@@ -22,7 +22,6 @@ NAMES = {
     "uncalibrated": "base model",
     "platt": "Platt",
     "temperature": "temperature",
-    "histogram": "histogram",
     "sir": "SIR",
     "isotonic": "isotonic",
     "isotonic_per_value": "isotonic per value",

@@ -1,6 +1,6 @@
 """Score a Parquet file of any length: a batch in memory at a time, a whole output file or none."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,8 +45,26 @@ class Counted:
         )
 
 
-def score_file(predictor: Predictor, source: Path, target: Path) -> Counted:
+def rows_of(source: Path) -> int:
+    """How many rows a Parquet file has.
+
+    Raises:
+        DataError: the file is missing or damaged.
+    """
+    with _opened(source, []) as file:
+        return int(file.metadata.num_rows)
+
+
+def score_file(
+    predictor: Predictor,
+    source: Path,
+    target: Path,
+    report: Callable[[int], None] = lambda _: None,
+) -> Counted:
     """Publish the scores of a Parquet file's rows, in their order, with the columns of `SCHEMA`.
+
+    Args:
+        report: called with the rows that were scored since the last call.
 
     Raises:
         DataError: the file is missing, damaged, lacks a column, or holds what it should not; the
@@ -62,6 +80,7 @@ def score_file(predictor: Predictor, source: Path, target: Path) -> Counted:
             scores = _scored(predictor, batch, f"{source}, batch from row {rows} on")
             writer.write_batch(_batch(scores))
             rows += len(scores)
+            report(len(scores))
             unseen += int(scores.unseen.sum())
             out_of_range += int(scores.out_of_range.sum())
     return Counted(rows, unseen, out_of_range)

@@ -18,6 +18,7 @@ from pipeline.metrics.comparison import compare
 from pipeline.metrics.daily import largest_field_values
 from pipeline.metrics.significance import Resampling
 from pipeline.metrics.summary import Measurement, measure
+from pipeline.model.progress import followed
 from pipeline.release.champion import MODEL as CHAMPION
 from pipeline.release.champion import pinned
 from pipeline.release.contest import Champion, report_of, score_champion
@@ -84,7 +85,7 @@ def _score(
     weight, rate = conventions.get("weight"), keep_rate_of(conventions, "test")
     label, impressions, truth = (conventions[k] for k in ("label", "impressions", "truth"))
     dtype, parts = np.int64 if impressions else np.int32, []
-    for day, table in read_days(data, days):
+    for day, table in followed(read_days(data, days), "evaluate", len(days), "days"):
         prediction = predictor.predict(table)
         ones = np.ones(len(table), np.int32)
         shown = _counts(table, impressions, day).astype(dtype) if impressions else ones

@@ -22,6 +22,7 @@ from pipeline.data.recent import FieldFacts, RecentValues
 from pipeline.data.values import field_keys
 from pipeline.errors import DataError, NotEnoughDataError
 from pipeline.files import publish, write_json
+from pipeline.model.progress import followed
 from pipeline.quality.day_frames import column_frame, day_frame
 from pipeline.quality.raw_days import DayCheck, check_days
 from pipeline.scores import served_column
@@ -53,7 +54,7 @@ def run(data: Path, report: Path, details: Path, *, params: ValidateParams, log:
     columns = list(dict.fromkeys([*contract.columns, *filter(None, [log.event_id])]))
     facts, fields, recent = {}, {}, RecentValues(params.recent_days)
     events = {}
-    for day, table in read_days(data, days, columns):
+    for day, table in followed(read_days(data, days, columns), "validate", len(days), "days"):
         facts[day] = check_day(table, day, contract)
         fields[day] = recent.add(field_keys(table, contract.field))
         if log.event_id is not None:

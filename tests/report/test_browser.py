@@ -56,10 +56,14 @@ NARROW_TOO = pytest.mark.parametrize("opened", [(1440, "light"), (390, "dark")],
 
 
 @pytest.fixture
-def opened(request, browser, report, tmp_path) -> Iterator["playwright.Page"]:
+def opened(request, browser, report) -> Iterator["playwright.Page"]:
     """The page as a person has it open; any complaint of the browser fails the test."""
     width, scheme = getattr(request, "param", (1440, "light"))
-    window = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    window = browser.new_page(
+        viewport={"width": width, "height": 900},
+        color_scheme=scheme,
+        timezone_id="America/Los_Angeles",  # where the names of days are read as the day before
+    )
     said: list[str] = []
     window.on("console", lambda message: said.append(message.text))
     window.on("pageerror", lambda error: said.append(str(error)))
@@ -67,9 +71,6 @@ def opened(request, browser, report, tmp_path) -> Iterator["playwright.Page"]:
     window.goto(report.as_uri())
     window.wait_for_selector("#value-curves svg")
     yield window
-    shots = Path(os.environ.get("ADACALIB_SCREENSHOTS", tmp_path))
-    shots.mkdir(exist_ok=True)
-    window.screenshot(path=shots / f"report-{width}.png", full_page=True)
     window.close()
     assert said == []
 
@@ -80,7 +81,8 @@ def names(window) -> list[str]:
 
 
 @NARROW_TOO
-def test_every_picture_renders_and_the_page_is_not_wider_than_the_window(opened):
+def test_every_picture_renders_and_the_page_is_not_wider_than_the_window(opened, tmp_path):
+    """What it looked like, light and dark, is kept in the folder ADACALIB_SCREENSHOTS."""
     for place in PICTURES:
         drawn = opened.locator(f"#{place} svg")
         assert drawn.count() == 1, place
@@ -89,7 +91,13 @@ def test_every_picture_renders_and_the_page_is_not_wider_than_the_window(opened)
         clipped = f"""() => [...document.querySelectorAll('#{place} svg text')].filter(
             text => text.getBoundingClientRect().right > innerWidth).map(t => t.textContent)"""
         assert opened.evaluate(clipped) == [], place
-    assert opened.evaluate("document.documentElement.scrollWidth") <= opened.viewport_size["width"]
+    assert "Dec 9" in opened.locator("#days svg").text_content()
+    width = opened.viewport_size["width"]
+    assert opened.evaluate("document.documentElement.scrollWidth") <= width
+    shots = Path(os.environ.get("ADACALIB_SCREENSHOTS", tmp_path))
+    for scheme in ("light", "dark"):
+        opened.emulate_media(color_scheme=scheme)
+        opened.screenshot(path=shots / f"report-{width}-{scheme}.png", full_page=True)
 
 
 def test_search_sort_and_pick_work_by_keyboard(opened):
@@ -146,3 +154,10 @@ def test_words_stand_out_from_the_page(opened):
     }"""
     for ink in ("--ink", "--faint", "--good", "--bad"):
         assert opened.evaluate(ratio, ink) >= 4.5, ink
+
+
+def test_an_axis_of_nearly_equal_predictions_has_ticks_too(opened):
+    rates = """() => ticks([{predicted: -2.55}, {predicted: -2.3}], ["predicted"], [-3, -2.2])
+        .map(tick => +(1 / (1 + Math.exp(-tick))).toFixed(6))"""
+    between = [rate for rate in opened.evaluate(rates) if 0.0725 < rate < 0.0911]
+    assert between == [0.08, 0.09]

@@ -124,15 +124,13 @@ def bins(n_field_values: int = 4, per_value: int = 10) -> pd.DataFrame:
 
 
 def maps(n_field_values: int = 4) -> dict[str, PiecewiseLinearMap]:
-    """The identity and a bent map."""
+    """The identity and bent maps."""
     knots = [np.array([-4.0, -2.0])] * n_field_values
     heights = [np.array([-3.5 + 0.01 * z, -2.5]) for z in range(n_field_values)]
     ones = np.ones(n_field_values)
-    return {
-        "identity": identity_map(n_field_values),
-        "neucalib": identity_map(n_field_values),
-        "adacalib": from_knots(knots, heights, ones, ones),
-    }
+    bent = from_knots(knots, heights, ones, ones)
+    names = ("isotonic", "eb_platt", "neucalib", "adacalib")
+    return {"identity": identity_map(n_field_values), **dict.fromkeys(names, bent)}
 
 
 def page(passed: bool = True, chosen: str = "adacalib", vega: str = "", **metrics: Any) -> str:

@@ -1,6 +1,7 @@
 """calibrate: checked tables and scores → maps and the choice."""
 
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -8,13 +9,15 @@ from safetensors.torch import load_file
 
 from pipeline.calibration.auxiliary import AuxiliaryNetwork
 from pipeline.calibration.bins import tabulate
+from pipeline.calibration.on_demand import ABLATION
 from pipeline.data.map_files import read_maps
 from pipeline.data.score_files import write_day, write_scores_manifest
 from pipeline.data.table_files import write_tables
 from pipeline.errors import CheckFailedError, ParamsError
 from pipeline.files import read_json, sha256_of, write_json
 from pipeline.params import read_params, set_values
-from pipeline.sections import CalibrateParams
+from pipeline.report.terminal import ABLATED, NAMES
+from pipeline.sections import CalibrateParams, Competitor
 from pipeline.stages import calibrate
 from tests.calibration.bent import bent_world
 
@@ -109,6 +112,19 @@ def test_the_paper_variant_writes_its_auxiliary_network_beside_the_maps(inputs):
     weights = load_file(inputs / "calibrator" / "auxiliary.safetensors")
     AuxiliaryNetwork([3], 0).load_state_dict(weights)
     assert 0 <= manifest["decreasing_share"] <= 1
+
+
+def test_competitors_and_the_ablation_are_maps_of_their_own_where_asked_for(inputs):
+    """None of them is chosen, and the maps that are there without them stay as they are."""
+    scores, _ = bent_world(rows=800, n_values=4, days=6, bend=1.5)
+    score_files(inputs, scores)
+    chosen, usual = run(inputs)["chosen"], read_maps(inputs / "calibrator" / "maps.parquet")
+    names = get_args(Competitor)
+    assert run(inputs, competitors=names, ablation=True)["chosen"] == chosen
+    maps = read_maps(inputs / "calibrator" / "maps.parquet")
+    assert list(maps) == [*usual, *names, *ABLATION]
+    assert set(maps) - {"identity"} <= {*NAMES, *ABLATED}
+    assert np.array_equal(maps["adacalib"].knots, usual["adacalib"].knots)
 
 
 def test_the_default_variant_keeps_an_auxiliary_network_only_where_it_helps(inputs):
