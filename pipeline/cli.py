@@ -71,8 +71,8 @@ def data(
     """
     from pipeline.data.formats import land_sources
     from pipeline.data.landing import Roles
-    from pipeline.model.progress import WorkProgress
     from pipeline.params import read_params
+    from pipeline.progress import WorkProgress
     from pipeline.release.champion import start_pin
     from pipeline.release.registry import commit_data
 
@@ -99,7 +99,7 @@ def data(
 def _land(log_format: str, **size: int) -> str:
     """What a log that needs no files holds, after it was brought into data/."""
     from pipeline.data.formats import expected_rows, land
-    from pipeline.model.progress import WorkProgress
+    from pipeline.progress import WorkProgress
 
     with WorkProgress("made", expected_rows(log_format, **size), "rows") as progress:
         return land(log_format, Path("data"), progress.advance, **size)
@@ -327,7 +327,7 @@ def score(
     """
     from dataclasses import asdict
 
-    from pipeline.model.progress import WorkProgress
+    from pipeline.progress import WorkProgress
     from pipeline.serving.offline import rows_of, score_file
     from pipeline.serving.predictor import load
 

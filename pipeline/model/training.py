@@ -18,9 +18,9 @@ from pipeline.model.adam import Adam
 from pipeline.model.batches import Batch, Batches
 from pipeline.model.checkpoints import EpochRecord, best_epoch, resume_epoch, save_epoch
 from pipeline.model.network import BaseNetwork, initialise
-from pipeline.model.progress import WorkProgress
 from pipeline.model.scoring import logits_of
 from pipeline.model.shards import Shard
+from pipeline.progress import WorkProgress
 
 EVALUATION_BATCH = 65536  # rows; held-out losses are sums, so it changes nothing but memory
 SPARSE_FROM = 4  # embeddings for every id of a batch from which changing only those is faster

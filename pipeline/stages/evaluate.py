@@ -18,7 +18,7 @@ from pipeline.metrics.comparison import compare
 from pipeline.metrics.daily import largest_field_values
 from pipeline.metrics.significance import Resampling
 from pipeline.metrics.summary import Measurement, measure
-from pipeline.model.progress import followed
+from pipeline.progress import followed
 from pipeline.release.champion import MODEL as CHAMPION
 from pipeline.release.champion import pinned
 from pipeline.release.contest import Champion, report_of, score_champion

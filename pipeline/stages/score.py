@@ -12,8 +12,8 @@ from pipeline.data.values import field_keys
 from pipeline.errors import ArtifactError
 from pipeline.files import publish, read_json
 from pipeline.model.features import Encoded, counts, named, weights
-from pipeline.model.progress import WorkProgress
 from pipeline.model.scoring import Base, load_base
+from pipeline.progress import WorkProgress
 from pipeline.scores import Scores, before_sampling, keep_rate_of
 from pipeline.sections import ScoreParams
 

@@ -17,11 +17,11 @@ from pipeline.model.checkpoints import best_epoch
 from pipeline.model.examples import examples_of, hold_out
 from pipeline.model.features import Encoder, EncoderSums, named, pooled_share
 from pipeline.model.network import SERVED, BaseNetwork, ServedNetwork
-from pipeline.model.progress import WorkProgress
 from pipeline.model.scaling import Served
 from pipeline.model.scoring import write_base
 from pipeline.model.shards import Shard, write_shard
 from pipeline.model.training import Recipe, train
+from pipeline.progress import WorkProgress
 from pipeline.scores import keep_rate_of, served_column
 from pipeline.sections import LogParams, TrainBaseParams
 

@@ -22,7 +22,7 @@ from pipeline.data.recent import FieldFacts, RecentValues
 from pipeline.data.values import field_keys
 from pipeline.errors import DataError, NotEnoughDataError
 from pipeline.files import publish, write_json
-from pipeline.model.progress import followed
+from pipeline.progress import followed
 from pipeline.quality.day_frames import column_frame, day_frame
 from pipeline.quality.raw_days import DayCheck, check_days
 from pipeline.scores import served_column

@@ -6,9 +6,9 @@ import numpy as np
 
 from pipeline.model.examples import Examples
 from pipeline.model.network import BaseNetwork, initialise
-from pipeline.model.progress import WorkProgress
 from pipeline.model.shards import Shard, write_shard
 from pipeline.model.training import Recipe, train
+from pipeline.progress import WorkProgress
 
 RECIPE = Recipe(
     epochs=4,

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from pipeline.model import progress
-from pipeline.model.progress import WorkProgress
+from pipeline import progress
+from pipeline.progress import WorkProgress
 
 
 @pytest.fixture
