@@ -176,9 +176,9 @@ def bench_files(folder: Path, model: Path, options: argparse.Namespace) -> dict:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rate", type=float, default=200.0)
+    parser.add_argument("--rate", type=float, default=500.0)
     parser.add_argument("--seconds", type=float, default=30.0)
-    parser.add_argument("--swap-every", type=float, default=5.0)
+    parser.add_argument("--swap-every", type=float, default=10.0)
     parser.add_argument("--vocabulary", type=int, default=1_000_000)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--repeats", type=int, default=3)

@@ -317,7 +317,7 @@ def score(
     source: Annotated[Path, typer.Argument(metavar="IN.parquet")],
     target: Annotated[Path, typer.Argument(metavar="OUT.parquet")],
     model: Model = Path("artifacts/model"),
-    threads: Annotated[int, typer.Option(help="0: as many as there are cores")] = 0,
+    threads: Annotated[int, typer.Option(min=0, help="0: as many as there are cores")] = 0,
 ) -> None:
     """Score the rows of a Parquet file, in their order.
 
@@ -342,8 +342,8 @@ def serve(
     model: Model = Path("artifacts/model"),
     host: str = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535)] = 8080,
-    max_rows: Annotated[int, typer.Option(help="of one request")] = 10_000,
-    max_bytes: Annotated[int, typer.Option(help="of one request")] = 4 << 20,
+    max_rows: Annotated[int, typer.Option(min=1, help="of one request")] = 10_000,
+    max_bytes: Annotated[int, typer.Option(min=1, help="of one request")] = 4 << 20,
 ) -> None:
     """Score over HTTP (/score, /health, /metrics); a model promoted into the folder takes over.
 

@@ -35,6 +35,9 @@ def publish(target: Path) -> Iterator[Path]:
     the rename, so a reader sees the previous version or the whole new one, also after a power cut.
     A folder that stands at `target` is moved aside first (a rename cannot replace a folder that is
     not empty).
+
+    Raises:
+        ArtifactError: a file was written where a folder stands, which stays as it is.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.tmp-{os.getpid()}")
@@ -44,6 +47,8 @@ def publish(target: Path) -> Iterator[Path]:
         for file in [*temporary.rglob("*"), temporary] if temporary.is_dir() else [temporary]:
             _sync(file)
         if target.is_dir() and not target.is_symlink():
+            if not temporary.is_dir():
+                raise ArtifactError(f"{target} is a folder, which no file may replace; name a file")
             aside = target.with_name(f".{target.name}.tmp-old-{os.getpid()}")
             target.rename(aside)
             temporary.rename(target)
@@ -84,12 +89,12 @@ def read_json(path: Path) -> Any:
         ArtifactError: the file is missing or is not JSON.
     """
     try:
-        return json.loads(path.read_text())
-    except FileNotFoundError:
+        return json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
         raise ArtifactError(
             f"{path} does not exist; run the stage that writes it: dvc repro"
         ) from None
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:  # no UTF-8, no JSON, or nested without end
         raise ArtifactError(f"{path} is not JSON ({error}); remove it and run dvc repro") from None
 
 

@@ -37,6 +37,22 @@ def test_a_folder_is_replaced_whole(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["tables"]
 
 
+def test_a_file_never_replaces_a_folder(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter").touch()
+    with pytest.raises(ArtifactError, match="mine is a folder"):
+        write_json(tmp_path / "mine", {})
+    assert [path.name for path in tmp_path.rglob("*")] == ["mine", "letter"]
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"[" * 100_000, b"{", b""])
+def test_what_is_no_json_is_said(tmp_path, content):
+    (tmp_path / "a.json").write_bytes(content)
+    for path, fault in ((tmp_path / "a.json", "is not JSON"), (tmp_path / "a.json/b", "not exist")):
+        with pytest.raises(ArtifactError, match=fault):
+            read_json(path)
+
+
 def test_json_carries_undefined_as_null(tmp_path):
     write_json(tmp_path / "report.json", {"a": math.nan, "b": [math.inf, 1.5], "c": None})
     assert json.loads((tmp_path / "report.json").read_text()) == {

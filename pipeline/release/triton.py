@@ -31,12 +31,18 @@ def triton_repository(model: Path, target: Path) -> Path:
 
     Raises:
         ArtifactError: a file of the checkpoint is missing or damaged.
-        ReleaseError: the folder would hide the module `triton`, which torch looks for.
+        ReleaseError: the folder holds something else, or would hide the module `triton`, which
+            torch looks for.
     """
     if target.name == "triton" and target.resolve().parent == Path.cwd():
         raise ReleaseError(
             f"a folder {target} here would hide the Python module triton from torch; give the "
             "repository another name, for example triton-models"
+        )
+    strange = {path.name for path in target.glob("*")} - {NAME}
+    if strange:
+        raise ReleaseError(
+            f"{target} holds {min(strange)}, which the repository would replace; name a new folder"
         )
     if ONNX_FILE not in verify(model)["files"]:
         raise ArtifactError(f"{model} holds no {ONNX_FILE}; run dvc repro merge")

@@ -11,6 +11,7 @@ import orjson
 import uvicorn
 from fastapi import FastAPI, Request, Response
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from starlette.requests import ClientDisconnect
 
 from pipeline.errors import DataError
 from pipeline.serving.predictor import Predictor
@@ -85,7 +86,10 @@ def make_app(versions: Versions, limits: Limits = Limits()) -> FastAPI:
 
     @app.post("/score")
     async def score(request: Request) -> Response:
-        body = await _body(request, limits.body_bytes)
+        try:
+            body = await _body(request, limits.body_bytes)
+        except ClientDisconnect:
+            return _refusal(metrics, 499, "the client left before its request had come")
         if body is None:
             sentence = f"the request has more than {limits.body_bytes} bytes; send several"
             return _refusal(metrics, 413, sentence)

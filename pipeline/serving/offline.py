@@ -69,14 +69,18 @@ def score_file(
     Raises:
         DataError: the file is missing, damaged, lacks a column, or holds what it should not; the
             sentence names the column, the first row of the batch, and the row counted from there.
+            Or the scores would replace the rows.
+        ArtifactError: the scores would replace a folder.
     """
     rows = unseen = out_of_range = 0
+    if target.exists() and source.exists() and target.samefile(source):
+        raise DataError(f"{target} holds the rows themselves; name another file for their scores")
     with (
         _opened(source, predictor.columns) as file,
         publish(target) as temporary,
         pq.ParquetWriter(temporary, SCHEMA, compression="zstd") as writer,
     ):
-        for batch in _shown(file, predictor.columns):
+        for batch in _shown(file, predictor.columns, source):
             scores = _scored(predictor, batch, f"{source}, batch from row {rows} on")
             writer.write_batch(_batch(scores))
             rows += len(scores)
@@ -120,7 +124,7 @@ def _opened(source: Path, columns: list[str]) -> Iterator[pq.ParquetFile]:
         yield file
 
 
-def _shown(file: pq.ParquetFile, columns: list[str]) -> Iterator[pa.RecordBatch]:
+def _shown(file: pq.ParquetFile, columns: list[str], source: Path) -> Iterator[pa.RecordBatch]:
     """The file's batches, with a progress bar on stderr where that is a terminal."""
     from rich.console import Console
     from rich.progress import Progress
@@ -128,9 +132,12 @@ def _shown(file: pq.ParquetFile, columns: list[str]) -> Iterator[pa.RecordBatch]
     console = Console(stderr=True)
     with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
         task = progress.add_task("scoring", total=file.metadata.num_rows)
-        for batch in file.iter_batches(BATCH_ROWS, columns=columns):
-            yield batch
-            progress.advance(task, batch.num_rows)
+        try:
+            for batch in file.iter_batches(BATCH_ROWS, columns=columns):
+                yield batch
+                progress.advance(task, batch.num_rows)
+        except (pa.ArrowException, OSError) as error:
+            raise DataError(f"{source} is damaged inside ({error}); write it anew") from None
 
 
 def _batch(scores: Scores) -> pa.RecordBatch:

@@ -68,12 +68,17 @@ class Predictor:
             threads: of one call; 0 = as many as there are cores.
 
         Raises:
-            ArtifactError: the file has another format.
+            ArtifactError: the file is no model, or has another format.
         """
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.log_severity_level = 3
-        self.session = onnxruntime.InferenceSession(content, options, ["CPUExecutionProvider"])
+        try:
+            self.session = onnxruntime.InferenceSession(content, options, ["CPUExecutionProvider"])
+        except Exception as error:  # onnxruntime's have no class of their own in common
+            raise ArtifactError(
+                f"{ONNX_FILE} is no model that onnxruntime can run ({error}); run dvc repro merge"
+            ) from None
         self.metadata: Mapping[str, str] = self.session.get_modelmeta().custom_metadata_map
         if self.metadata.get("format") != ONNX_FORMAT:
             raise ArtifactError(
@@ -134,6 +139,9 @@ class Predictor:
         missing = [name for name in self.columns if name not in table.schema.names]
         if missing:
             raise DataError(f"column {missing[0]} is missing; the rows have {table.schema.names}")
+        twice = [n for n in self.columns if len(table.schema.get_all_field_indices(n)) > 1]
+        if twice:
+            raise DataError(f"column {twice[0]} is there more than once; keep one of them")
         inputs = {}
         for name in self.text_columns:
             with named(name):

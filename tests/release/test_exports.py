@@ -15,7 +15,7 @@ from pipeline.calibration.auxiliary import AuxiliaryNetwork
 from pipeline.calibration.piecewise import from_knots, identity_map
 from pipeline.data.map_files import read_maps, write_maps
 from pipeline.data.values import Vocabulary
-from pipeline.errors import ArtifactError
+from pipeline.errors import ArtifactError, ReleaseError
 from pipeline.files import write_json
 from pipeline.model.features import Encoder
 from pipeline.model.network import initialise, network_from
@@ -234,6 +234,10 @@ def test_a_file_of_another_model_is_noticed_by_the_proof(made, tmp_path, name):
 def test_a_triton_repository_holds_the_very_file_and_its_signature(made, tmp_path):
     folder = triton_repository(made[0], tmp_path / "repository")
     assert (folder / "adacalib/1/model.onnx").read_bytes() == (made[0] / "model.onnx").read_bytes()
+    assert triton_repository(made[0], folder) == folder
+    (folder / "letter").touch()
+    with pytest.raises(ReleaseError, match="holds letter"):
+        triton_repository(made[0], folder)
     config = (folder / "adacalib/config.pbtxt").read_text()
     assert 'backend: "onnxruntime"' in config
     for line in ('"text.carrier"', "TYPE_STRING", '"number.distance"', "TYPE_FP64", "TYPE_BOOL"):

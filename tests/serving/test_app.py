@@ -1,6 +1,7 @@
 """The service: a real server on loopback, answers that are the predictor's, and clear refusals."""
 
 import shutil
+import socket
 import threading
 from contextlib import contextmanager
 
@@ -104,6 +105,18 @@ def test_metrics_count_rows_unseen_values_and_refusals(made):
     assert f"adacalib_unseen_field_values_total {unseen}.0" in text
     assert 'adacalib_requests_total{status="422"} 1.0' in text
     assert "adacalib_score_seconds_bucket" in text
+
+
+def test_a_client_that_leaves_half_way_costs_a_count_and_nothing_else(made, caplog):
+    with served(Versions(made[0])) as client:
+        port = client.base_url.port
+        head = b"POST /score HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nabc"
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            connection.sendall(head)
+        seen = (client.get("/metrics").text for _ in range(1000))
+        assert any('adacalib_requests_total{status="499"} 1.0' in text for text in seen)
+        assert client.post("/score", json={"columns": columns(rows(2))}).status_code == 200
+    assert "Traceback" not in caplog.text
 
 
 def promote(version, folder):

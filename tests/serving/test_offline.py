@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pipeline.cli import app
-from pipeline.errors import DataError
+from pipeline.errors import ArtifactError, DataError
 from pipeline.serving import offline
 from pipeline.serving.predictor import load
 from tests.release.parts import rows
@@ -51,6 +51,31 @@ def test_a_wrong_row_is_named_and_nothing_is_left(made, tmp_path):
         offline.score_file(load(made[0]), source, target)
     with pytest.raises(DataError, match="does not exist"):
         offline.score_file(load(made[0]), tmp_path / "none", target)
+    assert [path.name for path in tmp_path.iterdir()] == ["in.parquet"]
+
+
+def test_scores_replace_neither_the_rows_nor_a_folder(made, tmp_path):
+    source, predictor = tmp_path / "in.parquet", load(made[0])
+    pq.write_table(rows(3), source)
+    (tmp_path / "link.parquet").symlink_to(source)
+    for same in ("in.parquet", "link.parquet"):
+        with pytest.raises(DataError, match="holds the rows themselves"):
+            offline.score_file(predictor, source, tmp_path / same)
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(ArtifactError, match="mine is a folder"):
+        offline.score_file(predictor, source, tmp_path / "mine")
+    assert pq.read_table(source).num_rows == 3
+
+
+def test_a_page_that_was_damaged_ends_in_a_sentence_and_no_file(made, tmp_path):
+    """H15's kind: the footer is whole, so the damage shows half way."""
+    source, target = tmp_path / "in.parquet", tmp_path / "out.parquet"
+    pq.write_table(rows(5000), source, compression="zstd", use_dictionary=False)
+    content = bytearray(source.read_bytes())
+    content[200:4000] = bytes(3800)
+    source.write_bytes(content)
+    with pytest.raises(DataError, match="is damaged inside"):
+        offline.score_file(load(made[0]), source, target)
     assert [path.name for path in tmp_path.iterdir()] == ["in.parquet"]
 
 

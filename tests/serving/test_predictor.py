@@ -33,6 +33,14 @@ def test_a_checkpoint_without_the_file_or_of_another_format_is_refused(model):
         load(model)
 
 
+def test_bytes_that_are_no_model_are_refused_though_the_folder_vouches_for_them(model):
+    (model / "model.onnx").write_bytes(b"no model")
+    (model / "manifest.json").unlink()
+    seal(model, {})
+    with pytest.raises(ArtifactError, match=r"model\.onnx is no model that onnxruntime can run"):
+        load(model)
+
+
 def test_how_a_column_is_stored_and_where_it_stands_does_not_matter(made):
     """H12, H25: dictionaries, chunks, orders, more columns."""
     predictor, table = load(made[0]), rows(100)
@@ -57,6 +65,8 @@ def test_what_is_wrong_with_a_column_is_said(made):
     predictor, table = load(made[0]), rows(3)
     with pytest.raises(DataError, match="column origin is missing"):
         predictor.predict(table.drop_columns(["origin"]))
+    with pytest.raises(DataError, match="column origin is there more than once"):
+        predictor.predict(table.append_column("origin", table["origin"]))
     wrong = table.set_column(3, "distance", pa.array([1.0, 2.0, np.inf]))
     with pytest.raises(DataError, match="column distance: row 2 is inf"):
         predictor.predict(wrong)
