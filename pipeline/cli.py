@@ -263,7 +263,7 @@ def status() -> None:
     And what the last refresh of this clone did, and why.
     """
     from pipeline.release.journal import last_refresh
-    from pipeline.release.promotion import status as release_status
+    from pipeline.release.status import status as release_status
 
     say(f"{release_status(Path())}\n{last_refresh(Path())}")
 

@@ -71,7 +71,7 @@ def clean(folder: Path, *, really: bool) -> Cleaning:
     with _quiet(folder, really), stores(folder) as places:
         held = {place.name: place.held() for place in places}
         history = _current(folder, authority)
-        kept = needed.kept_versions(history)
+        kept = needed.kept_versions(history, tags.removals(folder))
         needed.refuse_lost(folder, kept, places, held)
         used, objects = needed.in_use(folder)
         for commit in used | set(kept.values()):

@@ -1,7 +1,7 @@
 """What must stay in cache and remote: the objects that some commits and folders name."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from pipeline.errors import ReleaseError
@@ -13,17 +13,19 @@ from pipeline.release.stores import Store
 _OBJECT = re.compile(r"\bmd5: ['\"]?([0-9a-f]{32}(?:\.dir)?)")
 
 
-def kept_versions(history: list[tags.Assignment]) -> dict[str, str]:
+def kept_versions(history: list[tags.Assignment], removed: Collection[str] = ()) -> dict[str, str]:
     """The commits of the versions that must stay, by version.
 
     They are the one in production, the one a rollback goes back to, and the one before in time.
 
     Args:
         history: every assignment, the one that holds now last.
+        removed: versions whose bytes an earlier clean-up removed; they need not stay.
     """
     changes = tags.spans(history)
     before = tags.predecessor(history)
-    return {a.version: a.commit for a in [*changes[-2:], *([before] if before else [])]}
+    found = {a.version: a.commit for a in [*changes[-2:], *([before] if before else [])]}
+    return {version: commit for version, commit in found.items() if version not in removed}
 
 
 def in_use(folder: Path) -> tuple[set[str], set[str]]:

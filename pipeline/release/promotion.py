@@ -207,39 +207,3 @@ def check_copy(copy: Path, model_sha256: str) -> None:
     verify(copy)
     if sha256_of(copy / MANIFEST) != model_sha256:
         raise ReleaseError("DVC gives another model than the one that was judged; run dvc repro")
-
-
-def status(folder: Path) -> str:
-    """What is in production, since when and why, and what the last verdict in this folder says.
-
-    Raises:
-        ToolError: git is missing.
-    """
-    inside = not git(folder, "rev-parse", "--git-dir", check=False).code
-    current = production(folder) if inside else None
-    if current is None:
-        lines = ["Nothing is in production."]
-    else:
-        lines = [
-            f"{current.version} is in production since {current.since}, made from days up to "
-            f"{current.last_day} (commit {current.commit[:10]}), because:",
-            *(f"  - {sentence}" for sentence in current.evidence),
-        ]
-    return "\n".join([*lines, *_last_verdict(folder, current)])
-
-
-def _last_verdict(folder: Path, current: Production | None) -> list[str]:
-    try:
-        gate = read_json(folder / GATE)
-    except ArtifactError:
-        return ["No model was judged in this folder: run dvc repro."]
-    if current and gate["model_sha256"] == current.model_sha256:
-        return ["The model of this folder is the one in production."]
-    if gate["passed"]:
-        return [
-            "The model of this folder passed its verdict; adacalib promote makes it production."
-        ]
-    reasons = (f"  - {reason}" for reason in gate["reasons"])
-    told = overridden(folder, gate)
-    spoken = [f"{told}; adacalib promote makes it production."] if told else []
-    return ["The model of this folder was refused:", *reasons, *spoken]

@@ -117,3 +117,4 @@ def test_promotion_and_clean_up_exclude_one_another(judged, monkeypatch):  # noq
 def test_production_and_what_a_rollback_goes_back_to_stay(order, kept):
     held = [tags.Assignment(v, v * 40, f"model#prod#{n}", n) for n, v in enumerate(order, 1)]
     assert set(kept_versions(held)) == set(kept)
+    assert set(kept_versions(held, removed="1")) == set(kept) - {"1"}  # gone with an earlier one

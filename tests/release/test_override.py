@@ -8,7 +8,8 @@ import pytest
 from pipeline.errors import ArtifactError, ReleaseError
 from pipeline.files import read_json, write_json
 from pipeline.release.override import GATE, OVERRIDE, overridden, override
-from pipeline.release.promotion import production, promote, status
+from pipeline.release.promotion import production, promote
+from pipeline.release.status import status
 from tests.release.conftest import dvc, git, params
 
 

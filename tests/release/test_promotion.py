@@ -11,8 +11,9 @@ import pytest
 
 from pipeline.errors import ArtifactError, ReleaseError, ToolError
 from pipeline.release import registry, tags
-from pipeline.release.promotion import production, promote, status
+from pipeline.release.promotion import production, promote
 from pipeline.release.rollback import rollback
+from pipeline.release.status import status
 from tests.release.conftest import dvc, git, next_model, params
 
 
@@ -125,6 +126,7 @@ def test_several_remotes_of_which_none_is_meant_are_refused(folder):
 def test_a_remote_that_does_not_answer_is_refused(folder):
     git(folder, "remote", "add", "origin", str(folder.parent / "nowhere"))
     refused(folder, "does not answer")
+    assert status(folder).startswith("As far as this clone knows (git remote 'origin' does not ans")
 
 
 def test_a_version_whose_bytes_nobody_else_could_fetch_is_not_told_to_everyone(folder):

@@ -1,0 +1,59 @@
+"""What is in production and why, for people."""
+
+from pathlib import Path
+
+from pipeline.errors import ArtifactError, ReleaseError
+from pipeline.files import read_json
+from pipeline.release import commits, tags
+from pipeline.release.override import overridden
+from pipeline.release.programs import git
+from pipeline.release.promotion import GATE, Production, production
+
+
+def status(folder: Path) -> str:
+    """What is in production, since when and why, and what the last verdict in this folder says.
+
+    The git remote is asked; where it does not answer, what this clone knows is said, and why.
+
+    Raises:
+        ToolError: git is missing.
+        ArtifactError: the commit in production holds no verdict, or an override is damaged.
+    """
+    inside = not git(folder, "rev-parse", "--git-dir", check=False).code
+    doubt = _brought(folder) if inside else []
+    current = production(folder) if inside else None
+    if current is None:
+        lines = ["Nothing is in production."]
+    else:
+        lines = [
+            f"{current.version} is in production since {current.since}, made from days up to "
+            f"{current.last_day} (commit {current.commit[:10]}), because:",
+            *(f"  - {sentence}" for sentence in current.evidence),
+        ]
+    return "\n".join([*doubt, *lines, *_last_verdict(folder, current)])
+
+
+def _brought(folder: Path) -> list[str]:
+    """Nothing, after the tags of the git remote were brought; else why they could not be."""
+    try:
+        tags.fetch_tags(folder, commits.authority(folder))
+    except ReleaseError as error:
+        return [f"As far as this clone knows ({error}):"]
+    return []
+
+
+def _last_verdict(folder: Path, current: Production | None) -> list[str]:
+    try:
+        gate = read_json(folder / GATE)
+    except ArtifactError:
+        return ["No model was judged in this folder: run dvc repro."]
+    if current and gate["model_sha256"] == current.model_sha256:
+        return ["The model of this folder is the one in production."]
+    if gate["passed"]:
+        return [
+            "The model of this folder passed its verdict; adacalib promote makes it production."
+        ]
+    reasons = (f"  - {reason}" for reason in gate["reasons"])
+    told = overridden(folder, gate)
+    spoken = [f"{told}; adacalib promote makes it production."] if told else []
+    return ["The model of this folder was refused:", *reasons, *spoken]
