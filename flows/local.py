@@ -58,17 +58,16 @@ def up(port: int) -> str:
         listen = ("--host", HOST, "--port", port, "--log-level", "WARNING")
         server = _start("server", environment, "server", "start", *listen)
         await_part("server", lambda: _alive(server), lambda: ask(f"{url}/api/health"))
-        _run(
-            environment, "prefect", "work-pool", "create", POOL, "--type", "process", "--overwrite"
-        )
+        await_part("server", lambda: _alive(server), lambda: _pool(f"{url}/api/work_pools/"))
         _run(environment, "prefect", "--no-prompt", "deploy", "--all")
         if known:
             _run(environment, "flows.lost")
         environment["ADACALIB_HOME"] = str(Path.cwd())
-        serve = ("--pool", POOL, "--type", "process")
+        name = f"{POOL} {server.pid}"
+        serve = ("--pool", POOL, "--type", "process", "--name", name)
         worker = _start("worker", environment, "worker", "start", *serve)
         workers = f"{url}/api/work_pools/{POOL}/workers/filter"
-        await_part("worker", lambda: _alive(worker), lambda: ask(workers, b"{}"))
+        await_part("worker", lambda: _alive(worker), lambda: name in _names(ask(workers, b"{}")))
     except BaseException:
         down()
         raise
@@ -149,6 +148,10 @@ def _pool(url: str) -> Any:
     """The work pool, made where it is missing; its worker fills in how a process is started."""
     made = json.dumps({"name": POOL, "type": "process"}).encode()
     return ask(f"{url}{POOL}") or ask(url, made)
+
+
+def _names(workers: list[dict[str, Any]] | None) -> list[str]:
+    return [worker["name"] for worker in workers or []]
 
 
 def _alive(process: psutil.Process) -> bool:

@@ -2,10 +2,12 @@
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import psutil
@@ -48,13 +50,31 @@ def all_ended(family: dict[str, psutil.Process]) -> bool:
     return not [name for name, process in family.items() if process.is_running()]
 
 
+def known_database(server: Server, home: Path) -> dict[str, str]:
+    """A home of Prefect whose database need not be made first, which takes long."""
+    home.mkdir()
+    with (
+        closing(sqlite3.connect(server.project / ".prefect/prefect.db")) as made,
+        closing(sqlite3.connect(home / "prefect.db")) as copy,
+    ):
+        made.backup(copy)
+    return {"PREFECT_HOME": str(home)}
+
+
 def stop(
-    mark: Path, how: signal.Signals, module: str, *arguments: str, server: Server | None = None
+    mark: Path, how: signal.Signals, named: dict[str, str], module: str, *arguments: str
 ) -> str:
-    """Send a flow a signal in the middle of a stage; its last words, when nothing of it is left."""
+    """Send a flow a signal in the middle of a stage; its last words, when nothing of it is left.
+
+    Args:
+        mark: see the fixture.
+        how: the signal.
+        named: what of Prefect the environment names.
+        module: of flows/.
+        arguments: of its command line.
+    """
     mark.unlink(missing_ok=True)
     command = [sys.executable, "-m", f"flows.{module}", *arguments]
-    named = {"PREFECT_API_URL": server.api} if server else {}
     with subprocess.Popen(
         command,
         env=os.environ | named,
@@ -96,14 +116,16 @@ def test_whatever_is_killed_the_next_run_ends_as_an_undisturbed_one(
 ):
     """H19: each run begins with what the one before left; the last is left in peace."""
     day = ("--day", DAY, "--folder", str(checkout))
-    stop(mark, signal.SIGKILL, "refresh", *day)  # with the server that it had started itself
+    alone = known_database(prefect_server, checkout.parent / "prefect")
+    stop(mark, signal.SIGKILL, alone, "refresh", *day)  # with a server of its own
     assert "it is at work, or was killed" in last_refresh(checkout)
     for victim in ("dvc", "stage", "leash"):
         kill_below(mark, checkout / ".release", victim)
     merge = ("merge", "--folder", str(checkout / ".release"))
-    said = stop(mark, signal.SIGINT, "stages", *merge, server=prefect_server)
+    served = {"PREFECT_API_URL": prefect_server.api}
+    said = stop(mark, signal.SIGINT, served, "stages", *merge)
     assert said == "merge: stopped; the next run begins where this one was"
-    said = stop(mark, signal.SIGTERM, "refresh", *day, server=prefect_server)
+    said = stop(mark, signal.SIGTERM, served, "refresh", *day)
     assert said == "refresh: stopped; the next run begins where this one was"
     assert "as Stopped: the next run begins where this one was" in last_refresh(checkout)
     assert production(checkout) is None
