@@ -9,6 +9,7 @@ locks, registry, Prefect's server, its worker and the flows are real.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -67,6 +68,7 @@ class Soak:
     def environment(self) -> dict[str, str]:
         """Of everything that is started for the project."""
         own = {"PREFECT_HOME": str(self.project / ".prefect"), "SOAK_MARK": str(self.mark)}
+        own["PREFECT_WORKER_QUERY_SECONDS"] = "1"  # it looks for runs; the soak waits for it
         return {**os.environ, **own}
 
     def local(self, action: str) -> None:
@@ -120,13 +122,15 @@ class Soak:
         return "Unended", f"nothing after {SECONDS:.0f} s"
 
     def at_work(self) -> list[psutil.Process]:
-        """The processes that run a flow of this project."""
+        """The processes that run a flow of this project, whether their worker lives or not."""
         found = []
-        for process in psutil.process_iter(["cmdline", "cwd"]):
+        for process in psutil.process_iter(["cmdline"]):
             words = process.info["cmdline"] or []
-            if process.info["cwd"] == str(self.project) and any("flow" in w for w in words[2:4]):
-                found.append(process)
-        return [process for process in found if "worker" not in process.cmdline()]
+            if words[1:2] == ["-m"] and words[2].startswith(("prefect.engine", "prefect.runner")):
+                with contextlib.suppress(psutil.Error):
+                    if process.environ().get("PREFECT_HOME") == str(self.project / ".prefect"):
+                        found.append(process)
+        return found
 
 
 def until(true: Callable[[], Any], seconds: float = SECONDS) -> Any:
@@ -318,6 +322,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="of the random moments")
     parser.add_argument("--json", type=Path, help="write the result there")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # nothing of it stays in either case
     with TemporaryDirectory(prefix="adacalib-soak-") as place:
         result = soak_days(Path(place), given.days, given.seed)
     print(table(result))

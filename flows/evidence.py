@@ -1,12 +1,29 @@
-"""What a refresh shows in Prefect: the verdict in words and the metrics as a table."""
+"""What a refresh shows in Prefect: progress, verdict, metrics, reliability, links to the pages."""
 
+import base64
+import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+from uuid import UUID
 
-from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.artifacts import (
+    create_image_artifact,
+    create_markdown_artifact,
+    create_progress_artifact,
+    create_table_artifact,
+    update_progress_artifact,
+)
+from prefect.client.schemas.objects import State
+from prefect.logging import get_run_logger
 
+from flows.secrets import masked
 from pipeline.files import read_json
+from pipeline.release.programs import run_leashed
 from pipeline.report.terminal import METRICS, metric_rows
+
+REPORT = Path("artifacts/report")
+DATA_DOCS = Path("artifacts/data_docs/index.html")
 
 
 def verdict_text(day: str, gate: dict[str, Any]) -> str:
@@ -27,9 +44,48 @@ def metric_table(evaluation: dict[str, Any]) -> list[dict[str, str]]:
     return [dict(zip(columns, row, strict=True)) for row in metric_rows(evaluation)]
 
 
+def picture(svg: str) -> str:
+    """A picture as an address that holds it whole: Prefect's pages show no file of this machine."""
+    return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
+
+
+def pages(folder: Path) -> str:
+    """Links to the pages of a day in Markdown; their paths too, as browsers open no such link."""
+    there = {"report": REPORT / "report.html", "Data Docs of the bin tables": DATA_DOCS}
+    found = {name: (folder / page).resolve() for name, page in there.items()}
+    return "\n".join(
+        f"- [{name}]({page.as_uri()}): `{page}`" for name, page in found.items() if page.exists()
+    )
+
+
+def build_data_docs(folder: Path) -> None:
+    """Build Data Docs anew beside the stages; a warning where that fails, for the day goes on."""
+    built = run_leashed([sys.executable, "-m", "pipeline.cli", "docs"], folder)
+    if built.code:
+        get_run_logger().warning(f"no Data Docs: {(built.errors or built.output).strip()[-500:]}")
+
+
+def show_progress(
+    day: str, order: list[str], runs: Iterable[tuple[str, State]]
+) -> Iterator[tuple[str, State]]:
+    """The same stages and states, while a progress artifact says how many of them are done."""
+    made = create_progress_artifact(0.0, key="progress", description=f"day {day}")
+    progress = cast(UUID, made)  # not awaited: a coroutine in an event loop alone
+    for number, (stage, state) in enumerate(runs, 1):
+        update_progress_artifact(progress, 100 * number / len(order), f"day {day}: {stage}")
+        yield stage, state
+
+
 def show(day: str, folder: Path) -> None:
-    """Make both artifacts from the reports in a folder."""
+    """Make the artifacts of a day from the reports in a folder."""
+    about = f"day {day}"
     gate = read_json(folder / "reports/gate.json")
-    create_markdown_artifact(verdict_text(day, gate), key="verdict", description=f"day {day}")
+    verdict = masked(verdict_text(day, gate))
+    create_markdown_artifact(verdict, key="verdict", description=about)
     evaluation = read_json(folder / "reports/evaluation.json")
-    create_table_artifact(metric_table(evaluation), key="metrics", description=f"day {day}")
+    create_table_artifact(metric_table(evaluation), key="metrics", description=about)
+    reliability = folder / REPORT / "reliability.svg"
+    if reliability.exists():
+        address = picture(reliability.read_text())
+        create_image_artifact(address, key="reliability", description=about)
+    create_markdown_artifact(pages(folder), key="pages", description=about)

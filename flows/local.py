@@ -17,7 +17,8 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def up(port: int) -> str:
     """Start a server and a worker, deploy, and return a sentence with the server's address.
 
     Where one of the two has died, the other is stopped first: both begin anew, with what the
-    database knows.
+    database knows. Runs of which no process is left end as crashed.
 
     Raises:
         ToolError: it is up already, the port is taken, or a part did not start; whatever this call
@@ -57,14 +58,15 @@ def up(port: int) -> str:
     try:
         listen = ("--host", HOST, "--port", port, "--log-level", "WARNING")
         server = _start("server", environment, "server", "start", *listen)
-        _await("server", server, lambda: _ask(f"{url}/api/health"))
+        await_part("server", lambda: _alive(server), lambda: ask(f"{url}/api/health"))
         _call(environment, "work-pool", "create", POOL, "--type", "process", "--overwrite")
         _call(environment, "--no-prompt", "deploy", "--all")
+        _end_lost_runs(url)
         environment["ADACALIB_HOME"] = str(Path.cwd())
         serve = ("--pool", POOL, "--type", "process")
         worker = _start("worker", environment, "worker", "start", *serve)
         workers = f"{url}/api/work_pools/{POOL}/workers/filter"
-        _await("worker", worker, lambda: _ask(workers, b"{}"))
+        await_part("worker", lambda: _alive(worker), lambda: ask(workers, b"{}"))
     except BaseException:
         down()
         raise
@@ -131,7 +133,7 @@ def _start(name: str, environment: dict[str, str], *arguments: str | int) -> psu
     return process
 
 
-def _ask(url: str, body: bytes | None = None) -> Any:
+def ask(url: str, body: bytes | None = None) -> Any:
     """What the server answers; None as long as it does not."""
     request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
     try:
@@ -141,8 +143,37 @@ def _ask(url: str, body: bytes | None = None) -> Any:
         return None
 
 
-def _await(name: str, process: psutil.Process, ready: Callable[[], Any]) -> None:
-    """Wait until `ready` says something, as long as the process lives.
+def _alive(process: psutil.Process) -> bool:
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
+
+def _end_lost_runs(url: str) -> None:
+    """Let deployed runs that were killed with their worker or server give their turn back.
+
+    Nobody else would say that they have ended; the turn of a run is kept for minutes after it last
+    was heard of.
+    """
+    at_work = {
+        "work_pools": {"name": {"any_": [POOL]}},
+        "flow_runs": {"state": {"type": {"any_": ["RUNNING", "PENDING", "CANCELLING"]}}},
+    }
+    state = {"state": {"type": "CRASHED", "message": "nothing of it is left: it was killed"}}
+    alive = set(_runs_with_a_process())
+    for run in ask(f"{url}/api/flow_runs/filter", json.dumps(at_work).encode()) or []:
+        if run["id"] not in alive:
+            ask(f"{url}/api/flow_runs/{run['id']}/set_state", json.dumps(state).encode())
+
+
+def _runs_with_a_process() -> Iterator[str]:
+    """The ids of the flow runs that Prefect's runner has started and that have not ended."""
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):  # it has ended, or it is another user's
+            if process.cmdline()[1:2] == ["-m"] and process.cmdline()[2].startswith("prefect."):
+                yield process.environ().get("PREFECT__FLOW_RUN_ID", "")
+
+
+def await_part(name: str, alive: Callable[[], bool], ready: Callable[[], Any]) -> None:
+    """Wait until `ready` says something, as long as the part lives.
 
     Raises:
         ToolError: it has ended, or it takes too long.
@@ -151,9 +182,9 @@ def _await(name: str, process: psutil.Process, ready: Callable[[], Any]) -> None
     while time.monotonic() < deadline:
         if ready():
             return
-        if not process.is_running() or process.status() == psutil.STATUS_ZOMBIE:
+        if not alive():
             break
-        time.sleep(0.5)
+        time.sleep(0.2)
     raise ToolError(f"the Prefect {name} did not start; see its last words in {home()}/{name}.log")
 
 

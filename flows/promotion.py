@@ -15,7 +15,7 @@ from flows.telling import News, tell
 from flows.worktree import release_worktree
 from pipeline.release.promotion import production
 from pipeline.release.promotion import promote as promote_model
-from pipeline.release.promotion import rollback as roll_back_model
+from pipeline.release.rollback import rollback as roll_back_model
 
 PATIENCE = 600.0  # seconds to wait for a run at work in the release worktree
 

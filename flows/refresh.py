@@ -14,12 +14,13 @@ from typing import Any
 
 from prefect import flow
 from prefect.client.schemas.objects import State
+from prefect.exceptions import TerminationSignal
 from prefect.logging import get_run_logger
 from prefect.runtime import deployment
 from prefect.runtime import flow_run as running
 from prefect.states import Completed, Failed
 
-from flows.evidence import show
+from flows.evidence import build_data_docs, show, show_progress
 from flows.landing import bring
 from flows.promotion import put_in_production
 from flows.record import Record
@@ -34,6 +35,7 @@ from pipeline.errors import AdaCalibError, ToolError
 from pipeline.files import read_json
 from pipeline.params import set_values
 from pipeline.release.commits import identity
+from pipeline.release.dag import stage_order
 from pipeline.release.pin import fetch_champion, pin_champion
 from pipeline.release.promotion import production
 
@@ -98,6 +100,9 @@ def refresh(
         return record.end(
             Failed(message=masked(f"{error}; make room or give the right, run again"))
         )
+    except (KeyboardInterrupt, TerminationSignal):
+        record.end(Failed(name="Stopped", message="the next run begins where this one was"))
+        raise
     except Exception as error:
         record.end(Failed(message=f"a mistake in the code: {type(error).__name__}: {error}"))
         raise
@@ -153,11 +158,13 @@ def _catch_up(release: Path) -> None:
 
 
 def _run(record: Record, release: Path) -> None:
-    for stage, state in run_stages(release):
+    for stage, state in show_progress(record.day, stage_order(release), run_stages(release)):
         record.at = stage
         if not state.is_completed():
             raise ToolError(state.message or f"{stage} ended as {state.name}")
         record.stages[stage] = f"{state.name}: {state.message}"
+        if (stage, state.name) == ("check_tables", "Ran"):
+            build_data_docs(release)
     show(record.day, release)
 
 

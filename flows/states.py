@@ -1,5 +1,6 @@
 """How a flow ends: with a state that has a name and a sentence."""
 
+import signal
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -9,6 +10,7 @@ from prefect.client.schemas.objects import State
 from prefect.states import Failed
 
 from flows.secrets import masked
+from flows.temporary import some_server
 from pipeline.errors import AdaCalibError
 
 P = ParamSpec("P")
@@ -43,8 +45,16 @@ def run_and_tell(name: str, start: Callable[[], State]) -> None:
         name: what the sentence begins with.
         start: runs the flow and returns its final state.
     """
+    # A service manager's way to stop is a person's too: what was begun is let go of, then it ends.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        state = start()
+        with some_server():
+            state = start()
+    except KeyboardInterrupt:
+        print(f"{name}: stopped; the next run begins where this one was", file=sys.stderr)
+        sys.exit(130)
+    except AdaCalibError as error:
+        sys.exit(f"{name}: {error}")
     except RuntimeError as error:  # Prefect's own: a flow's mistakes are in its state
         sys.exit(
             f"{name}: {masked(str(error))}; start that server (python -m flows.local up), or unset "

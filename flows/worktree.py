@@ -5,19 +5,14 @@ were committed where the refresh started; the record of days (data.dvc, dvc.lock
 the branch's own. Backfill has a worktree and a branch of its own.
 """
 
-import fcntl
-import os
 import shutil
-import socket
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
-from pipeline.errors import ToolError
 from pipeline.release.commits import NAMING
+from pipeline.release.lock import hold
 from pipeline.release.programs import git
 from pipeline.release.registry import restore_data, share_cache
 
@@ -66,7 +61,8 @@ def release_worktree(
         ToolError: another process works there (the sentence says which), or git refuses.
     """
     common = Path(said(checkout, "rev-parse", "--path-format=absolute", "--git-common-dir"))
-    with _hold(common / f"adacalib-{place.branch}.lock", purpose, place, patience, tell):
+    lock = common / f"adacalib-{place.branch}.lock"
+    with hold(lock, purpose, place.folder, patience, tell):
         worktree = checkout / place.folder
         (common / f"refs/heads/{place.branch}.lock").unlink(missing_ok=True)
         if not _usable(worktree):
@@ -119,36 +115,6 @@ def _lacks_settings(worktree: Path, checkout: Path) -> bool:
     if not settings.exists() or "dir = " not in settings.read_text():
         return True
     return owner.exists() and owner.stat().st_mtime > settings.stat().st_mtime
-
-
-@contextmanager
-def _hold(
-    path: Path, purpose: str, place: Place, patience: float, tell: Callable[[str], None]
-) -> Iterator[None]:
-    """Hold the lock at `path`; the system frees it when the process ends, however it ends."""
-    give_up, waiting = time.monotonic() + patience, False
-    with path.open("a+") as file:
-        while not _taken(file):
-            file.seek(0)
-            holder = file.read().strip() or "another process"
-            if time.monotonic() >= give_up:
-                raise ToolError(f"{holder} is at work in {place.folder}; run again when it is done")
-            if not waiting:
-                tell(f"waiting for {holder}")
-            waiting = True
-            time.sleep(0.5)
-        file.truncate(0)
-        file.write(f"{purpose} (process {os.getpid()} on {socket.gethostname()})\n")
-        file.flush()
-        yield
-
-
-def _taken(file: IO[str]) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def take_code(checkout: Path, release: Path) -> None:

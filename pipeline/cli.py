@@ -234,9 +234,26 @@ def rollback(
 
     Examples: adacalib rollback; adacalib rollback v0.0.2
     """
-    from pipeline.release.promotion import rollback as roll_back
+    from pipeline.release.rollback import rollback as roll_back
 
     say(roll_back(Path(), version))
+
+
+@app.command()
+def pull(
+    to: Annotated[Path, typer.Option(metavar="DIR", help="the folder that shows it")],
+    remote: Annotated[str | None, typer.Option(help="another DVC remote than the default")] = None,
+) -> None:
+    """Make a folder of a serving host show what is in production; nothing is done where it does.
+
+    Run in a clone of the project, which needs no data and no cache. Readers of DIR see one whole,
+    verified version at any time; an older one comes by adacalib rollback alone.
+
+    Example: adacalib pull --to serving/model; adacalib serve --model serving/model
+    """
+    from pipeline.release.pull import pull as pull_version
+
+    say(pull_version(Path(), to, remote))
 
 
 @app.command()
@@ -249,6 +266,18 @@ def status() -> None:
     from pipeline.release.promotion import status as release_status
 
     say(f"{release_status(Path())}\n{last_refresh(Path())}")
+
+
+@app.command()
+def history() -> None:
+    """Every version, newest first: days, verdict, who put it in production, from when to when."""
+    from dataclasses import asdict
+
+    from pipeline.release.history import history as versions
+    from pipeline.release.history import table
+
+    found = versions(Path())
+    say(table(found), versions=[asdict(version) for version in found])
 
 
 @app.command()

@@ -31,9 +31,10 @@ def _discard(path: Path) -> None:
 def publish(target: Path) -> Iterator[Path]:
     """Yield a temporary path beside `target`; on a clean exit it becomes `target`, else it goes.
 
-    The writer may make a file or a folder there. Everything is fsynced before the rename, so a
-    reader sees the previous version or the whole new one, also after a power cut. A folder that
-    stands at `target` is moved aside first (a rename cannot replace a folder that is not empty).
+    The writer may make a file, a folder or a link to a folder there. Everything is fsynced before
+    the rename, so a reader sees the previous version or the whole new one, also after a power cut.
+    A folder that stands at `target` is moved aside first (a rename cannot replace a folder that is
+    not empty).
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.tmp-{os.getpid()}")
@@ -42,7 +43,7 @@ def publish(target: Path) -> Iterator[Path]:
         yield temporary
         for file in [*temporary.rglob("*"), temporary] if temporary.is_dir() else [temporary]:
             _sync(file)
-        if target.is_dir():
+        if target.is_dir() and not target.is_symlink():
             aside = target.with_name(f".{target.name}.tmp-old-{os.getpid()}")
             target.rename(aside)
             temporary.rename(target)

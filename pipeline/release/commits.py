@@ -32,6 +32,17 @@ def check_repository(folder: Path) -> None:
         )
 
 
+def check_clone(folder: Path) -> None:
+    """Refuse a folder that is in no git repository.
+
+    Raises:
+        ReleaseError: it is in none.
+        ToolError: git is missing.
+    """
+    if git(folder, "rev-parse", "--git-dir", check=False).code:
+        raise ReleaseError(f"{folder.resolve()} is no clone of the project; run this in one")
+
+
 def identity(folder: Path) -> dict[str, str]:
     """Who commits and tags, from the environment or git's configuration, as git's variables.
 
@@ -89,7 +100,7 @@ def authority(folder: Path) -> str:
         ReleaseError: there are remotes, but none of these.
     """
     remotes = git(folder, "remote").output.split()
-    branch = git(folder, "symbolic-ref", "--short", "HEAD").output.strip()
+    branch = git(folder, "symbolic-ref", "--quiet", "--short", "HEAD", check=False).output.strip()
     tracked = git(folder, "config", f"branch.{branch}.remote", check=False).output.strip()
     for name in (tracked, "origin"):
         if name in remotes:

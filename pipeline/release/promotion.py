@@ -3,14 +3,13 @@
 import json
 import tempfile
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from pipeline.errors import ArtifactError, ReleaseError, ToolError
 from pipeline.files import read_json, sha256_of
 from pipeline.release import commits, registry, tags
-from pipeline.release.override import OVERRIDE, overridden, override_of
+from pipeline.release.override import OVERRIDE, Override, overridden, override_of
 from pipeline.release.programs import git
 from pipeline.release.seal import MANIFEST, verify
 
@@ -45,28 +44,43 @@ def production(folder: Path) -> Production | None:
         ToolError: git failed.
         ArtifactError: the commit in production holds no verdict.
     """
-    held = tags.assignments(folder)[-1:]
-    return _described(folder, held[0]) if held else None
+    held = tags.spans(tags.assignments(folder))[-1:]
+    return described(folder, held[0]) if held else None
 
 
-def _described(folder: Path, held: tags.Assignment) -> Production:
-    gate = _gate_of(folder, held.commit)
-    since = datetime.fromtimestamp(held.seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+def described(folder: Path, held: tags.Assignment) -> Production:
+    """What an assignment put in production.
+
+    Raises:
+        ArtifactError: its commit holds no verdict.
+    """
+    gate = gate_of(folder, held.commit)
+    since = f"{tags.when(held.seconds)} UTC"
     evidence = [check["sentence"] for check in gate["checks"]]
-    told = git(folder, "show", f"{held.commit}:{OVERRIDE.as_posix()}", check=False)
-    spoken = override_of(json.loads(told.output), gate) if not told.code else None
+    spoken = spoken_of(folder, held.commit, gate)
     evidence += [f"against the verdict: {spoken}"] if spoken else []
     return Production(
         held.version, held.commit, since, gate["last_day"], gate["model_sha256"], tuple(evidence)
     )
 
 
-def _gate_of(folder: Path, commit: str) -> dict[str, Any]:
+def spoken_of(folder: Path, commit: str, gate: dict[str, Any]) -> Override | None:
+    """The override of a verdict that a commit holds, None where it holds none."""
+    told = git(folder, "show", f"{commit}:{OVERRIDE.as_posix()}", check=False)
+    return override_of(json.loads(told.output), gate) if not told.code else None
+
+
+def gate_of(folder: Path, commit: str) -> dict[str, Any]:
+    """The verdict that a commit holds.
+
+    Raises:
+        ArtifactError: it holds none.
+    """
     shown = git(folder, "show", f"{commit}:{GATE}", check=False)
     try:
         return json.loads(shown.output)
     except json.JSONDecodeError:
-        raise ArtifactError(f"commit {commit[:10]} is in production without {GATE}") from None
+        raise ArtifactError(f"commit {commit[:10]} is a version without {GATE}") from None
 
 
 def promote(folder: Path) -> str:
@@ -87,20 +101,22 @@ def promote(folder: Path) -> str:
     authority = commits.authority(folder)
     tags.fetch_tags(folder, authority)
     held = tags.assignments(folder)[-1:]
-    current = _described(folder, held[0]) if held else None
+    current = production(folder)
     if current and current.model_sha256 == gate["model_sha256"]:
         return f"{current.version} is this model: it is in production since {current.since}"
     _refuse_older(gate["last_day"], current)
     who = commits.identity(folder)
     commits.refuse_modified_code(folder)
+    remote = _remote_for(folder, authority)
     _refuse_stale(folder)
     commit = commits.commit_naming_files(folder, f"Model of days up to {gate['last_day']}", who)
-    kept = _push_and_read_back(folder, commit, gate["model_sha256"])
+    kept = _push_and_read_back(folder, commit, gate["model_sha256"], remote)
     new = registry.assign(folder, commit, who, authority, held[0] if held else None)
-    return f"{new.version} is in production ({_reach(authority)}); {kept}"
+    return f"{new.version} is in production ({reach(authority)}); {kept}"
 
 
-def _reach(authority: str) -> str:
+def reach(authority: str) -> str:
+    """Who sees what is tagged, in a few words."""
     if authority == ".":
         return "in this clone alone: it has no git remote"
     return f"for everyone who follows git remote {authority!r}"
@@ -135,6 +151,18 @@ def _refuse_older(last_day: str, current: Production | None) -> None:
         )
 
 
+def _remote_for(folder: Path, authority: str) -> registry.Remote | None:
+    """DVC's default remote; none will do only where nobody else learns of the promotion."""
+    remote = registry.default_remote(folder)
+    if remote is None and authority != ".":
+        raise ReleaseError(
+            f"git remote {authority!r} would tell everyone of a version whose bytes are in this "
+            "folder's DVC cache alone; add a DVC remote that they can read: dvc remote add "
+            "--default NAME URL, commit .dvc/config, and promote again"
+        )
+    return remote
+
+
 def _refuse_stale(folder: Path) -> None:
     """Refuse if parameters, code or data changed since the verdict."""
     stale = registry.status("gate", folder)
@@ -145,14 +173,15 @@ def _refuse_stale(folder: Path) -> None:
         )
 
 
-def _push_and_read_back(folder: Path, commit: str, model_sha256: str) -> str:
+def _push_and_read_back(
+    folder: Path, commit: str, model_sha256: str, remote: registry.Remote | None
+) -> str:
     """Bring data and model where others find them, and prove it; says where that is."""
-    remote = registry.default_remote(folder)
     with tempfile.TemporaryDirectory(prefix="adacalib-") as place:
         copy = Path(place) / "model"
         if remote is None:
             registry.fetch(folder, commit, copy, remote=None, cached=True)
-            _check_copy(copy, model_sha256)
+            check_copy(copy, model_sha256)
             return "its bytes are in this folder's DVC cache alone: DVC has no default remote"
         registry.push(folder, "gate")
         try:
@@ -163,49 +192,20 @@ def _push_and_read_back(folder: Path, commit: str, model_sha256: str) -> str:
                 f"{error}; DVC sends nothing of a folder again while the remote has its list: "
                 f"remove files/md5/{md5[:2]}/{md5[2:]} there and promote again"
             ) from None
-        _check_copy(copy, model_sha256)
-    return f"its bytes were read back from DVC remote {remote}"
+        check_copy(copy, model_sha256)
+    return f"its bytes were read back from DVC remote {remote.address}"
 
 
-def _check_copy(copy: Path, model_sha256: str) -> None:
+def check_copy(copy: Path, model_sha256: str) -> None:
+    """Refuse a copy of a model that is not, to the last byte, the one that was judged.
+
+    Raises:
+        ArtifactError: a file is missing, added or damaged.
+        ReleaseError: it is another model.
+    """
     verify(copy)
     if sha256_of(copy / MANIFEST) != model_sha256:
         raise ReleaseError("DVC gives another model than the one that was judged; run dvc repro")
-
-
-def rollback(folder: Path, version: str | None = None) -> str:
-    """Put an earlier version back into production; one sentence says which.
-
-    Args:
-        folder: the project's folder.
-        version: a registered version; None: the one that was in production before this one.
-
-    Raises:
-        ReleaseError: there is no such version, or its bytes are not the ones that were judged.
-        ToolError: git, dvc or gto is missing or failed.
-    """
-    commits.check_repository(folder)
-    authority = commits.authority(folder)
-    tags.fetch_tags(folder, authority)
-    history = tags.assignments(folder)
-    if not history:
-        raise ReleaseError("nothing is in production, so there is nothing to roll back")
-    earlier = [a.version for a in history if a.version != history[-1].version]
-    known = tags.versions(folder)
-    chosen = version or (earlier[-1] if earlier else None)
-    if chosen not in known or chosen == history[-1].version:
-        raise ReleaseError(
-            f"{history[-1].version} is in production, and the registry has {', '.join(known)}: "
-            f"there is no way back to {chosen or 'an earlier version'}"
-        )
-    commit = known[chosen]
-    with tempfile.TemporaryDirectory(prefix="adacalib-") as place:
-        copy = Path(place) / "model"
-        remote = registry.default_remote(folder)
-        registry.fetch(folder, commit, copy, remote=remote, cached=True)
-        _check_copy(copy, _gate_of(folder, commit)["model_sha256"])
-    registry.assign(folder, commit, commits.identity(folder), authority, history[-1])
-    return f"{chosen} is back in production in place of {history[-1].version} ({_reach(authority)})"
 
 
 def status(folder: Path) -> str:

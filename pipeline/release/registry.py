@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -212,17 +213,38 @@ def folder_md5(folder: Path) -> str:
     return hashlib.md5(json.dumps(entries, sort_keys=True).encode()).hexdigest() + ".dir"
 
 
-def default_remote(folder: Path) -> str | None:
-    """The address of DVC's default remote, None if there is none.
+@dataclass(frozen=True)
+class Remote:
+    """A DVC remote: its name in DVC's configuration, and its address."""
+
+    name: str
+    address: str
+
+
+def default_remote(folder: Path) -> Remote | None:
+    """DVC's default remote, None if there is none.
 
     Raises:
         ToolError: dvc failed.
     """
+    return _remote(folder, r"^(\S+)\s+(.+?)\s+\(default\)$")
+
+
+def named_remote(folder: Path, name: str) -> Remote | None:
+    """The DVC remote of a name, None if there is none.
+
+    Raises:
+        ToolError: dvc failed.
+    """
+    return _remote(folder, rf"^({re.escape(name)})\s+(.+?)(?:\s+\(default\))?$")
+
+
+def _remote(folder: Path, line: str) -> Remote | None:
     finished = _dvc(folder, "remote", "list")
     if finished.code:
         raise _failure("dvc remote list", finished)
-    line = re.search(r"^\S+\s+(.+?)\s+\(default\)$", finished.output, re.M)
-    return line[1] if line else None
+    found = re.search(line, finished.output, re.M)
+    return Remote(found[1], found[2]) if found else None
 
 
 def push(folder: Path, stage: str) -> None:
@@ -241,7 +263,7 @@ def fetch(
     commit: str,
     target: Path,
     *,
-    remote: str | None,
+    remote: Remote | None,
     cached: bool,
     path: Path = MODEL,
 ) -> None:
@@ -254,7 +276,7 @@ def fetch(
         folder: the project's folder.
         commit: the full name of a commit.
         target: where its folder appears.
-        remote: the address of DVC's default remote, None if there is none.
+        remote: where its bytes are, as this folder knows it now; None: in the cache alone.
         cached: whether this folder's cache may serve; if not, every byte comes from the remote.
         path: of the output in the project.
 
@@ -262,21 +284,32 @@ def fetch(
         ToolError: it cannot be had from there.
     """
     arguments = ["get", ".", path.as_posix(), "--rev", commit, "-o", str(target.absolute())]
-    if remote and Path(remote).is_absolute():  # at a commit, dvc resolves a relative one wrongly
-        arguments += ["--remote-config", f"url={remote}"]
     with tempfile.TemporaryDirectory(prefix="adacalib-") as place:
-        settings = configparser.ConfigParser(interpolation=None)
-        settings.read(folder / ".dvc" / "config.local")  # not in the commit: credentials
-        if not cached:
-            settings.read_dict({"cache": {"dir": f"{place}/cache"}})
-        with (Path(place) / "config").open("w") as file:
-            settings.write(file)
         if remote:  # without one, dvc makes the cache a remote, and settings would undo that
+            settings = _settings(folder, remote)
+            if not cached:
+                settings.read_dict({"cache": {"dir": f"{place}/cache"}})
+            with (Path(place) / "config").open("w") as file:
+                settings.write(file)
             arguments += ["--config", file.name]
         finished = _dvc(folder, *arguments)
     if finished.code:
-        source = "DVC's cache" if cached else f"DVC remote {remote}"
+        source = "DVC's cache" if cached or not remote else f"DVC remote {remote.address}"
         raise _failure(f"reading the {path.name} of commit {commit[:10]} from {source}", finished)
+
+
+def _settings(folder: Path, remote: Remote) -> configparser.ConfigParser:
+    """What DVC is to know at a commit: the remotes of today, and credentials, in no commit."""
+    settings = configparser.ConfigParser(interpolation=None)
+    settings.read(folder / ".dvc" / "config")
+    for section in settings.sections():
+        if not section.startswith("'remote "):
+            settings.remove_section(section)
+    settings.read(folder / ".dvc" / "config.local")
+    # The address is absolute: at a commit, dvc resolves a relative one wrongly.
+    named = f"'remote \"{remote.name}\"'"
+    settings.read_dict({"core": {"remote": remote.name}, named: {"url": remote.address}})
+    return settings
 
 
 def assign(

@@ -6,6 +6,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from pipeline.errors import ReleaseError
@@ -20,6 +21,17 @@ _LOST = (
 
 
 @dataclass(frozen=True)
+class Tag:
+    """An annotated tag: its name, the commit it names, when (seconds since 1970), who and what."""
+
+    name: str
+    commit: str
+    seconds: int
+    who: str
+    subject: str
+
+
+@dataclass(frozen=True)
 class Assignment:
     """A version that was put into production.
 
@@ -28,12 +40,21 @@ class Assignment:
         commit: the commit that names its data, parameters, code and model.
         tag: the git tag that put it there.
         seconds: when, in seconds since 1970 in UTC.
+        who: the name of whoever did.
+        subject: what the tag says.
     """
 
     version: str
     commit: str
     tag: str
     seconds: int
+    who: str = ""
+    subject: str = ""
+
+    @property
+    def number(self) -> int:
+        """Which assignment of production it is, from 1."""
+        return int(self.tag.rpartition("#")[2])
 
 
 def versions(folder: Path) -> dict[str, str]:
@@ -42,8 +63,16 @@ def versions(folder: Path) -> dict[str, str]:
     Raises:
         ToolError: git failed.
     """
-    lines = _tags(folder, f"{NAME}@v*")
-    found = {tag.removeprefix(f"{NAME}@"): commit for tag, commit, _ in lines}
+    return {version: tag.commit for version, tag in registrations(folder).items()}
+
+
+def registrations(folder: Path) -> dict[str, Tag]:
+    """The tag of every registered version, by version, in ascending order.
+
+    Raises:
+        ToolError: git failed.
+    """
+    found = {tag.name.removeprefix(f"{NAME}@"): tag for tag in _tags(folder, f"{NAME}@v*")}
     numbers = {v: _numbers(v) for v in found if re.fullmatch(r"v\d+\.\d+\.\d+", v)}
     return {version: found[version] for version in sorted(numbers, key=lambda v: numbers[v])}
 
@@ -56,23 +85,60 @@ def assignments(folder: Path) -> list[Assignment]:
     """
     version_of = {commit: version for version, commit in versions(folder).items()}
     return [
-        Assignment(version_of[commit], commit, tag, seconds)
-        for tag, commit, seconds in _tags(folder, f"{NAME}#{STAGE}#*")
-        if commit in version_of
+        Assignment(version_of[t.commit], t.commit, t.name, t.seconds, t.who, t.subject)
+        for t in _tags(folder, f"{NAME}#{STAGE}#*")
+        if t.commit in version_of
     ]
+
+
+def when(seconds: float) -> str:
+    """A moment in UTC, "YYYY-MM-DD HH:MM".
+
+    Args:
+        seconds: since 1970 in UTC.
+    """
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
+
+
+def spans(history: list[Assignment]) -> list[Assignment]:
+    """The assignments that changed what is in production: the first of each span of a version.
+
+    Args:
+        history: every assignment, the one that holds now last.
+    """
+    pairs = zip([None, *history], history, strict=False)
+    return [new for old, new in pairs if old is None or old.version != new.version]
+
+
+def predecessor(history: list[Assignment]) -> Assignment | None:
+    """What was in production when the version that is there now first came; None if nothing was.
+
+    A version that was rolled back from is so never the predecessor of the one that took its place.
+
+    Args:
+        history: every assignment, the one that holds now last.
+    """
+    order = [assignment.version for assignment in history]
+    first = order.index(order[-1]) if order else 0
+    return history[first - 1] if first else None
 
 
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.removeprefix("v").split("."))
 
 
-def _tags(folder: Path, pattern: str) -> list[tuple[str, str, int]]:
-    """Name, commit and time of the annotated tags of a pattern, the oldest first."""
-    form = "%(refname:strip=2)%09%(*objectname)%09%(taggerdate:unix)"
+def _tags(folder: Path, pattern: str) -> list[Tag]:
+    """The annotated tags of a pattern, the oldest first."""
+    parts = ("refname:strip=2", "*objectname", "taggerdate:unix", "taggername", "contents:subject")
+    form = "%09".join(f"%({part})" for part in parts)
     listed = git(folder, "for-each-ref", f"--format={form}", f"refs/tags/{pattern}").output
-    rows = [line.split("\t") for line in listed.splitlines()]
-    tags = [(tag, commit, int(seconds)) for tag, commit, seconds in rows if commit and seconds]
-    return sorted(tags, key=lambda tag: tag[2])
+    rows = [line.split("\t", 4) for line in listed.splitlines()]
+    found = [
+        Tag(name, commit, int(seconds), who, subject)
+        for name, commit, seconds, who, subject in rows
+        if commit and seconds
+    ]
+    return sorted(found, key=lambda tag: tag.seconds)
 
 
 def next_version(folder: Path) -> str:
@@ -114,9 +180,9 @@ def proposed(
         git(folder, "clone", "--quiet", "--shared", "--no-checkout", *settings, source, str(clone))
         if assignments(clone)[-1:] != ([replaced] if replaced else []):
             raise ReleaseError(_LOST)
-        before = {tag for tag, _, _ in _tags(clone, f"{NAME}*")}
+        before = {tag.name for tag in _tags(clone, f"{NAME}*")}
         yield clone
-        new = [tag for tag, _, _ in _tags(clone, f"{NAME}*") if tag not in before]
+        new = [tag.name for tag in _tags(clone, f"{NAME}*") if tag.name not in before]
         refs = [f"refs/tags/{tag}" for tag in new]
         git(folder, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", str(clone), *refs)
         made = {ref: git(clone, "rev-parse", ref).output.strip() for ref in refs}

@@ -4,19 +4,33 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
 from flows.refresh import refresh
+from pipeline.errors import ToolError
 from pipeline.params import set_values
 from pipeline.release.journal import last_refresh
 from pipeline.release.programs import run_leashed
 from pipeline.release.promotion import production
+from pipeline.release.registry import reproduce
 from tests.flows.conftest import SECONDS, Server, until
 
 DAY = "2013-09-29"
+
+
+@pytest.fixture
+def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where a stage writes its process id when half of its output is written; then it sleeps."""
+    monkeypatch.setenv("CHEAP_MARK", str(tmp_path / "mark"))
+    # Tests run in the background are deaf to interrupts; what this one starts shall hear them.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield tmp_path / "mark"
+    signal.signal(signal.SIGINT, before)
 
 
 def family_of(mark: Path) -> dict[str, psutil.Process]:
@@ -28,38 +42,72 @@ def family_of(mark: Path) -> dict[str, psutil.Process]:
     return {"stage": stage, "dvc": dvc, "leash": dvc.parent()}
 
 
-def start_and_kill(checkout: Path, server: Server, victim: str, how: signal.Signals) -> None:
-    """Kill a part of a refresh in the middle of a stage; nothing of it may go on."""
-    mark = checkout.parent / "mark"
+def all_ended(family: dict[str, psutil.Process]) -> bool:
+    """Whether no process of a run is there any more."""
+    return not [name for name, process in family.items() if process.is_running()]
+
+
+def stop(
+    mark: Path, how: signal.Signals, module: str, *arguments: str, server: Server | None = None
+) -> str:
+    """Send a flow a signal in the middle of a stage; its last words, when nothing of it is left."""
     mark.unlink(missing_ok=True)
-    running = {"CHEAP_MARK": str(mark), "PREFECT_API_URL": server.api}
-    command = [sys.executable, "-m", "flows.refresh", "--day", DAY, "--folder", str(checkout)]
+    command = [sys.executable, "-m", f"flows.{module}", *arguments]
+    named = {"PREFECT_API_URL": server.api} if server else {}
     with subprocess.Popen(
         command,
-        env=os.environ | running,
+        env=os.environ | named,
         stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         start_new_session=True,
+        text=True,
     ) as flow:
         family = family_of(mark)
-        (psutil.Process(flow.pid) if victim == "flow" else family[victim]).send_signal(how)
-        assert flow.wait(SECONDS) != 0, victim
-    until(lambda: not [name for name, process in family.items() if process.is_running()])
-    assert production(checkout) is None
+        children = psutil.Process(flow.pid).children(recursive=True)
+        family |= {str(child.pid): child for child in children}
+        flow.send_signal(how)
+        said = flow.communicate(timeout=SECONDS)[1]
+    assert flow.returncode == (130 if how != signal.SIGKILL else -how), said
+    until(lambda: all_ended(family))
+    return said.strip().rpartition("\n")[2]
+
+
+def kill_below(mark: Path, release: Path, victim: str) -> None:
+    """Kill one of the programs that a flow started for a stage; the stage fails and all end."""
+    mark.unlink(missing_ok=True)
+    family = {}
+
+    def kill() -> None:
+        family.update(family_of(mark))
+        family[victim].kill()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    with pytest.raises(ToolError, match="dvc repro merge failed"):
+        reproduce("merge", release)
+    killer.join()
+    until(lambda: all_ended(family))
 
 
 @pytest.mark.slow
-def test_whatever_is_killed_the_next_run_ends_as_an_undisturbed_one(checkout, prefect_server):
+def test_whatever_is_killed_the_next_run_ends_as_an_undisturbed_one(
+    checkout, prefect_server, mark, monkeypatch
+):
     """H19: each run begins with what the one before left; the last is left in peace."""
-    start_and_kill(checkout, prefect_server, "flow", signal.SIGKILL)
+    day = ("--day", DAY, "--folder", str(checkout))
+    stop(mark, signal.SIGKILL, "refresh", *day)  # with the server that it had started itself
     assert "it is at work, or was killed" in last_refresh(checkout)
-    for victim, how in (
-        ("dvc", signal.SIGKILL),
-        ("stage", signal.SIGKILL),
-        ("leash", signal.SIGKILL),
-        ("flow", signal.SIGTERM),
-    ):
-        start_and_kill(checkout, prefect_server, victim, how)
+    for victim in ("dvc", "stage", "leash"):
+        kill_below(mark, checkout / ".release", victim)
+    merge = ("merge", "--folder", str(checkout / ".release"))
+    said = stop(mark, signal.SIGINT, "stages", *merge, server=prefect_server)
+    assert said == "merge: stopped; the next run begins where this one was"
+    said = stop(mark, signal.SIGTERM, "refresh", *day, server=prefect_server)
+    assert said == "refresh: stopped; the next run begins where this one was"
+    assert "as Stopped: the next run begins where this one was" in last_refresh(checkout)
+    assert production(checkout) is None
+
+    monkeypatch.delenv("CHEAP_MARK")
     state = refresh(DAY, str(checkout), return_state=True)
     assert state.name == "Promoted", state.message
 

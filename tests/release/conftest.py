@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.release.promotion import promote
+
 MAKE = """
 import json, sys, time
 from pathlib import Path
@@ -70,10 +72,16 @@ def params(folder: Path, **values: object) -> None:
     (folder / "params.yaml").write_text("".join(lines))
 
 
-def git(folder: Path, *arguments: str) -> str:
+def git(folder: Path, *arguments: str, **variables: str) -> str:
     """The output of a git command."""
+    environment = os.environ | variables
     return subprocess.run(
-        ["git", *arguments], cwd=folder, check=True, capture_output=True, text=True
+        ["git", *arguments],
+        cwd=folder,
+        check=True,
+        capture_output=True,
+        text=True,
+        env=environment,
     ).stdout
 
 
@@ -131,3 +139,53 @@ def made(home, tmp_path_factory) -> Path:
 def folder(made, tmp_path) -> Path:
     """A copy of the project to work on."""
     return Path(shutil.copytree(made, tmp_path / "project", symlinks=True))
+
+
+def add_remotes(folder: Path) -> None:
+    """Give the project a bare git remote and a DVC remote beside it; all is pushed but tags."""
+    git(folder.parent, "init", "--quiet", "--bare", "remote.git")
+    (folder.parent / "store").mkdir()
+    with (folder / ".dvc/config").open("a") as file:
+        file.write("    remote = store\n['remote \"store\"']\n    url = ../../store\n")
+    git(folder, "commit", "--quiet", "--all", "--message", "A DVC remote")
+    git(folder, "remote", "add", "origin", "../remote.git")
+    git(folder, "push", "--quiet", "--set-upstream", "origin", "main")
+
+
+def next_model(folder: Path, **values: object) -> None:
+    """Make another model, with the given parameters, of a newer day."""
+    params(folder, **{"last_day": "2013-10-01"} | values)
+    dvc(folder, "repro")
+
+
+@pytest.fixture
+def shared(folder) -> Path:
+    """The project with remotes, nothing in production."""
+    add_remotes(folder)
+    return folder
+
+
+@pytest.fixture(scope="package")
+def made_twice(made, tmp_path_factory) -> Path:
+    """The project with remotes and v0.0.2 in production in place of v0.0.1; not to be changed."""
+    place = tmp_path_factory.mktemp("twice")
+    folder = Path(shutil.copytree(made, place / "project", symlinks=True))
+    add_remotes(folder)
+    promote(folder)
+    next_model(folder, copies=2)
+    promote(folder)
+    return place
+
+
+@pytest.fixture
+def twice(made_twice, tmp_path) -> Path:
+    """A copy of `made_twice` to work on."""
+    shutil.copytree(made_twice, tmp_path, symlinks=True, dirs_exist_ok=True)
+    return tmp_path / "project"
+
+
+@pytest.fixture
+def host(twice, tmp_path) -> Path:
+    """Another machine's clone of `twice`, with no cache."""
+    git(tmp_path, "clone", "--quiet", "--no-tags", "--branch", "main", "remote.git", "host")
+    return tmp_path / "host"

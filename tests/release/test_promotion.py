@@ -11,8 +11,9 @@ import pytest
 
 from pipeline.errors import ArtifactError, ReleaseError, ToolError
 from pipeline.release import registry, tags
-from pipeline.release.promotion import production, promote, rollback, status
-from tests.release.conftest import dvc, git, params
+from pipeline.release.promotion import production, promote, status
+from pipeline.release.rollback import rollback
+from tests.release.conftest import dvc, git, next_model, params
 
 
 def state(folder: Path) -> tuple[str, str]:
@@ -126,8 +127,14 @@ def test_a_remote_that_does_not_answer_is_refused(folder):
     refused(folder, "does not answer")
 
 
+def test_a_version_whose_bytes_nobody_else_could_fetch_is_not_told_to_everyone(folder):
+    git(folder.parent, "init", "--quiet", "--bare", "remote.git")
+    git(folder, "remote", "add", "origin", "../remote.git")
+    refused(folder, "DVC cache alone; add a DVC remote that they can read: dvc remote add")
+
+
 @pytest.mark.slow
-def test_versions_follow_one_another_and_rollback_returns_to_the_one_before(folder):
+def test_without_a_git_remote_a_promotion_is_this_clones_own_and_says_so(folder):
     said = promote(folder)
     assert "v0.0.1 is in production (in this clone alone: it has no git remote)" in said
     assert "this folder's DVC cache alone" in said
@@ -135,52 +142,57 @@ def test_versions_follow_one_another_and_rollback_returns_to_the_one_before(fold
     assert (first.version, first.last_day) == ("v0.0.1", "2013-09-30")
     assert first.commit == git(folder, "rev-parse", "HEAD").strip()
     assert "it is in production since" in promote(folder)  # again: nothing to do
-
-    params(folder, copies=2, last_day="2013-10-01")
-    dvc(folder, "repro")
-    assert "v0.0.2 is in production" in promote(folder)
-    second = production(folder)
-    assert git(folder, "show", f"{second.commit}:params.yaml") == (
-        (folder / "params.yaml").read_text()
-    )
-    assert git(folder, "status", "--porcelain") == ""
-    assert second.model_sha256 != first.model_sha256
-    assert "v0.0.2 is in production since" in status(folder)
-    assert "LogLoss gains +0.01" in status(folder)
-    assert "The model of this folder is the one in production" in status(folder)
-
-    params(folder, copies=3, last_day="2013-09-15")
-    dvc(folder, "repro")
-    refused(folder, "an older model never replaces a newer one")
-
-    assert "v0.0.1 is back in production" in rollback(folder)
-    assert production(folder).version == "v0.0.1"
-    assert production(folder).model_sha256 == first.model_sha256
-    with pytest.raises(ReleaseError, match=r"registry has v0\.0\.1, v0\.0\.2"):
-        rollback(folder, "v0.0.9")
     got = folder.parent / "got"
     dvc(folder, "artifacts", "get", ".", "model", "--stage", "prod", "-o", str(got))
     assert (got / "weights.txt").read_text() == "rows!"
 
 
-@pytest.fixture
-def shared(folder, tmp_path) -> Path:
-    """The project with a bare git remote and a DVC remote, and everything pushed but tags."""
-    git(tmp_path, "init", "--quiet", "--bare", "remote.git")
-    (tmp_path / "store").mkdir()
-    with (folder / ".dvc/config").open("a") as file:
-        file.write("    remote = store\n['remote \"store\"']\n    url = ../../store\n")
-    git(folder, "commit", "--quiet", "--all", "--message", "A DVC remote")
-    git(folder, "remote", "add", "origin", str(tmp_path / "remote.git"))
-    git(folder, "push", "--quiet", "--set-upstream", "origin", "main")
-    return folder
+@pytest.mark.slow
+def test_versions_follow_one_another_and_rollback_goes_back_and_never_forward(twice):
+    second = production(twice)
+    assert (second.version, second.last_day) == ("v0.0.2", "2013-10-01")
+    assert git(twice, "show", f"{second.commit}:params.yaml") == (
+        (twice / "params.yaml").read_text()
+    )
+    assert git(twice, "status", "--porcelain") == ""
+    assert "v0.0.2 is in production since" in status(twice)
+    assert "LogLoss gains +0.01" in status(twice)
+    assert "The model of this folder is the one in production" in status(twice)
+
+    next_model(twice, copies=3, last_day="2013-09-15")
+    refused(twice, "an older model never replaces a newer one")
+
+    assert "v0.0.1 is back in production in place of v0.0.2" in rollback(twice)
+    assert production(twice).version == "v0.0.1"
+    with pytest.raises(ReleaseError, match=r"nothing was in production before v0\.0\.1, so there"):
+        rollback(twice)
+    with pytest.raises(ReleaseError, match=r"registry has v0\.0\.1, v0\.0\.2"):
+        rollback(twice, "v0.0.9")
+    assert production(twice).version == "v0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("order", "before"),
+    [
+        ("1", None),
+        ("12", "1"),
+        ("123", "2"),
+        ("1232", "1"),  # after one rollback, the next goes further back
+        ("12321", None),
+        ("1214", "1"),  # 2 was rolled back from: 4 took the place of 1
+        ("12313", "2"),  # a person named 3 to go forward again
+    ],
+)
+def test_the_predecessor_is_what_was_there_when_the_version_first_came(order, before):
+    held = [tags.Assignment(v, v * 40, f"model#prod#{n}", n) for n, v in enumerate(order, 1)]
+    found = tags.predecessor(held)
+    assert (found.version if found else None) == before
 
 
 @pytest.mark.slow
 def test_of_two_promoters_of_a_remote_the_second_loses_whole(shared, tmp_path, monkeypatch):
     other = Path(shutil.copytree(shared, tmp_path / "other", symlinks=True))
-    params(other, last_day="2013-10-01", copies=2)
-    dvc(other, "repro")
+    next_model(other, copies=2)
 
     def promoted_in_between(folder, authority):
         """The other promoter was faster after this one had looked."""
@@ -201,7 +213,7 @@ def test_of_two_promoters_of_a_remote_the_second_loses_whole(shared, tmp_path, m
 
     shutil.rmtree(shared / ".dvc/cache")  # a machine that never saw the model
     held, copy = production(shared).commit, tmp_path / "copy"
-    registry.fetch(shared, held, copy, remote=str(tmp_path / "store"), cached=True)
+    registry.fetch(shared, held, copy, remote=registry.default_remote(shared), cached=True)
     assert (copy / "weights.txt").read_text() == "rowsrows!"
 
 
