@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.data.days import read_day
+from pipeline.data.formats import land_sources
 from pipeline.data.landing import Roles
 from pipeline.data.reader import land_files
 from pipeline.data.text_blocks import read_blocks
@@ -42,6 +43,38 @@ def test_a_row_that_breaks_its_type_is_named_by_file_and_line(tmp_path, line, re
     assert sentence.startswith("log.csv, line 705: ")
     assert reason in sentence
     assert "\n" not in sentence
+
+
+@pytest.mark.parametrize(
+    ("stamp", "rule", "step"),
+    [
+        ("2026-11-03T14:00:00", {}, "with an offset; say where its clock hung, time: {"),
+        ("2026-11-03T14:00:00+01:00", {"zone": "UTC"}, "without offset; leave time.zone out"),
+        ("03.11.2026 14:00", {}, "time.format takes a pattern"),
+        ("03.11.2026", {"format": "%d.%m.%Y"}, "say where their clock hung, time: {"),
+    ],
+)
+def test_a_stamp_that_does_not_fit_the_rule_says_what_to_change_in_it(tmp_path, stamp, rule, step):
+    """H17."""
+    rules = mapping(time={"column": "ts", "format": "iso8601", **rule})
+    sentence = refusal(tmp_path, rules, f"{HEADER}{stamp},a,1,0\n")
+    assert sentence.startswith("log.csv, line 2: column ts")
+    assert step in sentence
+
+
+def test_a_header_that_is_not_utf_8_is_told_from_a_missing_column(tmp_path):
+    rules = mapping(columns={"gerät": "text"})
+    sentence = refusal(tmp_path, rules, "ts,gerät\n5,a\n".encode("latin1"))
+    assert sentence.startswith("log.csv, line 1: the header is not UTF-8; convert the file")
+
+
+def test_a_file_without_rows_is_no_log(tmp_path):
+    """H18."""
+    path = written(tmp_path / "log.csv", HEADER)
+    (tmp_path / "mine.yaml").write_text(mapping().model_dump_json())
+    with pytest.raises(DataError, match=r"log\.csv: no rows; nothing was landed"):
+        land_sources(str(tmp_path / "mine.yaml"), tmp_path / "data", [path])
+    assert not (tmp_path / "data").exists()
 
 
 def test_a_faulty_line_is_named_in_any_block(tmp_path, monkeypatch):
