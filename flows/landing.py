@@ -80,7 +80,9 @@ def land(folder: str, mapping: str | None = None, files: tuple[str, ...] = ()) -
     finished = run_leashed(command, Path(folder), get_run_logger().info)
     last = finished.output.strip().rpartition("\n")[2]
     if finished.code:
-        raise ToolError(last.removeprefix("adacalib: ") or f"{' '.join(command)} ended with {finished.code}")
+        raise ToolError(
+            last.removeprefix("adacalib: ") or f"{' '.join(command)} ended with {finished.code}"
+        )
     return Completed(name="Landed", message=last)
 
 
