@@ -13,7 +13,9 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import redirect_stderr
 from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -112,7 +114,8 @@ def run_rechub(folder: Path, rows: int, values: int) -> float:
     )
     trainer = CTRTrainer(Probabilities(), optimizer_params=ADAM, n_epoch=1, model_path=str(folder))
     start = perf_counter()
-    trainer.train_one_epoch(loader)
+    with redirect_stderr(StringIO()):  # its bar
+        trainer.train_one_epoch(loader)
     return perf_counter() - start
 
 
