@@ -78,11 +78,9 @@ def land(folder: str, mapping: str | None = None, files: tuple[str, ...] = ()) -
     log_format = mapping or read_params(Path(folder) / "params.yaml").log.format
     command = [sys.executable, "-m", "pipeline.cli", "data", log_format, *files]
     finished = run_leashed(command, Path(folder), get_run_logger().info)
-    last = finished.output.strip().rpartition("\n")[2]
+    last = finished.output.strip().rpartition("\n")[2].removeprefix("adacalib: ")
     if finished.code:
-        raise ToolError(
-            last.removeprefix("adacalib: ") or f"{' '.join(command)} ended with {finished.code}"
-        )
+        raise ToolError(last or f"{' '.join(command)} ended with {finished.code}")
     return Completed(name="Landed", message=last)
 
 
