@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 from torch.nn import functional
 
-from pipeline.calibration.adamw import AdamW
+from pipeline.adam import Adam
 from pipeline.calibration.comparison import standard_error
 from pipeline.calibration.examples import Examples
 from pipeline.calibration.network import Head, annealed, gumbel_weights
@@ -95,7 +95,7 @@ def train(examples: Examples, settings: FitSettings, seed: int) -> Iterator[Head
         torch.manual_seed(seed)
         head, mean = _head(examples), _head(examples)
     mean.load_state_dict(head.state_dict())
-    optimizer = AdamW(head.parameters(), settings.learning_rate, settings.weight_decay)
+    optimizer = Adam(head, settings.learning_rate, settings.weight_decay, decoupled=True)
     for step in range(1, settings.steps + 1):
         rows = torch.randperm(len(examples), generator=generator)[:BATCH]
         batch = examples.take(rows)
@@ -107,7 +107,8 @@ def train(examples: Examples, settings: FitSettings, seed: int) -> Iterator[Head
                 f"calibrate: the loss of step {step} is {loss.item()}; "
                 "lower calibrate.learning_rate"
             )
-        optimizer.step(list(torch.autograd.grad(loss, optimizer.parameters)))
+        loss.backward()
+        optimizer.step()
         _average(mean, head, min(MEMORY, step / (step + 10)))
         if step % max(settings.steps // CHECKPOINTS, 1) == 0:
             yield mean

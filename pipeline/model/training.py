@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from pipeline.adam import Adam
 from pipeline.errors import NotEnoughDataError, TrainingError
-from pipeline.model.adam import Adam
 from pipeline.model.batches import Batch, Batches
 from pipeline.model.checkpoints import EpochRecord, best_epoch, resume_epoch, save_epoch
 from pipeline.model.network import BaseNetwork, initialise

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from pipeline.model.adam import Adam
+from pipeline.adam import Adam
 from pipeline.model.network import BaseNetwork
 from tests.model.worlds import untrained
 
@@ -35,6 +35,22 @@ def test_a_dense_step_is_that_of_the_paper():
         corrected = mean / (1 - 0.9**step), square / (1 - 0.999**step)
         weight = weight - 0.01 * corrected[0] / (corrected[1].sqrt() + 1e-8)
         np.testing.assert_allclose(parameter.weight.detach(), weight, rtol=1e-5)
+
+
+@pytest.mark.parametrize("decoupled", [False, True])
+def test_its_steps_are_those_of_torch_to_the_last_bit(decoupled):
+    ours, theirs = nn.Linear(4, 3), nn.Linear(4, 3)
+    theirs.load_state_dict(ours.state_dict())
+    of_torch = torch.optim.AdamW if decoupled else torch.optim.Adam
+    reference = of_torch(theirs.parameters(), 0.01, weight_decay=0.1, fused=True)
+    optimizer = Adam(ours, 0.01, 0.1, decoupled=decoupled)
+    for x in torch.randn(20, 8, 4):
+        for network, one in ((ours, optimizer), (theirs, reference)):
+            network.zero_grad()
+            network(x).square().sum().backward()
+            one.step()
+    assert torch.equal(ours.weight, theirs.weight)
+    assert torch.equal(ours.bias, theirs.bias)
 
 
 def test_a_sparse_step_changes_the_rows_it_names_as_a_dense_one_would_and_no_other():

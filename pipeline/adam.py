@@ -6,7 +6,7 @@ from torch.optim.adam import adam
 
 
 class Adam:
-    """Adam (Kingma & Ba 2015) with weight decay as in torch.optim.Adam, whose bits it gives.
+    """Adam (Kingma & Ba 2015) or AdamW (Loshchilov & Hutter 2019), bit for bit torch's fused one.
 
     A sparse gradient, of an embedding, changes only the rows that it names: their moments and
     their decay wait until a row comes again, the count of steps goes on.
@@ -15,10 +15,20 @@ class Adam:
         network: whose parameters are changed in place by `step`.
         learning_rate: > 0.
         weight_decay: added to the gradient, times the parameter.
+        decoupled: AdamW: the decay takes its share of the parameter itself, per unit of learning
+            rate.
     """
 
-    def __init__(self, network: nn.Module, learning_rate: float, weight_decay: float) -> None:
+    def __init__(
+        self,
+        network: nn.Module,
+        learning_rate: float,
+        weight_decay: float,
+        *,
+        decoupled: bool = False,
+    ) -> None:
         self._learning_rate, self._weight_decay = learning_rate, weight_decay
+        self._decoupled = decoupled
         self._parameters = dict(network.named_parameters())
         self._state = {
             name: (torch.zeros_like(p), torch.zeros_like(p), torch.zeros((), device=p.device))
@@ -66,6 +76,7 @@ class Adam:
             [],
             steps,
             fused=True,
+            decoupled_weight_decay=self._decoupled,
             amsgrad=False,
             beta1=0.9,
             beta2=0.999,
