@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from pipeline.cli import Voice, app
+from pipeline.cli import app
 from pipeline.errors import ReleaseError
 from pipeline.release.history import Span, history, table
 from pipeline.release.promotion import production
+from pipeline.voice import Voice
 from tests.release.conftest import git
 
 
