@@ -7,7 +7,8 @@ from pydantic import BaseModel, ValidationError
 from ruamel.yaml import YAML, YAMLError
 
 from pipeline.errors import ParamsError
-from pipeline.sections import Params, Section
+from pipeline.section_types import Section
+from pipeline.sections import Params
 
 STAGES = (
     "validate",

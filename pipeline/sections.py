@@ -3,62 +3,25 @@
 from datetime import date
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    field_validator,
-    model_validator,
+from pydantic import Field, field_validator, model_validator
+
+from pipeline.section_types import (
+    Count,
+    Day,
+    Days,
+    KeepRate,
+    NotNegative,
+    Positive,
+    Section,
+    Seed,
+    Share,
 )
 
-
-def _quoted(day: Any) -> Any:
-    if isinstance(day, date):
-        raise ValueError(f'a date is quoted: "{day:%Y-%m-%d}"')
-    return day
-
-
-def _in_calendar(day: str) -> str:
-    try:
-        date.fromisoformat(day)
-    except ValueError:
-        raise ValueError("there is no such day in the calendar") from None
-    return day
+PARTS = ("training", "calibration", "test")
 
 
 def _ordinal(day: str) -> int:
     return date.fromisoformat(day).toordinal()
-
-
-def _fits(number: int) -> int:
-    if number > LARGEST:
-        raise ValueError(f"it may be at most {LARGEST}")
-    return number
-
-
-LARGEST = 2**31 - 1  # of counts: what a column of int32 holds
-PARTS = ("training", "calibration", "test")
-Count = Annotated[int, Field(ge=1), AfterValidator(_fits)]
-Days = Annotated[int, Field(ge=0, le=3660)]
-Seed = Annotated[int, Field(ge=0), AfterValidator(_fits)]
-Day = Annotated[
-    str,
-    Field(pattern=r"^\d{4}-\d{2}-\d{2}$"),
-    BeforeValidator(_quoted),
-    AfterValidator(_in_calendar),
-]
-Share = Annotated[float, Field(ge=0, le=1)]
-Positive = Annotated[float, Field(gt=0)]
-KeepRate = Annotated[float, Field(ge=2**-20, le=1)]
-NotNegative = Annotated[float, Field(ge=0)]
-
-
-class Section(BaseModel):
-    """A section: frozen, unknown keys refused, no silent conversion between types."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class KeepRates(Section):

@@ -1,0 +1,21 @@
+"""How the command line answers: as text, as one JSON object, or not at all."""
+
+import json
+from typing import Any
+
+import typer
+
+
+class Voice:
+    """What the options before the command asked for."""
+
+    quiet = False
+    as_json = False
+
+
+def say(text: str, **facts: Any) -> None:
+    """Give the answer of a command: `text`, or in JSON `said` and the facts beside it."""
+    if Voice.as_json:
+        typer.echo(json.dumps({"said": text, **facts}, ensure_ascii=False, indent=2))
+    elif not Voice.quiet:
+        typer.echo(text)
