@@ -1,7 +1,6 @@
-"""Ali-CCP, on small files in exactly its format: two files joined, lists kept, odd lines told."""
+"""Ali-CCP, on small files in exactly its format: two files joined, lists kept."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -9,91 +8,30 @@ import pytest
 
 from pipeline.data.ali_ccp import FORMATS, kind, land_files
 from pipeline.data.ali_ccp_features import MANY, MEASURED, ONE, feature_columns
-from pipeline.data.contract import Contract, check_day
 from pipeline.data.days import read_day
-from pipeline.data.formats import land, land_sources
+from pipeline.data.formats import land_sources
 from pipeline.data.landing import Roles
 from pipeline.data.manifest import content_sha256, holds, read_manifest
 from pipeline.data.text_blocks import read_blocks
-from pipeline.errors import DataError
 from pipeline.params import read_params
 from pipeline.sections import Limits, LogParams
 from pipeline.stages import split, validate
+from tests.data.ali_ccp_files import (
+    ITEM,
+    LINES,
+    USER,
+    VISITS,
+    Feature,
+    common,
+    dropped,
+    files,
+    one_row,
+    rows_of,
+    skeleton,
+)
 from tests.tiny_logs import files_of
 
-Feature = tuple[str, str, float]
-
-
-@pytest.fixture(autouse=True)
-def few_parts(monkeypatch):
-    """A small log is cut into 8 parts; only their number changes."""
-    monkeypatch.setattr("pipeline.data.partitions.PARTS", 8)
-    monkeypatch.setattr("pipeline.data.ali_ccp.PARTS", 8)
-
-
-def spelled(features: list[Feature]) -> str:
-    """feature_num,feature_list as the files have them."""
-    listed = "\x01".join(f"{field}\x02{id_}\x03{value}" for field, id_, value in features)
-    return f"{len(features)},{listed}"
-
-
-def skeleton(number: int, click: int, conversion: int, index: str, features: list[Feature]) -> str:
-    return f"{number},{click},{conversion},{index},{spelled(features)}\n"
-
-
-def common(index: str, features: list[Feature]) -> str:
-    return f"{index},{spelled(features)}\n"
-
-
-ITEM = [("301", "9351665", 1.0), ("205", "4385603", 1.0), ("210", "8", 1.0), ("210", "07", 2.5)]
-USER = [
-    ("101", "31319", 1.0),
-    ("122", "3864885", 1.0),
-    ("109_14", "45", 2.39),
-    ("109_14", "4", 1.1),
-]
-VISITS = [f"{number:016x}" for number in range(40)]
-LINES = {
-    "sample_skeleton_train.csv": "".join(
-        skeleton(i, int(i % 3 == 0), int(i % 6 == 0), VISITS[i % 40], ITEM) for i in range(120)
-    ),
-    "common_features_train.csv": "".join(common(visit, USER) for visit in VISITS),
-}
-
-
-def files(folder: Path, lines: dict[str, str] = LINES) -> list[Path]:
-    for name, text in lines.items():
-        codec = "gzip" if name.endswith(".gz") else None
-        with pa.output_stream(str(folder / name), compression=codec) as stream:
-            stream.write(text.encode())
-    return [folder / name for name in lines]
-
-
-def rows_of(folder: Path) -> list[dict]:
-    """All rows with their day, in the order of sample_id."""
-    days = read_manifest(folder / "manifest.json").days
-    rows = [{"day": day, **row} for day in days for row in read_day(folder, day).to_pylist()]
-    return sorted(rows, key=lambda row: int(row["sample_id"]))
-
-
-def dropped(folder: Path) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for entry in read_manifest(folder / "manifest.json").days.values():
-        for rule, count in entry.dropped.items():
-            total[rule] = total.get(rule, 0) + count
-    return total
-
-
-def one_row(folder: Path, own: list[Feature], user: list[Feature]) -> dict:
-    """The one row of a log of one impression."""
-    folder.mkdir(exist_ok=True)
-    lines = {
-        "sample_skeleton_train.csv": skeleton(1, 1, 0, "ab", own),
-        "common_features_train.csv": common("ab", user),
-    }
-    land_files(folder / "data", "ali-ccp", files(folder, lines))
-    (row,) = rows_of(folder / "data")
-    return row
+pytestmark = pytest.mark.usefixtures("few_parts")
 
 
 def test_a_row_has_its_own_features_and_its_visit_s_and_lists_stay_lists(tmp_path):
@@ -219,80 +157,10 @@ def test_conversions_are_those_of_clicked_impressions(tmp_path):
     assert dropped(tmp_path / "cvr") == {"conversion without click": 1, "click is not 1": 1}
 
 
-BAD = {
-    "x,1,0,ab,1,101\x021\x031.0,5\n": "Expected 6 columns, got 7",
-    "1,1,0,ab\n": "Expected 6 columns, got 4",
-    "1,2,0,ab,0,\n": "click is neither 0 nor 1",
-    "1,0,,ab,0,\n": "conversion is neither 0 nor 1",
-    "1,1,0,ab,3,101\x021\x031.0\n": "says 3 features, its list holds 1",
-    "1,1,0,ab,2,\n": "says 2 features, its list holds 0",
-    "1,1,0,ab,0,101\x021\x031.0\n": "says 0 features, its list holds 1",
-    "1,1,0,ab,many,101\x021\x031.0\n": "many",
-    "1,1,0,ab,1,101\x021\n": "not spelled field ^B id ^C value",
-    "1,1,0,ab,1,101\x031\x021.0\n": "not spelled field ^B id ^C value",
-    "1,1,0,ab,2,101\x021\x031.0\x01\n": "not spelled field ^B id ^C value",
-    "1,1,0,ab,1,101\x02\x031.0\n": "a feature has no id",
-    "1,1,0,ab,1,\x021\x031.0\n": "a feature has no field",
-    "1,1,0,ab,1,101\x021\x03one\n": "one",
-    "1,1,0,ab,1,101\x021\x03\n": "invalid value ''",
-    "1,1,0,ab,1,101\x021\x03nan\n": "is not finite",
-    "1,1,0,ab,1,101\x02\xff\x031.0\n": "UTF8",
-}
-
-
-@pytest.mark.parametrize(("line", "reason"), list(BAD.items()))
-def test_a_line_that_is_not_of_the_format_is_named(tmp_path, line, reason):
-    """H14; also after an empty line, and nothing is landed."""
-    good = skeleton(0, 0, 0, VISITS[0], ITEM)
-    path = tmp_path / "sample_skeleton_train.csv"
-    path.write_bytes((good * 3 + "\n").encode() + line.encode("latin-1") + good.encode())
-    other = tmp_path / "common_features_train.csv"
-    other.write_text(LINES[other.name])
-    with pytest.raises(DataError) as error:
-        land_files(tmp_path / "data", "ali-ccp", [path, other])
-    assert str(error.value).startswith(f"{path}, line 5: ")
-    assert reason in str(error.value)
-    assert sorted(tmp_path.iterdir()) == [other, path]
-
-
-def test_a_damaged_line_of_the_common_features_is_named(tmp_path):
-    lines = {**LINES, "common_features_train.csv": common("ab", USER) + ",1,101\x021\x031.0\n"}
-    with pytest.raises(DataError, match=r"common_features_train.csv, line 2: .* is empty"):
-        land_files(tmp_path / "data", "ali-ccp", files(tmp_path, lines))
-
-
-def test_an_index_that_is_there_twice_counts_once_and_is_refused_where_it_differs(tmp_path):
-    lines = {
-        "sample_skeleton_train.csv": skeleton(1, 0, 0, "ab", ITEM),
-        "common_features_train.csv": common("ab", USER) * 2,
-    }
-    land_files(tmp_path / "data", "ali-ccp", files(tmp_path, lines))
-    assert len(rows_of(tmp_path / "data")) == 1
-    lines["common_features_train.csv"] += common("ab", USER[:1])
-    with pytest.raises(DataError, match="the index ab is there twice, with different features"):
-        land_files(tmp_path / "data", "ali-ccp", files(tmp_path, lines))
-
-
 def test_rows_without_features_have_nulls_and_empty_lists(tmp_path):
     row = one_row(tmp_path, [], [])
     assert {name: row[name] for name in ONE} == dict.fromkeys(ONE)
     assert [row[name] for name in MANY] == [[]] * len(MANY)
-
-
-def test_files_that_are_missing_or_equal_are_named(tmp_path):
-    sources = files(tmp_path)
-    with pytest.raises(DataError, match="common_features_train is not among the files"):
-        land_files(tmp_path / "data", "ali-ccp", sources[:1])
-    with pytest.raises(DataError, match=r"log\.csv is neither sample_skeleton_train"):
-        land_files(tmp_path / "data", "ali-ccp", [*sources, tmp_path / "log.csv"])
-    with pytest.raises(DataError, match="does not exist"):
-        land_files(tmp_path / "data", "ali-ccp", [tmp_path / "1_sample_skeleton_train", sources[1]])
-    again = tmp_path / "again_sample_skeleton_train.csv"
-    again.write_bytes(sources[0].read_bytes())
-    with pytest.raises(DataError, match="holds the same bytes as"):
-        land_files(tmp_path / "data", "ali-ccp", [*sources, again])
-    with pytest.raises(DataError, match="ali-ccp is read from files"):
-        land("ali-ccp", tmp_path / "data")
 
 
 def test_blocks_slices_and_compression_do_not_change_a_byte(tmp_path, monkeypatch):
@@ -332,17 +200,6 @@ def test_an_impression_that_is_there_twice_counts_once_by_its_id(tmp_path):
     land_files(tmp_path / "data", "ali-ccp", sources, roles=roles)
     assert len(rows_of(tmp_path / "data")) == 120
     assert dropped(tmp_path / "data")["sample_id came before"] == 1
-
-
-def test_the_user_group_is_a_field_and_a_list_is_refused_as_a_feature_in_one_sentence(tmp_path):
-    land_files(tmp_path / "data", "ali-ccp", files(tmp_path))
-    day = min(read_manifest(tmp_path / "data" / "manifest.json").days)
-    table = read_day(tmp_path / "data", day)
-    facts = check_day(table, day, Contract("click", None, ["122"], ["205"], ["508_value"], None))
-    assert (facts.field_values, facts.nulls["508_value"]) == (1, len(table))
-    for roles in (["109_14"], []), ([], ["109_14_value"]):
-        with pytest.raises(DataError, match=rf"day {day}, column 109_14\w*: a column of lists"):
-            check_day(table, day, Contract("click", None, ["122"], *roles, None))
 
 
 def test_the_manifest_names_the_types_of_both_tasks():

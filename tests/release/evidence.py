@@ -3,6 +3,7 @@
 import copy
 from typing import Any
 
+from pipeline.release.gate import Verdict, judge
 from pipeline.sections import GateParams
 
 PARAMS = GateParams(
@@ -107,3 +108,9 @@ def changed(place: str, value: Any) -> dict[str, Any]:
     else:
         inner[key] = value
     return evaluation
+
+
+def verdict(
+    evaluation: Any, tables: Any = TABLES, falls: tuple[str, ...] = (), parity: float = 1e-12
+) -> Verdict:
+    return judge(tables, evaluation, PARAMS, falls=falls, parity=parity)

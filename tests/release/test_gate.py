@@ -7,24 +7,9 @@ from dataclasses import FrozenInstanceError
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pipeline.release.gate import Verdict, judge
-from tests.release.evidence import PARAMS, TABLES, changed, gain, good
-
-
-def verdict(
-    evaluation: Any, tables: Any = TABLES, falls: tuple[str, ...] = (), parity: float = 1e-12
-) -> Verdict:
-    return judge(tables, evaluation, PARAMS, falls=falls, parity=parity)
-
-
-def numbers(report: Any, path: str = "") -> list[str]:
-    """The paths of all numbers in a report."""
-    if isinstance(report, dict):
-        return [p for key, value in report.items() for p in numbers(value, f"{path}/{key}")]
-    return [path[1:]] if isinstance(report, (int, float)) else []
+from tests.release.evidence import PARAMS, TABLES, changed, gain, good, verdict
 
 
 def test_good_evidence_passes_and_every_check_says_what_it_saw():
@@ -169,88 +154,6 @@ def test_tables_that_did_not_pass_their_checks_are_a_reason(tables):
     assert "checks of the field statistics" in refused.reasons[0]
     if tables and tables.get("breaches"):
         assert "falling bounds" in refused.reasons[0]
-
-
-BESIDE = ("gains/adacalib", "impressions", "champion/gains/field_rce")  # said, not judged
-PLACES = [p for p in numbers(good()) if not p.endswith("/days") and not p.startswith(BESIDE)]
-
-
-@given(
-    st.lists(st.sampled_from(PLACES), min_size=1, max_size=4, unique=True),
-    st.sampled_from([None, math.nan, math.inf, -math.inf]),
-)
-def test_no_verdict_passes_on_a_number_that_is_none_or_not_finite(places, nothing):
-    """H5, H18, H23."""
-    evaluation = good()
-    for place in places:
-        *parents, key = place.split("/")
-        inner = evaluation
-        for parent in parents:
-            inner = inner[parent]
-        inner[key] = nothing
-    assert not verdict(evaluation).passed
-
-
-@pytest.mark.parametrize(
-    "place",
-    [
-        "responses",
-        "champion/gains",
-        "largest_field_values",
-        "maturity",
-        "methods",
-        "gains",
-        "methods/model",
-        "methods/uncalibrated",
-        "methods/eb_platt",
-        "methods/model/logloss",
-        "methods/model/field_rce",
-        "methods/isotonic/pcoc",
-        "gains/model",
-        "gains/model/logloss",
-        "gains/model/logloss/low",
-        "gains/model/field_deviance",
-        "gains/isotonic",
-    ],
-)
-@pytest.mark.parametrize("value", [..., None, {}, "", True])
-def test_no_verdict_passes_where_something_it_needs_is_missing_or_no_number(place, value):
-    """H18, H23."""
-    assert not verdict(changed(place, value)).passed
-
-
-@pytest.mark.parametrize(
-    "evaluation", [{}, {"methods": [], "gains": []}, {"methods": {"model": {}}}]
-)
-def test_an_empty_evaluation_is_refused(evaluation):
-    """H23."""
-    assert not verdict(evaluation).passed
-
-
-def test_a_test_day_without_responses_is_undefined_and_not_promoted():
-    """H18: every ratio to the responses is undefined."""
-    evaluation = good()
-    evaluation["responses"] = 0
-    for measured in evaluation["methods"].values():
-        measured.update(dict.fromkeys(["field_deviance", "field_rce", "field_auc", "auc", "pcoc"]))
-    reasons = verdict(evaluation).reasons
-    assert any("too few responses to tell: the test days have 0" in reason for reason in reasons)
-    assert any("undefined on the test days" in reason for reason in reasons)
-
-
-@given(
-    st.recursive(
-        st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=3),
-        lambda inner: st.dictionaries(
-            st.sampled_from(["methods", "gains", "model", "logloss", "pcoc", "responses"]), inner
-        ),
-        max_leaves=12,
-    ).filter(lambda report: isinstance(report, dict))
-)
-def test_any_report_gets_a_verdict_and_none_of_these_passes(evaluation):
-    refused = verdict(evaluation)
-    assert not refused.passed
-    assert all(refused.reasons)
 
 
 def test_checks_are_plain_values_that_json_can_carry():
