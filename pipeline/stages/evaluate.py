@@ -22,7 +22,7 @@ from pipeline.progress import followed
 from pipeline.release.champion import MODEL as CHAMPION
 from pipeline.release.champion import pinned
 from pipeline.release.contest import Champion, report_of, score_champion
-from pipeline.release.seal import verify
+from pipeline.release.seal import MANIFEST
 from pipeline.scores import Scores, before_sampling, keep_rate_of
 from pipeline.sections import EvaluateParams
 from pipeline.serving.predictor import Predictor, load
@@ -51,7 +51,7 @@ def run(
     """
     contract, champion_pin = read_json(split / "manifest.json"), pinned(pin)
     days, predictor = contract["parts"]["test"], load(model, threads=0)
-    field, conventions = verify(model)["base"]["field"], predictor.conventions
+    field, conventions = read_json(model / MANIFEST)["base"]["field"], predictor.conventions
     rows, shipped, truth, counted = _score(data, days, predictor, len(field["values"]))
     champion = None
     if champion_pin:
