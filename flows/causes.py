@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
+from pipeline.release.registry import stages_of
 
 NOTHING = "nothing changed"
 
@@ -15,10 +15,9 @@ def locked(folder: Path, stage: str) -> dict[str, str]:
     Empty where dvc.lock does not have the stage.
     """
     try:
-        lock = YAML(typ="safe", pure=True).load((folder / "dvc.lock").read_text())
+        entry = stages_of((folder / "dvc.lock").read_text()).get(stage)
     except FileNotFoundError:
         return {}
-    entry = ((lock or {}).get("stages") or {}).get(stage)
     return dict(_parts(entry)) if entry else {}
 
 

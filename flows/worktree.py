@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.release.commits import NAMING
-from pipeline.release.lock import hold
-from pipeline.release.programs import git
+from pipeline.release.lock import hold, run_lock
+from pipeline.release.programs import git, git_folder
 from pipeline.release.registry import restore_data, share_cache
 
 RECORD = tuple(name for name in NAMING if name != "params.yaml")
@@ -60,11 +60,9 @@ def release_worktree(
     Raises:
         ToolError: another process works there (the sentence says which), or git refuses.
     """
-    common = Path(said(checkout, "rev-parse", "--path-format=absolute", "--git-common-dir"))
-    lock = common / f"adacalib-{place.branch}.lock"
-    with hold(lock, purpose, place.folder, patience, tell):
+    with hold(run_lock(checkout, place.branch), purpose, place.folder, patience, tell):
         worktree = checkout / place.folder
-        (common / f"refs/heads/{place.branch}.lock").unlink(missing_ok=True)
+        (git_folder(checkout) / f"refs/heads/{place.branch}.lock").unlink(missing_ok=True)
         if not _usable(worktree):
             _make(checkout, place)
         _tidy(worktree)

@@ -9,7 +9,7 @@ from pathlib import Path
 from pipeline.errors import ReleaseError, ToolError
 from pipeline.release import commits, fence, needed, tags
 from pipeline.release.dvc_command import refuse_busy
-from pipeline.release.lock import hold
+from pipeline.release.lock import hold, run_lock
 from pipeline.release.programs import git
 from pipeline.release.stores import Store, stores
 
@@ -94,11 +94,9 @@ def clean(folder: Path, *, really: bool) -> Cleaning:
 @contextmanager
 def _quiet(folder: Path, really: bool) -> Iterator[None]:
     """Hold the locks of this clone's runs, where anything is to be removed."""
-    common = git(folder, "rev-parse", "--path-format=absolute", "--git-common-dir").output.strip()
     with ExitStack() as stack:
         for name in LOCKED if really else ():
-            lock = Path(common) / f"adacalib-{name}.lock"
-            stack.enter_context(hold(lock, "adacalib clean", f".{name}"))
+            stack.enter_context(hold(run_lock(folder, name), "adacalib clean", f".{name}"))
         for worktree in needed.worktrees(folder) if really else ():
             refuse_busy(worktree)
         yield

@@ -1,6 +1,7 @@
 """The commit that names a version: what belongs to it, who makes it, where it is published."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from pipeline.errors import ReleaseError
@@ -86,11 +87,19 @@ def commit_naming_files(folder: Path, message: str, who: dict[str, str]) -> str:
     Raises:
         ToolError: git failed, for example because a hook refused.
     """
-    present = [name for name in NAMING if (folder / name).exists()]
-    git(folder, "add", "--", *present)
-    if git(folder, "diff", "--cached", "--quiet", "--", *present, check=False).code:
-        git(folder, "commit", "--quiet", "--message", message, "--", *present, variables=who)
+    commit_files(folder, [name for name in NAMING if (folder / name).exists()], message, who)
     return git(folder, "rev-parse", "HEAD").output.strip()
+
+
+def commit_files(folder: Path, names: Sequence[str], message: str, who: dict[str, str]) -> None:
+    """Commit files or folders as they are; nothing happens where the last commit has them so.
+
+    Raises:
+        ToolError: git failed, for example because a hook refused.
+    """
+    git(folder, "add", "--", *names)
+    if git(folder, "diff", "--cached", "--quiet", "--", *names, check=False).code:
+        git(folder, "commit", "--quiet", "--message", message, "--", *names, variables=who)
 
 
 def authority(folder: Path) -> str:

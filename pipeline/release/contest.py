@@ -61,7 +61,8 @@ def score_champion(
         of checkpoint) comes back with the reason in `why`.
     """
     try:
-        model, manifest = load(folder, threads=0), read_json(folder / MANIFEST)
+        model = load(folder, threads=0)  # which verifies the manifest, too
+        manifest = read_json(folder / MANIFEST)
         other = [name for name in SAME if model.conventions.get(name) != challenger.get(name)]
         if other:
             raise DataError(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import ToolError
-from pipeline.release.programs import git
+from pipeline.release.programs import git_folder
 
 FILE = "adacalib-journal.jsonl"
 KEPT = 1000  # lines that stay when the journal is cut, which is when it has twice as many
@@ -24,8 +24,7 @@ def journal(folder: Path) -> Path:
     Raises:
         ToolError: the folder is in no git repository.
     """
-    common = git(folder, "rev-parse", "--path-format=absolute", "--git-common-dir").output.strip()
-    return Path(common) / FILE
+    return git_folder(folder) / FILE
 
 
 def note(folder: Path, **entry: Any) -> None:

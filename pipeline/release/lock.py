@@ -10,6 +10,16 @@ from pathlib import Path
 from typing import IO
 
 from pipeline.errors import ToolError
+from pipeline.release.programs import git_folder
+
+
+def run_lock(folder: Path, branch: str) -> Path:
+    """The lock of a clone's runs that work on a branch, each in the branch's own worktree.
+
+    Raises:
+        ToolError: the folder is in no git repository.
+    """
+    return git_folder(folder) / f"adacalib-{branch}.lock"
 
 
 @contextmanager

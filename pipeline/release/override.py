@@ -7,7 +7,6 @@ from typing import Any
 from pipeline.errors import ArtifactError, ReleaseError
 from pipeline.files import read_json, write_json
 from pipeline.release import commits
-from pipeline.release.programs import git
 
 GATE = Path("reports/gate.json")
 OVERRIDE = Path("reports/override.json")
@@ -56,19 +55,8 @@ def override(folder: Path, reason: str) -> str:
     person = f"{who['GIT_AUTHOR_NAME']} <{who['GIT_AUTHOR_EMAIL']}>"
     told = Override(gate["model_sha256"], words, person, tuple(failed))
     write_json(folder / OVERRIDE, asdict(told))
-    git(folder, "add", "--", OVERRIDE.as_posix())
     message = f"Override of the verdict on days up to {gate.get('last_day')}: {words}"
-    if git(folder, "diff", "--cached", "--quiet", "--", OVERRIDE.as_posix(), check=False).code:
-        git(
-            folder,
-            "commit",
-            "--quiet",
-            "--message",
-            message,
-            "--",
-            OVERRIDE.as_posix(),
-            variables=who,
-        )
+    commits.commit_files(folder, [OVERRIDE.as_posix()], message, who)
     return f"{told}; adacalib promote makes the model production"
 
 

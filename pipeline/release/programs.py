@@ -164,3 +164,13 @@ def git(
         said = " ".join((finished.stderr or finished.stdout).split())
         raise ToolError(f"git {arguments[0]} failed in {folder.resolve()}: {said}")
     return Finished(finished.returncode, finished.stdout, finished.stderr)
+
+
+def git_folder(folder: Path) -> Path:
+    """The folder in which git keeps a clone, one for all its worktrees.
+
+    Raises:
+        ToolError: the folder is in no git repository.
+    """
+    said = git(folder, "rev-parse", "--path-format=absolute", "--git-common-dir")
+    return Path(said.output.strip())

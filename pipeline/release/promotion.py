@@ -9,11 +9,9 @@ from typing import Any
 from pipeline.errors import ArtifactError, ReleaseError, ToolError
 from pipeline.files import read_json, sha256_of
 from pipeline.release import commits, fence, registry, stores, tags
-from pipeline.release.override import OVERRIDE, Override, overridden, override_of
+from pipeline.release.override import GATE, OVERRIDE, Override, overridden, override_of
 from pipeline.release.programs import git
 from pipeline.release.seal import MANIFEST, verify
-
-GATE = "reports/gate.json"
 
 
 @dataclass(frozen=True)
@@ -76,7 +74,7 @@ def gate_of(folder: Path, commit: str) -> dict[str, Any]:
     Raises:
         ArtifactError: it holds none.
     """
-    shown = git(folder, "show", f"{commit}:{GATE}", check=False)
+    shown = git(folder, "show", f"{commit}:{GATE.as_posix()}", check=False)
     try:
         return json.loads(shown.output)
     except json.JSONDecodeError:

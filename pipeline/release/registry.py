@@ -121,9 +121,13 @@ def locked_md5(folder: Path) -> str | None:
 
 def model_md5(lock: str) -> str | None:
     """The md5 that the text of a dvc.lock has for the model, None if it has none."""
-    stages = (YAML(typ="safe", pure=True).load(lock) or {}).get("stages") or {}
-    outputs = stages.get("merge", {}).get("outs", [])
+    outputs = stages_of(lock).get("merge", {}).get("outs", [])
     return next((out.get("md5") for out in outputs if out["path"] == MODEL.as_posix()), None)
+
+
+def stages_of(lock: str) -> dict[str, Any]:
+    """What the text of a dvc.lock says of each stage that has run."""
+    return (YAML(typ="safe", pure=True).load(lock) or {}).get("stages") or {}
 
 
 def folder_md5(folder: Path) -> str:

@@ -5,9 +5,9 @@ from pathlib import Path
 from pipeline.errors import ArtifactError, ReleaseError
 from pipeline.files import read_json
 from pipeline.release import commits, tags
-from pipeline.release.override import overridden
+from pipeline.release.override import GATE, overridden
 from pipeline.release.programs import git
-from pipeline.release.promotion import GATE, Production, production
+from pipeline.release.promotion import Production, production
 
 
 def status(folder: Path) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from pipeline.release.dag import stage_order, upstreams
-from pipeline.release.registry import status
+from pipeline.release.registry import stages_of, status
 
 HOW = {
     "modified": "changed",
@@ -73,7 +73,8 @@ def _yaml(path: Path) -> dict[str, Any]:
 
 def _locked(folder: Path) -> dict[str, Any]:
     """The stages of which dvc.lock has a run."""
-    return _yaml(folder / "dvc.lock").get("stages") or {}
+    lock = folder / "dvc.lock"
+    return stages_of(lock.read_text()) if lock.exists() else {}
 
 
 def sentence(changes: list[Any]) -> str:

@@ -80,7 +80,7 @@ def score_file(
         publish(target) as temporary,
         pq.ParquetWriter(temporary, SCHEMA, compression="zstd") as writer,
     ):
-        for batch in _shown(file, predictor.columns, source):
+        for batch in _batches(file, predictor.columns, source):
             scores = _scored(predictor, batch, f"{source}, batch from row {rows} on")
             writer.write_batch(_batch(scores))
             rows += len(scores)
@@ -124,20 +124,11 @@ def _opened(source: Path, columns: list[str]) -> Iterator[pq.ParquetFile]:
         yield file
 
 
-def _shown(file: pq.ParquetFile, columns: list[str], source: Path) -> Iterator[pa.RecordBatch]:
-    """The file's batches, with a progress bar on stderr where that is a terminal."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
-        task = progress.add_task("scoring", total=file.metadata.num_rows)
-        try:
-            for batch in file.iter_batches(BATCH_ROWS, columns=columns):
-                yield batch
-                progress.advance(task, batch.num_rows)
-        except (pa.ArrowException, OSError) as error:
-            raise DataError(f"{source} is damaged inside ({error}); write it anew") from None
+def _batches(file: pq.ParquetFile, columns: list[str], source: Path) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from file.iter_batches(BATCH_ROWS, columns=columns)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{source} is damaged inside ({error}); write it anew") from None
 
 
 def _batch(scores: Scores) -> pa.RecordBatch:

@@ -1,5 +1,6 @@
 """A small project with the walk's last two stages, under real git and dvc."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -189,3 +190,41 @@ def host(twice, tmp_path) -> Path:
     """Another machine's clone of `twice`, with no cache."""
     git(tmp_path, "clone", "--quiet", "--no-tags", "--branch", "main", "remote.git", "host")
     return tmp_path / "host"
+
+
+def tagged(folder: Path, name: str, minute: int, commit: str = "HEAD", who: str = "Ann") -> None:
+    """An annotated tag of a certain minute."""
+    date = f"2026-01-02T03:{minute:02d}:00Z"
+    git(
+        folder, "tag", "--annotate", "--message", "said", name, commit,
+        GIT_COMMITTER_DATE=date, GIT_COMMITTER_NAME=who,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def judged(tmp_path) -> Path:
+    """A git repository with two versions; the second was refused and overridden, then left."""
+    git(tmp_path, "init", "--quiet", "--initial-branch=main")
+    (tmp_path / "reports").mkdir()
+    gate = {"passed": True, "model_sha256": "a" * 64, "last_day": "2026-01-01", "checks": []}
+    check = {"name": "pcoc", "passed": False, "structural": False, "sentence": "PCOC is 3"}
+    other = gate | {"passed": False, "last_day": "2026-01-02", "checks": [check]}
+    spoken = {
+        "model_sha256": "a" * 64,
+        "reason": "the mix is meant",
+        "who": "Bob <bob@example.org>",
+        "checks": ["pcoc"],
+    }
+    for files in ({"gate": gate}, {"gate": other, "override": spoken}):
+        for name, content in files.items():
+            (tmp_path / f"reports/{name}.json").write_text(json.dumps(content))
+        git(tmp_path, "add", ".")
+        git(tmp_path, "commit", "--quiet", "--message", "Judged")
+    first, second = git(tmp_path, "rev-list", "--reverse", "HEAD").split()
+    tagged(tmp_path, "model@v0.0.1", 0, first)
+    tagged(tmp_path, "model#prod#1", 0, first)
+    tagged(tmp_path, "model@v0.0.2", 5, second, "Bob")
+    tagged(tmp_path, "model#prod#2", 5, second, "Bob")
+    tagged(tmp_path, "model#prod#3", 9, first, "Cleo")
+    tagged(tmp_path, "model#prod#4", 11, first, "Dan")  # again the same: no change of production
+    return tmp_path

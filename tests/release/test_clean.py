@@ -15,7 +15,6 @@ from pipeline.release.promotion import production, promote
 from pipeline.release.pull import pull
 from pipeline.release.rollback import rollback
 from tests.release.conftest import git, next_model
-from tests.release.test_history import judged  # noqa: F401
 
 
 def objects(*folders: Path) -> dict[str, bytes]:
@@ -87,7 +86,7 @@ def test_with_nothing_in_production_nothing_is_removed(folder):
         clean(folder, really=True)
 
 
-def test_promotion_and_clean_up_exclude_one_another(judged, monkeypatch):  # noqa: F811
+def test_promotion_and_clean_up_exclude_one_another(judged, monkeypatch):
     who, before = identity(judged), tags.assignments(judged)
     begun = fence.begin_clean(judged, who, ".", before[-1], {"v0.0.2": before[1].commit})
     with (
