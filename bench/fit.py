@@ -10,7 +10,6 @@ import argparse
 import json
 import logging
 import sys
-import tracemalloc
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,7 +17,7 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-from bench.kernel import CANDIDATES, FIELD_VALUES, GRID, simulated
+from bench.kernel import CANDIDATES, FIELD_VALUES, GRID, peak_mb, simulated
 from pipeline.calibration.adacalib import Settings, fit_adacalib
 from pipeline.calibration.basis import still_anchor
 from pipeline.calibration.bins import tabulate
@@ -49,15 +48,6 @@ def seconds(fit: Fit) -> float:
     start = perf_counter()
     fit()
     return perf_counter() - start
-
-
-def peak_mb(fit: Fit) -> float:
-    """Most memory beyond the tables that numpy has at a time, in MB."""
-    tracemalloc.start()
-    fit()
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    return peak / 1e6
 
 
 def peer_seconds(runs: int) -> float | None:

@@ -8,17 +8,15 @@ what a row more costs between neighbouring sizes: no stage may cost more, the la
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from itertools import pairwise
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 from ruamel.yaml import YAML
 
+from bench import process
 from pipeline.data.simulated import Simulation
 from pipeline.params import set_values
 from pipeline.release.champion import start_pin
@@ -57,15 +55,9 @@ def measured(command: list[str], folder: Path) -> Cost:
     Raises:
         SystemExit: the command failed.
     """
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "ADACALIB_QUIET": "1"}
-    start = perf_counter()
-    with subprocess.Popen(command, cwd=folder, env=environment) as process:
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"{' '.join(command[:4])} failed with {process.returncode}")
-    processor = usage.ru_utime + usage.ru_stime
-    return perf_counter() - start, processor, usage.ru_maxrss * 1024 / 1e6
+    environment = {"PYTHONPATH": str(ROOT), "ADACALIB_QUIET": "1"}
+    finished = process.run(command, environment, folder)
+    return finished.seconds, finished.processor, finished.peak_mb
 
 
 def walk(rows: int) -> dict[str, Cost]:

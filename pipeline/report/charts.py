@@ -11,7 +11,7 @@ import altair as alt
 import numpy as np
 import vl_convert
 
-from pipeline.report.sums import PARTS as PART_NAMES
+from pipeline.report.sums import PARTS
 from pipeline.report.terminal import NAMES
 
 Spec = dict[str, Any]
@@ -28,8 +28,7 @@ COLOURS = {  # at least 3 : 1 against the page, light and dark
     "training": "#c2571a",
     "calibration": "#2f7fd0",
 }
-PARTS = tuple(PART_NAMES)
-LABELS = NAMES | PART_NAMES | {"identity": NAMES["uncalibrated"]}
+LABELS = NAMES | PARTS | {"identity": NAMES["uncalibrated"]}
 _RATES = [10.0**-k * m for k in (6, 5, 4, 3, 2) for m in (1, 3)]
 _RATES += [0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.97, 0.99, 0.999]
 _TICKS = [float(np.log(rate / (1 - rate))) for rate in _RATES]
@@ -253,9 +252,9 @@ def rows_chart() -> Spec:
         .mark_bar()
         .encode(
             x=alt.X("bin:O", title="bins by the base model's score", axis={"labelAngle": 0}),
-            xOffset=alt.XOffset("method:N", sort=list(PART_NAMES.values())),
+            xOffset=alt.XOffset("method:N", sort=list(PARTS.values())),
             y=alt.Y("share:Q", title="share of impressions", axis=alt.Axis(format="%")),
-            color=_method(PARTS),
+            color=_method(tuple(PARTS)),
             tooltip=[*_tooltip(), alt.Tooltip("share:Q", format=".2%")],
         )
     )

@@ -20,7 +20,7 @@ from pipeline.report.rows import (
     left_out_rows,
     result_rows,
 )
-from pipeline.report.terminal import METRICS, NAMES, excess_rows
+from pipeline.report.terminal import METRICS, excess_rows
 
 HERE = Path(__file__).parent
 COLUMNS = (
@@ -71,7 +71,7 @@ def page_sums(
     chosen = np.asarray(chosen_bins or np.zeros(len(calibration_responses)), np.int64)
     curves = {name: maps[name] for name in sums.CURVES if name in maps}
     return {
-        "names": NAMES | {"identity": NAMES["uncalibrated"]},
+        "names": charts.LABELS,
         "pictured": shown,
         "values": values,
         "bins": sums.bins_by_value(drawn, [-1, *ids]),
@@ -94,7 +94,7 @@ def specifications(
         "days": charts.day_chart(shown),
         "drift": charts.drift_chart(shown),
         "volume": charts.volume_chart(),
-        "training-rates": charts.reliability_chart(charts.PARTS),
+        "training-rates": charts.reliability_chart(tuple(sums.PARTS)),
         "training-rows": charts.rows_chart(),
     }
 

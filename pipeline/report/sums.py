@@ -105,15 +105,23 @@ def drawn_bins(bins: pd.DataFrame) -> pd.DataFrame:
     names = ["impressions", "responses", "expected_responses", "logit_sum"]
     drawn = joined.groupby([*keys, "part"], sort=True)[names].sum().reset_index()
     n, o = drawn["impressions"].to_numpy(float), drawn["responses"].to_numpy(float)
-    low, high = wilson_interval(o, n)
-    observed = logit(o / n)
     return drawn.assign(
         predicted=logit(np.clip(drawn["expected_responses"] / n, 1e-9, 1 - 1e-9)),
-        observed=np.where(np.isfinite(observed), observed, np.nan),
-        low=logit(np.clip(low, 1e-7, 1)),
-        high=logit(np.clip(high, 0, 1 - 1e-7)),
         score=drawn["logit_sum"] / n,
+        **_seen(o, n),
     )
+
+
+def _seen(responses: np.ndarray, impressions: np.ndarray) -> dict[str, np.ndarray]:
+    """The observed log-odds, NaN where infinite or undefined, and the ends of Wilson's band."""
+    low, high = wilson_interval(responses, impressions)
+    with np.errstate(invalid="ignore"):
+        observed = logit(responses / impressions)
+    return {
+        "observed": np.where(np.isfinite(observed), observed, np.nan),
+        "low": logit(np.clip(low, 1e-7, 1)),
+        "high": logit(np.clip(high, 0, 1 - 1e-7)),
+    }
 
 
 BIN_COLUMNS = ("predicted", "observed", "low", "high", "score")
@@ -227,20 +235,15 @@ def training_rows(memorisation: dict[str, Any] | None) -> list[dict[Hashable, An
         return []
     sides = memorisation["by_bin"]
     frames = []
-    for part in ("training", "calibration"):
-        n, o = (np.array(sides[f"{part}_{name}"], float) for name in ("impressions", "responses"))
-        low, high = wilson_interval(o, n)
-        with np.errstate(invalid="ignore"):
-            observed = logit(o / n)
+    for part, name in PARTS.items():
+        n, o = (np.array(sides[f"{part}_{kind}"], float) for kind in ("impressions", "responses"))
         columns = {
             "predicted": rounded(sides["logit"]),
-            "observed": rounded(observed),
-            "low": rounded(logit(np.clip(low, 1e-7, 1))),
-            "high": rounded(logit(np.clip(high, 0, 1 - 1e-7))),
+            **{end: rounded(numbers) for end, numbers in _seen(o, n).items()},
             "share": rounded(n / max(n.sum(), 1), 5),
             "impressions": n.tolist(),
             "responses": o.tolist(),
         }
-        frames.append(pd.DataFrame(columns).assign(method=PARTS[part], bin=range(1, len(n) + 1)))
+        frames.append(pd.DataFrame(columns).assign(method=name, bin=range(1, len(n) + 1)))
     joined = pd.concat(frames)
     return joined.astype(object).where(joined.notna(), None).to_dict("records")
