@@ -143,8 +143,8 @@ def fit_adacalib(
     with single_thread():
         grid = make_grid(bins, cells, n_field_values)
         folds = make_folds(cells, settings.seed, settings.folds)
-        bases = _choose_bases(grid, folds, settings)
-        final = _final_basis(grid, bases[0], settings)
+        everything = Fold(all_counts(cells), all_counts(cells))
+        *bases, final = _choose_bases(grid, folds, everything, settings)
         found = [_evidence(grid, fold, basis) for fold, basis in zip(folds, bases, strict=True)]
         targets = [
             target(grid, f.target, _anchored(grid, f, b)) for f, b in zip(folds, bases, strict=True)
@@ -152,7 +152,6 @@ def fit_adacalib(
         scale = make_scale(found, grid.live)
         examples = make_examples(grid, found, [without_common_error(t) for t in targets], scale)
         heads = fit_heads(examples, settings.network())
-        everything = Fold(all_counts(cells), all_counts(cells))
         found_of_all = _evidence(grid, everything, final)
         corrections, chosen = _served_corrections(heads, found_of_all, scale)
         serving, moved = compile_map(grid, final, corrections, chosen, settings.min_slope)
@@ -181,25 +180,23 @@ def _loss(grid: Grid, fold: Fold, basis: Basis) -> float:
     return float(np.sum(counts.impressions * np.logaddexp(0.0, logit) - counts.responses * logit))
 
 
-def _choose_bases(grid: Grid, folds: Sequence[Fold], settings: Settings) -> list[Basis]:
-    """The basis of each fold's history; its share of bends predicts best over all folds."""
+def _choose_bases(
+    grid: Grid, folds: Sequence[Fold], everything: Fold, settings: Settings
+) -> list[Basis]:
+    """The basis of each fold's history, then of everything.
+
+    Their share of bends is the one that predicts best over all folds.
+    """
 
     def basis_of(fold: Fold) -> Basis:
         basis = make_anchors(grid, fold.history, settings.horizon_days)
         return with_curves(basis, grid, fold.history)
 
-    with ThreadPoolExecutor(usable_threads()) as pool:  # each fold's sums are its own
-        bases = list(pool.map(basis_of, folds))
+    with ThreadPoolExecutor(usable_threads()) as pool:  # each history's sums are its own
+        bases = list(pool.map(basis_of, [*folds, everything]))
     tried = [[replace(basis, bend_share=share) for basis in bases] for share in BEND_SHARES]
-    losses = [sum(map(partial(_loss, grid), folds, mixed)) for mixed in tried]
+    losses = [sum(map(partial(_loss, grid), folds, mixed[:-1])) for mixed in tried]
     return tried[int(np.argmin(losses))]
-
-
-def _final_basis(grid: Grid, like: Basis, settings: Settings) -> Basis:
-    """The basis of all counts, with the shares of the folds' bases."""
-    counts = all_counts(grid.cells)
-    basis = with_curves(make_anchors(grid, counts, settings.horizon_days), grid, counts)
-    return replace(basis, bend_share=like.bend_share)
 
 
 def _served_corrections(

@@ -1,9 +1,11 @@
 """Fitting the networks: out of sample in time by the folds, and across field values by groups."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
+from threading import Lock
 
 import numpy as np
 import torch
@@ -15,6 +17,7 @@ from pipeline.adam import Adam
 from pipeline.calibration.comparison import standard_error
 from pipeline.calibration.examples import Examples
 from pipeline.calibration.network import Head, annealed, gumbel_weights
+from pipeline.calibration.packing import usable_threads
 from pipeline.errors import TrainingError
 
 GROUPS = 4  # groups of field values, each predicted by the network of the others
@@ -28,6 +31,8 @@ SHARES = (
 )  # of the correction, among which the out-of-sample loss chooses
 BATCH = 512  # (fold, field value) pairs in a step
 MEMORY = 0.97  # of the running mean of weights, which is what is used
+
+_drawing = Lock()  # of initial weights, which torch draws from one generator for all threads
 
 
 @contextmanager
@@ -91,7 +96,7 @@ def train(examples: Examples, settings: FitSettings, seed: int) -> Iterator[Head
         TrainingError: the loss is not finite.
     """
     generator = torch.Generator().manual_seed(seed)
-    with torch.random.fork_rng(devices=[]):
+    with _drawing, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         head, mean = _head(examples), _head(examples)
     mean.load_state_dict(head.state_dict())
@@ -143,12 +148,14 @@ def fit_heads(examples: Examples, settings: FitSettings) -> Heads:
     if n_groups == 0:
         return Heads([_head(examples)], 0.0, 0.0, np.zeros(tuple(examples.anchored.shape)))
     group = examples.field_value_id % n_groups
-    fits = []
-    for left_out in range(n_groups):
-        inside = (
-            examples.take(torch.nonzero(group != left_out).squeeze(1)) if n_groups > 1 else examples
-        )
-        fits.append([deepcopy(head) for head in train(inside, settings, settings.seed + left_out)])
+
+    def checkpoints_without(left_out: int) -> list[Head]:
+        rows = torch.nonzero((group != left_out) | (n_groups == 1)).squeeze(1)
+        fit = train(examples.take(rows), settings, settings.seed + left_out)
+        return [deepcopy(head) for head in fit]
+
+    with ThreadPoolExecutor(usable_threads()) as pool:  # a fit has draws and sums of its own
+        fits = list(pool.map(checkpoints_without, range(n_groups)))
     corrections = torch.zeros(len(fits[0]), *examples.anchored.shape)
     for left_out, checkpoints in enumerate(fits):
         rows = torch.nonzero(group == left_out).squeeze(1)

@@ -7,6 +7,7 @@ it (Harville 1977; MacKay 1992). `drift` says what the components mean.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -54,7 +55,7 @@ def movements(n_periods: int, days_per_period: int, horizon_days: int) -> Moveme
 
 @dataclass(frozen=True)
 class Observations:
-    """Groups of impressions at one logit, by field value (row) and period."""
+    """Groups of impressions at one logit, by field value (row) and period; sorted by both."""
 
     row: np.ndarray  # int64 [n], index into the live field values
     period: np.ndarray  # int64 [n]
@@ -66,14 +67,31 @@ class Observations:
 
     def logit(self, state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The logit of each group under states [L, T + 1] and its derivative by ln b."""
-        lever = np.exp(state[self.row, -1]) * self.centred
-        return self.center + state[self.row, self.period] + lever, lever
+        lever = np.exp(state[:, -1])[self.row] * self.centred
+        return self.center + self.at_offset(state) + lever, lever
+
+    def at_offset(self, state: np.ndarray) -> np.ndarray:
+        """What states [L, T + 1] have for the offset of each group, [n]."""
+        return state.ravel()[self._offset]
 
     def by_period(self, amounts: np.ndarray) -> np.ndarray:
-        """Sums [L, T] of amounts [n]."""
-        n_rows, n_periods = self.shape
-        key = self.row * n_periods + self.period
-        return np.bincount(key, amounts, n_rows * n_periods).reshape(self.shape)
+        """Sums [..., L, T] of amounts [..., n]."""
+        first, place = self._runs
+        sums = np.zeros((*amounts.shape[:-1], self.shape[0] * self.shape[1]))
+        sums[..., place] = np.add.reduceat(amounts, first, axis=-1)
+        return sums.reshape(*amounts.shape[:-1], *self.shape)
+
+    @cached_property
+    def _offset(self) -> np.ndarray:
+        """Where in states [L, T + 1] the offset of each group is, int64 [n]."""
+        return self.row * (self.shape[1] + 1) + self.period
+
+    @cached_property
+    def _runs(self) -> tuple[np.ndarray, np.ndarray]:
+        """The first group of each field value and period that has one, and its place in [L · T]."""
+        key = self.row * self.shape[1] + self.period
+        first = np.flatnonzero(np.r_[True, np.diff(key) != 0])
+        return first, key[first]
 
 
 @dataclass(frozen=True)
@@ -128,15 +146,15 @@ def _newton(
         logit, lever = observed.logit(modes)
         expected = observed.impressions / (1.0 + np.exp(-logit))
         weight = expected * (1.0 - expected / observed.impressions)
-        residual = observed.responses - expected
-        cross = observed.by_period(weight * lever)
+        residual, cross = observed.responses - expected, weight * lever
+        amounts = np.stack([residual, residual * lever, weight, cross, cross * lever])
+        pull, of_slope, weight, cross, square = observed.by_period(amounts)
         hessian = np.repeat(precision[None], len(modes), axis=0)
-        hessian[:, at, at] += observed.by_period(weight)
+        hessian[:, at, at] += weight
         hessian[:, at, -1] += cross
         hessian[:, -1, at] += cross
-        hessian[:, -1, -1] += observed.by_period(weight * lever**2).sum(axis=1)
-        slope = observed.by_period(residual * lever).sum(axis=1)
-        gradient = np.column_stack([observed.by_period(residual), slope])
+        hessian[:, -1, -1] += square.sum(axis=1)
+        gradient = np.column_stack([pull, of_slope.sum(axis=1)])
         covariance = np.linalg.inv(hessian)
         step = np.einsum("zij,zj->zi", covariance, gradient - (modes - mean) @ precision)
         modes = modes + np.clip(step, -1.0, 1.0)
@@ -155,12 +173,14 @@ def _skewness(observed: Observations, modes: np.ndarray, covariance: np.ndarray)
     expected = observed.impressions / (1.0 + np.exp(-logit))
     share = expected / observed.impressions
     third = -expected * (1.0 - share) * (1.0 - 2.0 * share)
-    row, at = observed.row, observed.period
-    variance = covariance[row, at, at] + lever**2 * covariance[row, -1, -1]
-    variance += 2.0 * lever * covariance[row, at, -1]
-    pull = observed.by_period(third * variance)
-    of_slope = observed.by_period(third * variance * lever).sum(axis=1)
-    shift = 0.5 * np.einsum("zij,zj->zi", covariance, np.column_stack([pull, of_slope]))
+    diagonal = np.diagonal(covariance, axis1=1, axis2=2)
+    of_offset, with_slope, of_slope = (
+        observed.at_offset(diagonal), observed.at_offset(covariance[:, :, -1]),
+        diagonal[:, -1][observed.row],
+    )  # fmt: skip
+    third *= of_offset + lever * (2.0 * with_slope + lever * of_slope)
+    pull, bend = observed.by_period(np.stack([third, third * lever]))
+    shift = 0.5 * np.einsum("zij,zj->zi", covariance, np.column_stack([pull, bend.sum(axis=1)]))
     return np.clip(shift, -SKEWEST, SKEWEST)
 
 
