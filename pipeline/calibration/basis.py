@@ -12,6 +12,7 @@ from pipeline.calibration.statistics import TARGET_CELLS, Grid
 from pipeline.calibration.tables import CellTable
 
 DRIFT_DAYS = 3  # days of history from which a drift can be seen
+DRIFT_RESPONSES = 10  # likewise, and as many impressions without a response
 HORIZON_SHARE = 3  # unless told, the forecast reaches a third of the history's days ahead
 
 
@@ -21,7 +22,7 @@ class Basis:
 
     Attributes:
         still: empirical-Bayes Platt.
-        drifting: the forecast of the drifting anchor; None where there are too few days.
+        drifting: the forecast of the drifting anchor; None where too little shows one.
         curves: the bends that these leave.
         bend_share: how much of the bends is added, in [0, 1].
     """
@@ -64,7 +65,9 @@ def make_anchors(grid: Grid, history: Counts, horizon_days: int | None) -> Basis
     still = still_anchor(cells, history.impressions, history.responses, grid.n_field_values)
     drifting = None
     n_days = len(np.unique(cells.day[history.impressions > 0]))
-    if n_days >= DRIFT_DAYS:
+    responses = history.responses.sum()
+    rarer = min(responses, history.impressions.sum() - responses)
+    if n_days >= DRIFT_DAYS and rarer >= DRIFT_RESPONSES:
         columns = (cells.field_value_id, grid.logit, history.impressions, history.responses)
         drifting = fit_drifting_anchor(
             *columns, cells.day, still=still, horizon_days=horizon_days or n_days // HORIZON_SHARE

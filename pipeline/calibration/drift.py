@@ -18,7 +18,8 @@ import numpy as np
 
 from pipeline.calibration.anchor import Anchor
 from pipeline.calibration.forecast import forecast_offsets
-from pipeline.calibration.states import Observations, fit_states, movements, traits_of
+from pipeline.calibration.movements import movements
+from pipeline.calibration.states import Observations, fit_states, traits_of
 
 LOGIT_GROUPS = 32  # groups of neighbouring cells kept apart within a value and day
 MAX_PERIODS = 32  # days are merged until no more remain, which bounds the cost

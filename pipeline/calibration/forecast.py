@@ -12,7 +12,8 @@ history leaves open, how far it may still move, noise of single days, and what a
 
 import numpy as np
 
-from pipeline.calibration.states import Movements, Observations, Posterior, Prior
+from pipeline.calibration.movements import Movements
+from pipeline.calibration.states import Observations, Posterior, Prior
 
 FARTHEST = 1.0  # logits by which spread may move a forecast; beyond, the expansion says nothing
 
@@ -33,10 +34,10 @@ def forecast_offsets(
         posterior: of each field value.
         lasting: float64 [L], prior mean of the lasting offset.
     """
-    ahead = np.einsum("j,jht->ht", prior.own, moves.ahead) + prior.spread[0, 0]
+    ahead = np.einsum("j,jht->ht", prior.own.now, moves.ahead) + prior.spread[0, 0]
     ahead = np.column_stack([ahead, np.full(len(ahead), prior.spread[0, 1])])
     weights = ahead @ np.linalg.inv(prior.covariance(moves))
-    moved = prior.spread[0, 0] + prior.own.sum() - (weights * ahead).sum(axis=1).mean()
+    moved = prior.spread[0, 0] + prior.own.now.sum() - (weights * ahead).sum(axis=1).mean()
     lever, share = _levers(observed, posterior.modes)
     shared, shared_variance = _shared(moves, prior)
     variance = _left_open(posterior.covariance, weights, lever) + moved + shared_variance
@@ -71,7 +72,7 @@ def _left_open(covariance: np.ndarray, weights: np.ndarray, lever: np.ndarray) -
 
 def _shared(moves: Movements, prior: Prior) -> tuple[float, float]:
     """Mean and variance of the shared movement on a coming day."""
-    ahead = np.einsum("j,jht->ht", prior.shared, moves.ahead)
-    weights = np.linalg.solve(moves.mix(prior.shared), ahead.T).T
-    left = prior.shared.sum() - (weights * ahead).sum(axis=1).mean()
+    ahead = np.einsum("j,jht->ht", prior.shared.now, moves.ahead)
+    weights = np.linalg.solve(moves.mix(prior.shared.now), ahead.T).T
+    left = prior.shared.now.sum() - (weights * ahead).sum(axis=1).mean()
     return float(weights.mean(axis=0) @ prior.common), float(left)

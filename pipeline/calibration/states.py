@@ -11,7 +11,8 @@ from functools import cached_property
 
 import numpy as np
 
-TIME_CONSTANTS = (3.0, 30.0)  # days in which a movement loses all but 1/e of itself
+from pipeline.calibration.movements import MOST, Movements, Variances
+
 TYPICAL_SPREAD = np.diag([0.25, 0.05])  # covariance of (a, ln b) before any evidence
 TYPICAL_MOVEMENT = 0.005  # variance of each movement of a field value, likewise
 TYPICAL_SHARED_MOVEMENT = 0.0005
@@ -21,36 +22,6 @@ TRUSTED_VALUES = 30  # with fewer field values typical ones stand in for the mis
 COEFFICIENT_SD = 0.3  # of the line in mean logit and log impressions
 ROUNDS = 25
 SKEWEST = 0.5  # logits between a mode and a mean; an expansion that gives more has failed
-HASTE = 2.0  # exponent of a variance's step: the plain fixed point (1) creeps towards zero
-
-
-@dataclass(frozen=True)
-class Movements:
-    """Covariances over periods of unit variance, and their covariances with the forecast.
-
-    Attributes:
-        within: float64 [J, T, T]; the last one is noise of single periods.
-        ahead: float64 [J, H, T], of each of the next H days.
-    """
-
-    within: np.ndarray
-    ahead: np.ndarray
-
-    def mix(self, variances: np.ndarray) -> np.ndarray:
-        """Covariance [T, T] of the sum of movements with these variances [J]."""
-        return np.einsum("j,jst->st", variances, self.within)
-
-
-def movements(n_periods: int, days_per_period: int, horizon_days: int) -> Movements:
-    """The movements of one field value over `n_periods`, seen from its last day."""
-    age = np.arange(n_periods)[::-1] * days_per_period
-    lag = np.abs(age[:, None] - age)
-    ahead = np.arange(1, horizon_days + 1)[:, None] + age
-    within = [np.exp(-lag / tau) for tau in TIME_CONSTANTS]
-    forecast = [np.exp(-ahead / tau) for tau in TIME_CONSTANTS]
-    return Movements(
-        np.stack([*within, np.eye(n_periods)]), np.stack([*forecast, np.zeros(ahead.shape)])
-    )
 
 
 @dataclass(frozen=True)
@@ -114,8 +85,8 @@ class Prior:
     """What is believed of field values: variances, the line of the mean, the shared movement."""
 
     spread: np.ndarray  # float64 [2, 2], covariance of (a, ln b)
-    own: np.ndarray  # float64 [J], variances of a field value's movements
-    shared: np.ndarray  # float64 [J], variances of the shared movements
+    own: Variances  # of a field value's movements
+    shared: Variances  # of the shared movements
     common: np.ndarray  # float64 [T], g
     coefficients: np.ndarray  # float64 [P, 2], of the line
 
@@ -128,7 +99,7 @@ class Prior:
         """Prior covariance of a state, float64 [T + 1, T + 1]."""
         lasting = _lasting(len(self.common))
         whole = lasting @ self.spread @ lasting.T + 1e-7 * np.eye(len(lasting))
-        whole[:-1, :-1] += moves.mix(self.own)
+        whole[:-1, :-1] += moves.mix(self.own.now)
         return whole
 
 
@@ -184,21 +155,6 @@ def _skewness(observed: Observations, modes: np.ndarray, covariance: np.ndarray)
     return np.clip(shift, -SKEWEST, SKEWEST)
 
 
-def _explained(
-    kernels: np.ndarray,
-    found: np.ndarray,
-    possible: np.ndarray,
-    variances: np.ndarray,
-    *,
-    typical: float,
-    worth: float,
-) -> np.ndarray:
-    """Each variance times what was found of it over what could be, with `worth` typical days."""
-    above = np.einsum("jst,st->j", kernels, found) + worth * typical / variances**2
-    below = np.einsum("jst,st->j", kernels, possible) + worth / variances
-    return np.maximum(variances * np.clip(above / below, 0.1, 10.0) ** HASTE, 1e-6)
-
-
 def _update(
     prior: Prior, moves: Movements, traits: np.ndarray, posterior: Posterior, precision: np.ndarray
 ) -> Prior:
@@ -209,13 +165,15 @@ def _update(
     found = np.einsum("zi,zj->ij", pull, pull)
     possible = n_rows * precision - precision @ posterior.covariance.sum(axis=0) @ precision
     days = slice(0, n_periods)
-    own = _explained(moves.within, found[days, days], possible[days, days], prior.own,
-                     typical=TYPICAL_MOVEMENT,
-                     worth=MISSING_WORTH * missing * n_periods)  # fmt: skip
+    own = prior.own.explained(moves.within, found[days, days], possible[days, days],
+                              typical=TYPICAL_MOVEMENT,
+                              worth=MISSING_WORTH * missing * n_periods)  # fmt: skip
     lasting = _lasting(n_periods)
     surplus = lasting.T @ (found - possible) @ lasting
     spread = n_rows * prior.spread + prior.spread @ surplus @ prior.spread
     spread = (spread + missing * TYPICAL_SPREAD) / (n_rows + missing)
+    held = np.sqrt(np.minimum(1.0, MOST / np.diag(spread)))
+    spread = held[:, None] * spread * held
     common, shared = _shared(prior, moves, possible[days, days], pull[:, days].sum(axis=0))
     means = traits @ prior.coefficients + pull @ lasting @ prior.spread
     return Prior(spread, own, shared, common, _line(traits, means, spread))
@@ -223,15 +181,16 @@ def _update(
 
 def _shared(
     prior: Prior, moves: Movements, information: np.ndarray, score: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, Variances]:
     """The shared movement's posterior mean [T] and its variances [J]."""
-    precision = np.linalg.inv(moves.mix(prior.shared))
+    precision = np.linalg.inv(moves.mix(prior.shared.now))
     covariance = np.linalg.inv(precision + information)
     common = covariance @ (information @ prior.common + score)
     pull = precision @ common
     possible = precision - precision @ covariance @ precision
-    return common, _explained(moves.within, np.outer(pull, pull), possible, prior.shared,
-                              typical=TYPICAL_SHARED_MOVEMENT, worth=SHARED_WORTH)  # fmt: skip
+    return common, prior.shared.explained(moves.within, np.outer(pull, pull), possible,
+                                          typical=TYPICAL_SHARED_MOVEMENT,
+                                          worth=SHARED_WORTH)  # fmt: skip
 
 
 def _line(traits: np.ndarray, means: np.ndarray, spread: np.ndarray) -> np.ndarray:
@@ -267,8 +226,8 @@ def fit_states(
     n_periods = observed.shape[1]
     n_moves = len(moves.within)
     prior = Prior(
-        TYPICAL_SPREAD, np.full(n_moves, TYPICAL_MOVEMENT),
-        np.full(n_moves, TYPICAL_SHARED_MOVEMENT),
+        TYPICAL_SPREAD, Variances(np.full(n_moves, TYPICAL_MOVEMENT)),
+        Variances(np.full(n_moves, TYPICAL_SHARED_MOVEMENT)),
         np.zeros(n_periods), np.zeros((traits.shape[1], 2)),
     )  # fmt: skip
     modes = np.zeros((observed.shape[0], n_periods + 1))

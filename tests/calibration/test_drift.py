@@ -1,5 +1,7 @@
 """The drifting anchor and the bends."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from pipeline.calibration.basis import make_anchors, with_curves
 from pipeline.calibration.bins import tabulate
 from pipeline.calibration.folds import all_counts
 from pipeline.calibration.logits import sigmoid
+from pipeline.calibration.states import ROUNDS
 from pipeline.calibration.statistics import make_grid
 from pipeline.scores import Scores
 from tests.calibration.bent import bent_world, excess
@@ -76,6 +79,30 @@ def test_a_farther_horizon_forgets_more_of_the_last_days():
     scores, _ = bent_world(rows=60_000, days=14, bend=0.0, drift=0.25)
     near, far = (anchors_of(scores, horizon)[1].anchor.offsets for horizon in (1, 60))
     assert far[1:-1].std() < near[1:-1].std()
+
+
+@pytest.mark.parametrize("drift", [0.0, 0.25])
+def test_variances_settle_so_that_a_round_more_changes_next_to_nothing(drift, monkeypatch):
+    scores, _ = bent_world(rows=60_000, days=14, bend=0.0, drift=drift)
+    offsets = anchors_of(scores)[1].drifting.offsets
+    monkeypatch.setattr("pipeline.calibration.states.ROUNDS", ROUNDS + 1)
+    once_more = anchors_of(scores)[1].drifting.offsets
+    assert np.abs(once_more - offsets).max() < 0.002
+
+
+@pytest.mark.parametrize("few", ["responses", "failures"])
+@pytest.mark.parametrize("number", [0, 1, 9, 10, 11, 20, 50])
+def test_as_many_responses_are_expected_as_came_however_few(few, number):
+    """H1, H3: with hardly any there is no drift to be seen, and nothing runs away."""
+    scores, _ = bent_world(rows=1000, days=6)
+    few_ones = (np.random.default_rng(number).permutation(1000) < number).astype(np.int32)
+    responses = few_ones if few == "responses" else 1 - few_ones
+    scores = replace(scores, responses=responses, impressions=np.ones(1000, np.int32))
+    _, basis = anchors_of(scores)
+    expected = sigmoid(basis.anchor(scores.uncalibrated_logit.astype(float), scores.field_value_id))
+    rarer = expected.sum() if few == "responses" else (1 - expected).sum()
+    assert rarer == pytest.approx(number, rel=0.5, abs=1.0)
+    assert (basis.drifting is not None) == (number >= 10)
 
 
 def test_one_or_two_days_show_no_drift():
