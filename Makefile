@@ -16,6 +16,7 @@ ifndef PIP_FIND_LINKS
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 endif
 
+unexport PYTHONDONTWRITEBYTECODE # each stage is a process, which would compile the project again
 export DO_NOT_TRACK := 1
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 export DVC_NO_ANALYTICS := 1
@@ -26,9 +27,9 @@ export GX_ANALYTICS_ENABLED := false
 demo: $(STAMP)
 	@$(BIN)/adacalib demo $(DATA)
 
-test: $(STAMP)
+test: $(STAMP) # the slow ones in three processes, as they wait for servers and for one another
 	@$(BIN)/python -m pytest -n auto --maxprocesses 4 -m "not slow" --cov --cov-report=term:skip-covered
-	@$(BIN)/python -m pytest -n auto --maxprocesses 4 -m slow
+	@$(BIN)/python -m pytest -n 3 -m slow
 
 check: $(STAMP)
 	@$(BIN)/ruff format --check .

@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,17 @@ FLOWS = sorted((ROOT / "flows").rglob("*.py"))
 DAG = YAML(typ="safe", pure=True).load((ROOT / "dvc.yaml").read_text())["stages"]
 
 
+@cache
+def nodes(file: Path) -> tuple[ast.AST, ...]:
+    """Every node of a file's syntax tree, the file itself first."""
+    return tuple(ast.walk(ast.parse(file.read_text())))
+
+
+@cache
 def imports(file: Path) -> set[str]:
     """Every module a file imports, anywhere in it, by its full name."""
     names = set()
-    for node in ast.walk(ast.parse(file.read_text())):
+    for node in nodes(file):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -81,7 +89,7 @@ def test_only_the_registry_touches_dvc_and_gto():
     callers = {
         str(file.relative_to(ROOT))
         for file in PIPELINE + FLOWS
-        for node in ast.walk(ast.parse(file.read_text()))
+        for node in nodes(file)
         if isinstance(node, ast.List) and node.elts
         if isinstance(node.elts[0], ast.Constant) and node.elts[0].value in {"dvc", "gto"}
     }
@@ -129,7 +137,7 @@ def test_only_params_opens_params_yaml():
             and isinstance(node.func, ast.Attribute)
             and node.func.attr in {"open", "read_text", "load"}
             and "params.yaml" in ast.unparse(node)
-            for node in ast.walk(ast.parse(file.read_text()))
+            for node in nodes(file)
         )
     }
     assert openers <= {"pipeline/params.py"}
@@ -138,7 +146,7 @@ def test_only_params_opens_params_yaml():
 @pytest.mark.parametrize("room", ["calibration", "metrics"])
 def test_kernels_do_not_touch_the_disk(room):
     for file in (ROOT / "pipeline" / room).rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text())):
+        for node in nodes(file):
             if isinstance(node, ast.Call):
                 called = ast.unparse(node.func)
                 assert called != "open", file
@@ -177,7 +185,7 @@ def test_the_code_dependencies_of_a_stage_cover_what_it_imports(stage):
         str(file.relative_to(ROOT))
         for file in used
         if not any(file == path or path in file.parents for path in declared)
-        if len(ast.parse(file.read_text()).body) > 1  # more than a package's docstring
+        if len(nodes(file)[0].body) > 1  # more than a package's docstring
     }
     assert not uncovered
 
@@ -214,7 +222,7 @@ def test_byte_code_is_no_dependency():
 def test_no_pickle_is_read_or_written():
     for file in PIPELINE + FLOWS:
         assert not {"pickle", "joblib", "cloudpickle", "dill"} & imports(file), file
-        for node in ast.walk(ast.parse(file.read_text())):
+        for node in nodes(file):
             if isinstance(node, ast.Call) and ast.unparse(node.func) in {
                 "torch.load",
                 "torch.save",
