@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.data.map_files import read_maps
-from pipeline.data.values import POOLED_NAME, Vocabulary
+from pipeline.data.values import POOLED_NAME
+from pipeline.data.vocabulary import Vocabulary
 from pipeline.errors import ArtifactError
 from pipeline.files import read_json
 from pipeline.model.features import Encoder

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline.data.values import ValueCounts, Vocabulary, as_numbers, field_keys
+from pipeline.data.values import as_numbers, field_keys
+from pipeline.data.vocabulary import ValueCounts, Vocabulary
 from pipeline.errors import DataError
 from pipeline.model.scaling import NumberSums, Scaling, Served
 

@@ -14,7 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
 from pipeline.calibration.auxiliary import AuxiliaryNetwork
-from pipeline.data.values import SEPARATOR, Vocabulary
+from pipeline.data.values import SEPARATOR
+from pipeline.data.vocabulary import Vocabulary
 from pipeline.errors import ArtifactError
 from pipeline.model.features import Encoder
 from pipeline.model.network import ServedNetwork

@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 
 from pipeline.data.days import day_number, read_days
 from pipeline.data.map_files import read_maps
-from pipeline.data.values import Vocabulary, as_numbers
+from pipeline.data.values import as_numbers
+from pipeline.data.vocabulary import Vocabulary
 from pipeline.errors import DataError
 from pipeline.files import publish, read_json, write_json
 from pipeline.metrics.columns import bin_columns, count_columns

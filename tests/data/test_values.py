@@ -12,16 +12,8 @@ from hypothesis import strategies as st
 
 from pipeline.data.days import read_day
 from pipeline.data.landing import LogKind, land_day
-from pipeline.data.values import (
-    NULL_NAME,
-    POOLED_NAME,
-    TAIL,
-    ValueCounts,
-    Vocabulary,
-    as_numbers,
-    as_text,
-    field_keys,
-)
+from pipeline.data.values import NULL_NAME, POOLED_NAME, as_numbers, as_text, field_keys
+from pipeline.data.vocabulary import TAIL, ValueCounts, Vocabulary
 from pipeline.errors import DataError
 
 TRICKY = ["NA", "null", "None", "001", "01", "1", "TRUE", None]

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.data.values import POOLED_NAME, ValueCounts, Vocabulary, as_numbers
+from pipeline.data.values import POOLED_NAME, as_numbers
+from pipeline.data.vocabulary import ValueCounts, Vocabulary
 from pipeline.errors import DataError
 from pipeline.model.features import Encoder, EncoderSums, counts, encode, named
 from pipeline.model.scaling import NumberSums, signed_log
