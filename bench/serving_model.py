@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from pipeline.calibration.piecewise import from_knots
 from pipeline.data.map_files import write_maps
-from pipeline.data.values import Vocabulary
+from pipeline.data.vocabulary import Vocabulary
 from pipeline.files import write_json
 from pipeline.model.features import Encoder
 from pipeline.model.network import initialise, network_from

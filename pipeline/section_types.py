@@ -28,8 +28,9 @@ def _fits(number: int) -> int:
 
 LARGEST = 2**31 - 1  # of counts: what a column of int32 holds
 Count = Annotated[int, Field(ge=1), AfterValidator(_fits)]
+Number = Annotated[int, Field(ge=0), AfterValidator(_fits)]
 Days = Annotated[int, Field(ge=0, le=3660)]
-Seed = Annotated[int, Field(ge=0), AfterValidator(_fits)]
+Seed = Number
 Day = Annotated[
     str,
     Field(pattern=r"^\d{4}-\d{2}-\d{2}$"),

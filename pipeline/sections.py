@@ -11,6 +11,7 @@ from pipeline.section_types import (
     Days,
     KeepRate,
     NotNegative,
+    Number,
     Positive,
     Section,
     Seed,
@@ -179,6 +180,7 @@ class TrainBaseParams(Section):
     embedding_size: Count
     hidden_sizes: tuple[Count, ...]
     max_vocabulary: Count
+    tail_rows: Number = 0
     max_field_values: Count | None = None
     epochs: Count
     patience: Count

@@ -9,7 +9,7 @@ import pytest
 from pipeline.calibration.bins import tabulate
 from pipeline.calibration.folds import count_folds
 from pipeline.data.table_files import read_bins, read_cells
-from pipeline.data.values import Vocabulary
+from pipeline.data.vocabulary import Vocabulary
 from pipeline.errors import DataError, ParamsError
 from pipeline.files import read_json
 from pipeline.metrics.summary import measure

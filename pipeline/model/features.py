@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline.data.values import ValueCounts, Vocabulary, as_numbers, field_keys
+from pipeline.data.values import as_numbers, field_keys
+from pipeline.data.vocabulary import ValueCounts, Vocabulary
 from pipeline.errors import DataError
 from pipeline.model.scaling import NumberSums, Scaling, Served
 
@@ -51,16 +52,20 @@ class Encoder:
     def from_manifest(cls, manifest: Mapping[str, Any]) -> "Encoder":
         """The encoder that a base model's manifest describes."""
         return cls(
-            {f["name"]: Vocabulary(tuple(f["values"][1:])) for f in manifest["categorical"]},
+            {f["name"]: _vocabulary(f) for f in manifest["categorical"]},
             tuple((Served if "space" in f else Scaling)(**f) for f in manifest["numeric"]),
             tuple(manifest["field"]["columns"]),
-            Vocabulary.of_names(manifest["field"]["values"], manifest["field"].get("pooled", ())),
+            _vocabulary(manifest["field"]),
         )
 
     def manifest(self) -> dict[str, Any]:
         """The encoder as JSON can hold it: `categorical`, `numeric` and `field`."""
         return {
-            "categorical": [{"name": n, "values": v.names} for n, v in self.categorical.items()],
+            "categorical": [
+                {"name": name, "values": known.names}
+                | ({"pooled": list(known.pooled)} if known.pooled else {})
+                for name, known in self.categorical.items()
+            ],
             "numeric": [vars(scaling) for scaling in self.numeric],
             "field": {
                 "columns": list(self.field),
@@ -94,6 +99,11 @@ class Encoder:
             np.concatenate([np.empty((table.num_rows, 0), np.float32), *numeric], axis=1),
             self.field_values.ids(field_keys(table, self.field)),
         )
+
+
+def _vocabulary(described: Mapping[str, Any]) -> Vocabulary:
+    """What a manifest says of a feature's or a field's values."""
+    return Vocabulary.of_names(described["values"], described.get("pooled", ()))
 
 
 def encode(table: pa.Table, manifest: Mapping[str, Any]) -> Encoded:
@@ -139,16 +149,17 @@ class EncoderSums:
         """
         self._field_values.add(field_keys(table, self._field))
 
-    def encoder(self, max_vocabulary: int, max_field_values: int | None) -> Encoder:
+    def encoder(self, max_vocabulary: int, tail_rows: int, max_field_values: int | None) -> Encoder:
         """The encoder of what was added.
 
         Args:
-            max_vocabulary: ids of a categorical feature; its rarer values share the id 0.
+            max_vocabulary: values of a categorical feature with an id of their own.
+            tail_rows: ids that its rarer values share, as `Vocabulary.of` has it.
             max_field_values: ids of field values; the rarer ones are pooled. None: all.
         """
         counts, sums = self._categorical.items(), self._numeric.items()
         return Encoder(
-            {name: Vocabulary.of(values, max_vocabulary) for name, values in counts},
+            {name: Vocabulary.of(values, max_vocabulary, tail_rows) for name, values in counts},
             tuple(numbers.scaling(name) for name, numbers in sums),
             self._field,
             Vocabulary.of_field(self._field_values, max_field_values),
@@ -182,7 +193,7 @@ def pooled_share(
     sums = np.zeros((2, 2), np.int64)
     for day, table in days:
         with named(day):
-            pooled = vocabulary.ids(field_keys(table, columns)) == vocabulary.pooled_id
+            pooled = vocabulary.is_pooled(vocabulary.ids(field_keys(table, columns)))
             amounts = np.stack(counts(table, label, impressions)).astype(np.int64)
         sums += np.stack([amounts[:, pooled].sum(axis=1), amounts.sum(axis=1)])
     shares = sums[0] / np.maximum(sums[1], 1)

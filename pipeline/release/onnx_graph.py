@@ -14,7 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
 from pipeline.calibration.auxiliary import AuxiliaryNetwork
-from pipeline.data.values import SEPARATOR, Vocabulary
+from pipeline.data.values import SEPARATOR
+from pipeline.data.vocabulary import Vocabulary
 from pipeline.errors import ArtifactError
 from pipeline.model.features import Encoder
 from pipeline.model.network import ServedNetwork
@@ -156,13 +157,13 @@ def _served(graph: _Graph, values: str, score: Served) -> str:
 
 
 def _ids(graph: _Graph, texts: str, vocabulary: Vocabulary, absent: str, name: str | None) -> str:
-    own, pooled = len(vocabulary.values), [vocabulary.pooled_id or 0] * len(vocabulary.pooled)
+    own = range(1, len(vocabulary.values) + 1)
     return graph.op(
         "LabelEncoder",
         texts,
         result=name,
         keys_strings=[absent, *vocabulary.values, *vocabulary.pooled],
-        values_int64s=[vocabulary.null_id, *range(1, own + 1), *pooled],
+        values_int64s=[vocabulary.null_id, *own, *vocabulary.pooled_ids.tolist()],
         default_int64=0,
     )
 

@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 
 from pipeline.data.days import day_number, read_days
 from pipeline.data.map_files import read_maps
-from pipeline.data.values import Vocabulary, as_numbers
+from pipeline.data.values import as_numbers
+from pipeline.data.vocabulary import Vocabulary
 from pipeline.errors import DataError
 from pipeline.files import publish, read_json, write_json
 from pipeline.metrics.columns import bin_columns, count_columns
@@ -178,12 +179,12 @@ def _extent(rows: Scores, days: list[str], counted: dict[str, int]) -> dict[str,
 def _pooled(rows: Scores, field: dict[str, Any]) -> dict[str, Any]:
     """What the field values that share one map hold of the test rows, where there are such."""
     values = Vocabulary.of_names(field["values"], field.get("pooled", ()))
-    if values.pooled_id is None:
+    if not values.pooled:
         return {}
     found: dict[str, Any] = {"field_values": len(values.pooled)}
     for name, one in (("impressions", "impression_share"), ("responses", "response_share")):
         amounts = getattr(rows, name)
-        found[name] = amounts[rows.field_value_id == values.pooled_id].sum().item()
+        found[name] = amounts[values.is_pooled(rows.field_value_id)].sum().item()
         found[one] = found[name] / max(amounts.sum().item(), 1)
     return {"pooled": found}
 

@@ -97,7 +97,7 @@ def _without_own_id(table: pa.Table, scores: Scores, model: Base) -> dict[str, i
         "unseen_rows": int(np.count_nonzero((scores.field_value_id == 0) & known)),
     }
     if model.encoder.field_values.pooled:
-        pooled = scores.field_value_id == model.encoder.field_values.pooled_id
+        pooled = model.encoder.field_values.is_pooled(scores.field_value_id)
         found["pooled_rows"] = int(pooled.sum())
         found["pooled_responses"] = int(scores.responses[pooled].sum())
     return found

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.data.text_blocks import read_blocks
-from pipeline.data.values import ValueCounts, Vocabulary
+from pipeline.data.vocabulary import ValueCounts, Vocabulary
 from tests.data.logs import HEADER, landed, mapping, refused, stored, written
 from tests.tiny_logs import files_of
 

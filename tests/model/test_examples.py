@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.data.values import Vocabulary
+from pipeline.data.vocabulary import Vocabulary
 from pipeline.errors import DataError, NotEnoughDataError
 from pipeline.model.examples import examples_of, hold_out
 from pipeline.model.features import Encoder

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from pipeline.calibration.auxiliary import AuxiliaryNetwork
 from pipeline.calibration.piecewise import from_knots, identity_map
 from pipeline.data.map_files import read_maps, write_maps
-from pipeline.data.values import Vocabulary
+from pipeline.data.vocabulary import Vocabulary
 from pipeline.errors import ArtifactError, ReleaseError
 from pipeline.files import write_json
 from pipeline.model.features import Encoder
