@@ -163,7 +163,7 @@ def log_cases(log: LogFile, window: Window, seeds: Sequence[int], params: Params
             recipe = params.train_base.model_copy(update={"seed": seed})
             train_base.run(data, cut, base, params=recipe, log=contract)
             score.run(
-                data, cut, base, scores, params=ScoreParams(batch_size=65536, keep_features=True)
+                data, cut, base, scores, params=ScoreParams(batch_size=4096, keep_features=True)
             )
             calibration, test = (
                 (read_scores(scores, part), _features(scores, part))

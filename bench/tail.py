@@ -106,7 +106,7 @@ def trained(fitting: Rows, held_out: Rows, known: Vocabulary) -> BaseNetwork:
 def excess(network: BaseNetwork, rows: Rows, known: Vocabulary) -> np.ndarray:
     """Expected LogLoss of each row above the truth's, in nats, float64 [n]."""
     none = np.empty((len(rows.item), 0), np.float32)
-    logit = logits_of(network, encoded(rows, known), none, 65536).astype(np.float64)
+    logit = logits_of(network, encoded(rows, known), none, 4096).astype(np.float64)
     p = rows.probability
     against = np.log(p / (1 - p))
     return np.logaddexp(0, logit) - p * logit - (np.logaddexp(0, against) - p * against)

@@ -20,7 +20,7 @@ from pipeline.scores import served_column, served_logit
 ONNX_FILE = "model.onnx"
 ONNX_FORMAT = "adacalib onnx 1"
 TEXT, NUMBER = "text.", "number."  # what the name of an input begins with, before its column
-BATCH_ROWS = 16_384  # of one call: what is gathered for them stays small
+BATCH_ROWS = 4_096  # of one call: what is made of them fits a cache
 
 
 @dataclass(frozen=True)
