@@ -173,11 +173,14 @@ def _evidence(grid: Grid, fold: Fold, basis: Basis) -> Evidence:
     return evidence(grid, fold.history, basis.fitted(grid), traits)
 
 
-def _loss(grid: Grid, fold: Fold, basis: Basis) -> float:
-    """Summed log-loss of a fold's target counts under a basis, in nats."""
-    logit = _anchored(grid, fold, basis)
-    counts = fold.target
-    return float(np.sum(counts.impressions * np.logaddexp(0.0, logit) - counts.responses * logit))
+def _losses(grid: Grid, fold: Fold, basis: Basis) -> np.ndarray:
+    """Summed log-loss of a fold's target counts under each of BEND_SHARES, in nats."""
+    none, whole = (_anchored(grid, fold, replace(basis, bend_share=s)) for s in (0.0, 1.0))
+    bend, counts = whole - none, fold.target
+    return np.array([
+        np.sum(counts.impressions * np.logaddexp(0.0, logit) - counts.responses * logit)
+        for logit in (none + share * bend for share in BEND_SHARES)
+    ])  # fmt: skip
 
 
 def _choose_bases(
@@ -194,9 +197,8 @@ def _choose_bases(
 
     with ThreadPoolExecutor(usable_threads()) as pool:  # each history's sums are its own
         bases = list(pool.map(basis_of, [*folds, everything]))
-    tried = [[replace(basis, bend_share=share) for basis in bases] for share in BEND_SHARES]
-    losses = [sum(map(partial(_loss, grid), folds, mixed[:-1])) for mixed in tried]
-    return tried[int(np.argmin(losses))]
+    losses = sum(map(partial(_losses, grid), folds, bases[:-1]))
+    return [replace(basis, bend_share=BEND_SHARES[int(np.argmin(losses))]) for basis in bases]
 
 
 def _served_corrections(
