@@ -37,7 +37,7 @@ from pipeline.params import set_values
 from pipeline.release.commits import identity
 from pipeline.release.dag import stage_order
 from pipeline.release.pin import fetch_champion, pin_champion
-from pipeline.release.promotion import production
+from pipeline.release.promotion import Production, production
 
 PATIENCE = 6 * 3600.0  # seconds to wait for another run at work in the worktree
 LOOK_AGAIN = 60.0  # seconds between two looks for a day that has not landed
@@ -121,8 +121,9 @@ def _attempt(record: Record, promotion: bool, source: str | None, mapping: str |
         record.at = "git"
         _catch_up(release)
         newest = newest_day(release)
-        if newest and day < newest:
-            return _skipped(day, f"the release branch is at {newest}")
+        newer = _newer(day, newest, production(release) if promotion else None)
+        if newer:
+            return _skipped(day, newer)
         take_code(record.checkout, release)
         record.at = "land"
         missing = bring(day, release, record.checkout, source, mapping)
@@ -142,6 +143,15 @@ def _attempt(record: Record, promotion: bool, source: str | None, mapping: str |
     if left_out:
         state.message = f"{state.message}\nskipped since {newest}: {named(left_out)}"
     return state
+
+
+def _newer(day: str, newest: str | None, current: Production | None) -> str | None:
+    """What is newer than a day, so that its model could not be promoted; None: nothing is."""
+    if newest and day < newest:
+        return f"the release branch is at {newest}"
+    if current and day < current.last_day:
+        return f"{current.version} in production was made from days up to {current.last_day}"
+    return None
 
 
 def _catch_up(release: Path) -> None:

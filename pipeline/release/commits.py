@@ -75,9 +75,10 @@ def refuse_modified_code(folder: Path) -> None:
     code = sorted({name for name in names if name.split("/")[0] not in NAMING})
     if code:
         shown = ", ".join(code[:5]) + (f" and {len(code) - 5} more" if code[5:] else "")
+        verb = "differ" if code[1:] else "differs"
         raise ReleaseError(
-            f"no commit names the code that made this model: {shown} differ from the last commit; "
-            "commit or undo them, run dvc repro, and promote again"
+            f"no commit names the code that made this model: {shown} {verb} from the last commit; "
+            "commit or undo that, run dvc repro where it touches a stage, and promote again"
         )
 
 

@@ -28,7 +28,8 @@ def proposed(
 
     The clone shares the folder's objects and has no files. Its new tags go to the authority in one
     atomic push. Tags are numbered in order and never move, so of two promoters one has its push
-    rejected whole, and a promoter that dies before leaves nothing behind.
+    rejected whole, and a promoter that dies before leaves nothing behind. Tags that are older than
+    the authority go along, so that others know every version that may come back.
 
     Args:
         folder: a git repository with the authority's newest tags.
@@ -58,7 +59,7 @@ def proposed(
         refs = [f"refs/tags/{tag}" for tag in new]
         git(folder, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", str(clone), *refs)
         made = {ref: git(clone, "rev-parse", ref).output.strip() for ref in refs}
-    _push_tags(folder, authority, made)
+    _push_tags(folder, authority, _unpublished(folder, authority) | made)
     for ref, tag_object in made.items():
         git(folder, "update-ref", ref, tag_object)
 
@@ -146,6 +147,18 @@ def _wait_for_the_clock(folder: Path) -> None:
             "clock right and promote again"
         )
     time.sleep(max(0.0, ahead))
+
+
+def _unpublished(folder: Path, authority: str) -> dict[str, str]:
+    """The registry's tags that the authority lacks, made before it was one: ref and object."""
+    if authority == ".":
+        return {}
+    patterns = [f"refs/tags/{NAME}{mark}*" for mark in "@#"]
+    told = git(folder, "ls-remote", "--refs", authority, *patterns).output
+    known = {line.partition("\t")[2] for line in told.splitlines()}
+    own = git(folder, "for-each-ref", "--format=%(refname) %(objectname)", *patterns).output
+    pairs = (line.split() for line in own.splitlines())
+    return {ref: tag_object for ref, tag_object in pairs if ref not in known}
 
 
 def _push_tags(folder: Path, authority: str, objects: dict[str, str]) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 from pipeline.errors import ArtifactError, ReleaseError
 from pipeline.files import read_json, write_json
 from pipeline.release import commits
+from pipeline.release.registry import MODEL
+from pipeline.release.seal import MANIFEST
 
 GATE = Path("reports/gate.json")
 OVERRIDE = Path("reports/override.json")
@@ -51,6 +53,11 @@ def override(folder: Path, reason: str) -> str:
     commits.check_repository(folder)
     gate = read_json(folder / GATE)
     failed = _refused(gate)
+    if not (folder / MODEL / MANIFEST).is_file():
+        raise ReleaseError(
+            f"{MODEL} is not here, so there is nothing to promote; bring it by dvc pull or dvc "
+            "repro, and override then"
+        )
     who = commits.identity(folder)
     person = f"{who['GIT_AUTHOR_NAME']} <{who['GIT_AUTHOR_EMAIL']}>"
     told = Override(gate["model_sha256"], words, person, tuple(failed))

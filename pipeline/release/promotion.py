@@ -103,10 +103,11 @@ def promote(folder: Path) -> str:
     current = production(folder)
     if current and current.model_sha256 == gate["model_sha256"]:
         return f"{current.version} is this model: it is in production since {current.since}"
+    _refuse_former(folder, gate["model_sha256"])
     _refuse_older(gate["last_day"], current)
     who = commits.identity(folder)
     commits.refuse_modified_code(folder)
-    remote = _remote_for(folder, authority)
+    remote = remote_for(folder, authority)
     _refuse_stale(folder)
     commit = commits.commit_naming_files(folder, f"Model of days up to {gate['last_day']}", who)
     kept = _push_and_read_back(folder, commit, gate["model_sha256"], remote)
@@ -141,6 +142,17 @@ def _passing_gate(folder: Path) -> dict[str, Any]:
     return gate
 
 
+def _refuse_former(folder: Path, model_sha256: str) -> None:
+    """What was in production before and is not now was replaced or rolled back from."""
+    former = {held.version: held.commit for held in tags.assignments(folder)}
+    for version, commit in former.items():
+        if gate_of(folder, commit)["model_sha256"] == model_sha256:
+            raise ReleaseError(
+                f"{version} is this model, which was in production before and is not now; to go "
+                f"back to it on purpose, name it: adacalib rollback {version}"
+            )
+
+
 def _refuse_older(last_day: str, current: Production | None) -> None:
     if current and last_day < current.last_day:
         raise ReleaseError(
@@ -150,14 +162,18 @@ def _refuse_older(last_day: str, current: Production | None) -> None:
         )
 
 
-def _remote_for(folder: Path, authority: str) -> stores.Remote | None:
-    """DVC's default remote; none will do only where nobody else learns of the promotion."""
+def remote_for(folder: Path, authority: str) -> stores.Remote | None:
+    """DVC's default remote; none will do only where nobody else learns what is in production.
+
+    Raises:
+        ReleaseError: there is none, and others would learn.
+    """
     remote = stores.default_remote(folder)
     if remote is None and authority != ".":
         raise ReleaseError(
             f"git remote {authority!r} would tell everyone of a version whose bytes are in this "
             "folder's DVC cache alone; add a DVC remote that they can read: dvc remote add "
-            "--default NAME URL, commit .dvc/config, and promote again"
+            "--default NAME URL, commit .dvc/config, and try again"
         )
     return remote
 

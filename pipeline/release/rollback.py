@@ -3,13 +3,15 @@
 import tempfile
 from pathlib import Path
 
-from pipeline.errors import ReleaseError
-from pipeline.release import commits, fence, registry, stores, tags
-from pipeline.release.promotion import check_copy, gate_of, reach
+from pipeline.errors import ReleaseError, ToolError
+from pipeline.release import commits, fence, registry, tags
+from pipeline.release.promotion import check_copy, gate_of, reach, remote_for
 
 
 def rollback(folder: Path, version: str | None = None) -> str:
     """Put an earlier version back into production; one sentence says which.
+
+    Its bytes are read back first, from where those who follow production would read them.
 
     Args:
         folder: the project's folder.
@@ -18,7 +20,7 @@ def rollback(folder: Path, version: str | None = None) -> str:
 
     Raises:
         ReleaseError: there is no such version, or its bytes are not the ones that were judged.
-        ToolError: git, dvc or gto is missing or failed.
+        ToolError: the remote lacks its bytes, or git, dvc or gto is missing or failed.
     """
     commits.check_repository(folder)
     authority = commits.authority(folder)
@@ -29,22 +31,35 @@ def rollback(folder: Path, version: str | None = None) -> str:
     fence.refuse_while_cleaning(history)
     chosen = version or _predecessor(folder, history)
     commit = _commit_of(folder, chosen, history[-1].version)
-    with tempfile.TemporaryDirectory(prefix="adacalib-") as place:
-        copy = Path(place) / "model"
-        remote = stores.default_remote(folder)
-        registry.fetch(folder, commit, copy, remote=remote, cached=True)
-        check_copy(copy, gate_of(folder, commit)["model_sha256"])
+    _read_back(folder, commit, authority, chosen)
     registry.assign(folder, commit, commits.identity(folder), authority, history[-1])
     return f"{chosen} is back in production in place of {history[-1].version} ({reach(authority)})"
+
+
+def _read_back(folder: Path, commit: str, authority: str, chosen: str) -> None:
+    """Refuse a version that others could not fetch, or whose bytes are not the judged ones."""
+    remote = remote_for(folder, authority)
+    with tempfile.TemporaryDirectory(prefix="adacalib-") as place:
+        copy = Path(place) / "model"
+        try:
+            registry.fetch(folder, commit, copy, remote=remote, cached=remote is None)
+        except ToolError as error:
+            raise ToolError(
+                f"{error}; production stays as it is: send the bytes of {chosen} there, git switch "
+                f"--detach {commit[:10]}, dvc checkout, dvc push, and roll back again"
+            ) from None
+        check_copy(copy, gate_of(folder, commit)["model_sha256"])
 
 
 def _predecessor(folder: Path, history: list[tags.Assignment]) -> str:
     before = tags.predecessor(history)
     if before is None:
+        current = history[-1].version
+        others = [version for version in tags.versions(folder) if version != current]
+        named = f"; to go to {' or '.join(others)}, name it: adacalib rollback VERSION"
         raise ReleaseError(
-            f"nothing was in production before {history[-1].version}, so there is no way further "
-            f"back; the registry has {', '.join(tags.versions(folder))}: to go to one of them, "
-            "name it: adacalib rollback VERSION"
+            f"nothing was in production before {current}, so there is no way further back"
+            f"{named if others else ''}"
         )
     return before.version
 

@@ -18,7 +18,7 @@ from pipeline.files import read_json
 from pipeline.params import read_params, set_values
 from pipeline.release.journal import last_refresh
 from pipeline.release.programs import git, run_leashed
-from pipeline.release.promotion import production
+from pipeline.release.promotion import Production, production
 from pipeline.report.terminal import METRICS
 from tests.flows.conftest import Server, save, until
 
@@ -47,6 +47,16 @@ def test_an_undefined_metric_is_shown_as_such():
     (row,) = metric_table({"methods": {"model": metrics}})
     assert row["method"] == "what ships"
     assert (row["LogLoss"], row["Field-RCE"], row["AUC"]) == ("0.25000", "undefined", "undefined")
+
+
+def test_a_day_older_than_production_is_skipped_before_anything_is_landed(history, monkeypatch):
+    held = Production("v0.0.3", "c" * 40, "2013-10-29", "2013-10-28", "a" * 64, ())
+    monkeypatch.setattr("flows.refresh.production", lambda _: held)
+    monkeypatch.setattr("flows.refresh.bring", None)
+    monkeypatch.setattr("flows.record.tell", lambda news: None)
+    state = refresh.fn("2013-09-29", str(history))
+    assert (state.type.value, state.name) == ("COMPLETED", "Skipped")
+    assert "v0.0.3 in production was made from days up to 2013-10-28" in state.message
 
 
 def test_a_full_disk_ends_the_day_in_one_sentence(history, monkeypatch):

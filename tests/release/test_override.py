@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import pytest
 
@@ -62,6 +63,15 @@ def test_an_override_without_a_reason_is_none(folder, reason):
     refuse(folder)
     with pytest.raises(ReleaseError, match="needs a reason"):
         override(folder, reason)
+
+
+def test_where_there_is_no_model_there_is_nothing_to_override(folder):
+    """A clone has the verdict in git, and no model until it is brought."""
+    refuse(folder)
+    shutil.rmtree(folder / "artifacts")
+    with pytest.raises(ReleaseError, match="artifacts/model is not here"):
+        override(folder, "the label changed")
+    assert not (folder / OVERRIDE).exists()
 
 
 def test_a_pass_has_nothing_to_override(folder):

@@ -12,9 +12,10 @@ import pytest
 from pipeline.errors import ArtifactError, ReleaseError, ToolError
 from pipeline.release import registry, tags
 from pipeline.release.promotion import production, promote
+from pipeline.release.pull import pull
 from pipeline.release.rollback import rollback
 from pipeline.release.status import status
-from tests.release.conftest import dvc, git, next_model, params
+from tests.release.conftest import add_remotes, dvc, git, next_model, params
 
 
 def state(folder: Path) -> tuple[str, str]:
@@ -172,6 +173,32 @@ def test_versions_follow_one_another_and_rollback_goes_back_and_never_forward(tw
     with pytest.raises(ReleaseError, match=r"registry has v0\.0\.1, v0\.0\.2"):
         rollback(twice, "v0.0.9")
     assert production(twice).version == "v0.0.1"
+    next_model(twice, copies=2, last_day="2013-10-01")
+    refused(twice, "v0.0.2 is this model, which was in production before and is not now")
+
+
+@pytest.mark.slow
+def test_what_was_promoted_before_there_was_a_remote_is_gone_back_to_where_others_can(
+    folder, tmp_path
+):
+    """Its tag goes along with the next promotion; its bytes have to be sent."""
+    promote(folder)
+    add_remotes(folder)
+    next_model(folder, copies=2)
+    promote(folder)
+    git(tmp_path, "clone", "--quiet", "--branch", "main", "remote.git", "host")
+    assert list(tags.versions(tmp_path / "host")) == ["v0.0.1", "v0.0.2"]
+
+    with pytest.raises(ToolError, match=r"reading the model .* production stays as it is: send"):
+        rollback(folder)
+    assert production(folder).version == "v0.0.2"
+    git(folder, "switch", "--quiet", "--detach", "model@v0.0.1")
+    dvc(folder, "checkout")
+    dvc(folder, "push")
+    git(folder, "switch", "--quiet", "main")
+    assert "v0.0.1 is back in production in place of v0.0.2" in rollback(folder)
+    pull(tmp_path / "host", tmp_path / "serving")
+    assert (tmp_path / "serving/weights.txt").read_text() == "rows!"
 
 
 @pytest.mark.parametrize(
