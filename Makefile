@@ -1,5 +1,6 @@
 # make demo [DATA=flights|simulated|obd]   real data through the whole pipeline, then the result and the verdict
-# make test                               every test, coverage of the fast ones        make check   format, lint and types
+# make test [COVERAGE=--cov]              every test, and what the fast ones cover
+# make check                              format, lint and types
 # make docs                               the documentation as a site: site/index.html
 # make up | make down                     a local Prefect server and worker with the deployments
 # PYTHON=python3.12 chooses the interpreter, VENV=folder the environment, TORCH_INDEX the index torch comes from.
@@ -28,7 +29,7 @@ demo: $(STAMP)
 	@$(BIN)/adacalib demo $(DATA)
 
 test: $(STAMP) # the slow ones in three processes, as they wait for servers and for one another
-	@$(BIN)/python -m pytest -n auto --maxprocesses 4 -m "not slow" --cov --cov-report=term:skip-covered
+	@$(BIN)/python -m pytest -n auto --maxprocesses 4 -m "not slow" $(COVERAGE)
 	@$(BIN)/python -m pytest -n 3 -m slow
 
 check: $(STAMP)
