@@ -30,7 +30,7 @@ demo: $(STAMP)
 
 test: $(STAMP) # the slow ones in three processes, as they wait for servers and for one another
 	@$(BIN)/python -m pytest -n auto --maxprocesses 4 -m "not slow" $(COVERAGE)
-	@$(BIN)/python -m pytest -n 3 -m slow
+	@$(BIN)/python -m pytest -n 3 --no-loadscope-reorder -m slow
 
 check: $(STAMP)
 	@$(BIN)/ruff format --check .

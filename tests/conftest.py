@@ -23,6 +23,9 @@ _unexpected: list[str] = []
 # Files that share a costly fixture: a Prefect server, a project with versions in production.
 TOGETHER = ("tests/flows/", "tests/release/test_pro", "tests/release/test_pull.py",
             "tests/release/test_clean.py", "tests/release/test_kills.py")  # fmt: skip
+# Slow ones that begin first, as no process shall wait for them at the end. The first takes as long
+# as the others of its folder, so it is worth a server of its own.
+LONGEST = ("tests/flows/test_kills.py", "tests/flows/", "tests/test_walk.py", "tests/release/")
 
 
 class ByFile(LoadFileScheduling):
@@ -31,7 +34,7 @@ class ByFile(LoadFileScheduling):
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.split("::", maxsplit=1)[0]
         place = "/".join(path.split("/")[:2])
-        return place if path.startswith(TOGETHER) else path
+        return place if path.startswith(TOGETHER) and path != LONGEST[0] else path
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log) -> ByFile:
@@ -40,8 +43,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log) -> ByFile:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put slow tests last, so that a mistake shows early."""
-    items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
+    """Put slow tests last, so that a mistake shows early; the longest of them first."""
+    items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> int:
+    if item.get_closest_marker("slow") is None:
+        return 0
+    starts = [start for start in LONGEST if item.nodeid.startswith(start)]
+    return 1 + (LONGEST.index(starts[0]) if starts else len(LONGEST))
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

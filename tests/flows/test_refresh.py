@@ -1,6 +1,7 @@
 """The refresh of a day: what it lands, runs, commits, promotes, and says."""
 
 import errno
+import logging
 import subprocess
 from base64 import b64decode
 from pathlib import Path
@@ -53,6 +54,7 @@ def test_a_day_older_than_production_is_skipped_before_anything_is_landed(histor
     held = Production("v0.0.3", "c" * 40, "2013-10-29", "2013-10-28", "a" * 64, ())
     monkeypatch.setattr("flows.refresh.production", lambda _: held)
     monkeypatch.setattr("flows.refresh.bring", None)
+    monkeypatch.setattr("flows.refresh.get_run_logger", lambda: logging.getLogger("refresh"))
     monkeypatch.setattr("flows.record.tell", lambda news: None)
     state = refresh.fn("2013-09-29", str(history))
     assert (state.type.value, state.name) == ("COMPLETED", "Skipped")
