@@ -45,8 +45,9 @@ def _read_back(folder: Path, commit: str, authority: str, chosen: str) -> None:
             registry.fetch(folder, commit, copy, remote=remote, cached=remote is None)
         except ToolError as error:
             raise ToolError(
-                f"{error}; production stays as it is: send the bytes of {chosen} there, git switch "
-                f"--detach {commit[:10]}, dvc checkout, dvc push, and roll back again"
+                f"{error}; production stays as it is: send the bytes of {chosen} there, git "
+                f"restore --source {commit[:10]} dvc.lock data.dvc, dvc push, git restore dvc.lock "
+                "data.dvc, and roll back again"
             ) from None
         check_copy(copy, gate_of(folder, commit)["model_sha256"])
 

@@ -192,10 +192,9 @@ def test_what_was_promoted_before_there_was_a_remote_is_gone_back_to_where_other
     with pytest.raises(ToolError, match=r"reading the model .* production stays as it is: send"):
         rollback(folder)
     assert production(folder).version == "v0.0.2"
-    git(folder, "switch", "--quiet", "--detach", "model@v0.0.1")
-    dvc(folder, "checkout")
+    git(folder, "restore", "--source", "model@v0.0.1", "dvc.lock", "data.dvc")
     dvc(folder, "push")
-    git(folder, "switch", "--quiet", "main")
+    git(folder, "restore", "dvc.lock", "data.dvc")
     assert "v0.0.1 is back in production in place of v0.0.2" in rollback(folder)
     pull(tmp_path / "host", tmp_path / "serving")
     assert (tmp_path / "serving/weights.txt").read_text() == "rows!"
