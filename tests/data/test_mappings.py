@@ -177,7 +177,7 @@ def test_roles_of_another_format_are_not_heeded_and_that_is_said(tmp_path):
         "events were not told apart: log.event_id is for flights, not daily-counts"
     ]
     first, change = said["daily-counts"]
-    assert "took 1 rows on 1 days, 2013-01-01..2013-01-01; dropped 1 (id came before)" in first
+    assert "took 1 row on 1 day, 2013-01-01..2013-01-01; dropped 1 (id came before)" in first
     assert change.startswith("2013-01-01 has a new version: 2 -> 1 rows, 2 -> 1 responses (content")
 
 
