@@ -39,7 +39,8 @@ def make_folder(folder: Path) -> None:
         places = [folder, *folder.parents]
         stands = next(p for p in places if os.path.lexists(p) and not p.is_dir())
         raise ArtifactError(
-            f"{stands} is no folder, so {folder} cannot be one; name another place, or move it away"
+            f"{stands} is no folder, so nothing can be made in it; name another place, or move it "
+            "away"
         ) from None
     except PermissionError as error:
         raise ArtifactError(

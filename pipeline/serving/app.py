@@ -197,6 +197,6 @@ def serve(
         versions = Versions(folder, tell=tell)
         config = uvicorn.Config(make_app(versions, limits), log_level="warning", access_log=False)
         address = f"[{host}]" if ":" in host else host
-        tell(f"version {short(versions.current)} of {folder} at http://{address}:{port}")
+        tell(f"serving version {short(versions.current)} of {folder} at http://{address}:{port}")
         with suppress(KeyboardInterrupt):
             uvicorn.Server(config).run(sockets=[place])

@@ -185,7 +185,7 @@ def test_days_in_names_and_blocks_of_parquet_that_cannot_be_are_named(tmp_path):
     rules = {"format": "x", "kind": "parquet", "time_zone": "UTC", "columns": {"a": "int8"}}
     for name, day in {"day_x": {"file_day": "day_(.)"}, "gone": {"row_blocks": 2}}.items():
         (tmp_path / f"{name}.yaml").write_text(json.dumps({**rules, **day}))
-        with pytest.raises(DataError, match=f"{name}: file_day finds 'x'|{name} is no whole"):
+        with pytest.raises(DataError, match=f"{name}: file_day finds 'x'|{name} does not exist"):
             land_sources(str(tmp_path / f"{name}.yaml"), tmp_path / "data", [tmp_path / name])
 
 

@@ -108,10 +108,10 @@ def test_a_refused_first_pull_leaves_nothing_behind(folder, tmp_path, monkeypatc
         "letter": "was not made by adacalib pull",
         ".": "was not made by adacalib pull",
         "letter/served": "letter is no folder",
-        "new/served": "",
+        "new/served": "no DVC remote 'elsewhere'",
     }.items():
         with pytest.raises(AdaCalibError, match=fault):
-            pull(folder, Path(target))
+            pull(folder, Path(target), "elsewhere")
     after = sorted(path for path in tmp_path.rglob("*") if folder not in path.parents)
     assert after == before
 
