@@ -2,7 +2,7 @@
 # make test [COVERAGE=--cov]              every test, and what the fast ones cover
 # make check                              format, lint and types
 # make docs                               the documentation as a site: site/index.html
-# make up | make down                     a local Prefect server and worker with the deployments
+# make up [PORT=4300] | make down         a local Prefect server and worker with the deployments
 # PYTHON=python3.12 chooses the interpreter, VENV=folder the environment, TORCH_INDEX the index torch comes from.
 
 PYTHON ?= python3
@@ -42,7 +42,7 @@ docs: $(STAMP)
 	@$(BIN)/mkdocs build --quiet --strict
 
 up down: $(STAMP)
-	@$(BIN)/python -m flows.local $@
+	@$(BIN)/python -m flows.local $@ $(if $(PORT),--port $(PORT))
 
 clean:
 	rm -rf $(VENV) demo .release .prefect

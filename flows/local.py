@@ -46,7 +46,7 @@ def up(port: int) -> str:
     state = _state()
     alive = [name for name, entry in state["processes"].items() if _process(entry)]
     if len(alive) == len(PARTS):
-        raise ToolError(f"already up at {state['url']}; python -m flows.local down stops it")
+        raise ToolError(f"already up at {state['url']}; make down stops it, then make up again")
     if alive:
         down()
     url, known = f"http://{HOST}:{port}", (home() / "prefect.db").exists()
@@ -112,7 +112,8 @@ def _refuse_taken(port: int) -> None:
             probe.bind((HOST, port))
         except OSError as error:
             raise ToolError(
-                f"port {port} of {HOST} cannot be used ({error.strerror}); choose one with --port"
+                f"port {port} of {HOST} cannot be used ({error.strerror}); choose another: "
+                "make up PORT=4300"
             ) from None
 
 

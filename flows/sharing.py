@@ -9,6 +9,7 @@ from prefect.states import Completed
 
 from flows.states import failing_in_one_sentence
 from flows.worktree import RELEASE, committed_days, said
+from pipeline.data.manifest import amount
 from pipeline.errors import ReleaseError, ToolError
 from pipeline.release.commits import authority
 from pipeline.release.programs import git
@@ -91,7 +92,7 @@ def share(folder: str) -> State:
     if pushed.code:
         raise ToolError(f"git remote {remote!r} took no days: {' '.join(pushed.errors.split())}")
     git(release, "update-ref", _remote_branch(remote), "HEAD")
-    return Completed(name="Shared", message=f"{len(commits)} commits are at {remote!r}")
+    return Completed(name="Shared", message=f"{amount(len(commits), 'commit')} at {remote!r}")
 
 
 def push_data(release: Path, commit: str) -> None:

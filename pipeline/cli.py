@@ -9,7 +9,7 @@ import typer
 
 from pipeline import cli_release
 from pipeline.errors import AdaCalibError
-from pipeline.voice import Voice, say
+from pipeline.voice import Voice, say, tell
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -161,10 +161,6 @@ def backtest(
     Example: adacalib backtest --from 2013-08-05 --to 2013-10-28 --step 28
     """
     from pipeline.backtest import run_backtest, table
-
-    def tell(line: str) -> None:
-        if not Voice.quiet:
-            typer.echo(line, err=True)
 
     try:
         found = run_backtest(first, last, step, tell)

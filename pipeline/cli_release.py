@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from pipeline.voice import say
+from pipeline.errors import ReleaseError
+from pipeline.voice import say, tell
 
 app = typer.Typer()
 
@@ -98,7 +99,13 @@ def history() -> None:
     from pipeline.release.history import history as versions
     from pipeline.release.history import table
 
-    found = versions(Path())
+    try:
+        found = versions(Path())
+    except ReleaseError as error:
+        if not str(error).startswith("no version was ever promoted"):
+            raise
+        say(str(error), versions=[])  # an answer, as that of status is
+        return
     say(table(found), versions=[asdict(version) for version in found])
 
 
@@ -161,7 +168,7 @@ def serve(
     from pipeline.serving.app import Limits
     from pipeline.serving.app import serve as serve_folder
 
-    serve_folder(model, host, port, Limits(max_bytes, max_rows))
+    serve_folder(model, host, port, Limits(max_bytes, max_rows), tell)
 
 
 @app.command()

@@ -27,6 +27,27 @@ def _discard(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, where they are missing.
+
+    Raises:
+        ArtifactError: something else stands where one of them would be, or may not be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        places = [folder, *folder.parents]
+        stands = next(p for p in places if os.path.lexists(p) and not p.is_dir())
+        raise ArtifactError(
+            f"{stands} is no folder, so nothing can be made in it; name another place, or move it "
+            "away"
+        ) from None
+    except PermissionError as error:
+        raise ArtifactError(
+            f"the folder {folder} cannot be made ({error.strerror}); name another place"
+        ) from None
+
+
 @contextmanager
 def publish(target: Path) -> Iterator[Path]:
     """Yield a temporary path beside `target`; on a clean exit it becomes `target`, else it goes.
@@ -37,9 +58,10 @@ def publish(target: Path) -> Iterator[Path]:
     not empty).
 
     Raises:
-        ArtifactError: a file was written where a folder stands, which stays as it is.
+        ArtifactError: a file was written where a folder stands, a folder where a file stands, or a
+            file stands where the folder around `target` would be; what stands stays as it is.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent)
     temporary = target.with_name(f".{target.name}.tmp-{os.getpid()}")
     _discard(temporary)
     try:
@@ -54,6 +76,11 @@ def publish(target: Path) -> Iterator[Path]:
             temporary.rename(target)
             _discard(aside)
         else:
+            if os.path.lexists(target) and temporary.is_dir() and not temporary.is_symlink():
+                raise ArtifactError(
+                    f"{target} is no folder, which no folder may replace; name another place, or "
+                    "move it away"
+                )
             temporary.replace(target)
         _sync(target.parent)
     except BaseException:

@@ -1,5 +1,8 @@
 """params.yaml as one frozen, typed section per stage; nothing else opens that file."""
 
+from collections.abc import Sequence
+from datetime import date
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -45,20 +48,46 @@ def _sentence(path: Path, error: ValidationError) -> str:
         *parents, key = item["loc"] or ("params",)
         place = ".".join(str(part) for part in parents)
         if item["type"] == "extra_forbidden":
-            unknown.setdefault(place, []).append(str(key))
+            near = get_close_matches(str(key), _keys(parents), 1)
+            meant = f" (did you mean {near[0]}?)" if near else ""
+            unknown.setdefault(place, []).append(f"{str(key)!r}{meant}")
         elif item["type"] == "missing":
             missing.setdefault(place, []).append(str(key))
         else:
             name = ".".join(str(part) for part in item["loc"])
-            said = item["msg"].removeprefix("Value error, ")
             whole = isinstance(item["input"], (dict, BaseModel))
-            values.append(f"{name}: {said}" if whole else f"{name} is {item['input']!r}: {said}")
+            shown = "" if whole else f" is {_shown(item['input'])}"
+            values.append(f"{name}{shown}: {_said(item)}")
     sentences = []
     for place in dict.fromkeys([*unknown, *missing]):
-        parts = [f"has unknown {sorted(unknown[place])}"] if place in unknown else []
+        parts = [f"has unknown {', '.join(sorted(unknown[place]))}"] if place in unknown else []
         parts += [f"lacks {sorted(missing[place])}"] if place in missing else []
         sentences.append(f"{place or 'the file'} {' and '.join(parts)}")
     return f"{path}: {'; '.join(sentences + values)}"
+
+
+def _keys(parents: Sequence[str | int]) -> list[str]:
+    """The keys that a section may have; none where it is no section."""
+    model: Any = Params
+    for part in [*parents, None]:
+        if not (isinstance(model, type) and issubclass(model, BaseModel)):
+            return []
+        fields = {field.alias or name: field for name, field in model.model_fields.items()}
+        model = fields[part].annotation if part in fields else None
+    return list(fields)
+
+
+def _shown(value: Any) -> str:
+    """A value as params.yaml spells it."""
+    if isinstance(value, date):
+        return str(value)
+    return repr(list(value) if isinstance(value, tuple) else value)
+
+
+def _said(item: Any) -> str:
+    if item["type"] == "too_short":
+        return f"it needs {item['ctx']['min_length']} or more"
+    return item["msg"].removeprefix("Value error, ").replace("Input should be", "it should be")
 
 
 def read_params(path: Path = Path("params.yaml")) -> Params:

@@ -19,6 +19,18 @@ from pipeline.section_types import (
 )
 
 PARTS = ("training", "calibration", "test")
+COLUMN_KEYS = (  # of the section log, whose values name columns
+    "label",
+    "impressions",
+    "field",
+    "categorical",
+    "numeric",
+    "truth",
+    "event_id",
+    "served_logit",
+    "served_probability",
+    "weight",
+)
 
 
 def _ordinal(day: str) -> int:
@@ -51,6 +63,15 @@ class LogParams(Section):
     served_probability: str | None = None
     keep_rate: KeepRates | None = None
     weight: str | None = None
+
+    def columns(self) -> dict[str, str]:
+        """Every column that a key names, with the first such key."""
+        found: dict[str, str] = {}
+        for key in COLUMN_KEYS:
+            value = getattr(self, key)
+            for name in (value,) if isinstance(value, str) else value or ():
+                found.setdefault(name, f"log.{key}")
+        return found
 
     @field_validator("keep_rate", mode="before")
     @classmethod

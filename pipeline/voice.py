@@ -19,3 +19,9 @@ def say(text: str, **facts: Any) -> None:
         typer.echo(json.dumps({"said": text, **facts}, ensure_ascii=False, indent=2))
     elif not Voice.quiet:
         typer.echo(text)
+
+
+def tell(line: str) -> None:
+    """Say how things stand, on stderr beside the answer; nothing where no answer is wanted."""
+    if not Voice.quiet:
+        typer.echo(line, err=True)

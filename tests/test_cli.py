@@ -60,6 +60,17 @@ def test_a_refusal_is_one_sentence_and_exit_code_1_and_a_traceback_only_on_deman
     assert "Traceback" in adacalib(tmp_path, "results", "--debug").stderr
 
 
+def test_that_nothing_was_promoted_yet_is_an_answer_and_no_refusal(tmp_path):
+    assert adacalib(tmp_path, "history").returncode == 1
+    subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
+    told = adacalib(tmp_path, "--json", "history")
+    assert told.returncode == 0
+    assert json.loads(told.stdout) == {
+        "said": "no version was ever promoted; adacalib promote makes the first",
+        "versions": [],
+    }
+
+
 def test_wrong_usage_is_exit_code_2(tmp_path):
     assert adacalib(tmp_path, "promot").returncode == 2
     assert adacalib(tmp_path, "results", "--colour").returncode == 2

@@ -45,6 +45,18 @@ def test_a_file_never_replaces_a_folder(tmp_path):
     assert [path.name for path in tmp_path.rglob("*")] == ["mine", "letter"]
 
 
+@pytest.mark.parametrize("target", ["letter", "letter/x", "letter/x/y"])
+def test_a_folder_never_replaces_a_file_nor_stands_in_one(tmp_path, target):
+    (tmp_path / "letter").write_text("mine")
+    with (
+        pytest.raises(ArtifactError, match=r"letter is no folder, .* name another place"),
+        publish(tmp_path / target) as folder,
+    ):
+        folder.mkdir()
+    assert [path.name for path in tmp_path.rglob("*")] == ["letter"]
+    assert (tmp_path / "letter").read_text() == "mine"
+
+
 @pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"[" * 100_000, b"{", b""])
 def test_what_is_no_json_is_said(tmp_path, content):
     (tmp_path / "a.json").write_bytes(content)

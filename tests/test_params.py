@@ -46,7 +46,11 @@ def test_a_whole_number_is_accepted_where_a_number_is_asked(edited):
     ("before", "after", "sentence"),
     [
         ("candidates: [5, 10, 20]", 'candidates: "5,10,20"', "tabulate.candidates is '5,10,20'"),
-        ("grid_cells: 160", "grid_cell: 160", r"tabulate has unknown \['grid_cell'\] and lacks"),
+        (
+            "grid_cells: 160",
+            "grid_cell: 160",
+            r"has unknown 'grid_cell' \(did you mean grid_cells\?\) and lacks",
+        ),
         ("grid_cells: 160", "grid_cells: 161", "grid_cells 161 is not a multiple of candidates"),
         ("batch_size: 1024", "batch_size: 1024.0", "train_base.batch_size is 1024.0"),
         ("batch_size: 1024", "batch_size: -1", "train_base.batch_size is -1"),
@@ -54,7 +58,17 @@ def test_a_whole_number_is_accepted_where_a_number_is_asked(edited):
         ('last_day: "2013', "last_day: 2013", "last_day"),
         ('last_day: "2013-', 'last_day: "2013/', "last_day"),
         ("min_slope: 0.05", "min_slope: .nan", "calibrate.min_slope is nan"),
-        ("log:", "logs:", r"the file has unknown \['logs'\] and lacks \['log'\]"),
+        (
+            "log:",
+            "logs:",
+            r"the file has unknown 'logs' \(did you mean log\?\) and lacks \['log'\]",
+        ),
+        ("  field: [carrier]", "  field: []", r"log.field is \[\]: it needs 1 or more"),
+        (
+            'last_day: "2013-09-30"',
+            "last_day: 2013-09-30",
+            'is 2013-09-30: a date is quoted: "2013',
+        ),
         ("log:", "log: [", "is not YAML"),
     ],
 )

@@ -179,14 +179,14 @@ def _counts(table: pa.Table, day: str, contract: Contract) -> tuple[np.ndarray, 
     responses = _numbers(table, day, contract.label)
     if contract.impressions is None:
         rule = "must be 0 or 1 (a missing response is not a 0)"
-        _refuse(~np.isin(responses, (0, 1)), responses, day, contract.label, rule)
+        _refuse(~np.isin(responses, (0, 1)), responses, day, contract.label, rule, key="keep")
         return np.ones(len(table)), responses
     impressions = _numbers(table, day, contract.impressions)
     whole = (impressions >= 0) & (impressions == np.floor(impressions)) & np.isfinite(impressions)
     _refuse(~whole, impressions, day, contract.impressions, "must be a whole number, 0 or more")
     fits = (responses >= 0) & (responses <= impressions) & (responses == np.floor(responses))
     rule = f"must be a whole number from 0 to {contract.impressions}"
-    _refuse(~fits, responses, day, contract.label, rule)
+    _refuse(~fits, responses, day, contract.label, rule, key="at_most")
     return impressions, responses
 
 
@@ -230,13 +230,18 @@ def _refuse_unspelled(table: pa.Table, day: str, name: str) -> None:
         raise DataError(f"day {day}, column {name}: {error}") from None
 
 
-def _refuse(wrong: np.ndarray, values: np.ndarray, day: str, name: str, rule: str) -> None:
+def _refuse(
+    wrong: np.ndarray, values: np.ndarray, day: str, name: str, rule: str, *, key: str = ""
+) -> None:
+    """Refuse rows; `key` of a mapping leaves out such rows where a value is there and too large."""
     rows = np.flatnonzero(wrong)
     if len(rows):
         value = values[rows[0]]
         shown = "null or NaN" if np.isnan(value) else f"{value:g}"
         more = f", as {len(rows) - 1} more rows do" if len(rows) > 1 else ""
+        key = "drop_null" if np.isnan(value) else key if value > 0 else ""
+        remedy = f", or leave them out by {key} of the mapping," if key else ""
         raise DataError(
             f"day {day}, column {name}, row {rows[0]} is {shown}{more}: it {rule}; repair the "
-            "rows, or name their column in drop_null of the mapping, and land the day again"
+            f"rows{remedy} and land the day again"
         )

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from pipeline.data.csv_quotes import records_of, values_hold_breaks, whole_records
-from pipeline.data.mapping import Mapping
-from pipeline.data.text_blocks import Block, read_blocks
+from pipeline.data.mapping import TYPES, Mapping
+from pipeline.data.text_blocks import OWN_NAME, Block, read_blocks
 from pipeline.errors import DataError
 
 CHUNK = 1 << 21  # bytes that pyarrow parses at a time
@@ -117,11 +117,14 @@ def parse(
 
 
 def _not_of_type(name: str, value: str, mapping: Mapping) -> str:
-    sentence = f"column {name} is {value!r}, which is no {mapping.source_types[name]}"
+    if value.strip() == name:
+        return f"column {name} is {value!r}, {OWN_NAME}"
+    kind = next(word for word, kind in TYPES.items() if kind == mapping.source_types[name])
+    sentence = f"column {name} is {value!r}, which is no {kind}"
     if re.fullmatch(r"[+-]?\d+,\d+", value):
         return f"{sentence}; where a comma is the decimal sign, say decimal: ',' in the mapping"
     if re.search(r"\d", value):
-        return sentence
+        return f"{sentence}; correct the value, or the column's type in the mapping"
     return (
         f"{sentence}; in the mapping number_nulls lists spellings of a missing number, and a made "
         "column by the rule equals is 1 where a text is one of its values"

@@ -61,10 +61,15 @@ def day_boundaries(day: str, time_zone: str) -> tuple[datetime, datetime]:
 
 
 def _midnight(day: date, time_zone: str) -> datetime:
-    return datetime(day.year, day.month, day.day, tzinfo=_zone(time_zone)).astimezone(UTC)
+    return datetime(day.year, day.month, day.day, tzinfo=zone_of(time_zone)).astimezone(UTC)
 
 
-def _zone(time_zone: str) -> ZoneInfo:
+def zone_of(time_zone: str) -> ZoneInfo:
+    """The time zone of a name.
+
+    Raises:
+        DataError: there is none.
+    """
     try:
         return ZoneInfo(time_zone)
     except (ZoneInfoNotFoundError, ValueError, OSError):
@@ -106,7 +111,7 @@ def local_days(stamps: Column, time_zone: str, stamps_zone: str | None = None) -
 def _instants(wall_seconds: np.ndarray, time_zone: str) -> np.ndarray:
     """Wall-clock seconds of `time_zone` as seconds since 1970 in UTC, looked up by the minute."""
     minutes, row_of = np.unique(wall_seconds // 60, return_inverse=True)
-    zone = _zone(time_zone)
+    zone = zone_of(time_zone)
     walls = [datetime.fromtimestamp(60 * int(m), UTC).replace(tzinfo=zone) for m in minutes]
     instants = np.array([int(wall.timestamp()) for wall in walls], dtype=np.int64)
     return instants[row_of] + wall_seconds % 60

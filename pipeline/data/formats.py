@@ -11,7 +11,7 @@ import pyarrow as pa
 from pipeline.data import ali_ccp, flights, obd
 from pipeline.data.changes import DayChange
 from pipeline.data.landing import NO_ROLES, Roles, land_log
-from pipeline.data.manifest import DayEntry, Manifest
+from pipeline.data.manifest import DayEntry, Manifest, amount
 from pipeline.data.mapping import read_mapping, shipped
 from pipeline.data.reader import land_files
 from pipeline.data.simulated import Simulation
@@ -47,8 +47,11 @@ def land(
             be brought again.
         ToolError: a download failed.
     """
-    if log_format in [*shipped(), *ali_ccp.FORMATS]:
-        raise DataError(f"{log_format} is read from files: adacalib data {log_format} FILE...")
+    if log_format in [*shipped(), *ali_ccp.FORMATS] or log_format.endswith((".yaml", ".yml")):
+        raise DataError(
+            f"{log_format} is read from files, and none is named; call adacalib data {log_format} "
+            "FILE..."
+        )
     if log_format not in FORMATS:
         raise DataError(
             f"no format {log_format!r}; the formats are {', '.join(FORMATS)}, and with the files "
@@ -66,8 +69,9 @@ def land(
     manifest, changed = land_log(folder, kind, lambda: _counted(days(), report))
     rows = sum(entry.rows for entry in manifest.days.values())
     return (
-        f"{folder} {'now holds' if changed else 'already held'} {log_format}: {rows:,} rows on "
-        f"{len(manifest.days)} days, {min(manifest.days)}..{max(manifest.days)}"
+        f"{folder} {'now holds' if changed else 'already held'} {log_format}: "
+        f"{amount(rows, 'row')} on {amount(len(manifest.days), 'day')}, {min(manifest.days)}.."
+        f"{max(manifest.days)}"
     )
 
 
@@ -110,7 +114,7 @@ def land_sources(
     elif mapping == "obd":
         name, land_them = mapping, partial(obd.land_files, folder, sources)
     else:
-        rules = read_mapping(mapping)
+        rules = read_mapping(mapping, [*ali_ccp.FORMATS, "obd"])
         name, land_them = rules.format, partial(land_files, folder, rules, sources)
     known = roles if roles.format == name else NO_ROLES
     manifest, landed = land_them(limit_days, report, roles=known, changed=changes.append)
@@ -127,7 +131,7 @@ def land_sources(
 def _told(changes: Sequence[DayChange]) -> list[str]:
     lines = [str(change) for change in changes[:MOST_CHANGES]]
     more = len(changes) - len(lines)
-    return [*lines, f"{more} more days have new versions"] if more else lines
+    return [*lines, f"{amount(more, 'more day')} with new versions"] if more else lines
 
 
 def _sentence(folder: Path, manifest: Manifest, landed: dict[str, DayEntry]) -> str:
@@ -137,8 +141,8 @@ def _sentence(folder: Path, manifest: Manifest, landed: dict[str, DayEntry]) -> 
     dropped: Counter[str] = Counter()
     for entry in landed.values():
         dropped.update(entry.dropped)
-    counted = "".join(f"; dropped {rows:,} ({rule})" for rule, rows in sorted(dropped.items()))
+    left_out = "".join(f"; dropped {rows:,} ({rule})" for rule, rows in sorted(dropped.items()))
     return (
-        f"{folder} took {rows:,} rows on {len(days)} days{extent}{counted}; it holds "
-        f"{manifest.format} and {manifest.extent()}"
+        f"{folder} took {amount(rows, 'row')} on {amount(len(days), 'day')}{extent}{left_out}; it "
+        f"holds {manifest.format} and {manifest.extent()}"
     )

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,31 @@ class Manifest:
         """How many days there are, and from when to when, as the end of a sentence."""
         if not self.days:
             return "has no days"
-        return f"has {len(self.days)} days: {min(self.days)}..{max(self.days)}"
+        return f"has {amount(len(self.days), 'day')}: {min(self.days)}..{max(self.days)}"
+
+
+def refuse_unknown(manifest: Manifest, columns: Mapping[str, str]) -> None:
+    """Refuse a column that no day of the log has.
+
+    Args:
+        columns: column → the key of params.yaml that names it.
+
+    Raises:
+        DataError: there is one; key and column are named, and a column with a name like it.
+    """
+    for name, key in columns.items():
+        if manifest.columns and name not in manifest.columns:
+            near = get_close_matches(name, manifest.columns, 1)
+            meant = f"; did you mean {near[0]}?" if near else ""
+            raise DataError(
+                f"{key} names the column {name}, which the log does not have; it has "
+                f"{sorted(manifest.columns)}{meant}"
+            )
+
+
+def amount(number: int, thing: str) -> str:
+    """A number of things in words: "1 day", "1,500 days"."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def read_manifest(path: Path) -> Manifest:

@@ -5,15 +5,24 @@ docs/data.md says what each key means.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from ruamel.yaml import YAML, YAMLError
 
+from pipeline.data.days import zone_of
 from pipeline.data.landing import LogKind
 from pipeline.errors import DataError
 
@@ -29,6 +38,17 @@ TYPES = {
     "float64": pa.float64(),
 }
 EPOCHS = {"epoch_s": "s", "epoch_ms": "ms", "epoch_us": "us"}
+
+
+def _known(zone: str) -> str:
+    try:
+        zone_of(zone)
+    except DataError as error:
+        raise ValueError(str(error)) from None
+    return zone
+
+
+Zone = Annotated[str, AfterValidator(_known)]
 
 
 class Part(BaseModel):
@@ -54,7 +74,7 @@ class TimeRule(Part):
 
     column: str
     format: str
-    zone: str | None = None
+    zone: Zone | None = None
 
 
 class DateRule(Part):
@@ -116,7 +136,7 @@ class Mapping(Part):
 
     format: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
     kind: Literal["csv", "parquet"]
-    time_zone: str
+    time_zone: Zone
     columns: Annotated[dict[str, ColumnRule], Field(min_length=1)]
     positions: tuple[str, ...] | None = None
     delimiter: Annotated[str, Field(min_length=1, max_length=1)] = ","
@@ -229,8 +249,11 @@ def shipped() -> list[str]:
     return sorted(path.stem for path in SHIPPED.glob("*.yaml"))
 
 
-def read_mapping(name: str) -> Mapping:
+def read_mapping(name: str, others: Iterable[str] = ()) -> Mapping:
     """The mapping that ships as `name`, or that of the file `name`.
+
+    Args:
+        others: names that need no mapping, told where there is none of this name.
 
     Raises:
         DataError: there is none, or a key is unknown, missing, mistyped or contradicts another;
@@ -241,7 +264,7 @@ def read_mapping(name: str) -> Mapping:
         document = YAML(typ="safe", pure=True).load(path.read_text())
     except OSError:
         raise DataError(
-            f"no mapping {name!r}: it is neither a file nor one of {shipped()}"
+            f"no mapping {name!r}: it is neither a file nor one of {sorted([*shipped(), *others])}"
         ) from None
     except YAMLError as error:
         raise DataError(f"{path} is not YAML: {' '.join(str(error).split())}") from None

@@ -64,11 +64,18 @@ def read_row_blocks(path: Path, mapping: Mapping, rows: int = ROWS) -> Iterator[
 
 @contextmanager
 def _whole(path: Path) -> Iterator[None]:
+    if path.is_dir():
+        raise DataError(f"{path} is a folder; name the files in it")
     try:
         yield
+    except FileNotFoundError:
+        raise DataError(f"{path} does not exist; name a file of the log") from None
     except (OSError, pa.ArrowException) as error:
         reason = str(error).splitlines()[0]
-        raise DataError(f"{path} is no whole Parquet file: {reason}") from None
+        raise DataError(
+            f"{path} is no whole Parquet file: {reason}; fetch or write it anew, or say kind: csv "
+            "in the mapping where it is text"
+        ) from None
 
 
 def typed(table: pa.Table, mapping: Mapping) -> pa.Table:

@@ -164,7 +164,7 @@ def _csv_rows(
             numbering.advance(rows)
             yield rows
     if names is None and mapping.positions is None:
-        raise DataError(f"{path} is empty: it has no header")
+        raise DataError(f"{path} is empty: it has no header; leave it out, or fetch it anew")
 
 
 def _parquet_rows(

@@ -20,6 +20,7 @@ BEGINNINGS = {  # of files that are no text, and what the names of such files en
     b"\xff\xfe": ".utf16",
     b"\xfe\xff": ".utf16",
 }
+OWN_NAME = "which is the column's own name, as in a second header; remove that line"
 MARK = b"\xef\xbb\xbf"  # with which some programs begin a text in UTF-8
 
 
@@ -49,6 +50,8 @@ def read_blocks(path: Path, size: int = BLOCK) -> Iterator[Block]:
         DataError: the file is missing, no text, its compressed stream is damaged or cut short, or
             no line ends for long.
     """
+    if path.is_dir():
+        raise DataError(f"{path} is a folder; name the files in it")
     try:
         with pa.OSFile(str(path)) as raw, _decompressed(raw, path) as stream:
             yield from _lines(stream, raw, path, size)
@@ -56,7 +59,10 @@ def read_blocks(path: Path, size: int = BLOCK) -> Iterator[Block]:
         raise DataError(f"{path} does not exist; name a file of the log") from None
     except OSError as error:
         reason = str(error).splitlines()[0]
-        raise DataError(f"{path} cannot be read to its end: {reason}") from None
+        raise DataError(
+            f"{path} cannot be read to its end: {reason}; where it is cut short or damaged, "
+            "fetch or write it anew"
+        ) from None
 
 
 def _decompressed(raw: pa.NativeFile, path: Path) -> pa.NativeFile:

@@ -14,7 +14,8 @@ from pipeline.data.days import (
     local_days,
     refuse_other_epoch_unit,
 )
-from pipeline.data.mapping import EPOCHS, MadeRule, Mapping, TimeRule
+from pipeline.data.mapping import EPOCHS, DateRule, MadeRule, Mapping, TimeRule
+from pipeline.data.text_blocks import OWN_NAME
 from pipeline.data.values import as_numbers, as_text
 from pipeline.errors import DataError
 
@@ -51,7 +52,7 @@ def transform(mapping: Mapping, source: pa.Table, days: np.ndarray | None = None
             refuse_other_epoch_unit(stamps.cast(pa.int64()), stamps.type.unit)
         days = _days_of_stamps(stamps, mapping)
     elif mapping.date:
-        days = _days_of_dates(source[mapping.date.column], mapping.date.format)
+        days = _days_of_dates(source[mapping.date.column], mapping.date)
     assert days is not None
     kept, dropped = _kept(mapping, source, days)
     columns = {name: source[rule.source] for name, rule in mapping.columns.items()}
@@ -87,6 +88,8 @@ def time_stamps(column: pa.ChunkedArray, rule: TimeRule) -> pa.ChunkedArray:
 def _no_iso_stamp(rule: TimeRule, fault: str) -> str:
     """What is wrong with a stamp that Arrow refused: its offset, or all of it."""
     text = fault.partition("'")[2].rpartition("' as")[0]
+    if text == rule.column:
+        return f"column {rule.column} is {text!r}, {OWN_NAME}"
     sentence = f"column {rule.column} is {text!r}, no ISO 8601 time stamp"
     try:
         has_offset = datetime.fromisoformat(text).tzinfo is not None
@@ -101,9 +104,7 @@ def _parsed(text: str, rule: TimeRule) -> datetime:
     try:
         stamp = datetime.strptime(leap_seconds_as_59(pa.array([text]))[0].as_py(), rule.format)
     except ValueError:
-        raise DataError(
-            f"column {rule.column} is {text!r}, not of the form {rule.format}"
-        ) from None
+        raise DataError(_not_of_form(text, rule)) from None
     if (stamp.tzinfo is None) == (rule.zone is None):
         raise DataError(
             f"column {rule.column}: stamps of the form {rule.format} "
@@ -116,10 +117,23 @@ def _parsed(text: str, rule: TimeRule) -> datetime:
     return stamp
 
 
+def _not_of_form(text: str, rule: TimeRule | DateRule) -> str:
+    if text == rule.column:
+        return f"column {rule.column} is {text!r}, {OWN_NAME}"
+    key = "date" if isinstance(rule, DateRule) else "time"
+    return (
+        f"column {rule.column} is {text!r}, in no calendar or not of the form {rule.format}; "
+        f"correct the value, or {key}.format of the mapping"
+    )
+
+
 def _days_of_stamps(stamps: pa.ChunkedArray, mapping: Mapping) -> np.ndarray:
     assert mapping.time is not None
     if stamps.null_count:
-        raise DataError(f"column {mapping.time.column} has no time stamp, so the row has no day")
+        raise DataError(
+            f"column {mapping.time.column} has no time stamp, so the row has no day; fill it "
+            "in, or remove the row"
+        )
     try:
         return local_days(stamps, mapping.time_zone, mapping.time.zone)
     except OverflowError:
@@ -128,18 +142,23 @@ def _days_of_stamps(stamps: pa.ChunkedArray, mapping: Mapping) -> np.ndarray:
         ) from None
 
 
-def _days_of_dates(column: pa.ChunkedArray, form: str) -> np.ndarray:
+def _days_of_dates(column: pa.ChunkedArray, rule: DateRule) -> np.ndarray:
     """The days that texts name: int32 [n]."""
     coded = column.combine_chunks().dictionary_encode()
     if coded.null_count:
-        raise DataError("a row has no date, so it has no day")
+        raise DataError(
+            f"column {rule.column} has no date, so the row has no day; fill it in, or remove "
+            "the row"
+        )
+    days = [day_number(_date(text, rule)) for text in coded.dictionary.to_pylist()]
+    return np.array(days, np.int32)[coded.indices.to_numpy()]
+
+
+def _date(text: str, rule: DateRule) -> str:
     try:
-        texts = coded.dictionary.to_pylist()
-        names = [datetime.strptime(text, form).date().isoformat() for text in texts]
-    except ValueError as error:
-        raise DataError(f"the day is not of the form {form}: {error}") from None
-    numbers = np.array([day_number(name) for name in names], np.int32)
-    return numbers[coded.indices.to_numpy()]
+        return datetime.strptime(text, rule.format).date().isoformat()
+    except ValueError:
+        raise DataError(_not_of_form(text, rule)) from None
 
 
 def _kept(

@@ -7,10 +7,12 @@ that have it open.
 
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pipeline.errors import AdaCalibError, ArtifactError, ReleaseError, ToolError
-from pipeline.files import publish, sha256_of
+from pipeline.files import make_folder, publish, sha256_of
 from pipeline.release import commits, registry, stores, tags
 from pipeline.release.lock import hold
 from pipeline.release.promotion import Production, check_copy, described
@@ -34,14 +36,14 @@ def pull(folder: Path, target: Path, remote: str | None = None) -> str:
     Raises:
         ReleaseError: nothing is in production, nobody says where its bytes are, the git remote does
             not answer or is behind, or `target` is somebody else's.
-        ArtifactError: the remote gives other bytes than the ones that were judged.
+        ArtifactError: the remote gives other bytes than the ones that were judged, or a file stands
+            where the folder around `target` would be.
         ToolError: the remote lacks bytes, another pull is at work, or git or dvc is missing.
     """
     held, authority = _held(folder)
     store = _store(target)
-    store.mkdir(parents=True, exist_ok=True)
-    with hold(store / "lock", "adacalib pull", str(target)):
-        _refuse_strange(target, store)
+    _refuse_strange(target, store)
+    with _held_store(store, target):
         _refuse_behind(held, store, authority, target)
         current = described(folder, held)
         already = _shows(target, current)
@@ -58,6 +60,23 @@ def pull(folder: Path, target: Path, remote: str | None = None) -> str:
 
 def _store(target: Path) -> Path:
     return target.parent.resolve() / f".{target.name}.versions"
+
+
+@contextmanager
+def _held_store(store: Path, target: Path) -> Iterator[None]:
+    """Hold the store, made where it is missing; a failure that leaves it empty leaves none."""
+    missing = [folder for folder in (store, *store.parents) if not folder.exists()]
+    make_folder(store)
+    with hold(store / "lock", "adacalib pull", str(target)):
+        try:
+            yield
+        except BaseException:
+            if [path.name for path in store.iterdir()] == ["lock"]:
+                (store / "lock").unlink()
+                with suppress(OSError):  # a folder that has got something else meanwhile stays
+                    for folder in missing or [store]:
+                        folder.rmdir()
+            raise
 
 
 def _held(folder: Path) -> tuple[tags.Assignment, str]:

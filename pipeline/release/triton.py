@@ -4,10 +4,9 @@ from pathlib import Path
 
 import onnxruntime
 
-from pipeline.errors import ArtifactError, ReleaseError
+from pipeline.errors import ReleaseError
 from pipeline.files import publish
-from pipeline.release.seal import verify
-from pipeline.serving.predictor import ONNX_FILE
+from pipeline.serving.predictor import ONNX_FILE, vouched
 
 NAME = "adacalib"
 TYPES = {
@@ -30,7 +29,8 @@ def triton_repository(model: Path, target: Path) -> Path:
         target: the folder to make or replace.
 
     Raises:
-        ArtifactError: a file of the checkpoint is missing or damaged.
+        ArtifactError: a file of the checkpoint is missing or damaged, or a file stands where a
+            folder is to be.
         ReleaseError: the folder holds something else, or would hide the module `triton`, which
             torch looks for.
     """
@@ -44,8 +44,7 @@ def triton_repository(model: Path, target: Path) -> Path:
         raise ReleaseError(
             f"{target} holds {min(strange)}, which the repository would replace; name a new folder"
         )
-    if ONNX_FILE not in verify(model)["files"]:
-        raise ArtifactError(f"{model} holds no {ONNX_FILE}; run dvc repro merge")
+    vouched(model)
     content = (model / ONNX_FILE).read_bytes()
     with publish(target) as folder:
         (folder / NAME / "1").mkdir(parents=True)

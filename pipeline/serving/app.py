@@ -1,8 +1,8 @@
 """The HTTP service: /score, /health and /metrics of the model in a folder."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -11,15 +11,18 @@ import orjson
 import uvicorn
 from fastapi import FastAPI, Request, Response
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from pipeline.errors import DataError
 from pipeline.serving.predictor import Predictor
 from pipeline.serving.requests import inputs_of
-from pipeline.serving.versions import Versions
+from pipeline.serving.sockets import listening
+from pipeline.serving.versions import Versions, short
 
 JSON = "application/json"
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+DISCARDED = 256 << 20  # bytes beyond the limit that are read, so that the client reads the answer
 INLINE_ROWS = 1024  # fewer are scored on the loop's own thread: a hand-over costs more
 LATENCIES = (0.0005, 0.001, 0.002, 0.004, 0.006, 0.01, 0.02, 0.05, 0.1, 0.5)
 
@@ -72,7 +75,7 @@ def make_app(versions: Versions, limits: Limits = Limits()) -> FastAPI:
 
     POST /score takes `{"columns": {NAME: [value of each row]}}` and answers with `probability`,
     `calibrated_logit`, `uncalibrated_logit` and `field_value_id` of each row and the `version`;
-    what is wrong with a request is `{"error": sentence}` with 413 or 422.
+    what is wrong with a request is `{"error": sentence}` with 404, 405, 413 or 422.
     """
     metrics = Metrics(versions)
 
@@ -83,6 +86,12 @@ def make_app(versions: Versions, limits: Limits = Limits()) -> FastAPI:
         versions.stop()
 
     app = FastAPI(title="AdaCalib", lifespan=watching, docs_url=None, redoc_url=None)
+
+    @app.exception_handler(HTTPException)
+    async def no_such_call(request: Request, error: HTTPException) -> Response:
+        calls = "POST /score, GET /health and GET /metrics"
+        sentence = f"{request.method} {request.url.path} is no call of this service; {calls} are"
+        return _error(sentence, error.status_code)
 
     @app.post("/score")
     async def score(request: Request) -> Response:
@@ -121,13 +130,22 @@ def make_app(versions: Versions, limits: Limits = Limits()) -> FastAPI:
 
 
 async def _body(request: Request, limit: int) -> bytes | None:
-    """The body; None where it is longer than `limit`, of which no more is then read."""
-    body = bytearray()
+    """The body; None where it is longer than `limit`.
+
+    What comes beyond the limit is thrown away: a client that is cut off while it sends may never
+    read why. One that asks before it sends, or announces too much even for that, is told at once.
+    """
+    announced = int(request.headers.get("content-length", 0))
+    if announced > DISCARDED or (announced > limit and "expect" in request.headers):
+        return None
+    body, length = bytearray(), 0
     async for chunk in request.stream():
-        body += chunk
-        if len(body) > limit:
+        length += len(chunk)
+        if length > DISCARDED:
             return None
-    return bytes(body)
+        if length <= limit:
+            body += chunk
+    return bytes(body) if length <= limit else None
 
 
 async def _answer(body: bytes, predictor: Predictor, max_rows: int, metrics: Metrics) -> bytes:
@@ -152,14 +170,33 @@ async def _answer(body: bytes, predictor: Predictor, max_rows: int, metrics: Met
 
 def _refusal(metrics: Metrics, status: int, sentence: str) -> Response:
     metrics.requests.labels(str(status)).inc()
+    return _error(sentence, status)
+
+
+def _error(sentence: str, status: int) -> Response:
     return Response(orjson.dumps({"error": sentence}), status_code=status, media_type=JSON)
 
 
-def serve(folder: Path, host: str, port: int, limits: Limits) -> None:
+def serve(
+    folder: Path,
+    host: str,
+    port: int,
+    limits: Limits,
+    tell: Callable[[str], None] = lambda _: None,
+) -> None:
     """Serve the model in `folder` until interrupted; a model promoted into it is swapped in.
 
+    Args:
+        tell: called with a line when it listens, and when a version is taken or refused.
+
     Raises:
+        ToolError: the address is in use or cannot be listened on.
         ArtifactError: a file is missing or damaged.
     """
-    app = make_app(Versions(folder), limits)
-    uvicorn.run(app, host=host, port=port, log_level="warning", access_log=False)
+    with listening(host, port) as place:
+        versions = Versions(folder, tell=tell)
+        config = uvicorn.Config(make_app(versions, limits), log_level="warning", access_log=False)
+        address = f"[{host}]" if ":" in host else host
+        tell(f"serving version {short(versions.current)} of {folder} at http://{address}:{port}")
+        with suppress(KeyboardInterrupt):
+            uvicorn.Server(config).run(sockets=[place])

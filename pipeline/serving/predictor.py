@@ -174,6 +174,11 @@ def vouched(folder: Path) -> tuple[str, str]:
     Raises:
         ArtifactError: a file is missing or damaged.
     """
+    if not (folder / MANIFEST).is_file():
+        raise ArtifactError(
+            f"{folder} holds no model; dvc repro makes one in artifacts/model, and on a serving "
+            "host adacalib pull --to DIR brings the one in production, for --model DIR"
+        )
     manifest = verify(folder)
     if ONNX_FILE not in manifest["files"]:
         raise ArtifactError(f"{folder / MANIFEST} vouches for no {ONNX_FILE}; run dvc repro merge")

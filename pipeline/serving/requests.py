@@ -22,6 +22,9 @@ def inputs_of(body: bytes, predictor: Predictor, max_rows: int) -> dict[str, np.
         DataError: the body is no such JSON, a column is missing, or a value is of another kind.
     """
     columns = _columns(body)
+    for name in predictor.columns:
+        if not isinstance(columns.get(name, []), list):
+            raise DataError(f"column {name} must be a list with the value of each row")
     missing = [name for name in predictor.columns if name not in columns]
     if missing:
         raise DataError(f"column {missing[0]} is missing; the model reads {predictor.columns}")
@@ -53,9 +56,6 @@ def _columns(body: bytes) -> dict[str, Any]:
 
 
 def _rows(columns: dict[str, Any], names: list[str], max_rows: int) -> int:
-    for name in names:
-        if not isinstance(columns[name], list):
-            raise DataError(f"column {name} must be a list with the value of each row")
     lengths = {name: len(columns[name]) for name in names}
     rows = lengths[names[0]]
     for name, length in lengths.items():

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from pipeline.errors import AdaCalibError, ArtifactError
@@ -24,17 +25,20 @@ class Versions:
         last_refusal: why, in a sentence; None where the folder is what is being served.
     """
 
-    def __init__(self, folder: Path, seconds: float = 1.0) -> None:
+    def __init__(
+        self, folder: Path, seconds: float = 1.0, tell: Callable[[str], None] = lambda _: None
+    ) -> None:
         """Load the folder's model.
 
         Args:
             folder: a checkpoint with its exports; a promotion replaces it.
             seconds: between two looks at it.
+            tell: called with a line when a version is taken, and when one is refused.
 
         Raises:
             ArtifactError: a file is missing or damaged.
         """
-        self.folder, self.seconds = folder, seconds
+        self.folder, self.seconds, self._tell = folder, seconds, tell
         self._seen = _signature(folder)
         self.current: Predictor = load(folder)
         self.swaps = self.refused = 0
@@ -61,14 +65,22 @@ class Versions:
         except (AdaCalibError, OSError) as error:
             self.last_refusal = str(error)
             self.refused += 1
+            self._tell(f"refused: {error}; version {short(self.current)} goes on")
         else:
-            self.swaps += newer.version != self.current.version
+            if newer.version != self.current.version:
+                self.swaps += 1
+                self._tell(f"version {short(newer)} of {self.folder} has taken over")
             self.current, self.last_refusal = newer, None
         self._seen = signature
 
     def _watch(self) -> None:
         while not self._stop.wait(self.seconds):
             self.look()
+
+
+def short(predictor: Predictor) -> str:
+    """The first characters of a version, which people tell it by."""
+    return predictor.version[:12]
 
 
 def vouched_elsewhere(folder: Path) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from pipeline.data.contract import (
 )
 from pipeline.data.days import read_days
 from pipeline.data.events import event_facts, event_summary
-from pipeline.data.manifest import MANIFEST, check_listing, read_manifest, used_days
+from pipeline.data.manifest import MANIFEST, check_listing, read_manifest, refuse_unknown, used_days
 from pipeline.data.parts import label_maturity
 from pipeline.data.recent import FieldFacts, RecentValues
 from pipeline.data.values import field_keys
@@ -41,6 +41,7 @@ def run(data: Path, report: Path, details: Path, *, params: ValidateParams, log:
     manifest = read_manifest(data / MANIFEST)
     days = used_days(manifest, log.format, log.time_zone, log.last_day)
     check_listing(data, manifest, days)
+    refuse_unknown(manifest, log.columns())
     contract = Contract(
         log.label,
         log.impressions,

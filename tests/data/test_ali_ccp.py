@@ -147,7 +147,7 @@ def test_conversions_are_those_of_clicked_impressions(tmp_path):
     }
     sources = files(tmp_path, lines)
     said = land_sources("ali-ccp", tmp_path / "ctr", sources)
-    assert "took 3 rows on 1 days" in said
+    assert "took 3 rows on 1 day" in said
     assert "dropped 1 (conversion without click)" in said
     assert [row["click"] for row in rows_of(tmp_path / "ctr")] == [0, 1, 1]
     land_sources("ali-ccp-cvr", tmp_path / "cvr", sources)

@@ -21,7 +21,7 @@ from tests.data.logs import HEADER, landed, mapping, refusal, refused, stored, w
     [
         ("5,a,1,x", "column click is 'x', which is no int8; in the mapping number_nulls lists"),
         ("5,a,1,300", "column click is '300', which is no int8"),
-        ("5,a,one,0", "column price is 'one', which is no "),
+        ("5,a,one,0", "column price is 'one', which is no float64; "),
         ("5,a,1", "Expected 4 columns, got 3"),
         ("5,a,1,0,9", "Expected 4 columns, got 5"),
         (",a,1,0", "column ts has no time stamp"),
@@ -43,6 +43,40 @@ def test_a_row_that_breaks_its_type_is_named_by_file_and_line(tmp_path, line, re
     assert sentence.startswith("log.csv, line 705: ")
     assert reason in sentence
     assert "\n" not in sentence
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"time": {"column": "ts", "format": "epoch_s"}},
+        {"time": {"column": "ts", "format": "iso8601"}},
+        {"time": {"column": "ts", "format": "%Y-%m-%d %H"}},
+        {"date": {"column": "ts", "format": "%Y-%m-%d"}},
+    ],
+)
+def test_a_second_header_is_told_as_what_it_looks_like(tmp_path, rule):
+    rules = mapping(columns={"item": "text"}, **{"time": None, **rule})
+    sentence = refusal(tmp_path, rules, HEADER + HEADER)
+    assert sentence == (
+        "log.csv, line 2: column ts is 'ts', which is the column's own name, as in a second "
+        "header; remove that line"
+    )
+
+
+@pytest.mark.parametrize("key", ["time", "date"])
+def test_a_day_of_no_calendar_is_told_with_its_column(tmp_path, key):
+    rule = {"column": "ts", "format": "%Y-%m-%d"} | ({"zone": "UTC"} if key == "time" else {})
+    rules = mapping(**{"time": None, key: rule})
+    sentence = refusal(tmp_path, rules, HEADER + "2024-02-31,a,1,0\n")
+    assert "line 2: column ts is '2024-02-31', in no calendar or not of the form" in sentence
+    assert sentence.endswith(f"{key}.format of the mapping")
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_folder_is_no_file(tmp_path, kind):
+    (tmp_path / "logs").mkdir()
+    sentence = refused(tmp_path, mapping(kind=kind), tmp_path / "logs")
+    assert sentence == "logs is a folder; name the files in it"
 
 
 @pytest.mark.parametrize(
@@ -158,8 +192,9 @@ def test_members_that_follow_one_another_are_read_and_cut_or_foreign_ones_refuse
 def test_an_empty_file_is_named_and_one_with_a_header_alone_has_no_rows(tmp_path, name):
     """H15, H18."""
     (tmp_path / name).write_bytes(b"")
-    assert refused(tmp_path, mapping(), tmp_path / name) == f"{name} is empty: it has no header"
-    assert refusal(tmp_path, mapping(), "", name) == f"{name} is empty: it has no header"
+    sentence = f"{name} is empty: it has no header; leave it out, or fetch it anew"
+    assert refused(tmp_path, mapping(), tmp_path / name) == sentence
+    assert refusal(tmp_path, mapping(), "", name) == sentence
     for text in (HEADER, HEADER.strip(), "\n\n" + HEADER + "\n\n"):
         assert landed(tmp_path / "data", mapping(), written(tmp_path / name, text)) == {}
 

@@ -270,7 +270,7 @@ def test_a_file_that_was_landed_damaged_is_named_with_its_day(tmp_path):
 
 def test_what_is_missing_is_named(tmp_path):
     folder = write_log(tmp_path / "data", {"2024-01-01": tiny_day()})
-    with pytest.raises(DataError, match=r"day 2024-01-02 is not in the manifest, which has 1 days"):
+    with pytest.raises(DataError, match=r"day 2024-01-02 is not in the manifest, which has 1 day:"):
         read_day(folder, "2024-01-02")
     with pytest.raises(DataError, match="column revenue is missing on day 2024-01-01"):
         read_day(folder, "2024-01-01", ["item", "revenue"])

@@ -80,7 +80,7 @@ def test_the_log_that_is_spelled_otherwise_lands(tmp_path):
     (tmp_path / "klicks.yaml").write_text(block("yaml", 2))
     sources = [tmp_path / "klicks.csv"]
     said = land_sources(str(tmp_path / "klicks.yaml"), tmp_path / "data", sources)
-    assert "took 2 rows on 1 days, 2026-11-03..2026-11-03; dropped 1 (Geklickt is null)" in said
+    assert "took 2 rows on 1 day, 2026-11-03..2026-11-03; dropped 1 (Geklickt is null)" in said
     assert read_day(tmp_path / "data", "2026-11-03").to_pydict() == {
         "campaign": ["00103", "00079"],
         "device": ["Handy", None],

@@ -105,7 +105,7 @@ def test_open_bandit_is_read_from_the_files_of_the_whole_data_set(tmp_path):
         key = [("item_id", "ascending"), ("policy", "ascending"), ("hour", "ascending")]
         assert read_day(tmp_path / "data", day).sort_by(key).equals(table.sort_by(key))
     said = land_sources("obd", tmp_path / "first", sources, limit_days=1)
-    assert "took 3 rows on 1 days, 2019-11-24..2019-11-24" in said
+    assert "took 3 rows on 1 day, 2019-11-24..2019-11-24" in said
     sources[0].write_text(BTS_ALL.replace(",1,1,0.5", ",1,x,0.5"))
     with pytest.raises(
         DataError, match=r"bts/all/all\.csv, line 3: column click is 'x', which is no int8"

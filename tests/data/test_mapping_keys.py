@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from pipeline.data.formats import land, land_sources
 from pipeline.data.mapping import read_mapping
 from pipeline.errors import DataError
 from tests.data.logs import mapping
@@ -19,6 +20,7 @@ from tests.data.logs import mapping
         ({"file_day": "(x)"}, "exactly one of time, date"),
         ({"file_day": "x"}, "'x' has 0 groups"),
         ({"delimiter": "\u00a7"}, "delimiter: '\u00a7' is no ASCII character"),
+        ({"time_zone": "Europe/Pariss"}, "time_zone: there is no time zone 'Europe/Pariss'"),
         ({"quote": "\n"}, "quote: '\\n' is no ASCII character"),
         ({"file_day": "(x"}, "no regular expression"),
         ({"columns": {"item": "string"}}, "columns.item.type"),
@@ -37,6 +39,10 @@ def test_a_mapping_that_cannot_be_is_refused_with_its_key(tmp_path, keys, senten
     assert sentence in str(error.value)
 
 
-def test_a_mapping_that_is_not_there_is_named_with_those_that_ship():
+def test_a_mapping_that_is_not_there_is_named_with_those_that_ship(tmp_path):
+    with pytest.raises(DataError, match=r"no mapping 'nope': .*'ali-ccp', .*'avazu', .*'obd'"):
+        land_sources("nope", tmp_path / "data", [tmp_path / "log.csv"])
+    with pytest.raises(DataError, match=r"mine\.yaml is read from files, and none is named"):
+        land("mine.yaml", tmp_path / "data")
     with pytest.raises(DataError, match=r"no mapping 'avasu': .*'avazu'"):
         read_mapping("avasu")

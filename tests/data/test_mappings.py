@@ -177,7 +177,7 @@ def test_roles_of_another_format_are_not_heeded_and_that_is_said(tmp_path):
         "events were not told apart: log.event_id is for flights, not daily-counts"
     ]
     first, change = said["daily-counts"]
-    assert "took 1 rows on 1 days, 2013-01-01..2013-01-01; dropped 1 (id came before)" in first
+    assert "took 1 row on 1 day, 2013-01-01..2013-01-01; dropped 1 (id came before)" in first
     assert change.startswith("2013-01-01 has a new version: 2 -> 1 rows, 2 -> 1 responses (content")
 
 
@@ -185,7 +185,7 @@ def test_days_in_names_and_blocks_of_parquet_that_cannot_be_are_named(tmp_path):
     rules = {"format": "x", "kind": "parquet", "time_zone": "UTC", "columns": {"a": "int8"}}
     for name, day in {"day_x": {"file_day": "day_(.)"}, "gone": {"row_blocks": 2}}.items():
         (tmp_path / f"{name}.yaml").write_text(json.dumps({**rules, **day}))
-        with pytest.raises(DataError, match=f"{name}: file_day finds 'x'|{name} is no whole"):
+        with pytest.raises(DataError, match=f"{name}: file_day finds 'x'|{name} does not exist"):
             land_sources(str(tmp_path / f"{name}.yaml"), tmp_path / "data", [tmp_path / name])
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.errors import ArtifactError, ReleaseError, ToolError
+from pipeline.errors import AdaCalibError, ArtifactError, ReleaseError, ToolError
 from pipeline.files import sha256_of
 from pipeline.release.promotion import production
 from pipeline.release.pull import pull
@@ -96,6 +96,24 @@ def test_what_cannot_be_followed_is_told_in_a_sentence(folder, tmp_path, shared)
     with pytest.raises(ReleaseError, match="'origin' has nothing in production yet; promote"):
         pull(folder, target)
     assert not target.exists()
+
+
+def test_a_refused_first_pull_leaves_nothing_behind(folder, tmp_path, monkeypatch):
+    git(folder, "tag", "--annotate", "--message", "one", "model@v0.0.1")
+    git(folder, "tag", "--annotate", "--message", "one", "model#prod#1")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "letter").touch()
+    before = sorted(path for path in tmp_path.rglob("*") if folder not in path.parents)
+    for target, fault in {
+        "letter": "was not made by adacalib pull",
+        ".": "was not made by adacalib pull",
+        "letter/served": "letter is no folder",
+        "new/served": "no DVC remote 'elsewhere'",
+    }.items():
+        with pytest.raises(AdaCalibError, match=fault):
+            pull(folder, Path(target), "elsewhere")
+    after = sorted(path for path in tmp_path.rglob("*") if folder not in path.parents)
+    assert after == before
 
 
 def test_a_folder_of_somebody_else_is_left_alone(folder, tmp_path):

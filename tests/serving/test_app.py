@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 import uvicorn
 
+from pipeline.errors import ArtifactError, ToolError
 from pipeline.files import publish
-from pipeline.serving.app import Limits, make_app
+from pipeline.serving.app import Limits, make_app, serve
 from pipeline.serving.predictor import load
+from pipeline.serving.sockets import listening
 from pipeline.serving.versions import Versions
 from tests.release.parts import rows
 
@@ -72,11 +74,33 @@ def test_a_wrong_value_is_refused_by_row_and_column(client, change, sentence):
     assert sentence in answer.json()["error"]
 
 
+def test_what_is_no_call_is_refused_in_a_sentence(client):
+    for path, status in (("/score", 405), ("/", 404), ("/scores", 404)):
+        answer = client.get(path)
+        assert answer.status_code == status
+        assert f"GET {path} is no call of this service; POST /score, " in answer.json()["error"]
+
+
+def test_a_body_far_beyond_the_limit_is_refused_and_not_cut_off(client):
+    answer = client.post("/score", content=b"x" * (70 << 20))
+    assert (answer.status_code, "20000 bytes" in answer.json()["error"]) == (413, True)
+
+
+def test_a_client_that_asks_before_it_sends_is_told_at_once(client):
+    head = (
+        b"POST /score HTTP/1.1\r\nHost: x\r\nContent-Length: 30000\r\nExpect: 100-continue\r\n\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", client.base_url.port)) as connection:
+        connection.sendall(head)
+        assert connection.recv(100).startswith(b"HTTP/1.1 413 ")
+
+
 def test_a_wrong_request_is_refused_in_a_sentence(client):
     for body, sentence in (
         (b"{", "the request is not JSON"),
         (b"[]", "the request must be"),
         (b'{"columns": {"carrier": []}}', "column origin is missing"),
+        (b'{"columns": {"carrier": "AA"}}', "column carrier must be a list"),
     ):
         answer = client.post("/score", content=body)
         assert answer.status_code == 422
@@ -157,6 +181,28 @@ def test_no_request_is_dropped_while_versions_swap(made, model):
     for answer in answers:
         one = answer.json()
         np.testing.assert_allclose(one["probability"], expected[one["version"]], atol=1e-6)
+
+
+def test_a_port_in_use_is_refused_before_anything_is_loaded(tmp_path):
+    with listening("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ToolError, match=f"port {port} of 127.0.0.1 is in use; choose another"):
+            serve(tmp_path / "no model", "127.0.0.1", port, Limits())
+    with pytest.raises(ArtifactError, match=r"holds no model; .* adacalib pull --to DIR brings"):
+        serve(tmp_path / "no model", "127.0.0.1", port, Limits())
+
+
+def test_a_version_that_takes_over_or_is_refused_is_told(made, model):
+    told = []
+    versions = Versions(model, tell=told.append)
+    promote(made[1], model)
+    versions.look()
+    (model / "model.onnx").write_bytes(b"")
+    versions.look()
+    second = load(made[1]).version[:12]
+    assert told[0] == f"version {second} of {model} has taken over"
+    assert told[1].startswith("refused: ")
+    assert told[1].endswith(f"; version {second} goes on")
 
 
 def test_a_damaged_version_is_not_taken_and_said_in_health(made, model):

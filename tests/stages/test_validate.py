@@ -304,3 +304,24 @@ def test_events_that_come_twice_are_stated_where_an_event_id_is_named(tmp_path):
     assert "column id is missing on day 2024-01-01" in refusal(
         write_log(tmp_path / "other" / "data", GOOD), event_id="id"
     )
+
+
+def test_a_misspelt_column_is_told_with_its_key_and_a_name_like_it(tmp_path):
+    for day in DAYS:
+        land_day(tmp_path / "data", PRIVATE, day, tiny_day(4))
+    sentence = refusal(tmp_path / "data", field=("itme",))
+    assert "log.field names the column itme, which the log does not have" in sentence
+    assert sentence.endswith("did you mean item?")
+
+
+@pytest.mark.parametrize(
+    ("clicks", "step"),
+    [
+        ([0, 2], "or leave them out by keep of the mapping, and land"),
+        ([0, None], "or leave them out by drop_null of the mapping, and land"),
+        ([0, -3], "repair the rows and land the day again"),
+    ],
+)
+def test_a_wrong_label_is_told_with_what_leaves_it_out(tmp_path, clicks, step):
+    days = {**GOOD, DAYS[1]: tiny_day(2, click=clicks)}
+    assert step in refusal(write_log(tmp_path / "data", days))

@@ -1,0 +1,30 @@
+"""The address a service listens on, or one sentence why it cannot."""
+
+import errno
+import socket
+
+from pipeline.errors import ToolError
+
+BACKLOG = 2048  # connections that wait to be accepted
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket that listens; who connects before it is served waits.
+
+    Raises:
+        ToolError: the address is in use, is not this machine's, or is not ours to take.
+    """
+    place = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    try:
+        place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        place.bind((host, port))
+        place.listen(BACKLOG)
+    except OSError as error:
+        place.close()
+        if error.errno == errno.EADDRINUSE:
+            raise ToolError(f"port {port} of {host} is in use; choose another --port") from None
+        raise ToolError(
+            f"port {port} of {host} cannot be listened on ({error.strerror}); choose another "
+            "--host or --port"
+        ) from None
+    return place
