@@ -39,8 +39,8 @@ def _because(folder: Path, current: Production) -> list[str]:
     """The verdict of what is in production, what speaks against it first."""
     gate = gate_of(folder, current.commit)
     spoken = spoken_of(folder, current.commit, gate)
-    failed = [c["sentence"] for c in gate["checks"] if c["passed"] is not True]
-    passed = [c["sentence"] for c in gate["checks"] if c["passed"] is True]
+    failed = [c["sentence"] for c in gate["checks"] if c.get("passed") is not True]
+    passed = [c["sentence"] for c in gate["checks"] if c.get("passed") is True]
     return [
         *([f"  - against the verdict: {spoken}"] if spoken else []),
         *(f"  - failed: {sentence}" for sentence in failed),

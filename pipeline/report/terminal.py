@@ -106,11 +106,11 @@ def show_results(found: dict[str, Any], changed: list[str]) -> None:
         f"{evaluation['rows']:,} test rows, {evaluation['responses']:,} responses, "
         f"{evaluation['first_day']} to {evaluation['last_day']}"
     )
-    table = Table(title=title, box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
+    table = Table(title=title, box=SIMPLE, padding=0, pad_edge=False)
     table.add_column("method", no_wrap=True)
     truth = excess_rows(evaluation)
     for name in [*(name for name, _, _ in METRICS), *(["excess"] if truth else [])]:
-        table.add_column(name, justify="right", no_wrap=True)
+        table.add_column(name, justify="right")
     for row in metric_rows(evaluation):
         table.add_row(*row, *truth.get(row[0], []))
     console.print(table)
