@@ -39,6 +39,23 @@ def test_results_are_a_table_a_json_object_or_nothing(folder):
     assert (nothing.returncode, nothing.stdout, nothing.stderr) == (0, "", "")
 
 
+def test_results_fit_a_window_of_80_columns_and_name_the_champion_and_not_production(folder):
+    evaluation = reports()["evaluation"]
+    gain = {"value": 0.0012, "low": None, "high": None}
+    evaluation["champion"] = {
+        "version": "v0.0.1", "last_day": "2024-01-01", "readable": True, "gains": {"logloss": gain},
+    }  # fmt: skip
+    write_json(folder / "reports/evaluation.json", evaluation)
+    said = adacalib(folder, "results").stdout
+    assert "champion: v0.0.1, made from days" in said
+    assert "LogLoss gains +0.00120 (no interval) over it" in " ".join(said.split())
+    assert "production" not in said
+    header = next(line for line in said.splitlines() if "method" in line)
+    assert header.split() == [  # whole, on one line
+        "method", "LogLoss", "deviance", "Field-RCE", "Field-AUC", "AUC", "PCOC", "excess",
+    ]  # fmt: skip
+
+
 def test_results_say_what_was_changed_after_they_were_made(folder):
     params = {"params.yaml": {"gate": {"min_test_responses": 1000}}}
     deps = [{"path": "data", "md5": "a.dir"}, {"path": "pipeline/files.py", "md5": "b"}]

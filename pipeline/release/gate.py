@@ -6,7 +6,7 @@ from typing import Any
 
 from pipeline.release.gate_champion import champion_checks
 from pipeline.release.gate_facts import REFERENCE, SHIPPED, fact_checks
-from pipeline.release.verdict import Check, Gain, Verdict, gain, number
+from pipeline.release.verdict import Check, Gain, Verdict, cause, gain, number
 from pipeline.sections import GateParams
 
 __all__ = ["Check", "Verdict", "judge"]
@@ -21,6 +21,7 @@ def judge(
     evaluation: dict[str, Any],
     params: GateParams,
     *,
+    calibrator: dict[str, Any],
     falls: Sequence[str],
     parity: float,
 ) -> Verdict:
@@ -30,6 +31,7 @@ def judge(
         tables_report: content of reports/tables.json.
         evaluation: content of reports/evaluation.json, measured on the test days.
         params: the limits.
+        calibrator: what the model's manifest says of it; `chosen` and `choose` are read.
         falls: sentences about field values whose calibrated logit falls somewhere.
         parity: largest difference between the deployed file and the table, in calibrated logit.
     """
@@ -40,12 +42,12 @@ def judge(
             _monotone(falls),
             _responses(evaluation, params.min_test_responses),
             _defined(evaluation),
-            _log_loss(gain(evaluation, "gains", SHIPPED, "logloss"), params.min_logloss_gain),
-            _deviance(gain(evaluation, "gains", SHIPPED, "field_deviance")),
-            *fact_checks(tables_report, evaluation, params),
+            _log_loss(evaluation, params.min_logloss_gain),
+            _deviance(evaluation),
+            *fact_checks(tables_report, evaluation, params, calibrator),
             _ranking(evaluation, "field_auc", "Field-AUC", params.max_field_auc_loss),
             _ranking(evaluation, "auc", "AUC", params.max_auc_loss),
-            *(_rival(evaluation, name) for name in RIVALS),
+            *(_rival(evaluation, name, calibrator) for name in RIVALS),
             *champion_checks(tables_report, evaluation, params),
         )
     )
@@ -65,7 +67,8 @@ def _tables(report: dict[str, Any]) -> Check:
 
 def _parity(difference: float) -> Check:
     passed = difference <= PARITY
-    sentence = f"the deployed file and its table differ by at most {difference:.3g}"
+    largest = f"{difference:.3g}" if math.isfinite(difference) else "what is no number"
+    sentence = f"the deployed file and its table differ by at most {largest}"
     sentence += (
         f", {PARITY:g} is allowed"
         if passed
@@ -78,6 +81,9 @@ def _parity(difference: float) -> Check:
 def _responses(evaluation: dict[str, Any], limit: int) -> Check:
     value = number(evaluation, "responses")
     passed = value >= limit
+    if math.isnan(value):
+        sentence = "reports/evaluation.json counts no responses; run dvc repro evaluate"
+        return Check("test_responses", value, float(limit), False, sentence)
     sentence = (
         f"{value:.0f} responses on the test days, at least {limit}"
         if passed
@@ -94,8 +100,8 @@ def _defined(evaluation: dict[str, Any]) -> Check:
     sentence = (
         "every metric is defined on the test days"
         if passed
-        else f"undefined on the test days: {shown}; nothing can be told without them: take test "
-        "days with responses in several field values"
+        else f"undefined on the test days: {shown}; nothing can be told without them: "
+        f"{cause(evaluation)}"
     )
     return Check("defined", float(len(undefined)), 0.0, passed, sentence)
 
@@ -123,7 +129,16 @@ def _not_finite(report: Any, *names: str) -> Iterator[str]:
         yield ".".join(names)
 
 
-def _log_loss(gained: Gain, limit: float) -> Check:
+def _no_gain(name: str, title: str, gained: Gain, limit: float, evaluation: Any) -> Check:
+    """A gain over the uncalibrated model without which nothing passes is undefined."""
+    sentence = f"{title} gains {gained} over the uncalibrated model on the test days: "
+    return Check(name, math.nan, limit, False, sentence + gained.gap(evaluation))
+
+
+def _log_loss(evaluation: dict[str, Any], limit: float) -> Check:
+    gained = gain(evaluation, "gains", SHIPPED, "logloss")
+    if not gained.known:
+        return _no_gain("logloss_gain", "LogLoss", gained, limit, evaluation)
     passed = gained.low > limit
     sentence = f"LogLoss gains {gained} nats an impression over the uncalibrated model"
     if gained.low == gained.high == 0 and not passed:
@@ -142,7 +157,10 @@ def _log_loss(gained: Gain, limit: float) -> Check:
     return Check("logloss_gain", gained.low, limit, passed, sentence)
 
 
-def _deviance(gained: Gain) -> Check:
+def _deviance(evaluation: dict[str, Any]) -> Check:
+    gained = gain(evaluation, "gains", SHIPPED, "field_deviance")
+    if not gained.known:
+        return _no_gain("field_deviance", "field deviance", gained, 0.0, evaluation)
     passed = gained.high >= 0
     sentence = f"field deviance gains {gained} over the uncalibrated model"
     sentence += (
@@ -164,6 +182,9 @@ _RANKING_ADVICE = {
 def _ranking(evaluation: dict[str, Any], key: str, title: str, limit: float) -> Check:
     before, after = (number(evaluation, "methods", m, key) for m in (REFERENCE, SHIPPED))
     loss = before - after
+    if math.isnan(loss):
+        sentence = f"{title} is undefined on the test days: {cause(evaluation)}"
+        return Check(f"{key}_loss", loss, limit, False, sentence)
     passed = loss <= limit
     sentence = f"{title} goes from {before:.5f} to {after:.5f}"
     sentence += (
@@ -186,15 +207,24 @@ def _monotone(falls: Sequence[str]) -> Check:
     return Check("monotone", float(len(falls)), 0.0, passed, sentence, structural=True)
 
 
-def _rival(evaluation: dict[str, Any], name: str) -> Check:
+def _rival(evaluation: dict[str, Any], name: str, calibrator: dict[str, Any]) -> Check:
     """What ships is worse beyond noise if it gains less than the rival's whole interval."""
     shipped, rival = (gain(evaluation, "gains", method, "logloss") for method in (SHIPPED, name))
-    passed = shipped.value >= rival.low
-    sentence = f"what ships gains {shipped.value:+.3g} in LogLoss, {name} {rival}"
-    sentence += (
-        ", not worse beyond noise"
-        if passed
-        else f": it is worse than {name}, and the calibration days chose otherwise; take more of "
-        "them (split.calibration_days), or calibrate.choose: held_out where it is always"
-    )
+    gap = next((g for g in (shipped, rival) if math.isnan(g.value)), rival)
+    sentence = f"what ships gains {_signed(shipped.value)} in LogLoss, {name} {rival}"
+    passed = rival.known and shipped.value >= rival.low
+    if passed:
+        sentence += ", not worse beyond noise"
+    elif not gap.known:
+        sentence += f" on the test days: {gap.gap(evaluation)}"
+    else:
+        chosen = calibrator.get("choose") == "held_out"
+        sentence += (
+            f": it is worse than {name}, and the calibration days chose otherwise; take more of "
+            "them (split.calibration_days)" + ("" if chosen else ", or calibrate.choose: held_out")
+        )
     return Check(f"not_worse_than_{name}", shipped.value, rival.low, passed, sentence)
+
+
+def _signed(value: float) -> str:
+    return "an undefined amount" if math.isnan(value) else f"{value:+.3g}"

@@ -10,7 +10,7 @@ compared is a no, which a person may override: what nobody measured is not passe
 import math
 from typing import Any
 
-from pipeline.release.verdict import Check, found, gain, number
+from pipeline.release.verdict import Check, Gain, found, gain, number
 from pipeline.sections import GateParams
 
 MEASURES = {"logloss": "LogLoss", "field_deviance": "field deviance"}
@@ -21,11 +21,12 @@ def champion_checks(
 ) -> tuple[Check, ...]:
     """Challenger against champion, and their tables against one another.
 
-    Without anything in production one check says so and passes.
+    Without a champion one check says so and passes.
     """
     champion = evaluation.get("champion", ...)
     if champion is None:
-        return (Check("champion", 0.0, 0.0, True, "nothing is in production to be held against"),)
+        none = "champion.json pins no version, so there is none to be held against"
+        return (Check("champion", 0.0, 0.0, True, none),)
     if found(champion, "readable") is not True:
         return (_unreadable(champion),)
     return (
@@ -38,8 +39,8 @@ def champion_checks(
 def _unreadable(champion: Any) -> Check:
     why = found(champion, "why") or "reports/evaluation.json does not say why"
     sentence = (
-        f"{_version(champion)} in production cannot score the test days ({why}), so nothing says "
-        "whether this model is better; if that is meant, say why: adacalib override --reason TEXT"
+        f"{_named(champion)} cannot score the test days ({why}), so nothing says whether this "
+        "model is better; if that is meant, say why: adacalib override --reason TEXT"
     )
     return Check("champion", math.nan, 0.0, False, sentence)
 
@@ -48,33 +49,56 @@ def _not_worse(champion: dict[str, Any], measure: str, tolerance: float) -> Chec
     gained = gain(champion, "gains", measure)
     own = number(champion, "gains", measure, "champion")
     limit = -tolerance * own
-    rce = number(champion, "gains", "field_rce", "value")
     days = number(champion, "compared_days")
-    told = math.isfinite(gained.value + gained.low + own) and days > 0
+    told = gained.known and math.isfinite(own) and days > 0
     passed = told and gained.high >= limit
-    sentence = (
-        f"{MEASURES[measure]} gains {gained} over {_version(champion)} in production ({own:.5g}) "
-        f"on {days:.0f} days that neither learnt from (Field-RCE gains {rce:+.3g})"
-    )
-    if passed:
-        sentence += ", not worse beyond noise"
-    elif not days > 0:
-        sentence += "; production learnt from every test day: test on later days (log.last_day)"
+    if not told:
+        sentence = _not_compared(MEASURES[measure], champion, gained)
     else:
+        sentence = (
+            f"{MEASURES[measure]} gains {gained} over {_named(champion)} ({own:.5g}) on {days:.0f} "
+            f"days that neither learnt from{_beside(champion)}"
+        )
         sentence += (
-            f"; the whole interval lies below {limit:g} (gate.champion_tolerance): what is in "
-            "production is better, keep it and see what changed in the data or parameters"
+            ", not worse beyond noise"
+            if passed
+            else f"; the whole interval lies below {limit:g} (gate.champion_tolerance): the "
+            "champion is better, keep it and see what changed in the data or parameters"
         )
     return Check(f"{measure}_against_champion", gained.high, limit, passed, sentence)
 
 
-def _version(champion: Any) -> str:
-    return found(champion, "version") or "the version"
+def _beside(champion: Any) -> str:
+    rce = number(champion, "gains", "field_rce", "value")
+    return f" (Field-RCE gains {rce:+.3g})" if math.isfinite(rce) else ""
+
+
+def _not_compared(title: str, champion: Any, gained: Gain) -> str:
+    """Why two models cannot be held against each other in a measure, and the next step."""
+    days = number(champion, "compared_days")
+    begin = f"{title} cannot be held against {_named(champion)}"
+    if days == 0:
+        return f"{begin}, which learnt from every test day: test on later days (log.last_day)"
+    if not days > 0 or math.isfinite(gained.value):
+        return f"{begin}: no interval is known; take more test days that neither learnt from"
+    return (
+        f"{begin} on the {days:.0f} days that neither learnt from, where it is undefined: take "
+        "test days with responses (split.test_days, log.last_day)"
+    )
+
+
+def _named(about: Any) -> str:
+    """The champion as sentences name it; what is in production by now may be another version."""
+    version = found(about, "version")
+    return f"the champion {version}" if isinstance(version, str) else "the champion"
 
 
 def _mix(drift: Any, limit: float) -> Check:
     value, noise = number(drift, "mix"), number(drift, "mix_noise")
-    passed = number(drift, "mix_beyond_noise") <= limit
+    beyond = number(drift, "mix_beyond_noise")
+    passed = beyond <= limit and math.isfinite(value + noise)
+    if math.isnan(value + noise + beyond):
+        return _untold("mix_drift", "whether the mix of field values has changed", drift, limit)
     sentence = (
         f"the field values' shares of impressions have moved by {value:.3g} since {_then(drift)} "
         f"(population stability index, {noise:.2g} by chance)"
@@ -82,15 +106,17 @@ def _mix(drift: Any, limit: float) -> Check:
     sentence += (
         f", at most {limit:g}"
         if passed
-        else f"{_why(drift)}; more than {limit:g} (gate.max_mix_drift) is another log: look for "
-        "field values that came, went or were renamed"
+        else f"; more than {limit:g} (gate.max_mix_drift) is another log: look for field values "
+        "that came, went or were renamed"
     )
     return Check("mix_drift", value, limit, passed, sentence)
 
 
 def _rate(drift: Any, limit: float) -> Check:
     value, surely = number(drift, "rate"), number(drift, "rate_beyond_noise")
-    passed = surely <= limit
+    passed = surely <= limit and math.isfinite(value)
+    if math.isnan(value + surely):
+        return _untold("rate_drift", "whether response rates have changed", drift, limit)
     sentence = (
         f"response rates of like bins differ by a factor of {_factor(value)} from {_then(drift)}, "
         f"{_factor(surely)} of it beyond chance"
@@ -98,20 +124,25 @@ def _rate(drift: Any, limit: float) -> Check:
     sentence += (
         f", at most {_factor(limit)}"
         if passed
-        else f"{_why(drift)}; more than {_factor(limit)} (gate.max_rate_drift) is another world: "
-        "look for labels still to come, sampling, or a change of what counts as a response"
+        else f"; more than {_factor(limit)} (gate.max_rate_drift) is another world: look for "
+        "labels still to come, sampling, or a change of what counts as a response"
     )
     return Check("rate_drift", surely, limit, passed, sentence)
 
 
+def _untold(name: str, what: str, drift: Any, limit: float) -> Check:
+    """A drift that is undefined, because there are no tables or they have nothing in common."""
+    why = found(drift, "why") or "reports/tables.json finds nothing that both tables hold"
+    sentence = (
+        f"{what} since {_then(drift)} cannot be told ({why}); if that is meant, say why: adacalib "
+        "override --reason TEXT"
+    )
+    return Check(name, math.nan, limit, False, sentence)
+
+
 def _factor(log_ratio: float) -> str:
-    return f"{math.exp(log_ratio):.3g}" if log_ratio < 700 else "nan"
+    return f"{math.exp(log_ratio):.3g}" if log_ratio < 700 else "more than 1e+304"
 
 
 def _then(drift: Any) -> str:
-    return f"the tables of {found(drift, 'version') or 'production'}"
-
-
-def _why(drift: Any) -> str:
-    why = found(drift, "why")
-    return f" ({why})" if why else ""
+    return f"the tables of {_named(drift)}"

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from pipeline.release.verdict import Check, found, number
+from pipeline.release.verdict import Check, cause, found, number
 from pipeline.sections import GateParams
 
 SHIPPED, REFERENCE = "model", "uncalibrated"
@@ -14,6 +14,10 @@ def pcoc_check(evaluation: dict[str, Any], limit: float) -> Check:
     """Expected / observed responses over all test rows; far off, sampling is named (H10)."""
     value = number(evaluation, "methods", SHIPPED, "pcoc")
     error = abs(value - 1)
+    if math.isnan(value):
+        sentence = "expected / observed responses (PCOC) is undefined on the test days: "
+        sentence += cause(evaluation)
+        return Check("pcoc", error, limit, False, sentence)
     passed = error <= limit
     sentence = f"expected / observed responses (PCOC) is {value:.4g} on the test days"
     sentence += (
@@ -56,15 +60,25 @@ def largest_check(evaluation: dict[str, Any], limit: float) -> Check:
             f"of the {len(rows)} largest field values none has a PCOC that is surely more than "
             f"{limit:g} from 1"
         )
-    else:
-        row = wrong[0]
+    elif math.isnan(worst):
         sentence = (
-            f"PCOC of field value {row.get('field_value')!r} is {number(row, 'pcoc'):.4g} (band "
-            f"{number(row, 'low'):.4g} to {number(row, 'high'):.4g}), surely more than {limit:g} "
-            f"from 1 (gate.max_value_pcoc_error), as are {len(wrong) - 1} more of the {len(rows)} "
-            "largest: look at their days in the report, and for a change after calibration"
+            f"the PCOC of a large field value is undefined on the test days: {cause(evaluation)}"
+        )
+    else:
+        more = f", as are {len(wrong) - 1} more of the {len(rows)} largest" if wrong[1:] else ""
+        sentence = (
+            f"PCOC of field value {found(wrong[0], 'field_value')!r} is {_with_band(wrong[0])}, "
+            f"surely more than {limit:g} from 1 (gate.max_value_pcoc_error){more}: look at their "
+            "days in the report, and for a change after calibration"
         )
     return Check("pcoc_of_largest_values", worst, 0.0, passed, sentence)
+
+
+def _with_band(row: Any) -> str:
+    value, low, high = (number(row, name) for name in ("pcoc", "low", "high"))
+    if math.isnan(value + high):
+        return f"at least {low:.4g}, without a response"
+    return f"{value:.4g} (band {low:.4g} to {high:.4g})"
 
 
 def _beyond(row: Any, limit: float) -> float:
@@ -74,21 +88,32 @@ def _beyond(row: Any, limit: float) -> float:
     return max(low - (1 + limit), (1 - limit) - end) if not math.isnan(low + end) else math.nan
 
 
-def distinct_check(evaluation: dict[str, Any], limit: float) -> Check:
+def distinct_check(evaluation: dict[str, Any], limit: float, calibrator: dict[str, Any]) -> Check:
     """Number of different outputs against the base model's: rounding and plateaus cost rank."""
     before, after = (
         number(evaluation, "methods", method, "distinct_outputs") for method in (REFERENCE, SHIPPED)
     )
     share = after / before if before > 0 else math.nan
+    if math.isnan(share):
+        sentence = "reports/evaluation.json counts no different outputs; run dvc repro evaluate"
+        return Check("distinct_outputs", share, limit, False, sentence)
     passed = share >= limit
     sentence = f"{after:.0f} different outputs, the base model has {before:.0f}"
     sentence += (
         ""
         if passed
         else f"; fewer than {limit:g} of them (gate.min_distinct_share) mean plateaus, on which "
-        "rank is lost: raise calibrate.min_slope, or look for rounded scores"
+        f"rank is lost: {_ADVICE.get(calibrator.get('chosen', ''), _ROUNDED)}"
     )
     return Check("distinct_outputs", share, limit, passed, sentence)
+
+
+_ROUNDED = "look for rounded scores"
+_ADVICE = {
+    "isotonic": "isotonic regression, which the calibration days chose, always makes them; ship "
+    "AdaCalib, whose maps rise everywhere, with calibrate.choose: always",
+    "adacalib": f"raise calibrate.min_slope, or {_ROUNDED}",
+}
 
 
 def memorisation_check(tables: Any, limit: float) -> Check:
@@ -99,6 +124,9 @@ def memorisation_check(tables: Any, limit: float) -> Check:
     passed = none or (low <= limit and math.isfinite(value + high))
     if none:
         sentence = "no training day was scored, so there is nothing that could be memorised"
+    elif math.isnan(value + low + high):
+        sentence = "whether the base model has memorised its training rows cannot be told: "
+        sentence += _no_slope(told)
     else:
         sentence = (
             f"log odds of training days rise by {value:+.3g} (interval {low:+.3g} to {high:+.3g}) "
@@ -114,13 +142,23 @@ def memorisation_check(tables: Any, limit: float) -> Check:
     return Check("memorisation", 0.0 if none else low, limit, passed, sentence)
 
 
+def _no_slope(told: Any) -> str:
+    """Why the rates of training days have no slope against those of calibration days."""
+    if math.isnan(number(told, "training_days")) or math.isfinite(number(told, "steeper")):
+        return "reports/tables.json does not say; run dvc repro check_tables"
+    columns = [found(told, "by_bin", f"{part}_responses") for part in ("training", "calibration")]
+    if all(isinstance(column, list) and not any(column) for column in columns):
+        return "neither those days nor the calibration days hold a response; take days that do"
+    return "its scores fall into too few bins; look whether its features vary (log.categorical)"
+
+
 def maturity_check(evaluation: dict[str, Any]) -> Check:
     """Whether every label of the calibration and test days is final."""
     told = evaluation.get("maturity")
     young = found(told, "young_days")
     waits = number(told, "maturity_days")
     passed = young == [] and waits >= 0
-    if not isinstance(young, list):
+    if not isinstance(young, list) or math.isnan(waits):
         sentence = "it is not known whether labels are final; run dvc repro split"
     elif young:
         sentence = (
@@ -139,12 +177,14 @@ def maturity_check(evaluation: dict[str, Any]) -> Check:
     )
 
 
-def fact_checks(tables: Any, evaluation: dict[str, Any], params: GateParams) -> tuple[Check, ...]:
+def fact_checks(
+    tables: Any, evaluation: dict[str, Any], params: GateParams, calibrator: dict[str, Any]
+) -> tuple[Check, ...]:
     """The questions of this page, each with its limit."""
     return (
         pcoc_check(evaluation, params.max_pcoc_error),
         largest_check(evaluation, params.max_value_pcoc_error),
-        distinct_check(evaluation, params.min_distinct_share),
+        distinct_check(evaluation, params.min_distinct_share, calibrator),
         memorisation_check(tables, params.max_memorisation),
         maturity_check(evaluation),
     )

@@ -115,11 +115,12 @@ def table(found: list[Version]) -> str:
     ):
         shown.add_column(name, overflow="fold")
     for v in found:
-        times = [f"{s.since} to {s.until or 'now'}" for s in v.spans]
-        hows = [f"{s.how} by {s.by}" for s in v.spans]
         kept = f"removed {v.removed}" if v.removed else "kept"
-        columns = (v.verdict, "\n".join(times), "\n".join(hows), kept, v.commit[:10])
-        shown.add_row(v.version, v.last_day, *columns)
+        about = (v.version, v.last_day, v.verdict), (kept, v.commit[:10])
+        times = [(f"{s.since} to {s.until or 'now'}", f"{s.how} by {s.by}") for s in v.spans]
+        for place, span in enumerate(times or [("", "")]):  # a row each: cells that fold stay level
+            left, right = about if place == 0 else (("",) * 3, ("",) * 2)
+            shown.add_row(*left, *span, *right)
     return _printed(shown)
 
 

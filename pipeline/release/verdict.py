@@ -51,8 +51,26 @@ class Gain:
     low: float
     high: float
 
+    @property
+    def known(self) -> bool:
+        """Whether there is a value with an interval."""
+        return all(map(math.isfinite, (self.value, self.low, self.high)))
+
     def __str__(self) -> str:
+        if math.isnan(self.value):
+            return "an undefined amount"
+        if not self.known:
+            return f"{self.value:+.3g} (no interval)"
         return f"{self.value:+.3g} (interval {self.low:+.3g} to {self.high:+.3g})"
+
+    def gap(self, evaluation: Any) -> str:
+        """Why there is no value, or no interval, on the test days, and what to do: a clause."""
+        if math.isnan(self.value):
+            return cause(evaluation)
+        return (
+            "there are too few test days and field values for an interval; take more test days "
+            "(split.test_days)"
+        )
 
 
 def found(report: Any, *names: str) -> Any:
@@ -68,6 +86,21 @@ def number(report: Any, *names: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return math.nan
     return float(value) if math.isfinite(value) else math.nan
+
+
+def cause(evaluation: Any) -> str:
+    """Why a metric is undefined on the test days, and what to do: a clause for a sentence."""
+    shown, responses = (number(evaluation, name) for name in ("impressions", "responses"))
+    if responses in (0, shown):
+        outcome = "responses" if responses == 0 else "both outcomes"
+        return (
+            f"{'none' if responses == 0 else 'all'} of their impressions responded; take test "
+            f"days with {outcome} (split.test_days, log.last_day)"
+        )
+    return (
+        "reports/evaluation.json holds no number; take more test days (split.test_days), or "
+        "measure again: dvc repro evaluate"
+    )
 
 
 def gain(report: Any, *names: str) -> Gain:

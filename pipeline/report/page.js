@@ -68,6 +68,7 @@ function pick(row) {
 }
 
 // The table.
+const MORE = 100; // rows that a press adds
 const state = { key: "impressions", direction: -1, text: "", shown: 15, picked: 0 };
 
 function sorted(key, direction) {
@@ -117,6 +118,7 @@ function showTable() {
   byId("values").querySelector("tbody").replaceChildren(...found.slice(0, state.shown).map(tableRow));
   byId("found").textContent = `${grouped.format(Math.min(found.length, state.shown))} of ${grouped.format(found.length)} shown`;
   byId("more").hidden = found.length <= state.shown;
+  byId("more").textContent = `Show ${grouped.format(Math.min(MORE, found.length - state.shown))} more`;
   for (const head of byId("values").querySelectorAll("thead th")) {
     const key = head.dataset.key;
     head.setAttribute("aria-sort", key !== state.key ? "none" : state.direction > 0 ? "ascending" : "descending");
@@ -136,7 +138,7 @@ byId("search").addEventListener("input", (event) => {
   state.shown = 15;
   showTable();
 });
-byId("more").addEventListener("click", () => { state.shown += 100; showTable(); });
+byId("more").addEventListener("click", () => { state.shown += MORE; showTable(); });
 for (const choice of document.querySelectorAll("input[name=forest]")) {
   choice.addEventListener("change", drawForest);
 }

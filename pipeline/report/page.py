@@ -17,6 +17,7 @@ from pipeline.report.rows import (
     ablation_rows,
     choice_rows,
     gain_rows,
+    largest_rows,
     left_out_rows,
     result_rows,
 )
@@ -131,7 +132,7 @@ def render(
     gains = {"the uncalibrated model": evaluation["gains"]}
     champion = evaluation.get("champion") or {}
     if champion.get("gains"):
-        over = f"{champion['version']} in production, {champion['compared_days']} days"
+        over = f"the champion {champion['version']}, {champion['compared_days']} days"
         gains[over] = {"model": champion["gains"]}
     return environment.get_template("page.html").render(
         **reports,
@@ -143,6 +144,7 @@ def render(
         gain_names=[title for title, _ in MEASURES],
         truth=[[name, *texts] for name, texts in excess_rows(evaluation).items()],
         columns=COLUMNS,
+        largest=largest_rows(evaluation),
         unlisted=max(0, evaluation["field_values"] - len(carried["values"]["id"])),
         least_expected=int(sums.LEAST_EXPECTED),
         has_volume=bool(carried["volume"]),

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from pipeline.report.terminal import ABLATED, NAMES, champion_lines, metric_rows
+from pipeline.report.sums import display_name
+from pipeline.report.terminal import ABLATED, NAMES, champion_lines, metric_rows, number
 
 CALIBRATORS = NAMES | {"identity": "none, the base model as it is"}
 MEASURES = [("LogLoss", "logloss"), ("deviance", "field_deviance"), ("Field-RCE", "field_rce")]
@@ -50,8 +51,20 @@ def choice_rows(held_out: dict[str, Any]) -> list[list[str]]:
     """One row a calibrator: its out-of-sample LogLoss, its distance to the best, and its error."""
     columns = [held_out[name] for name in ("logloss", "excess", "standard_error")]
     return [
-        [CALIBRATORS[name], *(f"{column[name]:.5f}" for column in columns)]
+        [CALIBRATORS[name], *(number(column[name], ".5f") for column in columns)]
         for name in sorted(held_out["logloss"], key=held_out["logloss"].__getitem__)
+    ]
+
+
+def largest_rows(evaluation: dict[str, Any]) -> list[list[str]]:
+    """One row each of the largest field values: its PCOC and the gate's interval of it."""
+    return [
+        [
+            display_name(row["field_value"]),
+            number(row["pcoc"], ".3f"),
+            f"{number(row['low'], '.3f')} to {number(row['high'], '.3f')}",
+        ]
+        for row in evaluation.get("largest_field_values", [])
     ]
 
 
@@ -80,7 +93,7 @@ def left_out_rows(
             "Bin tables",
             f"{'passed' if tables['passed'] else 'failed'}, {len(tables['checks'])} checks",
         ),
-        ("Production", "; ".join(champion_lines(champion))),
+        ("Champion", "; ".join(champion_lines(champion))),
     ]
 
 

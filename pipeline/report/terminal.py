@@ -31,7 +31,7 @@ NAMES = {
     "eb_platt": "EB-Platt",
     "eb_platt_forward": "EB-Platt, forward",
     "adacalib": "AdaCalib",
-    "champion": "production",
+    "champion": "champion",
     "model": "what ships",
 }
 ABLATED = {  # the paper's second table
@@ -42,7 +42,8 @@ ABLATED = {  # the paper's second table
 }
 
 
-def _number(value: Any, form: str) -> str:
+def number(value: Any, form: str) -> str:
+    """A number as a table shows it; what is undefined says so."""
     return "undefined" if value is None else format(value, form)
 
 
@@ -50,7 +51,7 @@ def metric_rows(evaluation: dict[str, Any], names: dict[str, str] = NAMES) -> li
     """One row of texts a method, in the order of `names`: its name, then METRICS."""
     methods = evaluation["methods"]
     return [
-        [name] + [_number(methods[method][key], form) for _, key, form in METRICS]
+        [name] + [number(methods[method][key], form) for _, key, form in METRICS]
         for method, name in names.items()
         if method in methods
     ]
@@ -65,7 +66,7 @@ def excess_rows(evaluation: dict[str, Any]) -> dict[str, list[str]]:
 def champion_lines(champion: dict[str, Any] | None) -> list[str]:
     """What an evaluation says of the champion: a sentence each for its version and every gain."""
     if champion is None:
-        return ["nothing was in production to be held against"]
+        return ["none, champion.json pins no version"]
     version = f"{champion['version']}, made from days up to {champion['last_day']}"
     if not champion["readable"]:
         return [f"{version}, cannot score the test days: {champion['why']}"]
@@ -73,8 +74,9 @@ def champion_lines(champion: dict[str, Any] | None) -> list[str]:
     for title, key, form in METRICS:
         gain = champion["gains"].get(key)
         if gain and gain["value"] is not None:
-            ends = [_number(gain[end], f"+{form}") for end in ("low", "high")]
-            lines.append(f"{title} gains {gain['value']:+{form}} ({ends[0]} to {ends[1]}) over it")
+            ends = [gain["low"], gain["high"]]
+            known = f"{ends[0]:+{form}} to {ends[1]:+{form}}" if None not in ends else "no interval"
+            lines.append(f"{title} gains {gain['value']:+{form}} ({known}) over it")
     return lines
 
 
@@ -104,19 +106,19 @@ def show_results(found: dict[str, Any], changed: list[str]) -> None:
         f"{evaluation['rows']:,} test rows, {evaluation['responses']:,} responses, "
         f"{evaluation['first_day']} to {evaluation['last_day']}"
     )
-    table = Table(title=title, box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
+    table = Table(title=title, box=SIMPLE, padding=0, pad_edge=False)
     table.add_column("method", no_wrap=True)
-    for name, _, _ in METRICS:
-        table.add_column(name, justify="right")
     truth = excess_rows(evaluation)
-    if truth:
-        table.add_column("excess × 10⁴", justify="right")
+    for name in [*(name for name, _, _ in METRICS), *(["excess"] if truth else [])]:
+        table.add_column(name, justify="right")
     for row in metric_rows(evaluation):
         table.add_row(*row, *truth.get(row[0], []))
     console.print(table)
+    if truth:
+        console.print("excess: LogLoss over that of the true probabilities, × 10⁴", highlight=False)
     if "champion" in evaluation:
         said = "; ".join(champion_lines(evaluation["champion"]))
-        console.print(f"production: {said}", highlight=False)
+        console.print(f"champion: {said}", highlight=False)
     console.print(f"verdict: [bold]{gate['verdict']}[/bold]")
     for reason in gate["reasons"]:
         console.print(f"  - {reason}", highlight=False)

@@ -19,11 +19,15 @@ def run(tables: Path, evaluation: Path, model: Path, report: Path, *, params: Ga
     Raises:
         ArtifactError: a report or the model is missing or damaged.
     """
-    field_values = verify(model)["base"]["field"]["values"]
+    manifest = verify(model)
+    field_values = manifest["base"]["field"]["values"]
     measured = read_json(evaluation)
     fallen, parity = scan(model, field_values)
     fallen = [*falls(read_table(model, len(field_values)), field_values), *fallen]
-    verdict = judge(read_json(tables), measured, params, falls=fallen, parity=parity)
+    about = manifest["calibrator"]
+    verdict = judge(
+        read_json(tables), measured, params, calibrator=about, falls=fallen, parity=parity
+    )
     write_json(
         report,
         {

@@ -19,6 +19,7 @@ PARAMS = GateParams(
     max_rate_drift=0.7,
     max_memorisation=0.5,
 )
+CALIBRATOR: dict[str, Any] = {"chosen": "adacalib", "choose": "held_out"}
 DRIFT = {
     "version": "v0.0.3",
     "mix": 0.02,
@@ -111,6 +112,11 @@ def changed(place: str, value: Any) -> dict[str, Any]:
 
 
 def verdict(
-    evaluation: Any, tables: Any = TABLES, falls: tuple[str, ...] = (), parity: float = 1e-12
+    evaluation: Any,
+    tables: Any = TABLES,
+    falls: tuple[str, ...] = (),
+    parity: float = 1e-12,
+    calibrator: dict[str, Any] = CALIBRATOR,
 ) -> Verdict:
-    return judge(tables, evaluation, PARAMS, falls=falls, parity=parity)
+    """The verdict on evidence, all that is not given being good."""
+    return judge(tables, evaluation, PARAMS, calibrator=calibrator, falls=falls, parity=parity)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pipeline.release.gate import Verdict, judge
-from tests.release.evidence import PARAMS, TABLES, changed, gain, good, verdict
+from tests.release.evidence import CALIBRATOR, PARAMS, TABLES, changed, gain, good, verdict
 
 
 def test_good_evidence_passes_and_every_check_says_what_it_saw():
@@ -56,13 +56,13 @@ def test_no_checks_at_all_are_no_pass():
         (
             "largest_field_values",
             [{"field_value": "AA", "pcoc": None, "low": 1.4, "high": None}],
-            "PCOC of field value 'AA' is nan",
+            r"PCOC of field value 'AA' is at least 1\.4, without a response, surely more than 0\.3",
         ),
         ("methods/model/distinct_outputs", 97, "97 different outputs, the base model has 5000"),
         (
             "champion/gains/logloss",
             gain(-0.01, -0.02, -0.001) | {"champion": 0.451},
-            r"LogLoss gains -0\.01 \(.*\) over v0\.0\.3 in production .* what is in production is",
+            r"LogLoss gains -0\.01 \(.*\) over the champion v0\.0\.3 .* the champion is better",
         ),
         (
             "champion/gains/field_deviance",
@@ -73,7 +73,7 @@ def test_no_checks_at_all_are_no_pass():
         (
             "champion",
             {"version": "v0.0.3", "readable": True, "compared_days": 0, "gains": {}},
-            "production learnt from every test day",
+            r"against the champion v0\.0\.3, which learnt from every test day: test on later days",
         ),
         (
             "maturity",
@@ -128,6 +128,28 @@ def test_what_is_within_the_limits_or_within_noise_passes(place, value):
     assert verdict(changed(place, value)).passed
 
 
+@pytest.mark.parametrize(
+    ("chosen", "advice"),
+    [
+        ("isotonic", r"isotonic regression, .*, always makes them; .* calibrate\.choose: always$"),
+        ("adacalib", r"raise calibrate\.min_slope, or look for rounded scores$"),
+        ("eb_platt", r"rank is lost: look for rounded scores$"),
+    ],
+)
+def test_plateaus_are_answered_by_what_helps_against_those_of_the_map_that_ships(chosen, advice):
+    """H7: no other parameter takes isotonic regression's plateaus away."""
+    coarse = changed("methods/model/distinct_outputs", 97)
+    (reason,) = verdict(coarse, calibrator={"chosen": chosen, "choose": "held_out"}).reasons
+    assert re.search(advice, reason)
+
+
+def test_a_choice_that_was_made_already_is_no_advice():
+    worse = changed("gains/isotonic/logloss", gain(0.03, 0.02, 0.04))
+    for choose, advised in (("held_out", False), ("always", True)):
+        (reason,) = verdict(worse, calibrator={"chosen": "adacalib", "choose": choose}).reasons
+        assert reason.endswith("calibrate.choose: held_out") == advised
+
+
 def test_a_map_that_falls_is_refused_with_the_value_and_its_knots():
     """H8."""
     fallen = "the calibrated logit of field value 'AA' falls by 0.9 between the knots -3 and -2"
@@ -180,9 +202,10 @@ def test_an_evaluation_that_does_not_say_whether_there_is_a_champion_is_no_pass(
 def test_a_tolerance_is_a_share_of_what_the_champion_has():
     worse = changed("champion/gains/logloss", gain(-0.01, -0.02, -0.001) | {"champion": 0.5})
     tolerant = PARAMS.model_copy(update={"champion_tolerance": 0.002})
-    assert judge(TABLES, worse, tolerant, falls=(), parity=0.0).passed
+    good_else: dict[str, Any] = {"calibrator": CALIBRATOR, "falls": (), "parity": 0.0}
+    assert judge(TABLES, worse, tolerant, **good_else).passed
     strict = PARAMS.model_copy(update={"champion_tolerance": 0.0019})
-    assert not judge(TABLES, worse, strict, falls=(), parity=0.0).passed
+    assert not judge(TABLES, worse, strict, **good_else).passed
 
 
 def changed_tables(name: str, **values: Any) -> dict[str, Any]:
@@ -196,14 +219,24 @@ def changed_tables(name: str, **values: Any) -> dict[str, Any]:
         (changed_tables("drift", mix=0.5, mix_beyond_noise=0.49), "moved by 0.5 since the tables"),
         (
             changed_tables("drift", rate=0.9, rate_beyond_noise=0.8),
-            "2.46 from the tables of v0.0.3",
+            "2.46 from the tables of the champion v0.0.3",
         ),
-        (changed_tables("drift", rate=None, rate_beyond_noise=None), "factor of nan"),
+        (
+            changed_tables("drift", rate=None, rate_beyond_noise=None),
+            "have changed .* cannot be told",
+        ),
         (TABLES | {"drift": {"version": "v0.0.3", "why": "no tables"}}, r"\(no tables\)"),
-        (TABLES | {"drift": None}, "the tables of production"),
+        (TABLES | {"drift": None}, "the tables of the champion cannot be told"),
         (changed_tables("memorisation", low=0.6, steeper=0.7), "memorised its training rows"),
         (changed_tables("memorisation", low=None), "memorised its training rows"),
-        ({k: v for k, v in TABLES.items() if k != "memorisation"}, "log odds of training days"),
+        (
+            changed_tables("memorisation", low=None, high=None, steeper=None),
+            "cannot be told: its scores fall into too few bins",
+        ),
+        (
+            {k: v for k, v in TABLES.items() if k != "memorisation"},
+            "cannot be told: reports/tables.json does not say",
+        ),
     ],
 )
 def test_drift_from_production_and_memorised_rows_are_reasons(tables, sentence):

@@ -1,13 +1,15 @@
 """No verdict passes on a number that is not there."""
 
+import copy
 import math
+import re
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.release.evidence import changed, good, verdict
+from tests.release.evidence import TABLES, changed, good, verdict
 
 
 def numbers(report: Any, path: str = "") -> list[str]:
@@ -27,14 +29,51 @@ PLACES = [p for p in numbers(good()) if not p.endswith("/days") and not p.starts
 )
 def test_no_verdict_passes_on_a_number_that_is_none_or_not_finite(places, nothing):
     """H5, H18, H23."""
-    evaluation = good()
+    assert not verdict(without(good(), places, nothing)).passed
+
+
+def without(report: dict[str, Any], places: list[str], nothing: float | None) -> dict[str, Any]:
+    """A report with the same in several places."""
     for place in places:
         *parents, key = place.split("/")
-        inner = evaluation
+        inner = report
         for parent in parents:
             inner = inner[parent]
         inner[key] = nothing
-    assert not verdict(evaluation).passed
+    return report
+
+
+def no_number(sentences: list[str]) -> list[str]:
+    """The sentences in which a number is written that is none."""
+    return [s for s in sentences if re.search(r"[+-]?\b(nan|inf)\b", s, re.IGNORECASE)]
+
+
+@given(
+    st.lists(st.sampled_from(numbers(good())), max_size=8, unique=True),
+    st.lists(st.sampled_from(numbers(TABLES)), max_size=4, unique=True),
+    st.sampled_from([None, math.nan, math.inf, -math.inf, 0]),
+    st.sampled_from([0.0, math.nan, math.inf]),
+)
+def test_no_sentence_writes_a_number_that_is_none(places, of_tables, nothing, parity):
+    evaluation = without(good(), places, nothing)
+    tables = without(copy.deepcopy(TABLES), of_tables, nothing)
+    checks = verdict(evaluation, tables, parity=parity).checks
+    assert no_number([check.sentence for check in checks]) == []
+
+
+def test_a_log_without_responses_is_told_so_and_what_helps():
+    evaluation = good() | {"responses": 0}
+    for measured in evaluation["methods"].values():
+        measured.update(dict.fromkeys(["field_deviance", "field_rce", "field_auc", "auc", "pcoc"]))
+    evaluation["gains"]["model"]["field_deviance"] = dict.fromkeys(["value", "low", "high"])
+    evaluation["champion"]["gains"]["field_deviance"] = {}
+    sentences = {check.name: check.sentence for check in verdict(evaluation).checks}
+    for name in ("pcoc", "auc_loss", "field_auc_loss", "field_deviance", "defined"):
+        assert "none of their impressions responded; take test days with" in sentences[name]
+    assert (
+        "28 days that neither learnt from, where it is undefined"
+        in (sentences["field_deviance_against_champion"])
+    )
 
 
 @pytest.mark.parametrize(
@@ -97,3 +136,4 @@ def test_any_report_gets_a_verdict_and_none_of_these_passes(evaluation):
     refused = verdict(evaluation)
     assert not refused.passed
     assert all(refused.reasons)
+    assert no_number(refused.reasons) == []

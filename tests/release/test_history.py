@@ -1,6 +1,7 @@
 """The history of production, from nothing but git: tags and the verdicts that commits hold."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
@@ -11,6 +12,8 @@ from pipeline.release.history import Span, history, table
 from pipeline.release.promotion import production
 from pipeline.voice import Voice
 from tests.release.conftest import git
+
+SINCE = ("2026-01-02 03:00", "2026-01-02 03:09")
 
 
 def test_versions_come_newest_first_with_their_times_in_production(judged):
@@ -35,6 +38,16 @@ def test_the_table_has_a_line_for_each_time_in_production(judged, monkeypatch):
     assert any(
         "2026-01-02 03:09 to now" in line and "rolled back to by Cleo" in line for line in lines
     )
+
+
+def test_a_long_name_folds_beside_its_own_time_and_moves_no_other(judged, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "110")
+    found = history(judged)
+    long = [replace(span, by="A user of a rather long name") for span in found[1].spans]
+    lines = table([replace(found[1], spans=tuple(long))]).splitlines()
+    first, second = ([n for n, text in enumerate(lines) if since in text] for since in SINCE)
+    assert "promoted by A" in lines[first[0]]
+    assert "rolled back to" in lines[second[0]]
 
 
 def test_programs_get_the_same_as_json(judged, monkeypatch):

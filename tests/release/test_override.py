@@ -120,7 +120,8 @@ def test_an_overridden_model_is_promoted_and_status_says_who_did_it_and_why(fold
     assert "overrode pcoc: a new market opened; adacalib promote" in status(folder)
     assert promote(folder).startswith("v0.0.1 is in production")
     told = "against the verdict: Ann <ann@example.org> overrode pcoc: a new market opened"
-    assert told in status(folder)
+    lines = status(folder).splitlines()
+    assert lines[1:3] == [f"  - {told}", "  - failed: PCOC is 3.1"]
     assert told in production(folder).evidence
     committed = git(folder, "show", "model@v0.0.1:reports/override.json")
     assert json.loads(committed)["reason"] == "a new market opened"

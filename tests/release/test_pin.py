@@ -10,6 +10,7 @@ from pipeline.files import read_json
 from pipeline.release.champion import MODEL, PIN, TABLES, pinned, read_pin, start_pin, write_pin
 from pipeline.release.pin import fetch_champion, pin_champion
 from pipeline.release.promotion import promote
+from pipeline.release.status import status
 from tests.release.conftest import dvc, git, params
 
 TABULATE = """  tabulate:
@@ -77,5 +78,7 @@ def test_the_pin_moves_when_it_is_told_to_and_brings_what_it_names(folder):
     dvc(folder, "repro")
     promote(folder)
     assert read_pin(folder / PIN) == pin  # promotion does not move it
+    assert "champion.json pins v0.0.1, production is v0.0.2: before the next" in status(folder)
     assert pin_champion(folder) == "v0.0.2 is the champion"
+    assert "champion.json pins" not in status(folder)
     assert (folder / MODEL / "weights.txt").read_bytes() != first

@@ -112,6 +112,21 @@ def test_search_sort_and_pick_work_by_keyboard(opened):
     assert opened.locator("#values tbody button").get_attribute("aria-pressed") == "true"
 
 
+def test_the_button_says_how_many_more_it_shows(opened):
+    press = opened.locator("#more")
+    assert press.is_hidden()
+    opened.evaluate("state.shown = 2; showTable()")
+    assert press.inner_text() == "Show 1 more"
+    press.click()
+    assert press.is_hidden()
+    assert len(names(opened)) == 3
+
+
+def test_no_table_needs_a_scroll_bar_in_a_wide_window(opened):
+    wider = "t => t.filter(e => e.scrollWidth > e.clientWidth).map(e => e.ariaLabel)"
+    assert opened.locator(".wide").evaluate_all(wider) == []
+
+
 def test_a_name_from_the_log_is_shown_as_it_is_spelled(opened):
     assert '<b>"A"$_{$</b></script>' in names(opened)
 

@@ -50,6 +50,13 @@ def test_names_from_the_log_are_text_that_ends_no_script(text):
     assert "<b>" not in text
 
 
+def test_the_gates_intervals_stand_beside_the_drawn_bands_and_are_told_apart(text):
+    words = markup(text)
+    assert "<td>1.609</td><td>1.037 to 2.180</td>" in words
+    assert "B / 2</th><td>undefined</td>" in words
+    assert "it is wider, and it alone decides" in " ".join(words.split())
+
+
 def test_field_values_beyond_the_limit_are_counted_not_listed(text):
     assert "field values with the fewest impressions are not listed" not in text
     carried = json.loads(re.findall(r'id="sums">(.*?)</script>', text, flags=re.DOTALL)[0])

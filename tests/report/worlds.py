@@ -71,6 +71,10 @@ def reports(passed: bool = True, **metrics: Any) -> dict[str, dict[str, Any]]:
             "field_values": 2,
             "methods": dict.fromkeys((*METHODS, *ABLATION), values | metrics),
             "gains": dict.fromkeys((*METHODS[1:], *ABLATION), gain),
+            "largest_field_values": [
+                {"field_value": "plain", "pcoc": 1.609, "low": 1.037, "high": 2.18},
+                {"field_value": "B\x1f2", "pcoc": None, "low": 0.4, "high": None},
+            ],
             "truth": {"excess_logloss": dict.fromkeys(METHODS, 0.0012)},
         },
         "gate": {
