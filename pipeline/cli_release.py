@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from pipeline.errors import ReleaseError
 from pipeline.voice import say, tell
 
 app = typer.Typer()
@@ -99,13 +98,7 @@ def history() -> None:
     from pipeline.release.history import history as versions
     from pipeline.release.history import table
 
-    try:
-        found = versions(Path())
-    except ReleaseError as error:
-        if not str(error).startswith("no version was ever promoted"):
-            raise
-        say(str(error), versions=[])  # an answer, as that of status is
-        return
+    found = versions(Path())
     say(table(found), versions=[asdict(version) for version in found])
 
 

@@ -3,6 +3,7 @@
 import io
 import shutil
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,6 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.errors import ReleaseError
 from pipeline.release import commits, tags
 from pipeline.release.promotion import gate_of, spoken_of
 
@@ -63,15 +63,13 @@ def history(folder: Path) -> list[Version]:
     """Every version, the newest first, as the git remote knows them, or else as this clone does.
 
     Raises:
-        ReleaseError: this is no clone, or nothing was ever promoted.
+        ReleaseError: this is no clone, or its remote does not answer.
         ArtifactError: a version's commit holds no verdict.
         ToolError: git failed.
     """
     commits.check_clone(folder)
     tags.fetch_tags(folder, commits.authority(folder))
     found = tags.registrations(folder)
-    if not found:
-        raise ReleaseError("no version was ever promoted; adacalib promote makes the first")
     spans = _spans(tags.spans(tags.assignments(folder)))
     removed = tags.removals(folder)
     return [
@@ -82,7 +80,7 @@ def history(folder: Path) -> list[Version]:
 
 def _spans(changes: list[tags.Assignment]) -> dict[str, list[Span]]:
     found: dict[str, list[Span]] = {}
-    for change, after in zip(changes, [*changes[1:], None], strict=True):
+    for change, after in zip_longest(changes, changes[1:]):
         how = "rolled back to" if change.version in found else "promoted"
         until = tags.when(after.seconds) if after else None
         span = Span(tags.when(change.seconds), until, how, change.who)
@@ -102,7 +100,9 @@ def _version(
 
 
 def table(found: list[Version]) -> str:
-    """The versions as a table, a line for each time in production."""
+    """The versions as a table, a line for each time in production; a sentence if there are none."""
+    if not found:
+        return "no version was ever promoted; adacalib promote makes the first"
     shown = Table(box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
     for name in (
         "version",

@@ -69,5 +69,5 @@ def test_without_a_version_there_is_no_history(judged, tmp_path_factory):
     with pytest.raises(ReleaseError, match="no clone of the project"):
         history(empty)
     git(empty, "init", "--quiet")
-    with pytest.raises(ReleaseError, match="no version was ever promoted"):
-        history(empty)
+    assert history(empty) == []
+    assert table([]).startswith("no version was ever promoted")
