@@ -91,11 +91,11 @@ def number(report: Any, *names: str) -> float:
 def cause(evaluation: Any) -> str:
     """Why a metric is undefined on the test days, and what to do: a clause for a sentence."""
     shown, responses = (number(evaluation, name) for name in ("impressions", "responses"))
-    if responses in (0, shown):
-        outcome = "responses" if responses == 0 else "both outcomes"
+    nobody, everybody = responses == 0, responses == shown  # neither is true of an unknown number
+    if nobody or everybody:
         return (
-            f"{'none' if responses == 0 else 'all'} of their impressions responded; take test "
-            f"days with {outcome} (split.test_days, log.last_day)"
+            f"{'none' if nobody else 'all'} of their impressions responded; take test days with "
+            f"{'responses' if nobody else 'both outcomes'} (split.test_days, log.last_day)"
         )
     return (
         "reports/evaluation.json holds no number; take more test days (split.test_days), or "

@@ -109,7 +109,9 @@ def test_no_verdict_passes_where_something_it_needs_is_missing_or_no_number(plac
 )
 def test_an_empty_evaluation_is_refused(evaluation):
     """H23."""
-    assert not verdict(evaluation).passed
+    refused = verdict(evaluation)
+    assert not refused.passed
+    assert not any("impressions responded" in reason for reason in refused.reasons)
 
 
 def test_a_test_day_without_responses_is_undefined_and_not_promoted():
