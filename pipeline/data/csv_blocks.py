@@ -95,9 +95,9 @@ def parse(
         odd_quotes: whether a line may have an odd number of quotes.
 
     Raises:
-        pa.ArrowInvalid: a line has another number of columns, or a value is not UTF-8.
-        DataError: a value is not of its type, one that is not quoted holds a carriage return, or a
-            quoted one goes on.
+        pa.ArrowInvalid: a value is not UTF-8.
+        DataError: a line has another number of columns, a value is not of its type, one that is
+            not quoted holds a carriage return, or a quoted one goes on.
     """
     broken = values_hold_breaks(text, mapping, odd_quotes=odd_quotes)
     types = mapping.source_types
@@ -108,6 +108,10 @@ def parse(
     except pa.ArrowInvalid as error:
         if found := NOT_OF_TYPE.search(str(error)):
             raise DataError(_not_of_type(names[int(found[1])], found[2], mapping)) from None
+        if ": Expected" in str(error):
+            fault = str(error).splitlines()[0]
+            step = "mend the line, or delimiter and quote in the mapping"
+            raise DataError(f"{fault}; {step}") from None
         if "straddling" not in str(error):
             raise
         table = _read(text, names, mapping, broken, len(text) + 1)  # a line longer than CHUNK

@@ -22,7 +22,7 @@ from tests.data.logs import HEADER, landed, mapping, refusal, refused, stored, w
         ("5,a,1,x", "column click is 'x', which is no int8; in the mapping number_nulls lists"),
         ("5,a,1,300", "column click is '300', which is no int8"),
         ("5,a,one,0", "column price is 'one', which is no float64; "),
-        ("5,a,1", "Expected 4 columns, got 3"),
+        ("5,a,1", "Expected 4 columns, got 3: 5,a,1; mend the line, or delimiter"),
         ("5,a,1,0,9", "Expected 4 columns, got 5"),
         (",a,1,0", "column ts has no time stamp"),
         ('5,"a"b",1,0', "goes on after its closing quote"),
