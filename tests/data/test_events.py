@@ -11,8 +11,10 @@ from pipeline.data.days import read_day
 from pipeline.data.events import EventIds, came_before, marks
 from pipeline.data.hashing import hashes, shares
 from pipeline.data.landing import Roles, land_day, land_days
+from pipeline.data.reader import land_files
 from pipeline.data.staging import DayStage
 from pipeline.errors import DataError
+from tests.data.logs import HEADER, mapping, refused, written
 from tests.tiny_logs import PRIVATE, tiny_day
 
 PINNED = ["0x458e476aefb71288", "0x1f363a509b596f95"]
@@ -89,3 +91,35 @@ def test_a_day_without_duplicates_has_the_bytes_of_one_that_never_had_any(tmp_pa
 def test_an_event_id_that_is_no_column_is_refused(tmp_path):
     with pytest.raises(DataError, match=r"log\.event_id is id, which is no column of the log"):
         land_days(tmp_path / "data", PRIVATE, lambda _: None, Roles("tiny", "id", None))
+
+
+def test_the_same_file_twice_is_refused_unless_an_event_id_tells_its_rows_apart(tmp_path):
+    """H15: also under another name; files with a header alone may be equal."""
+    first = written(tmp_path / "a.csv", HEADER + "0,x,1,0\n1,y,1,1\n")
+    again = written(tmp_path / "b.csv", first.read_bytes())
+    empty = [written(tmp_path / name, HEADER) for name in ("c.csv", "d.csv")]
+    sentence = refused(tmp_path, mapping(), first, *empty, again)
+    assert sentence.startswith(
+        f"b.csv holds the same bytes as {first}: every row would count twice"
+    )
+    assert "holds the same bytes" in refused(tmp_path, mapping(), first, first)
+    roles = Roles("mine", "item", "click")
+    _, came = land_files(tmp_path / "data", mapping(), [first, again, *empty], roles=roles)
+    assert (came["1970-01-01"].rows, came["1970-01-01"].dropped) == (2, {"item came before": 2})
+
+
+def test_a_day_sent_again_with_more_rows_counts_every_event_once(tmp_path):
+    """H15: the file of noon and that of midnight, which holds its rows again."""
+    noon = written(tmp_path / "noon.csv", HEADER + "0,x,1,0\n1,y,1,1\n2,,1,0\n")
+    midnight = written(tmp_path / "midnight.csv", noon.read_text() + "3,z,1,0\n")
+    roles = Roles("mine", "item", "click")
+    land_files(tmp_path / "data", mapping(), [noon, midnight], roles=roles)
+    assert read_day(tmp_path / "data", "1970-01-01")["item"].to_pylist() == [
+        "x",
+        "y",
+        None,
+        None,
+        "z",
+    ]
+    land_files(tmp_path / "data", mapping(), [midnight], roles=roles)
+    assert read_day(tmp_path / "data", "1970-01-01")["item"].to_pylist() == ["x", "y", None, "z"]
