@@ -33,7 +33,7 @@ def hold(
     """Hold the lock at `path` while the block runs.
 
     Args:
-        path: of the lock's file, which stays.
+        path: of the lock's file. Only who holds it may remove it: others then try again.
         purpose: what whoever waits for this process is told.
         place: what is locked, in words.
         patience: seconds to wait for another process.
@@ -44,7 +44,7 @@ def hold(
     """
     give_up, waiting = time.monotonic() + patience, False
     with path.open("a+") as file:
-        while not _taken(file):
+        while not _taken(file, path):
             file.seek(0)
             holder = file.read().strip() or "another process"
             if time.monotonic() >= give_up:
@@ -59,9 +59,10 @@ def hold(
         yield
 
 
-def _taken(file: IO[str]) -> bool:
+def _taken(file: IO[str], path: Path) -> bool:
+    """Whether this process holds the lock now; a file that was removed meanwhile is none."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except (BlockingIOError, FileNotFoundError):
         return False
-    return True
