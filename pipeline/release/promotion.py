@@ -24,7 +24,8 @@ class Production:
         since: when it was put there, "YYYY-MM-DD HH:MM UTC".
         last_day: the newest day of the log it was made from, "YYYY-MM-DD".
         model_sha256: of the model's manifest.
-        evidence: the sentences of its verdict, and who overrode it and why, if anybody did.
+        evidence: who overrode its verdict and why, if anybody did, then the verdict's sentences,
+            failed ones before passed ones; each begins with what it is.
     """
 
     version: str
@@ -54,11 +55,19 @@ def described(folder: Path, held: tags.Assignment) -> Production:
     """
     gate = gate_of(folder, held.commit)
     since = f"{tags.when(held.seconds)} UTC"
-    evidence = [check["sentence"] for check in gate["checks"]]
-    spoken = spoken_of(folder, held.commit, gate)
-    evidence += [f"against the verdict: {spoken}"] if spoken else []
+    evidence = _evidence(gate, spoken_of(folder, held.commit, gate))
     return Production(
-        held.version, held.commit, since, gate["last_day"], gate["model_sha256"], tuple(evidence)
+        held.version, held.commit, since, gate["last_day"], gate["model_sha256"], evidence
+    )
+
+
+def _evidence(gate: dict[str, Any], spoken: Override | None) -> tuple[str, ...]:
+    failed = [c["sentence"] for c in gate["checks"] if c.get("passed") is not True]
+    passed = [c["sentence"] for c in gate["checks"] if c.get("passed") is True]
+    return (
+        *([f"against the verdict: {spoken}"] if spoken else []),
+        *(f"failed: {sentence}" for sentence in failed),
+        *(f"passed: {sentence}" for sentence in passed),
     )
 
 

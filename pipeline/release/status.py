@@ -8,7 +8,7 @@ from pipeline.release import commits, tags
 from pipeline.release.champion import PIN, read_pin
 from pipeline.release.override import GATE, overridden
 from pipeline.release.programs import git
-from pipeline.release.promotion import Production, gate_of, production, spoken_of
+from pipeline.release.promotion import Production, production
 
 
 def status(folder: Path) -> str:
@@ -29,23 +29,10 @@ def status(folder: Path) -> str:
         lines = [
             f"{current.version} is in production since {current.since}, made from days up to "
             f"{current.last_day} (commit {current.commit[:10]}), because:",
-            *_because(folder, current),
+            *(f"  - {sentence}" for sentence in current.evidence),
             *_pinned(folder, current),
         ]
     return "\n".join([*doubt, *lines, *_last_verdict(folder, current)])
-
-
-def _because(folder: Path, current: Production) -> list[str]:
-    """The verdict of what is in production, what speaks against it first."""
-    gate = gate_of(folder, current.commit)
-    spoken = spoken_of(folder, current.commit, gate)
-    failed = [c["sentence"] for c in gate["checks"] if c.get("passed") is not True]
-    passed = [c["sentence"] for c in gate["checks"] if c.get("passed") is True]
-    return [
-        *([f"  - against the verdict: {spoken}"] if spoken else []),
-        *(f"  - failed: {sentence}" for sentence in failed),
-        *(f"  - passed: {sentence}" for sentence in passed),
-    ]
 
 
 def _pinned(folder: Path, current: Production) -> list[str]:
