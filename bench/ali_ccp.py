@@ -20,7 +20,7 @@ ITEM = "\x01".join(
 )
 OURS = """
 from pathlib import Path; from time import perf_counter; import resource, sys
-from pipeline.data.ali_ccp import land_files
+from pipeline.data.ingest.ali_ccp import land_files
 start, place = perf_counter(), Path(sys.argv[1])
 manifest, _ = land_files(place / "data", "ali-ccp", sorted(place.glob("*.csv")))
 seconds, peak = perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -28,8 +28,9 @@ made: {hour: {rule: hour}}
 """
 OURS = """
 from pathlib import Path; from time import perf_counter; import sys
-from pipeline.data.landing import Roles
-from pipeline.data.mapping import read_mapping; from pipeline.data.reader import land_files
+from pipeline.data.log_store.landing import Roles
+from pipeline.data.ingest.mapping import read_mapping
+from pipeline.data.ingest.reader import land_files
 start = perf_counter()
 source, folder = Path(sys.argv[1]), Path(sys.argv[2])
 roles = Roles("bench", sys.argv[3] if len(sys.argv) > 3 else None, None)

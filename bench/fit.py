@@ -18,10 +18,10 @@ from time import perf_counter
 from typing import Any
 
 from bench.kernel import CANDIDATES, FIELD_VALUES, GRID, peak_mb, simulated
-from pipeline.calibration.adacalib import Settings, fit_adacalib
-from pipeline.calibration.basis import still_anchor
-from pipeline.calibration.bins import tabulate
-from pipeline.calibration.folds import all_counts
+from pipeline.calibration.adacalib.fit import Settings, fit_adacalib
+from pipeline.calibration.adacalib.folds import all_counts
+from pipeline.calibration.prior.base_map import still_anchor
+from pipeline.calibration.statistics.bins import tabulate
 
 DAYS = 10
 PEER_ROWS = 1_000_000

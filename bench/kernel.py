@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.calibration.bins import tabulate
-from pipeline.calibration.packing import usable_threads
-from pipeline.scores import Scores
+from pipeline.calibration.statistics.bins import tabulate
+from pipeline.calibration.statistics.sort_keys import usable_threads
+from pipeline.formats.scores import Scores
 
 FIELD_VALUES = 969
 CANDIDATES, GRID = (5, 10, 20), 160

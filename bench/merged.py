@@ -22,11 +22,11 @@ import onnxruntime
 import torch
 
 from bench.serving_model import FIELD_VALUES, KNOTS, make_model, rows
-from pipeline.release.checkpoint import load
-from pipeline.release.merged import MergedModel
-from pipeline.release.onnx_graph import OUTPUTS
-from pipeline.release.onnx_parts import IDS, part_of
-from pipeline.release.serving_table import read_table
+from pipeline.checkpoint.bundle import load
+from pipeline.checkpoint.merged_model import MergedModel
+from pipeline.checkpoint.onnx_graph import OUTPUTS
+from pipeline.checkpoint.onnx_parts import IDS, part_of
+from pipeline.checkpoint.serving_table import read_table
 from pipeline.serving.predictor import NUMBER, ONNX_FILE
 from pipeline.serving.predictor import load as load_predictor
 

@@ -20,16 +20,16 @@ from bench.quality_log import LogFile, Window, log_cases
 from bench.quality_tables import Result, aligned, losses_table, table
 from pipeline.calibration.baselines import METHODS as COMPETITORS
 from pipeline.calibration.baselines import CalibrationMap
-from pipeline.errors import AdaCalibError
-from pipeline.files import write_json
+from pipeline.core.errors import AdaCalibError
+from pipeline.core.files import write_json
+from pipeline.formats.scores import Scores
 from pipeline.metrics.summary import Measurement, measure, summarise
-from pipeline.params import read_params
-from pipeline.scores import Scores
+from pipeline.params.reader import read_params
 
 MODULES = {
     **{name: f"pipeline.calibration.baselines.{name}" for name in COMPETITORS},
-    "adacalib_paper": "pipeline.calibration.paper",
-    "adacalib": "pipeline.calibration.adacalib",
+    "adacalib_paper": "pipeline.calibration.paper.paper_fit",
+    "adacalib": "pipeline.calibration.adacalib.fit",
 }
 LEFT_OUT = "adacalib_leave_day_out"  # the same with calibrate.folds: leave_day_out; when named
 KEYS = (

@@ -9,8 +9,8 @@ from scipy.special import stdtrit
 
 from bench.quality_cases import Case
 from bench.quality_gains import Judged, mean_gains
-from pipeline.calibration.paper import fit_paper, predict
-from pipeline.calibration.paper_network import PaperSettings
+from pipeline.calibration.paper.paper_fit import fit_paper, predict
+from pipeline.calibration.paper.paper_network import PaperSettings
 from pipeline.metrics.calibration import field_rce
 from pipeline.metrics.significance import Interval
 from pipeline.metrics.summary import Measurement, measure

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from pipeline.calibration.logits import sigmoid
-from pipeline.calibration.paper_rows import Features
-from pipeline.errors import DataError
-from pipeline.scores import Scores
+from pipeline.calibration.paper.paper_rows import Features
+from pipeline.calibration.statistics.logits import sigmoid
+from pipeline.core.errors import DataError
+from pipeline.formats.scores import Scores
 
 COLUMNS = {
     **dict.fromkeys(("window", "split", "date", "id"), str),

@@ -9,7 +9,7 @@ import pandas as pd
 
 from bench.quality_cases import Case
 from pipeline.metrics.comparison import MAX_PCOC_DISTANCE, gains
-from pipeline.metrics.several import Pair, mean_gain
+from pipeline.metrics.pooled_gain import Pair, mean_gain
 from pipeline.metrics.significance import Interval
 from pipeline.metrics.summary import STATISTICS, Measurement
 

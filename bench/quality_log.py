@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.quality_cases import Case
-from pipeline.calibration.paper_rows import Features
-from pipeline.data.landing import LogKind, land_log
-from pipeline.data.score_files import read_features, read_scores, read_scores_manifest
-from pipeline.data.values import as_text
-from pipeline.errors import DataError
-from pipeline.sections import LogParams, Params, ScoreParams, SplitParams
+from pipeline.calibration.paper.paper_rows import Features
+from pipeline.core.errors import DataError
+from pipeline.data.log_store.landing import LogKind, land_log
+from pipeline.encoding.values import as_text
+from pipeline.formats.score_files import read_features, read_scores, read_scores_manifest
+from pipeline.params.sections import LogParams, Params, ScoreParams, SplitParams
 from pipeline.stages import score, split, train_base, validate
 
 WEEKDAY = "weekday of the day"  # made of the day column, a feature of every base model here

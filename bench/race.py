@@ -20,12 +20,12 @@ from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pipeline.errors import AdaCalibError, ReleaseError
-from pipeline.release import tags
-from pipeline.release.programs import git, run_leashed
-from pipeline.release.promotion import promote
-from pipeline.release.pull import pull
-from pipeline.release.seal import verify
+from pipeline.core.checksums import verify
+from pipeline.core.errors import AdaCalibError, ReleaseError
+from pipeline.registry import tags
+from pipeline.registry.promotion import promote
+from pipeline.registry.pull import pull
+from pipeline.registry.tools.programs import git, run_leashed
 
 NAMES = ("ann", "bob")
 FIRST = date(2025, 3, 1)
@@ -34,8 +34,8 @@ WORK = '''\
 import random, sys
 from pathlib import Path
 from ruamel.yaml import YAML
-from pipeline.files import publish, sha256_of, write_json
-from pipeline.release.seal import seal
+from pipeline.core.files import publish, sha256_of, write_json
+from pipeline.core.checksums import seal
 
 params = YAML(typ="safe").load(Path("params.yaml").read_text())
 if sys.argv[1] == "merge":

@@ -17,16 +17,16 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from bench import process
-from pipeline.data.simulated import Simulation
-from pipeline.params import set_values
-from pipeline.release.champion import start_pin
-from pipeline.workspace import flat
+from pipeline.cli.workspace import flat
+from pipeline.data.ingest.simulated import Simulation
+from pipeline.formats.champion import start_pin
+from pipeline.params.reader import set_values
 
 ROOT = Path(__file__).parent.parent
 LAND = """
 import sys
 from pathlib import Path
-from pipeline.data.formats import land
+from pipeline.data.ingest.sources import land
 land("simulated", Path("data"), lambda rows: None, rows=int(sys.argv[1]))
 """
 Cost = tuple[float, float, float]  # seconds, seconds of processor, MB

@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from bench.serving_model import make_model, request_bodies, rows
-from pipeline.files import publish
+from pipeline.core.files import publish
 from pipeline.serving.offline import score_file
 from pipeline.serving.predictor import BATCH_ROWS, load
 
@@ -40,7 +40,7 @@ def free_port() -> int:
 
 def start_server(model: Path, port: int) -> subprocess.Popen[bytes]:
     """`adacalib serve`, after it answered /health."""
-    command = [sys.executable, "-m", "pipeline.cli", "serve", "--model", str(model)]
+    command = [sys.executable, "-m", "pipeline.cli.main", "serve", "--model", str(model)]
     server = subprocess.Popen([*command, "--port", str(port)])
     while server.poll() is None:
         try:

@@ -6,16 +6,16 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from pipeline.calibration.piecewise import from_knots
-from pipeline.data.map_files import write_maps
-from pipeline.data.vocabulary import Vocabulary
-from pipeline.files import write_json
-from pipeline.model.features import Encoder
+from pipeline.checkpoint.bundle import load, merge
+from pipeline.checkpoint.exports import export
+from pipeline.core.files import write_json
+from pipeline.encoding.features import Encoder
+from pipeline.encoding.scaling import Scaling
+from pipeline.encoding.vocabulary import Vocabulary
+from pipeline.formats.map_files import write_maps
+from pipeline.formats.maps import from_knots
 from pipeline.model.network import initialise, network_from
-from pipeline.model.scaling import Scaling
 from pipeline.model.scoring import write_base
-from pipeline.release.checkpoint import load, merge
-from pipeline.release.exports import export
 
 FIELD_VALUES, KNOTS, SMALL = 1000, 20, 50
 SMALL_COLUMNS = ("slot", "hour", "device", "region")

@@ -28,9 +28,9 @@ from typing import Any
 import psutil
 
 from bench.soak_project import day_of, deliver, make_project, undisturbed
-from pipeline.release.programs import git
-from pipeline.release.promotion import production
-from pipeline.release.registry import folder_md5
+from pipeline.registry.promotion import production
+from pipeline.registry.tools.dvc import folder_md5
+from pipeline.registry.tools.programs import git
 
 FAULTS = {
     2: "kill -9 flow",

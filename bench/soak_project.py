@@ -5,8 +5,8 @@ import shutil
 from datetime import date, timedelta
 from pathlib import Path
 
-from pipeline.params import set_values
-from pipeline.release.programs import git, run_leashed
+from pipeline.params.reader import set_values
+from pipeline.registry.tools.programs import git, run_leashed
 
 ROOT = Path(__file__).parent.parent
 FIRST = date(2025, 3, 1)
@@ -40,9 +40,9 @@ WORK = '''\
 """A stage: python work.py STAGE OUTPUT. Half of the output is written, then a second passes."""
 import json, os, sys, time
 from pathlib import Path
-from pipeline.files import publish, sha256_of, write_json
-from pipeline.params import read_params
-from pipeline.release.seal import seal
+from pipeline.core.files import publish, sha256_of, write_json
+from pipeline.params.reader import read_params
+from pipeline.core.checksums import seal
 from pipeline.report.terminal import METRICS
 
 stage, output = sys.argv[1], Path(sys.argv[2])
@@ -115,7 +115,7 @@ def make_project(folder: Path, inbox: Path) -> None:
 def land(folder: Path, inbox: Path, days: list[str]) -> None:
     """Land days by hand."""
     files = [str(inbox / f"{day}.csv.gz") for day in days]
-    run_leashed(["python", "-m", "pipeline.cli", "data", "daily-counts", *files], folder)
+    run_leashed(["python", "-m", "pipeline.cli.main", "data", "daily-counts", *files], folder)
 
 
 def undisturbed(folder: Path, inbox: Path, days: list[str]) -> None:

@@ -19,15 +19,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline.calibration.logits import sigmoid
-from pipeline.data.vocabulary import ValueCounts, Vocabulary
+from pipeline.calibration.statistics.logits import sigmoid
+from pipeline.core.progress import WorkProgress
+from pipeline.encoding.vocabulary import ValueCounts, Vocabulary
 from pipeline.model.examples import Examples
 from pipeline.model.network import BaseNetwork
 from pipeline.model.scoring import logits_of
 from pipeline.model.shards import Shard, write_shard
 from pipeline.model.training import Recipe, train
-from pipeline.params import read_params
-from pipeline.progress import WorkProgress
+from pipeline.params.reader import read_params
 
 VALUES, NEW, SLOTS = 50_000, 5_000, 10  # of the feature, of test rows alone, of the other feature
 OWN = 2_000  # values with an embedding of their own

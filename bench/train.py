@@ -26,11 +26,11 @@ import torch
 from torch.nn import functional
 
 from bench import process
+from pipeline.core.progress import WorkProgress
 from pipeline.model.examples import Examples
 from pipeline.model.network import BaseNetwork, initialise
 from pipeline.model.shards import Shard, write_shard
 from pipeline.model.training import Recipe, train
-from pipeline.progress import WorkProgress
 
 FIELDS, BATCH = 16, 4096
 RATE = 0.05  # of responses

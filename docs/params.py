@@ -1,4 +1,4 @@
-"""Writes docs/params.md from params.yaml (defaults, meanings) and pipeline.sections (types).
+"""Writes docs/params.md from params.yaml (defaults, meanings) and pipeline.params.sections (types).
 
 python docs/params.py
 """
@@ -10,7 +10,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from pipeline.sections import Params
+from pipeline.params.sections import Params
 
 ROOT = Path(__file__).parent.parent
 LINE = re.compile(r"^(?P<indent> *)(?P<key>\w+):(?: (?P<default>.*?))?(?: *# (?P<meaning>.*))?$")
@@ -18,7 +18,7 @@ HEAD = """# Parameters
 
 Every value that may change a result is in `params.yaml`, one section per stage; the command line
 and the environment change none. An unknown, missing or mistyped key is refused with its path.
-Dates are quoted. This page is made from `params.yaml` and `pipeline/sections.py` by
+Dates are quoted. This page is made from `params.yaml` and `pipeline/params/sections.py` by
 `python docs/params.py`.
 """
 LIMITS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}

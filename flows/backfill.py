@@ -17,7 +17,7 @@ from prefect.runtime import flow_run
 from prefect.states import Completed
 
 from flows.landing import bring
-from flows.slots import days_of
+from flows.schedule_slots import days_of
 from flows.stages import run_stages
 from flows.states import failing_in_one_sentence, run_and_tell
 from flows.worktree import (
@@ -28,11 +28,11 @@ from flows.worktree import (
     said,
     take_code,
 )
-from pipeline.errors import AdaCalibError, ToolError
-from pipeline.files import read_json
-from pipeline.params import set_values
-from pipeline.release.commits import identity
-from pipeline.release.pin import fetch_champion
+from pipeline.core.errors import AdaCalibError, ToolError
+from pipeline.core.files import read_json
+from pipeline.params.reader import set_values
+from pipeline.registry.commits import identity
+from pipeline.registry.pin import fetch_champion
 
 
 @flow(

@@ -11,12 +11,12 @@ from prefect.client.schemas.objects import State
 from prefect.logging import get_run_logger
 from prefect.states import Completed
 
-from flows.slots import days_of
+from flows.schedule_slots import days_of
 from flows.states import failing_in_one_sentence
-from pipeline.errors import AdaCalibError, ToolError
-from pipeline.files import read_json
-from pipeline.params import read_params
-from pipeline.release.programs import run_leashed
+from pipeline.core.errors import AdaCalibError, ToolError
+from pipeline.core.files import read_json
+from pipeline.params.reader import read_params
+from pipeline.registry.tools.programs import run_leashed
 
 DAY = "{day}"
 LOOK_BACK = 14  # days before the one that is due, of which files that came late are taken along
@@ -76,7 +76,7 @@ def land(folder: str, mapping: str | None = None, files: tuple[str, ...] = ()) -
         files: the files of a log that is not fetched.
     """
     log_format = mapping or read_params(Path(folder) / "params.yaml").log.format
-    command = [sys.executable, "-m", "pipeline.cli", "data", log_format, *files]
+    command = [sys.executable, "-m", "pipeline.cli.main", "data", log_format, *files]
     finished = run_leashed(command, Path(folder), get_run_logger().info)
     last = finished.output.strip().rpartition("\n")[2].removeprefix("adacalib: ")
     if finished.code:

@@ -24,8 +24,8 @@ from typing import Any
 import psutil
 
 from flows.settings import POOL, STATE, home
-from pipeline.errors import AdaCalibError, ToolError
-from pipeline.files import read_json, write_json
+from pipeline.core.errors import AdaCalibError, ToolError
+from pipeline.core.files import read_json, write_json
 
 HOST = "127.0.0.1"
 PARTS = ("worker", "server")  # in the order in which they are stopped
@@ -61,7 +61,7 @@ def up(port: int) -> str:
         await_part("server", lambda: _alive(server), lambda: _pool(f"{url}/api/work_pools/"))
         _run(environment, "prefect", "--no-prompt", "deploy", "--all")
         if known:
-            _run(environment, "flows.lost")
+            _run(environment, "flows.orphaned_runs")
         environment["ADACALIB_HOME"] = str(Path.cwd())
         name = f"{POOL} {server.pid}"
         serve = ("--pool", POOL, "--type", "process", "--name", name)

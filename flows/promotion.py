@@ -10,12 +10,12 @@ from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
+from flows.notifications import News, tell
 from flows.states import failing_in_one_sentence, run_and_tell
-from flows.telling import News, tell
 from flows.worktree import release_worktree
-from pipeline.release.promotion import production
-from pipeline.release.promotion import promote as promote_model
-from pipeline.release.rollback import rollback as roll_back_model
+from pipeline.registry.promotion import production
+from pipeline.registry.promotion import promote as promote_model
+from pipeline.registry.rollback import rollback as roll_back_model
 
 PATIENCE = 600.0  # seconds to wait for a run at work in the release worktree
 

@@ -20,24 +20,24 @@ from prefect.runtime import deployment
 from prefect.runtime import flow_run as running
 from prefect.states import Completed, Failed
 
+from flows.day_record import Record
 from flows.evidence import build_data_docs, show, show_progress
 from flows.landing import bring
+from flows.notifications import News, tell
 from flows.promotion import put_in_production
-from flows.record import Record
+from flows.schedule_slots import check_day, days_between, named, newer_slots, scheduled_day
 from flows.secrets import masked
 from flows.sharing import fetch_days, share, unshared
-from flows.slots import check_day, days_between, named, newer_slots, scheduled_day
 from flows.stages import run_stages
 from flows.states import failing_in_one_sentence, run_and_tell
-from flows.telling import News, tell
 from flows.worktree import commit_day, newest_day, release_worktree, take_code
-from pipeline.errors import AdaCalibError, ToolError
-from pipeline.files import read_json
-from pipeline.params import set_values
-from pipeline.release.commits import identity
-from pipeline.release.dag import stage_order
-from pipeline.release.pin import fetch_champion, pin_champion
-from pipeline.release.promotion import Production, production
+from pipeline.core.errors import AdaCalibError, ToolError
+from pipeline.core.files import read_json
+from pipeline.params.dag import stage_order
+from pipeline.params.reader import set_values
+from pipeline.registry.commits import identity
+from pipeline.registry.pin import fetch_champion, pin_champion
+from pipeline.registry.promotion import Production, production
 
 PATIENCE = 6 * 3600.0  # seconds to wait for another run at work in the worktree
 LOOK_AGAIN = 60.0  # seconds between two looks for a day that has not landed

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from pipeline.files import read_json
+from pipeline.core.files import read_json
 
 POOL = "adacalib"
 STATE = "local.json"  # in home(): what flows.local started, and the address of its server

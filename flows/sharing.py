@@ -9,12 +9,12 @@ from prefect.states import Completed
 
 from flows.states import failing_in_one_sentence
 from flows.worktree import RELEASE, committed_days, said
-from pipeline.data.manifest import amount
-from pipeline.errors import ReleaseError, ToolError
-from pipeline.release.commits import authority
-from pipeline.release.programs import git
-from pipeline.release.registry import push
-from pipeline.release.stores import default_remote
+from pipeline.core.errors import ReleaseError, ToolError
+from pipeline.data.log_store.manifest import amount
+from pipeline.registry.commits import authority
+from pipeline.registry.tools.dvc import push
+from pipeline.registry.tools.programs import git
+from pipeline.registry.tools.stores import default_remote
 
 BRANCH = RELEASE.branch
 VERSIONED = ("dvc.yaml", "dvc.lock", "data.dvc")

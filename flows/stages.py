@@ -17,10 +17,10 @@ from prefect.logging import get_run_logger
 from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 from prefect.states import Completed
 
-from flows.causes import NOTHING, cause, locked
+from flows.stage_causes import NOTHING, cause, locked
 from flows.states import failing_in_one_sentence, run_and_tell
-from pipeline.release.dag import stage_order
-from pipeline.release.registry import reproduce, status
+from pipeline.params.dag import stage_order
+from pipeline.registry.tools.dvc import reproduce, status
 
 
 def stage_flow(stage: str) -> Flow[[str, bool], State]:

@@ -9,9 +9,9 @@ from typing import ParamSpec
 from prefect.client.schemas.objects import State
 from prefect.states import Failed
 
+from flows.ephemeral_server import some_server
 from flows.secrets import masked
-from flows.temporary import some_server
-from pipeline.errors import AdaCalibError
+from pipeline.core.errors import AdaCalibError
 
 P = ParamSpec("P")
 

@@ -11,10 +11,10 @@ from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.states import Completed, Failed
 
+from flows.notifications import News, tell
 from flows.states import failing_in_one_sentence, run_and_tell
-from flows.telling import News, tell
-from pipeline.release.journal import last_refresh
-from pipeline.release.promotion import production
+from pipeline.registry.promotion import production
+from pipeline.registry.run_log import last_refresh
 
 DAYS = 3.0
 

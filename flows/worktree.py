@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.release.commits import NAMING
-from pipeline.release.lock import hold, run_lock
-from pipeline.release.programs import git, git_folder
-from pipeline.release.registry import restore_data, share_cache
+from pipeline.registry.commits import NAMING
+from pipeline.registry.tools.dvc import restore_data, share_cache
+from pipeline.registry.tools.locks import hold, run_lock
+from pipeline.registry.tools.programs import git, git_folder
 
 RECORD = tuple(name for name in NAMING if name != "params.yaml")
 WRITTEN = ("data", "artifacts", "reports")

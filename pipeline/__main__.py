@@ -6,8 +6,8 @@ import os
 import sys
 from pathlib import Path
 
-from pipeline.errors import AdaCalibError
-from pipeline.params import STAGES, read_params, section
+from pipeline.core.errors import AdaCalibError
+from pipeline.params.reader import STAGES, read_params, section
 
 
 def run_stage(stage: str, paths: list[Path], params_path: Path = Path("params.yaml")) -> None:

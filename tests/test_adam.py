@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from pipeline.adam import Adam
+from pipeline.core.adam import Adam
 from pipeline.model.network import BaseNetwork
 from tests.model.worlds import untrained
 

@@ -8,13 +8,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.data.formats import land_sources
-from pipeline.data.map_files import read_maps
-from pipeline.data.table_files import read_bins
-from pipeline.data.values import NULL_NAME, POOLED_NAME
-from pipeline.errors import DataError
-from pipeline.files import read_json
-from pipeline.report.sums import display_name
+from pipeline.core.errors import DataError
+from pipeline.core.files import read_json
+from pipeline.data.ingest.sources import land_sources
+from pipeline.encoding.values import NULL_NAME, POOLED_NAME
+from pipeline.formats.map_files import read_maps
+from pipeline.formats.table_files import read_bins
+from pipeline.report.page_data import display_name
 from tests.whole_walk import DAYS, asked, project, scored, walk
 
 STRANGE = ("NA", "null", "None", "001", "01", "1", "TRUE", "")  # the empty cell is null in CSV

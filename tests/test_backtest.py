@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.backtest import _pooled, table
+from pipeline.cli.backtest import _pooled, table
+from pipeline.cli.workspace import share_data
 from pipeline.metrics.significance import Resampling
-from pipeline.params import set_values
-from pipeline.release.programs import git
-from pipeline.workspace import share_data
+from pipeline.params.reader import set_values
+from pipeline.registry.tools.programs import git
 from tests.tiny_logs import files_of, tiny_day, write_log
 
 PROGRAMS = Path(sys.executable).parent
@@ -89,7 +89,7 @@ def checkout(project, tmp_path) -> Path:
 
 def backtest(folder: Path, first: str, last: str, step: int = 1, *options: str):
     """adacalib backtest in a folder."""
-    command = [sys.executable, "-m", "pipeline.cli", *options, "backtest"]
+    command = [sys.executable, "-m", "pipeline.cli.main", *options, "backtest"]
     return subprocess.run(
         [*command, "--from", first, "--to", last, "--step", str(step)],
         cwd=folder,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.files import write_json
-from pipeline.release.why import changed_since
+from pipeline.core.files import write_json
+from pipeline.registry.staleness import changed_since
 from tests.report.worlds import reports
 
 
@@ -58,7 +58,7 @@ def test_results_fit_a_window_of_80_columns_and_name_the_champion_and_not_produc
 
 def test_results_say_what_was_changed_after_they_were_made(folder):
     params = {"params.yaml": {"gate": {"min_test_responses": 1000}}}
-    deps = [{"path": "data", "md5": "a.dir"}, {"path": "pipeline/files.py", "md5": "b"}]
+    deps = [{"path": "data", "md5": "a.dir"}, {"path": "pipeline/core/files.py", "md5": "b"}]
     write_json(folder / "dvc.lock", {"stages": {"gate": {"deps": deps, "params": params}}})
     write_json(folder / "data.dvc", {"outs": [{"path": "data", "md5": "a.dir"}]})
     write_json(folder / "params.yaml", {"gate": {"min_test_responses": 1000}})

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 import typer
 
-from pipeline.cli import app
-from pipeline.params import STAGES
+from pipeline.cli.main import app
+from pipeline.params.reader import STAGES
 from tests.release.parts import rows
 from tests.serving.conftest import make_model
 from tests.test_house import ROOT

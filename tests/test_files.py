@@ -5,8 +5,8 @@ import math
 
 import pytest
 
-from pipeline.errors import ArtifactError
-from pipeline.files import publish, read_json, sha256_of, write_json
+from pipeline.core.errors import ArtifactError
+from pipeline.core.files import publish, read_json, sha256_of, write_json
 
 
 def test_a_writer_that_fails_leaves_the_previous_version(tmp_path):

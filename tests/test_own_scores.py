@@ -4,10 +4,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.errors import DataError, ParamsError
-from pipeline.files import read_json
-from pipeline.params import read_params, set_values
-from pipeline.scores import served_logit
+from pipeline.core.errors import DataError, ParamsError
+from pipeline.core.files import read_json
+from pipeline.formats.scores import served_logit
+from pipeline.params.reader import read_params, set_values
 from tests.whole_walk import DAYS, asked, project, scored, walk
 
 ITEMS = ("a", "b", "001")

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.errors import ParamsError
-from pipeline.params import read_params, set_values
+from pipeline.core.errors import ParamsError
+from pipeline.params.reader import read_params, set_values
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from pipeline import progress
-from pipeline.progress import WorkProgress
+from pipeline.core import progress
+from pipeline.core.progress import WorkProgress
 
 
 @pytest.fixture

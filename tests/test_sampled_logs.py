@@ -6,18 +6,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.calibration.bins import tabulate
-from pipeline.calibration.folds import count_folds
-from pipeline.data.table_files import read_bins, read_cells
-from pipeline.data.vocabulary import Vocabulary
-from pipeline.errors import DataError, ParamsError
-from pipeline.files import read_json
+from pipeline.calibration.adacalib.folds import count_folds
+from pipeline.calibration.statistics.bins import tabulate
+from pipeline.core.errors import DataError, ParamsError
+from pipeline.core.files import read_json
+from pipeline.encoding.features import Encoder
+from pipeline.encoding.vocabulary import Vocabulary
+from pipeline.formats.scores import Scores, before_sampling
+from pipeline.formats.table_files import read_bins, read_cells
 from pipeline.metrics.summary import measure
 from pipeline.model.examples import examples_of
-from pipeline.model.features import Encoder
 from pipeline.model.scoring import load_base
-from pipeline.params import read_params
-from pipeline.scores import Scores, before_sampling
+from pipeline.params.reader import read_params
 from tests.whole_walk import DAYS, asked, project, scored, walk
 
 RATE = 0.02  # of responses, before sampling

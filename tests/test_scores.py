@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from pipeline.errors import DataError
-from pipeline.scores import Scores, join_scores
+from pipeline.core.errors import DataError
+from pipeline.formats.scores import Scores, join_scores
 
 
 def scores(**changes):

@@ -10,20 +10,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.data.map_files import read_maps
-from pipeline.data.values import POOLED_NAME
-from pipeline.data.vocabulary import Vocabulary
-from pipeline.errors import ArtifactError
-from pipeline.files import read_json
-from pipeline.model.features import Encoder
+from pipeline.checkpoint.bundle import load
+from pipeline.checkpoint.merged_model import MergedModel, MergedNetwork
+from pipeline.checkpoint.onnx_graph import null_text, onnx_model
+from pipeline.checkpoint.onnx_parts import IDS, part_of
+from pipeline.checkpoint.parity import prove_parity
+from pipeline.checkpoint.runtimes import forms_of
+from pipeline.core.errors import ArtifactError
+from pipeline.core.files import read_json
+from pipeline.encoding.features import Encoder
+from pipeline.encoding.values import POOLED_NAME
+from pipeline.encoding.vocabulary import Vocabulary
+from pipeline.formats.map_files import read_maps
 from pipeline.model.network import BaseNetwork
 from pipeline.model.scoring import load_base
-from pipeline.release.checkpoint import load
-from pipeline.release.forms import forms_of
-from pipeline.release.merged import MergedModel, MergedNetwork
-from pipeline.release.onnx_graph import null_text, onnx_model
-from pipeline.release.onnx_parts import IDS, part_of
-from pipeline.release.parity import prove_parity
 from pipeline.serving.predictor import load as load_predictor
 from tests.release.parts import CONVENTIONS, bent_map
 from tests.whole_walk import DAYS, asked, project, walk

@@ -7,10 +7,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.data.landing import LogKind
-from pipeline.data.manifest import content_sha256
-from pipeline.files import sha256_of
-from pipeline.sections import LogParams
+from pipeline.core.files import sha256_of
+from pipeline.data.log_store.landing import LogKind
+from pipeline.data.log_store.manifest import content_sha256
+from pipeline.params.sections import LogParams
 
 SCHEMA = pa.schema(
     {"item": pa.string(), "price": pa.float64(), "shown": pa.int64(), "click": pa.int8()}

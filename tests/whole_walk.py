@@ -13,9 +13,9 @@ from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
 from pipeline.__main__ import run_stage
-from pipeline.cli import app as commands
-from pipeline.data.days import day_name, day_number
-from pipeline.params import STAGES, set_values
+from pipeline.cli.main import app as commands
+from pipeline.formats.days import day_name, day_number
+from pipeline.params.reader import STAGES, set_values
 from pipeline.serving.app import make_app
 from pipeline.serving.versions import Versions
 from tests.tiny_logs import write_log

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pipeline.errors import DataError
+from pipeline.core.errors import DataError
 
 LARGEST_EXACT = 2**53  # from here on a float may have lost digits
 LARGEST_DAY = 1_000_000  # days from 1970: beyond it a number is a date such as 20240331, or seconds

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from pipeline.errors import DataError
+from pipeline.core.errors import DataError
 
 BLOCK = 1 << 16
 """Rows that are worked on at a time, so that intermediate results stay in the cache."""

@@ -3,8 +3,8 @@
 import numpy as np
 
 from pipeline.metrics.ratios import Measured, ratio
-from pipeline.metrics.runs import merge_runs
 from pipeline.metrics.sorting import SortedRows
+from pipeline.metrics.ties import merge_runs
 
 
 def auc_per_group(rows: SortedRows) -> np.ndarray:

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.errors import DataError
+from pipeline.core.errors import DataError
 from pipeline.metrics.counts import probability
-from pipeline.metrics.runs import LogitRuns
+from pipeline.metrics.ties import LogitRuns
 
 
 @dataclass(frozen=True)

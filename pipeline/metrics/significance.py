@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
-from pipeline.errors import DataError
+from pipeline.core.errors import DataError
 from pipeline.metrics.counts import ResponseCounts
 from pipeline.metrics.ratios import Terms, ratio
 

@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from pipeline.formats.scores import Scores
 from pipeline.metrics.calibration import (
     absolute_field_error,
     deviance_terms,
@@ -15,6 +16,7 @@ from pipeline.metrics.calibration import (
     pcoc_band,
 )
 from pipeline.metrics.counts import ResponseCounts, count_responses
+from pipeline.metrics.oracle import count_truth, excess_log_loss
 from pipeline.metrics.ranking import auc_per_group, field_auc
 from pipeline.metrics.reliability import (
     ReliabilityBins,
@@ -22,15 +24,13 @@ from pipeline.metrics.reliability import (
     ece,
     reliability_bins,
 )
-from pipeline.metrics.runs import merge_runs
 from pipeline.metrics.significance import (
     USUAL,
     Resampling,
     field_value_interval,
 )
 from pipeline.metrics.sorting import sort_rows
-from pipeline.metrics.truth import count_truth, excess_log_loss
-from pipeline.scores import Scores
+from pipeline.metrics.ties import merge_runs
 
 BINS = 20
 """Equal-frequency bins of ECE and of a reliability picture."""

@@ -11,8 +11,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import nn
 
-from pipeline.adam import Adam
-from pipeline.files import publish
+from pipeline.core.adam import Adam
+from pipeline.core.files import publish
 
 LAST_EPOCH = "last_epoch.safetensors"
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from pipeline.errors import NotEnoughDataError
-from pipeline.model.features import Encoder, counts, named, weights
-from pipeline.scores import before_sampling
+from pipeline.core.errors import NotEnoughDataError
+from pipeline.encoding.features import Encoder, counts, named, weights
+from pipeline.formats.scores import before_sampling
 
 
 def hold_out(days: Sequence[str], share: float) -> tuple[list[str], list[str]]:

@@ -10,9 +10,9 @@ import pyarrow as pa
 import torch
 from safetensors.torch import load_file, save
 
-from pipeline.errors import ArtifactError
-from pipeline.files import read_json, sha256_of, write_json
-from pipeline.model.features import Encoded, Encoder
+from pipeline.core.errors import ArtifactError
+from pipeline.core.files import read_json, sha256_of, write_json
+from pipeline.encoding.features import Encoded, Encoder
 from pipeline.model.network import Network, ServedNetwork, network_from
 
 WEIGHTS = "weights.safetensors"

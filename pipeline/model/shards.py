@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.files import sha256_of
+from pipeline.core.files import sha256_of
 from pipeline.model.examples import Examples
 
 TYPES = {"categorical": "<i4", "numeric": "<f4", "observed": "<f8"}  # a file each, row by row

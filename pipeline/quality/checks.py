@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pipeline.calibration.tables import BinTable, CellTable
+from pipeline.formats.tables import BinTable, CellTable
 from pipeline.quality.frames import LogSums, group_frame, table_frame
 from pipeline.quality.rules import BIN_RULES, CELL_RULES, GROUP_RULES, RULES, Rule, evenly_shared
 

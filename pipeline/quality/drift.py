@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pipeline.calibration.tables import BinTable
+from pipeline.formats.tables import BinTable
 
 SURE = 2.0
 """Standard deviations of chance that are taken off before anything is called drift."""

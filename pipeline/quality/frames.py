@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 import pandas as pd
 
-from pipeline.calibration.tables import BinTable, CellTable
+from pipeline.formats.tables import BinTable, CellTable
 
 GROUP = ["field_value_id", "requested_bins"]
 

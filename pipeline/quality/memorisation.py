@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.calibration.bins import tabulate
-from pipeline.calibration.counting import count_bins
-from pipeline.calibration.tables import BinTable
-from pipeline.scores import Scores
+from pipeline.calibration.statistics.bins import tabulate
+from pipeline.calibration.statistics.counting import count_bins
+from pipeline.formats.scores import Scores
+from pipeline.formats.tables import BinTable
 
 BINS = 20
 """Equal-frequency bins of all calibration rows together."""

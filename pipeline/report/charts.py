@@ -11,7 +11,7 @@ import altair as alt
 import numpy as np
 import vl_convert
 
-from pipeline.report.sums import PARTS
+from pipeline.report.page_data import PARTS
 from pipeline.report.terminal import NAMES
 
 Spec = dict[str, Any]

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from pipeline.calibration.piecewise import PiecewiseLinearMap
-from pipeline.report import charts, sums
-from pipeline.report.rows import (
+from pipeline.formats.maps import PiecewiseLinearMap
+from pipeline.report import charts, page_data
+from pipeline.report.page_rows import (
     CALIBRATORS,
     MEASURES,
     ablation_rows,
@@ -38,7 +38,7 @@ COLUMNS = (
 def pictured(evaluation: dict[str, Any], chosen: str) -> tuple[str, ...]:
     """The methods that pictures show; where the base ships as it is, it is not drawn twice."""
     hidden = "uncalibrated" if chosen == "identity" else None
-    return tuple(n for n in sums.PICTURED if n in evaluation["methods"] and n != hidden)
+    return tuple(n for n in page_data.PICTURED if n in evaluation["methods"] and n != hidden)
 
 
 def page_sums(
@@ -67,19 +67,19 @@ def page_sums(
         memorisation: training days' and calibration days' sums in the same bins, where there are
             any.
     """
-    values = sums.value_columns(counts, field_values, chosen_bins, listed)
-    drawn, ids = sums.drawn_bins(bins), values["id"]
+    values = page_data.value_columns(counts, field_values, chosen_bins, listed)
+    drawn, ids = page_data.drawn_bins(bins), values["id"]
     chosen = np.asarray(chosen_bins or np.zeros(len(calibration_responses)), np.int64)
-    curves = {name: maps[name] for name in sums.CURVES if name in maps}
+    curves = {name: maps[name] for name in page_data.CURVES if name in maps}
     return {
         "names": charts.LABELS,
         "pictured": shown,
         "values": values,
-        "bins": sums.bins_by_value(drawn, [-1, *ids]),
-        "curves": sums.curves_by_value(curves, drawn, ids),
-        "days": sums.day_rows(counts, shown),
-        "volume": sums.volume_groups(calibration_responses, chosen),
-        "training": sums.training_rows(memorisation),
+        "bins": page_data.bins_by_value(drawn, [-1, *ids]),
+        "curves": page_data.curves_by_value(curves, drawn, ids),
+        "days": page_data.day_rows(counts, shown),
+        "volume": page_data.volume_groups(calibration_responses, chosen),
+        "training": page_data.training_rows(memorisation),
     }
 
 
@@ -87,7 +87,7 @@ def specifications(
     maps: Mapping[str, PiecewiseLinearMap], shown: tuple[str, ...]
 ) -> dict[str, charts.Spec]:
     """The Vega-Lite specification of every picture."""
-    curves = ("identity", *(name for name in sums.CURVES if name in maps))
+    curves = ("identity", *(name for name in page_data.CURVES if name in maps))
     return {
         "reliability": charts.reliability_chart(shown),
         "curves": charts.curve_chart(curves),
@@ -95,7 +95,7 @@ def specifications(
         "days": charts.day_chart(shown),
         "drift": charts.drift_chart(shown),
         "volume": charts.volume_chart(),
-        "training-rates": charts.reliability_chart(tuple(sums.PARTS)),
+        "training-rates": charts.reliability_chart(tuple(page_data.PARTS)),
         "training-rows": charts.rows_chart(),
     }
 
@@ -146,7 +146,7 @@ def render(
         columns=COLUMNS,
         largest=largest_rows(evaluation),
         unlisted=max(0, evaluation["field_values"] - len(carried["values"]["id"])),
-        least_expected=int(sums.LEAST_EXPECTED),
+        least_expected=int(page_data.LEAST_EXPECTED),
         has_volume=bool(carried["volume"]),
         base_ships=calibrator["chosen"] == "identity",
         ablation=ablation_rows(evaluation),

@@ -3,7 +3,7 @@
 import pandas as pd
 
 from pipeline.report.charts import Spec, static
-from pipeline.report.sums import day_rows, drawn_bins
+from pipeline.report.page_data import day_rows, drawn_bins
 from pipeline.report.terminal import NAMES
 
 

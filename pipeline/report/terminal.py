@@ -7,7 +7,7 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.files import read_json
+from pipeline.core.files import read_json
 
 # Column title, key in reports/evaluation.json, format.
 METRICS = (

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from pipeline.errors import AdaCalibError
+from pipeline.core.errors import AdaCalibError
 
 BUNDLE = (
     "import sys, vl_convert; "

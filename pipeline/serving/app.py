@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from pipeline.errors import DataError
+from pipeline.core.errors import DataError
 from pipeline.serving.predictor import Predictor
 from pipeline.serving.requests import inputs_of
 from pipeline.serving.sockets import listening

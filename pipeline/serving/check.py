@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from pipeline.errors import AdaCalibError
+from pipeline.core.errors import AdaCalibError
 from pipeline.serving.predictor import vouched
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.errors import DataError
-from pipeline.files import publish
+from pipeline.core.errors import DataError
+from pipeline.core.files import publish
 from pipeline.serving.predictor import Predictor, Scores
 
 BATCH_ROWS = 65_536

@@ -12,10 +12,10 @@ import numpy as np
 import onnxruntime
 import pyarrow as pa
 
-from pipeline.data.values import as_numbers, as_text
-from pipeline.errors import ArtifactError, DataError
-from pipeline.release.seal import MANIFEST, verify
-from pipeline.scores import served_column, served_logit
+from pipeline.core.checksums import MANIFEST, verify
+from pipeline.core.errors import ArtifactError, DataError
+from pipeline.encoding.values import as_numbers, as_text
+from pipeline.formats.scores import served_column, served_logit
 
 ONNX_FILE = "model.onnx"
 ONNX_FORMAT = "adacalib onnx 1"

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import orjson
 
-from pipeline.data.values import LARGEST_EXACT
-from pipeline.errors import DataError
+from pipeline.core.errors import DataError
+from pipeline.encoding.values import LARGEST_EXACT
 from pipeline.serving.predictor import NUMBER, TEXT, Predictor, named
 
 ONLY_TEXT = {str, type(None)}
@@ -70,7 +70,7 @@ def _rows(columns: dict[str, Any], names: list[str], max_rows: int) -> int:
 
 
 def _text(value: Any, column: str, row: int) -> str | None:
-    """The spelling that `pipeline.data.values.as_text` gives a value in a log."""
+    """The spelling that `pipeline.encoding.values.as_text` gives a value in a log."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):

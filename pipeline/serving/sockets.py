@@ -3,7 +3,7 @@
 import errno
 import socket
 
-from pipeline.errors import ToolError
+from pipeline.core.errors import ToolError
 
 BACKLOG = 2048  # connections that wait to be accepted
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from pipeline.errors import AdaCalibError, ArtifactError
+from pipeline.core.errors import AdaCalibError, ArtifactError
 from pipeline.serving.predictor import Predictor, load
 
 Signature = tuple[tuple[str, int, int, int], ...]

@@ -7,31 +7,31 @@ from typing import Any
 import numpy as np
 from safetensors.torch import save
 
-from pipeline.calibration.adacalib import HeldOut, Settings, fit_adacalib
-from pipeline.calibration.auxiliary import AuxiliaryNetwork
-from pipeline.calibration.auxiliary_fit import fit_auxiliary, out_of_fold_logits
-from pipeline.calibration.basis import still_anchor
-from pipeline.calibration.folds import all_counts
-from pipeline.calibration.on_demand import ablation_maps, competitor_maps
-from pipeline.calibration.paper import fit_paper
-from pipeline.calibration.paper_choice import paper_contests
-from pipeline.calibration.paper_network import PaperSettings
-from pipeline.calibration.paper_rows import Features
-from pipeline.calibration.piecewise import PiecewiseLinearMap, identity_map
-from pipeline.calibration.selection import (
+from pipeline.calibration.ablation import ablation_maps, competitor_maps
+from pipeline.calibration.adacalib.fit import HeldOut, Settings, fit_adacalib
+from pipeline.calibration.adacalib.folds import all_counts
+from pipeline.calibration.choice import (
     Choice,
     choose,
     isotonic_of_cells,
     losses_of,
     out_of_sample_losses,
 )
-from pipeline.calibration.tables import BinTable, CellTable, scaled
-from pipeline.data.map_files import write_maps
-from pipeline.data.score_files import read_features, read_scores, read_scores_manifest
-from pipeline.data.table_files import read_bins, read_cells, read_tables_manifest
-from pipeline.errors import CheckFailedError, ParamsError
-from pipeline.files import publish, read_json, write_json
-from pipeline.sections import CalibrateParams
+from pipeline.calibration.paper.auxiliary import AuxiliaryNetwork
+from pipeline.calibration.paper.auxiliary_fit import fit_auxiliary, out_of_fold_logits
+from pipeline.calibration.paper.paper_choice import paper_contests
+from pipeline.calibration.paper.paper_fit import fit_paper
+from pipeline.calibration.paper.paper_network import PaperSettings
+from pipeline.calibration.paper.paper_rows import Features
+from pipeline.calibration.prior.base_map import still_anchor
+from pipeline.core.errors import CheckFailedError, ParamsError
+from pipeline.core.files import publish, read_json, write_json
+from pipeline.formats.map_files import write_maps
+from pipeline.formats.maps import PiecewiseLinearMap, identity_map
+from pipeline.formats.score_files import read_features, read_scores, read_scores_manifest
+from pipeline.formats.table_files import read_bins, read_cells, read_tables_manifest
+from pipeline.formats.tables import BinTable, CellTable, scaled
+from pipeline.params.sections import CalibrateParams
 
 
 @dataclass(frozen=True)

@@ -6,19 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.calibration.counting import largest_ties
-from pipeline.calibration.tables import BinTable, CellTable
-from pipeline.data.score_files import read_day, read_scores, read_scores_manifest
-from pipeline.data.table_files import read_bins, read_cells, read_tables_manifest
-from pipeline.errors import ArtifactError, CheckFailedError
-from pipeline.files import publish, read_json, write_json
+from pipeline.calibration.statistics.counting import largest_ties
+from pipeline.core.errors import ArtifactError, CheckFailedError
+from pipeline.core.files import publish, read_json, write_json
+from pipeline.formats.champion import MODEL, TABLES, pinned
+from pipeline.formats.score_files import read_day, read_scores, read_scores_manifest
+from pipeline.formats.scores import join_scores
+from pipeline.formats.table_files import read_bins, read_cells, read_tables_manifest
+from pipeline.formats.tables import BinTable, CellTable
+from pipeline.params.sections import CheckTablesParams
 from pipeline.quality.checks import check_tables, suites, uneven_field_values
 from pipeline.quality.drift import table_drift
 from pipeline.quality.frames import LogSums
 from pipeline.quality.memorisation import memorisation
-from pipeline.release.champion import MODEL, TABLES, pinned
-from pipeline.scores import join_scores
-from pipeline.sections import CheckTablesParams
 
 
 def run(scores: Path, tables: Path, pin: Path, report: Path, *, params: CheckTablesParams) -> None:

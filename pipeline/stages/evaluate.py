@@ -8,24 +8,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.data.days import day_number, read_days
-from pipeline.data.map_files import read_maps
-from pipeline.data.values import as_numbers
-from pipeline.data.vocabulary import Vocabulary
-from pipeline.errors import DataError
-from pipeline.files import publish, read_json, write_json
+from pipeline.core.checksums import MANIFEST
+from pipeline.core.errors import DataError
+from pipeline.core.files import publish, read_json, write_json
+from pipeline.core.progress import followed
+from pipeline.data.log_store.days import read_days
+from pipeline.encoding.values import as_numbers
+from pipeline.encoding.vocabulary import Vocabulary
+from pipeline.formats.champion import MODEL as CHAMPION
+from pipeline.formats.champion import pinned
+from pipeline.formats.days import day_number
+from pipeline.formats.map_files import read_maps
+from pipeline.formats.scores import Scores, before_sampling, keep_rate_of
+from pipeline.gate.champion_comparison import Champion, report_of, score_champion
 from pipeline.metrics.columns import bin_columns, count_columns
 from pipeline.metrics.comparison import compare
 from pipeline.metrics.daily import largest_field_values
 from pipeline.metrics.significance import Resampling
 from pipeline.metrics.summary import Measurement, measure
-from pipeline.progress import followed
-from pipeline.release.champion import MODEL as CHAMPION
-from pipeline.release.champion import pinned
-from pipeline.release.contest import Champion, report_of, score_champion
-from pipeline.release.seal import MANIFEST
-from pipeline.scores import Scores, before_sampling, keep_rate_of
-from pipeline.sections import EvaluateParams
+from pipeline.params.sections import EvaluateParams
 from pipeline.serving.predictor import Predictor, load
 
 

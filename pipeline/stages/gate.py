@@ -3,12 +3,12 @@
 from dataclasses import asdict
 from pathlib import Path
 
-from pipeline.files import read_json, sha256_of, write_json
-from pipeline.release.gate import judge
-from pipeline.release.scan import scan
-from pipeline.release.seal import MANIFEST, verify
-from pipeline.release.serving_table import falls, read_table
-from pipeline.sections import GateParams
+from pipeline.checkpoint.serving_table import falls, read_table
+from pipeline.core.checksums import MANIFEST, verify
+from pipeline.core.files import read_json, sha256_of, write_json
+from pipeline.gate.judge import judge
+from pipeline.gate.monotonicity import scan
+from pipeline.params.sections import GateParams
 
 
 def run(tables: Path, evaluation: Path, model: Path, report: Path, *, params: GateParams) -> None:

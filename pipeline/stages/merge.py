@@ -2,18 +2,18 @@
 
 from pathlib import Path
 
-from pipeline.data.days import read_days
-from pipeline.data.map_files import read_maps
-from pipeline.errors import ArtifactError
-from pipeline.files import publish, read_json
+from pipeline.checkpoint.bundle import load, merge
+from pipeline.checkpoint.exports import export
+from pipeline.checkpoint.lineage import lineage_of
+from pipeline.checkpoint.parity import prove_parity
+from pipeline.checkpoint.runtimes import forms_of
+from pipeline.checkpoint.serving_table import falls, read_table
+from pipeline.core.errors import ArtifactError
+from pipeline.core.files import publish, read_json
+from pipeline.data.log_store.days import read_days
+from pipeline.formats.map_files import read_maps
 from pipeline.model.scoring import load_base
-from pipeline.release.checkpoint import load, merge
-from pipeline.release.exports import export
-from pipeline.release.forms import forms_of
-from pipeline.release.lineage import lineage_of
-from pipeline.release.parity import prove_parity
-from pipeline.release.serving_table import falls, read_table
-from pipeline.sections import MergeParams
+from pipeline.params.sections import MergeParams
 
 
 def run(

@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from pipeline.data.map_files import read_maps
-from pipeline.data.table_files import read_bins
-from pipeline.files import publish, read_json
+from pipeline.core.files import publish, read_json
+from pipeline.formats.map_files import read_maps
+from pipeline.formats.table_files import read_bins
+from pipeline.params.sections import ReportParams
 from pipeline.report.page import page_sums, pictured, render, specifications
 from pipeline.report.plots import plot_files
 from pipeline.report.vega import bundled, start_bundle
-from pipeline.sections import ReportParams
 
 
 def run(

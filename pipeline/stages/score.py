@@ -6,16 +6,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline.data.days import day_number, read_days
-from pipeline.data.score_files import feature_columns, write_day, write_scores_manifest
-from pipeline.data.values import field_keys
-from pipeline.errors import ArtifactError
-from pipeline.files import publish, read_json
-from pipeline.model.features import Encoded, counts, named, weights
+from pipeline.core.errors import ArtifactError
+from pipeline.core.files import publish, read_json
+from pipeline.core.progress import WorkProgress
+from pipeline.data.log_store.days import read_days
+from pipeline.encoding.features import Encoded, counts, named, weights
+from pipeline.encoding.values import field_keys
+from pipeline.formats.days import day_number
+from pipeline.formats.score_files import feature_columns, write_day, write_scores_manifest
+from pipeline.formats.scores import Scores, before_sampling, keep_rate_of
 from pipeline.model.scoring import Base, load_base
-from pipeline.progress import WorkProgress
-from pipeline.scores import Scores, before_sampling, keep_rate_of
-from pipeline.sections import ScoreParams
+from pipeline.params.sections import ScoreParams
 
 
 def run(data: Path, split: Path, base: Path, target: Path, *, params: ScoreParams) -> None:

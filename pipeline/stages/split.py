@@ -3,12 +3,17 @@
 from pathlib import Path
 from typing import Any
 
-from pipeline.data.days import day_boundaries
-from pipeline.data.manifest import Manifest, read_manifest
-from pipeline.data.parts import LabelMaturity, label_maturity, parts_by_count, parts_by_date
-from pipeline.errors import ArtifactError, NotEnoughDataError
-from pipeline.files import publish, read_json, write_json
-from pipeline.sections import LogParams, SplitParams
+from pipeline.core.errors import ArtifactError, NotEnoughDataError
+from pipeline.core.files import publish, read_json, write_json
+from pipeline.data.log_store.days import day_boundaries
+from pipeline.data.log_store.manifest import Manifest, read_manifest
+from pipeline.data.log_store.splits import (
+    LabelMaturity,
+    label_maturity,
+    parts_by_count,
+    parts_by_date,
+)
+from pipeline.params.sections import LogParams, SplitParams
 
 
 def run(

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.calibration.pieces import Pieces, tabulate_pieces
-from pipeline.data.days import day_number
-from pipeline.data.score_files import read_day, read_day_columns, read_scores_manifest
-from pipeline.data.table_files import write_tables
-from pipeline.errors import AdaCalibError, NotEnoughDataError
-from pipeline.sections import TabulateParams
+from pipeline.calibration.statistics.out_of_core import Pieces, tabulate_pieces
+from pipeline.core.errors import AdaCalibError, NotEnoughDataError
+from pipeline.formats.days import day_number
+from pipeline.formats.score_files import read_day, read_day_columns, read_scores_manifest
+from pipeline.formats.table_files import write_tables
+from pipeline.params.sections import TabulateParams
 
 PARTS = {
     "calibration": ("calibration",),

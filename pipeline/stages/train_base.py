@@ -10,20 +10,20 @@ from typing import Any
 
 import torch
 
-from pipeline.data.days import read_days
-from pipeline.errors import ParamsError, ToolError
-from pipeline.files import publish, read_json
+from pipeline.core.errors import ParamsError, ToolError
+from pipeline.core.files import publish, read_json
+from pipeline.core.progress import WorkProgress
+from pipeline.data.log_store.days import read_days
+from pipeline.encoding.features import Encoder, EncoderSums, named, pooled_share
+from pipeline.encoding.scaling import Served
+from pipeline.formats.scores import keep_rate_of, served_column
 from pipeline.model.checkpoints import best_epoch
 from pipeline.model.examples import examples_of, hold_out
-from pipeline.model.features import Encoder, EncoderSums, named, pooled_share
 from pipeline.model.network import SERVED, BaseNetwork, ServedNetwork
-from pipeline.model.scaling import Served
 from pipeline.model.scoring import write_base
 from pipeline.model.shards import Shard, write_shard
 from pipeline.model.training import Recipe, train
-from pipeline.progress import WorkProgress
-from pipeline.scores import keep_rate_of, served_column
-from pipeline.sections import LogParams, TrainBaseParams
+from pipeline.params.sections import LogParams, TrainBaseParams
 
 DEVICE = "ADACALIB_DEVICE"  # in the environment; cpu where it is not set
 DEVICES = ("cpu", "cuda")

@@ -5,7 +5,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pipeline.data.contract import (
+from pipeline.core.errors import DataError, NotEnoughDataError
+from pipeline.core.files import publish, write_json
+from pipeline.core.progress import followed
+from pipeline.data.log_store.contract import (
     Contract,
     DayFacts,
     by_day,
@@ -14,19 +17,22 @@ from pipeline.data.contract import (
     check_served,
     summary,
 )
-from pipeline.data.days import read_days
-from pipeline.data.events import event_facts, event_summary
-from pipeline.data.manifest import MANIFEST, check_listing, read_manifest, refuse_unknown, used_days
-from pipeline.data.parts import label_maturity
-from pipeline.data.recent import FieldFacts, RecentValues
-from pipeline.data.values import field_keys
-from pipeline.errors import DataError, NotEnoughDataError
-from pipeline.files import publish, write_json
-from pipeline.progress import followed
+from pipeline.data.log_store.days import read_days
+from pipeline.data.log_store.deduplication import event_facts, event_summary
+from pipeline.data.log_store.manifest import (
+    MANIFEST,
+    check_listing,
+    read_manifest,
+    refuse_unknown,
+    used_days,
+)
+from pipeline.data.log_store.novelty import FieldFacts, RecentValues
+from pipeline.data.log_store.splits import label_maturity
+from pipeline.encoding.values import field_keys
+from pipeline.formats.scores import served_column
+from pipeline.params.sections import LogParams, ValidateParams
 from pipeline.quality.day_frames import column_frame, day_frame
 from pipeline.quality.raw_days import DayCheck, check_days
-from pipeline.scores import served_column
-from pipeline.sections import LogParams, ValidateParams
 
 
 def run(data: Path, report: Path, details: Path, *, params: ValidateParams, log: LogParams) -> None:

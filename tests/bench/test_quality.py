@@ -14,14 +14,14 @@ import pytest
 from bench import quality, quality_ablation, quality_gains, quality_tables
 from bench.quality_cases import frozen_cases, simulated_case
 from bench.quality_log import LogFile, Window, log_cases
-from pipeline.calibration.adacalib import Settings
-from pipeline.calibration.anchor import fit_anchor
-from pipeline.calibration.logits import logit as log_odds
-from pipeline.calibration.paper import fit_paper
-from pipeline.errors import DataError
+from pipeline.calibration.adacalib.fit import Settings
+from pipeline.calibration.paper.paper_fit import fit_paper
+from pipeline.calibration.prior.anchor import fit_anchor
+from pipeline.calibration.statistics.logits import logit as log_odds
+from pipeline.core.errors import DataError
+from pipeline.metrics.oracle import excess_log_loss
 from pipeline.metrics.significance import Interval
-from pipeline.metrics.truth import excess_log_loss
-from pipeline.params import read_params
+from pipeline.params.reader import read_params
 
 WINDOW = "2020-01-01 3/2/2"
 KEYS = {

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from pipeline.calibration.logits import sigmoid
-from pipeline.scores import Scores
+from pipeline.calibration.statistics.logits import sigmoid
+from pipeline.formats.scores import Scores
 
 
 def bent_world(rows=20_000, n_values=12, days=6, *, seed=1, bend=1.0, drift=0.0):

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from pipeline.calibration import packing, sums
-from pipeline.scores import Scores
+from pipeline.calibration.statistics import sort_keys, sums
+from pipeline.formats.scores import Scores
 
 CANDIDATES, GRID = (2, 3, 6), 12
 few_examples = settings(max_examples=50, deadline=None)
@@ -69,7 +69,7 @@ AGGREGATED = st.one_of(any_scores(), any_scores(most_impressions=4))
 def small_blocks(rows: int = 4, sparse: int = 8) -> Iterator[None]:
     """Blocks of few rows, so that little data takes every path: many blocks, threads, few slots."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packing, "BLOCK", rows)
+        patch.setattr(sort_keys, "BLOCK", rows)
         patch.setattr(sums, "BLOCK", rows)
         patch.setattr(sums, "SPARSE", sparse)
         yield

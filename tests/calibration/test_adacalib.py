@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.calibration import adacalib
-from pipeline.calibration.adacalib import Settings, fit_adacalib
-from pipeline.calibration.bins import tabulate
-from pipeline.calibration.network import BinChoice, Head, gumbel_weights
-from pipeline.calibration.paper import fit_paper
-from pipeline.calibration.paper_network import PaperSettings
-from pipeline.errors import ParamsError
-from pipeline.scores import Scores
+from pipeline.calibration.adacalib import fit
+from pipeline.calibration.adacalib.fit import Settings, fit_adacalib
+from pipeline.calibration.adacalib.knot_network import BinChoice, Head, gumbel_weights
+from pipeline.calibration.paper.paper_fit import fit_paper
+from pipeline.calibration.paper.paper_network import PaperSettings
+from pipeline.calibration.statistics.bins import tabulate
+from pipeline.core.errors import ParamsError
+from pipeline.formats.scores import Scores
 from tests.calibration.bent import bent_world, excess
 from tests.reference import field_auc_by_pairs
 
@@ -236,7 +236,7 @@ def test_scores_that_were_sampled_come_back_to_the_rate_of_the_calibration_days(
 
 def test_fit_takes_scores_and_gives_a_map(world):
     scores, _, fitted = world
-    serving = adacalib.fit(scores, CANDIDATES, CELLS, QUICK)
+    serving = fit.fit(scores, CANDIDATES, CELLS, QUICK)
     assert np.array_equal(serving.segment_values, fitted.serving.segment_values)
 
 

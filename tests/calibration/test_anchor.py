@@ -8,12 +8,12 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from bench.quality_cases import frozen_cases
-from pipeline.calibration.anchor import fit_anchor
 from pipeline.calibration.baselines import eb_platt, eb_platt_forward
-from pipeline.calibration.bins import tabulate
-from pipeline.calibration.logits import log_loss_from_logits, sigmoid
-from pipeline.errors import NotEnoughDataError
-from pipeline.scores import Scores
+from pipeline.calibration.prior.anchor import fit_anchor
+from pipeline.calibration.statistics.bins import tabulate
+from pipeline.calibration.statistics.logits import log_loss_from_logits, sigmoid
+from pipeline.core.errors import NotEnoughDataError
+from pipeline.formats.scores import Scores
 from tests.reference import one_row_per_impression, platt_under_a_normal_prior
 
 BESIDE = Path(__file__).parents[3] / "shared" / "data"

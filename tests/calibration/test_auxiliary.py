@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.calibration.adacalib import Settings, fit_adacalib
-from pipeline.calibration.auxiliary_fit import fit_auxiliary, out_of_fold_logits
-from pipeline.calibration.bins import tabulate
-from pipeline.calibration.logits import logit as log_odds
-from pipeline.calibration.logits import sigmoid
-from pipeline.calibration.paper_rows import Features
+from pipeline.calibration.adacalib.fit import Settings, fit_adacalib
+from pipeline.calibration.paper.auxiliary_fit import fit_auxiliary, out_of_fold_logits
+from pipeline.calibration.paper.paper_rows import Features
+from pipeline.calibration.statistics.bins import tabulate
+from pipeline.calibration.statistics.logits import logit as log_odds
+from pipeline.calibration.statistics.logits import sigmoid
 from tests.calibration.bent import bent_world, excess
 
 

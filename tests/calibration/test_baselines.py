@@ -13,13 +13,13 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
-from pipeline.calibration.anchor import fit_anchor
 from pipeline.calibration.baselines import METHODS, fit
 from pipeline.calibration.baselines.counting import merged
 from pipeline.calibration.baselines.logistic import fit_logistic
-from pipeline.calibration.logits import sigmoid
-from pipeline.errors import NotEnoughDataError
-from pipeline.scores import Scores
+from pipeline.calibration.prior.anchor import fit_anchor
+from pipeline.calibration.statistics.logits import sigmoid
+from pipeline.core.errors import NotEnoughDataError
+from pipeline.formats.scores import Scores
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of netcal's own imports

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special
 
-from pipeline.calibration import packing
-from pipeline.calibration.bins import tabulate
-from pipeline.calibration.counting import count_bins
-from pipeline.calibration.tables import cells_to_bins
-from pipeline.errors import DataError
-from pipeline.scores import Scores
+from pipeline.calibration.statistics import sort_keys
+from pipeline.calibration.statistics.bins import tabulate
+from pipeline.calibration.statistics.counting import count_bins
+from pipeline.core.errors import DataError
+from pipeline.formats.scores import Scores
+from pipeline.formats.tables import cells_to_bins
 from tests.calibration.logs import (
     AGGREGATED,
     CANDIDATES,
@@ -145,8 +145,8 @@ def test_ids_and_days_too_wide_for_one_key_go_beside_it():
         day=(scores.day - 15_000) * 1000,
         n_field_values=4_200_000,
     )
-    assert packing.KeyLayout.of(scores).packed
-    assert not packing.KeyLayout.of(spread).packed
+    assert sort_keys.KeyLayout.of(scores).packed
+    assert not sort_keys.KeyLayout.of(spread).packed
     bins, cells = tabulate(spread, (5,), 20)
     close, close_cells = tabulate(scores, (5,), 20)
     assert_same(replace(bins, field_value_id=bins.field_value_id // 100_000), close)

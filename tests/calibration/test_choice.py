@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from pipeline.calibration.adacalib import Settings, fit_adacalib
-from pipeline.calibration.bins import tabulate
+from pipeline.calibration.adacalib.fit import Settings, fit_adacalib
+from pipeline.calibration.choice import choose, out_of_sample_losses
 from pipeline.calibration.comparison import standard_error
-from pipeline.calibration.selection import choose, out_of_sample_losses
-from pipeline.errors import NotEnoughDataError
+from pipeline.calibration.statistics.bins import tabulate
+from pipeline.core.errors import NotEnoughDataError
 from tests.calibration.bent import bent_world
 
 NAMES = ("identity", "isotonic", "eb_platt", "adacalib")

@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipeline.calibration.basis import make_anchors, with_curves
-from pipeline.calibration.bins import tabulate
-from pipeline.calibration.folds import all_counts
-from pipeline.calibration.logits import sigmoid
-from pipeline.calibration.states import ROUNDS
-from pipeline.calibration.statistics import make_grid
-from pipeline.scores import Scores
+from pipeline.calibration.adacalib.features import make_grid
+from pipeline.calibration.adacalib.folds import all_counts
+from pipeline.calibration.prior.base_map import make_anchors, with_curves
+from pipeline.calibration.prior.state_space import ROUNDS
+from pipeline.calibration.statistics.bins import tabulate
+from pipeline.calibration.statistics.logits import sigmoid
+from pipeline.formats.scores import Scores
 from tests.calibration.bent import bent_world, excess
 
 
@@ -85,7 +85,7 @@ def test_a_farther_horizon_forgets_more_of_the_last_days():
 def test_variances_settle_so_that_a_round_more_changes_next_to_nothing(drift, monkeypatch):
     scores, _ = bent_world(rows=60_000, days=14, bend=0.0, drift=drift)
     offsets = anchors_of(scores)[1].drifting.offsets
-    monkeypatch.setattr("pipeline.calibration.states.ROUNDS", ROUNDS + 1)
+    monkeypatch.setattr("pipeline.calibration.prior.state_space.ROUNDS", ROUNDS + 1)
     once_more = anchors_of(scores)[1].drifting.offsets
     assert np.abs(once_more - offsets).max() < 0.002
 

@@ -12,9 +12,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from pipeline.calibration.columns import text_of
-from pipeline.calibration.estimator import AdaCalib
-from pipeline.data.values import as_text
-from pipeline.errors import DataError, NotEnoughDataError, ParamsError
+from pipeline.calibration.sklearn import AdaCalib
+from pipeline.core.errors import DataError, NotEnoughDataError, ParamsError
+from pipeline.encoding.values import as_text
 from tests.calibration.bent import bent_world
 
 QUICK = {"candidates": (2, 4), "steps": 8}

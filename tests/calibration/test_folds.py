@@ -3,8 +3,13 @@
 import numpy as np
 import pytest
 
-from pipeline.calibration.bins import tabulate
-from pipeline.calibration.folds import count_folds, forward_folds, left_out_folds, make_folds
+from pipeline.calibration.adacalib.folds import (
+    count_folds,
+    forward_folds,
+    left_out_folds,
+    make_folds,
+)
+from pipeline.calibration.statistics.bins import tabulate
 from tests.calibration.bent import bent_world
 
 

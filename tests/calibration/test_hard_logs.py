@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipeline.calibration import adacalib
-from pipeline.calibration.adacalib import Settings
-from pipeline.calibration.paper import fit_paper
-from pipeline.calibration.paper_network import PaperSettings
+from pipeline.calibration.adacalib import fit
+from pipeline.calibration.adacalib.fit import Settings
+from pipeline.calibration.paper.paper_fit import fit_paper
+from pipeline.calibration.paper.paper_network import PaperSettings
 from tests.calibration.test_baselines import HARD, scores_of
 
 rng = np.random.default_rng(1)
@@ -64,7 +64,7 @@ OF_ONE_DAY = [name for name in LOGS if "one" in name or "alone" in name or "no r
 def test_adacalib_is_finite_and_rises_everywhere(log, days):
     """H1-H4, H6-H9: 10,000 logits in and far beyond the fitted range, field value by value."""
     scores = replace(LOGS[log], day=(np.arange(len(LOGS[log])) % days).astype(np.int32))
-    serving = adacalib.fit(scores, (5, 10), 40, Settings(steps=4))
+    serving = fit.fit(scores, (5, 10), 40, Settings(steps=4))
     nothing_decreases(serving, scores.n_field_values)
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special
 
-from pipeline.calibration.logits import (
+from pipeline.calibration.statistics.logits import (
     from_sortable_bits,
     log_loss_from_logits,
     logit,

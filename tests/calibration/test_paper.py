@@ -7,13 +7,18 @@ import pytest
 import torch
 
 from pipeline.calibration.baselines.counting import merged
-from pipeline.calibration.bins import tabulate
-from pipeline.calibration.logits import sigmoid
-from pipeline.calibration.paper import fit_paper, predict
-from pipeline.calibration.paper_choice import paper_contests
-from pipeline.calibration.paper_network import PaperNetwork, PaperSettings, calibrated, objective
-from pipeline.calibration.paper_rows import Features, make_families, make_rows
-from pipeline.errors import TrainingError
+from pipeline.calibration.paper.paper_choice import paper_contests
+from pipeline.calibration.paper.paper_fit import fit_paper, predict
+from pipeline.calibration.paper.paper_network import (
+    PaperNetwork,
+    PaperSettings,
+    calibrated,
+    objective,
+)
+from pipeline.calibration.paper.paper_rows import Features, make_families, make_rows
+from pipeline.calibration.statistics.bins import tabulate
+from pipeline.calibration.statistics.logits import sigmoid
+from pipeline.core.errors import TrainingError
 from tests.calibration.bent import bent_world, excess
 
 QUICK = PaperSettings(candidates=(2, 4, 8), epochs=4, batch_size=256, levels=16, least_steps=1)

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.calibration import pieces as module
-from pipeline.calibration.bins import tabulate
-from pipeline.calibration.pieces import Pieces, tabulate_pieces
-from pipeline.errors import DataError
+from pipeline.calibration.statistics import out_of_core as module
+from pipeline.calibration.statistics.bins import tabulate
+from pipeline.calibration.statistics.out_of_core import Pieces, tabulate_pieces
+from pipeline.core.errors import DataError
 from tests.calibration.logs import (
     AGGREGATED,
     CANDIDATES,

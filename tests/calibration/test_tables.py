@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipeline.calibration.bins import tabulate
-from pipeline.calibration.tables import cells_to_bins
-from pipeline.errors import DataError
+from pipeline.calibration.statistics.bins import tabulate
+from pipeline.core.errors import DataError
+from pipeline.formats.tables import cells_to_bins
 from tests.calibration.logs import random_scores, scores_of
 
 

@@ -7,10 +7,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.data.days import read_day
-from pipeline.data.mapping import Mapping
-from pipeline.data.reader import land_files
-from pipeline.errors import DataError
+from pipeline.core.errors import DataError
+from pipeline.data.ingest.mapping import Mapping
+from pipeline.data.ingest.reader import land_files
+from pipeline.data.log_store.days import read_day
 
 HEADER = "ts,item,price,click\n"
 

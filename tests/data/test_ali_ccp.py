@@ -6,15 +6,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.data.ali_ccp import FORMATS, kind, land_files
-from pipeline.data.ali_ccp_features import MANY, MEASURED, ONE, feature_columns
-from pipeline.data.days import read_day
-from pipeline.data.formats import land_sources
-from pipeline.data.landing import Roles
-from pipeline.data.manifest import content_sha256, holds, read_manifest
-from pipeline.data.text_blocks import read_blocks
-from pipeline.params import read_params
-from pipeline.sections import Limits, LogParams
+from pipeline.data.ingest.ali_ccp import FORMATS, kind, land_files
+from pipeline.data.ingest.ali_ccp_features import MANY, MEASURED, ONE, feature_columns
+from pipeline.data.ingest.sources import land_sources
+from pipeline.data.ingest.text_blocks import read_blocks
+from pipeline.data.log_store.days import read_day
+from pipeline.data.log_store.landing import Roles
+from pipeline.data.log_store.manifest import content_sha256, holds, read_manifest
+from pipeline.params.reader import read_params
+from pipeline.params.sections import Limits, LogParams
 from pipeline.stages import split, validate
 from tests.data.ali_ccp_files import (
     ITEM,
@@ -173,9 +173,11 @@ def test_blocks_slices_and_compression_do_not_change_a_byte(tmp_path, monkeypatc
     assert files_of(tmp_path / "data") == before
     size = sum(path.stat().st_size for path in sources)
     assert size - 130 <= sum(reported) <= size
-    monkeypatch.setattr("pipeline.data.ali_ccp.read_blocks", lambda path: read_blocks(path, 500))
-    monkeypatch.setattr("pipeline.data.ali_ccp.JOINED", 4000)
-    monkeypatch.setattr("pipeline.data.partitions.BATCH", 3000)
+    monkeypatch.setattr(
+        "pipeline.data.ingest.ali_ccp.read_blocks", lambda path: read_blocks(path, 500)
+    )
+    monkeypatch.setattr("pipeline.data.ingest.ali_ccp.JOINED", 4000)
+    monkeypatch.setattr("pipeline.data.ingest.partitions.BATCH", 3000)
     (tmp_path / "gz").mkdir()
     zipped = files(tmp_path / "gz", {f"{name}.gz": text for name, text in LINES.items()})
     land_files(tmp_path / "other", "ali-ccp", zipped)

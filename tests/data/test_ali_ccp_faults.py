@@ -2,12 +2,12 @@
 
 import pytest
 
-from pipeline.data.ali_ccp import land_files
-from pipeline.data.contract import Contract, check_day
-from pipeline.data.days import read_day
-from pipeline.data.formats import land
-from pipeline.data.manifest import read_manifest
-from pipeline.errors import DataError
+from pipeline.core.errors import DataError
+from pipeline.data.ingest.ali_ccp import land_files
+from pipeline.data.ingest.sources import land
+from pipeline.data.log_store.contract import Contract, check_day
+from pipeline.data.log_store.days import read_day
+from pipeline.data.log_store.manifest import read_manifest
 from tests.data.ali_ccp_files import ITEM, LINES, USER, VISITS, common, files, rows_of, skeleton
 
 pytestmark = pytest.mark.usefixtures("few_parts")

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.data import commits
-from pipeline.data.days import day_name, read_day
-from pipeline.data.landing import land_day, land_log
-from pipeline.data.manifest import holds, read_manifest
+from pipeline.data.log_store import store
+from pipeline.data.log_store.days import read_day
+from pipeline.data.log_store.landing import land_day, land_log
+from pipeline.data.log_store.manifest import holds, read_manifest
+from pipeline.formats.days import day_name
 from tests.tiny_logs import KIND, PRIVATE, files_of, tiny_day
 
 DAYS = [day_name(19_700 + index) for index in range(3)]
@@ -23,7 +24,9 @@ WRITER = """
 import os, signal, sys
 import numpy as np
 from pathlib import Path
-from pipeline.data import commits, landing, staging
+from pipeline.data.log_store import store
+from pipeline.data.log_store import landing
+from pipeline.data.log_store import day_writer
 from tests.tiny_logs import KIND, PRIVATE, tiny_day
 
 folder, mark, place = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
@@ -37,13 +40,13 @@ def days():
         yield day, table
 
 if place == "writing a file":
-    staging.pq.ParquetWriter.close = die  # what is there has no footer
+    day_writer.pq.ParquetWriter.close = die  # what is there has no footer
 if place == "writing the manifest":
     landing.write_manifest = die
 if place == "before the files":
-    commits.publish = die
+    store.publish = die
 if place == "before the manifest":
-    commits._settle = die
+    store._settle = die
 if place == "between two renames":
     rename = Path.rename
     def aside_only(self, target):
@@ -131,7 +134,7 @@ def test_a_log_whose_first_landing_was_killed_can_be_landed(tmp_path):
 FULL = """
 import resource, signal, sys
 from pathlib import Path
-from pipeline.data.landing import land_day
+from pipeline.data.log_store.landing import land_day
 from tests.tiny_logs import PRIVATE, tiny_day
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -179,10 +182,10 @@ def test_a_second_writer_says_that_it_waits(tmp_path, caplog, monkeypatch):
 
     def busy(descriptor: int, operation: int) -> None:
         calls.append(operation)
-        if operation & commits.fcntl.LOCK_NB:
+        if operation & store.fcntl.LOCK_NB:
             raise BlockingIOError
 
-    monkeypatch.setattr(commits.fcntl, "flock", busy)
+    monkeypatch.setattr(store.fcntl, "flock", busy)
     land_day(tmp_path / "data", PRIVATE, DAYS[0], tiny_day())
     assert "waiting" in caplog.text
-    assert calls[-1] == commits.fcntl.LOCK_EX
+    assert calls[-1] == store.fcntl.LOCK_EX

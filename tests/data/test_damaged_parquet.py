@@ -4,8 +4,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.data.reader import land_files
-from pipeline.errors import DataError
+from pipeline.core.errors import DataError
+from pipeline.data.ingest.reader import land_files
 from tests.data.logs import HEADER, landed, mapping, refused, stored, written
 
 

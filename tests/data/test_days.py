@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.data.days import (
+from pipeline.core.errors import DataError
+from pipeline.data.log_store.days import (
     day_boundaries,
-    day_name,
-    day_number,
     leap_seconds_as_59,
     local_days,
     read_day,
@@ -22,7 +21,7 @@ from pipeline.data.days import (
     refuse_other_epoch_unit,
     rows_by_day,
 )
-from pipeline.errors import DataError
+from pipeline.formats.days import day_name, day_number
 from tests.tiny_logs import tiny_day, write_log
 
 ZONES = ["UTC", "Asia/Shanghai", "America/New_York", "America/Los_Angeles", "Asia/Kathmandu"]

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.data import events
-from pipeline.data.days import read_day
-from pipeline.data.events import EventIds, came_before, marks
-from pipeline.data.hashing import hashes, shares
-from pipeline.data.landing import Roles, land_day, land_days
-from pipeline.data.reader import land_files
-from pipeline.data.staging import DayStage
-from pipeline.errors import DataError
+from pipeline.core.errors import DataError
+from pipeline.data.ingest.reader import land_files
+from pipeline.data.log_store import deduplication
+from pipeline.data.log_store.day_writer import DayStage
+from pipeline.data.log_store.days import read_day
+from pipeline.data.log_store.deduplication import EventIds, came_before, marks
+from pipeline.data.log_store.landing import Roles, land_day, land_days
+from pipeline.encoding.hashing import hashes, shares
 from tests.data.logs import HEADER, mapping, refused, written
 from tests.tiny_logs import PRIVATE, tiny_day
 
@@ -48,7 +48,7 @@ def test_an_id_came_before_exactly_where_a_loop_has_seen_it(tmp_path_factory, id
     assert came_before(marks(column)).tolist() == expected
     kept = EventIds(tmp_path_factory.mktemp("ids") / "ids")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(events, "AT_ONCE", at_once)
+        patch.setattr(deduplication, "AT_ONCE", at_once)
         for start in range(0, max(len(ids), 1), 4):
             kept.add(column.slice(start, 4))
         if ids:
@@ -73,7 +73,7 @@ def test_an_event_counts_once_a_day_and_what_was_dropped_is_counted(tmp_path):
 
 
 def test_a_day_without_duplicates_has_the_bytes_of_one_that_never_had_any(tmp_path, monkeypatch):
-    monkeypatch.setattr("pipeline.data.manifest.CONTENT_BLOCK", 64)
+    monkeypatch.setattr("pipeline.data.log_store.manifest.CONTENT_BLOCK", 64)
     items = [str(i % 150) for i in range(500)]
     whole = tiny_day(500, item=items)
 

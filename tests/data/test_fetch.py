@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.data.fetch import fetch_members, read_members
-from pipeline.errors import ToolError
-from pipeline.files import sha256_of
+from pipeline.core.errors import ToolError
+from pipeline.core.files import sha256_of
+from pipeline.data.ingest.fetch import fetch_members, read_members
 
 MEMBER = "tiny_log/log.csv"
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from pipeline.data import flights, obd
-from pipeline.data.days import read_day
-from pipeline.data.formats import FORMATS, expected_rows, land, land_sources
-from pipeline.data.manifest import read_manifest
-from pipeline.errors import DataError
-from pipeline.params import read_params
+from pipeline.core.errors import DataError
+from pipeline.data.ingest import flights, obd
+from pipeline.data.ingest.sources import FORMATS, expected_rows, land, land_sources
+from pipeline.data.log_store.days import read_day
+from pipeline.data.log_store.manifest import read_manifest
+from pipeline.params.reader import read_params
 from tests.tiny_logs import files_of
 
 FLIGHTS = b"""\
@@ -149,8 +149,8 @@ def test_the_columns_that_params_name_are_columns_of_the_format(project, tmp_pat
     """params.yaml and every example fit the log they are for."""
     from ruamel.yaml import YAML
 
-    from pipeline.data.simulated import SCHEMA
-    from pipeline.params import set_values
+    from pipeline.data.ingest.simulated import SCHEMA
+    from pipeline.params.reader import set_values
 
     path = tmp_path / "params.yaml"
     path.write_text((project / "params.yaml").read_text())

@@ -6,12 +6,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.data.changes import DayChange
-from pipeline.data.days import day_name, read_day
-from pipeline.data.landing import Roles, land_day, land_days, land_log
-from pipeline.data.manifest import holds, read_manifest
-from pipeline.data.staging import DayStage
-from pipeline.errors import DataError
+from pipeline.core.errors import DataError
+from pipeline.data.log_store.day_writer import DayStage
+from pipeline.data.log_store.days import read_day
+from pipeline.data.log_store.landing import Roles, land_day, land_days, land_log
+from pipeline.data.log_store.manifest import holds, read_manifest
+from pipeline.data.log_store.revisions import DayChange
+from pipeline.formats.days import day_name
 from tests.tiny_logs import KIND, PRIVATE, files_of, tiny_day
 
 DAYS = [day_name(19_700 + index) for index in range(3)]

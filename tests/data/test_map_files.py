@@ -5,9 +5,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.calibration.piecewise import PiecewiseLinearMap, affine_map, from_knots, identity_map
-from pipeline.data.map_files import read_maps, write_maps
-from pipeline.errors import ArtifactError
+from pipeline.core.errors import ArtifactError
+from pipeline.formats.map_files import read_maps, write_maps
+from pipeline.formats.maps import PiecewiseLinearMap, affine_map, from_knots, identity_map
 
 FIELD_VALUES = [None, "a", "b"]
 

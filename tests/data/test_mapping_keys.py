@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from pipeline.data.formats import land, land_sources
-from pipeline.data.mapping import read_mapping
-from pipeline.errors import DataError
+from pipeline.core.errors import DataError
+from pipeline.data.ingest.mapping import read_mapping
+from pipeline.data.ingest.sources import land, land_sources
 from tests.data.logs import mapping
 
 

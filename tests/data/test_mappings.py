@@ -6,12 +6,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pipeline.data.days import read_day
-from pipeline.data.formats import land_sources
-from pipeline.data.landing import Roles
-from pipeline.data.manifest import read_manifest
-from pipeline.data.mapping import read_mapping, shipped
-from pipeline.errors import DataError
+from pipeline.core.errors import DataError
+from pipeline.data.ingest.mapping import read_mapping, shipped
+from pipeline.data.ingest.sources import land_sources
+from pipeline.data.log_store.days import read_day
+from pipeline.data.log_store.landing import Roles
+from pipeline.data.log_store.manifest import read_manifest
 
 AVAZU = (
     "id,click,hour,C1,banner_pos,site_id,site_domain,site_category,app_id,app_domain,app_category,"

@@ -4,9 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.data.days import day_name, day_number, days_between
-from pipeline.data.parts import LabelMaturity, label_maturity, parts_by_count, parts_by_date
-from pipeline.errors import NotEnoughDataError
+from pipeline.core.errors import NotEnoughDataError
+from pipeline.data.log_store.days import days_between
+from pipeline.data.log_store.splits import (
+    LabelMaturity,
+    label_maturity,
+    parts_by_count,
+    parts_by_date,
+)
+from pipeline.formats.days import day_name, day_number
 
 NEW_YEAR = [f"2024-01-{day:02}" for day in range(1, 11)]
 DATES = {

@@ -5,11 +5,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.data.days import read_day
-from pipeline.data.manifest import read_manifest
-from pipeline.data.reader import land_files, read_rows
-from pipeline.data.text_blocks import read_blocks
-from pipeline.errors import DataError
+from pipeline.core.errors import DataError
+from pipeline.data.ingest.reader import land_files, read_rows
+from pipeline.data.ingest.text_blocks import read_blocks
+from pipeline.data.log_store.days import read_day
+from pipeline.data.log_store.manifest import read_manifest
 from tests.data.logs import HEADER, landed, mapping, refusal, written
 from tests.tiny_logs import files_of
 
@@ -116,7 +116,9 @@ def test_a_log_of_other_columns_or_of_another_zone_is_refused(tmp_path):
 
 
 def test_only_the_first_days_are_landed_and_reading_ends_there(tmp_path, monkeypatch):
-    monkeypatch.setattr("pipeline.data.reader.read_blocks", lambda path: read_blocks(path, 64))
+    monkeypatch.setattr(
+        "pipeline.data.ingest.reader.read_blocks", lambda path: read_blocks(path, 64)
+    )
     rows = "".join(f"{86400 * (i // 10)},a,1,0\n" for i in range(100)) + "not read\n"
     source = written(tmp_path / "log.csv", HEADER + rows)
     manifest, _ = land_files(tmp_path / "data", mapping(), [source], limit_days=2)

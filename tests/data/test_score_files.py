@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from pipeline.data.days import day_number
-from pipeline.data.score_files import (
+from pipeline.core.errors import ArtifactError, DataError
+from pipeline.formats.days import day_number
+from pipeline.formats.score_files import (
     feature_columns,
     read_features,
     read_scores,
@@ -17,8 +18,7 @@ from pipeline.data.score_files import (
     write_day,
     write_scores_manifest,
 )
-from pipeline.errors import ArtifactError, DataError
-from pipeline.scores import Scores
+from pipeline.formats.scores import Scores
 
 PARTS = {
     "training": ["2024-03-08"],

@@ -4,8 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.data.simulated import CONSTANT, LEAST_SLOPE, SCHEMA, Simulation
-from pipeline.errors import DataError
+from pipeline.core.errors import DataError
+from pipeline.data.ingest.simulated import CONSTANT, LEAST_SLOPE, SCHEMA, Simulation
 
 LOG = Simulation(rows=60_000, days=20, field_values=40, seed=3)
 

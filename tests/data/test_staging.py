@@ -4,18 +4,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.data.days import day_name
-from pipeline.data.landing import land_day, land_days
-from pipeline.data.manifest import CONTENT_BLOCK, content_sha256
-from pipeline.data.staging import DayStage
-from pipeline.errors import DataError
+from pipeline.core.errors import DataError
+from pipeline.data.log_store.day_writer import DayStage
+from pipeline.data.log_store.landing import land_day, land_days
+from pipeline.data.log_store.manifest import CONTENT_BLOCK, content_sha256
+from pipeline.formats.days import day_name
 from tests.tiny_logs import KIND, PRIVATE, files_of, tiny_day
 
 
 @pytest.mark.parametrize("budget", [1, 200_000, 1 << 30])
 def test_a_day_has_the_same_bytes_however_its_rows_came(tmp_path, budget, monkeypatch):
     """H14: in any cut, with or without spilling to the disk, the bytes of land_day."""
-    monkeypatch.setattr("pipeline.data.staging.BUDGET", budget)
+    monkeypatch.setattr("pipeline.data.log_store.day_writer.BUDGET", budget)
     rows = CONTENT_BLOCK + 1000
     rng = np.random.default_rng(1)
     values = {"item": rng.integers(0, 99, rows).astype(str), "price": rng.random(rows)}

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.data.days import read_day
-from pipeline.data.landing import LogKind, land_day
-from pipeline.data.values import NULL_NAME, POOLED_NAME, as_numbers, as_text, field_keys
-from pipeline.data.vocabulary import TAIL, ValueCounts, Vocabulary
-from pipeline.errors import DataError
+from pipeline.core.errors import DataError
+from pipeline.data.log_store.days import read_day
+from pipeline.data.log_store.landing import LogKind, land_day
+from pipeline.encoding.values import NULL_NAME, POOLED_NAME, as_numbers, as_text, field_keys
+from pipeline.encoding.vocabulary import TAIL, ValueCounts, Vocabulary
 
 TRICKY = ["NA", "null", "None", "001", "01", "1", "TRUE", None]
 texts = st.lists(st.one_of(st.none(), st.text(max_size=5)), max_size=40)

@@ -10,9 +10,9 @@ import sys
 import time
 from pathlib import Path
 
-from pipeline.files import sha256_of
-from pipeline.params import read_params
-from pipeline.release.seal import seal
+from pipeline.core.checksums import seal
+from pipeline.core.files import sha256_of
+from pipeline.params.reader import read_params
 from pipeline.report.terminal import METRICS
 
 

@@ -28,9 +28,9 @@ os.environ.pop("PREFECT_API_URL", None)
 
 from flows.settings import use_defaults
 from flows.worktree import commit_day, release_worktree, take_code
-from pipeline.data.flights import KIND
-from pipeline.data.landing import land_log
-from pipeline.release.programs import git, run_leashed
+from pipeline.data.ingest.flights import KIND
+from pipeline.data.log_store.landing import land_log
+from pipeline.registry.tools.programs import git, run_leashed
 
 use_defaults()
 atexit.register(shutil.rmtree, os.environ["PREFECT_HOME"], ignore_errors=True)

@@ -13,14 +13,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from flows.lost import end_lost_runs
+from flows.orphaned_runs import end_lost_runs
 from flows.refresh import refresh
-from pipeline.errors import ToolError
-from pipeline.params import set_values
-from pipeline.release.journal import last_refresh
-from pipeline.release.programs import run_leashed
-from pipeline.release.promotion import production
-from pipeline.release.registry import reproduce
+from pipeline.core.errors import ToolError
+from pipeline.params.reader import set_values
+from pipeline.registry.promotion import production
+from pipeline.registry.run_log import last_refresh
+from pipeline.registry.tools.dvc import reproduce
+from pipeline.registry.tools.programs import run_leashed
 from tests.flows.conftest import SECONDS, Server, until
 
 DAY = "2013-09-29"

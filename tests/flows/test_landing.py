@@ -3,8 +3,8 @@
 import pytest
 
 from flows.landing import bring, files_of, files_to_land
-from pipeline.errors import AdaCalibError
-from pipeline.files import write_json
+from pipeline.core.errors import AdaCalibError
+from pipeline.core.files import write_json
 
 
 def arrive(folder, *days):

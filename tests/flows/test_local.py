@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from flows.local import down, up
-from pipeline.errors import ToolError
+from pipeline.core.errors import ToolError
 from tests.flows.conftest import free_port
 
 

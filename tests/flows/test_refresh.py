@@ -15,11 +15,11 @@ from flows.promotion import promote, rollback
 from flows.refresh import refresh
 from flows.sharing import share
 from flows.worktree import said
-from pipeline.files import read_json
-from pipeline.params import read_params, set_values
-from pipeline.release.journal import last_refresh
-from pipeline.release.programs import git, run_leashed
-from pipeline.release.promotion import Production, production
+from pipeline.core.files import read_json
+from pipeline.params.reader import read_params, set_values
+from pipeline.registry.promotion import Production, production
+from pipeline.registry.run_log import last_refresh
+from pipeline.registry.tools.programs import git, run_leashed
 from pipeline.report.terminal import METRICS
 from tests.flows.conftest import Server, save, until
 
@@ -55,7 +55,7 @@ def test_a_day_older_than_production_is_skipped_before_anything_is_landed(histor
     monkeypatch.setattr("flows.refresh.production", lambda _: held)
     monkeypatch.setattr("flows.refresh.bring", None)
     monkeypatch.setattr("flows.refresh.get_run_logger", lambda: logging.getLogger("refresh"))
-    monkeypatch.setattr("flows.record.tell", lambda news: None)
+    monkeypatch.setattr("flows.day_record.tell", lambda news: None)
     state = refresh.fn("2013-09-29", str(history))
     assert (state.type.value, state.name) == ("COMPLETED", "Skipped")
     assert "v0.0.3 in production was made from days up to 2013-10-28" in state.message
@@ -66,7 +66,7 @@ def test_a_full_disk_ends_the_day_in_one_sentence(history, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device", "params.yaml")
 
     monkeypatch.setattr("flows.refresh._attempt", write)
-    monkeypatch.setattr("flows.record.tell", lambda news: None)
+    monkeypatch.setattr("flows.day_record.tell", lambda news: None)
     state = refresh.fn("2013-09-29", str(history))
     assert state.is_failed()
     sentence = "No space left on device: 'params.yaml'; make room or give the right, run again"

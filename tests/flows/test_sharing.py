@@ -7,8 +7,8 @@ import pytest
 from flows import sharing
 from flows.sharing import fetch_days, share, unshared
 from flows.worktree import committed_days, release_worktree, said
-from pipeline.errors import ReleaseError, ToolError
-from pipeline.release.programs import git
+from pipeline.core.errors import ReleaseError, ToolError
+from pipeline.registry.tools.programs import git
 from tests.flows.conftest import run_day
 
 REFUSING = """\

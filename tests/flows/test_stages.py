@@ -3,11 +3,11 @@
 import pytest
 from ruamel.yaml import YAML
 
-from flows.causes import cause, locked
+from flows.stage_causes import cause, locked
 from flows.stages import fresh_stages, outcome, stage_flows
-from pipeline.errors import AdaCalibError
-from pipeline.params import STAGES
-from pipeline.release.dag import stage_order
+from pipeline.core.errors import AdaCalibError
+from pipeline.params.dag import stage_order
+from pipeline.params.reader import STAGES
 
 LOCK = """\
 schema: '2.0'

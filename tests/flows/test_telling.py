@@ -9,9 +9,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from flows import watch
+from flows.notifications import NEXT_STEPS, News, tell
 from flows.secrets import NOTIFY, masked
-from flows.telling import NEXT_STEPS, News, tell
-from pipeline.release.promotion import Production
+from pipeline.registry.promotion import Production
 
 LATE = News("late", "2013-09-30", "land", "2013-09-30 has not landed")
 
@@ -46,7 +46,7 @@ def webhook(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, list[dict]]]
 def no_events(monkeypatch: pytest.MonkeyPatch) -> list[dict]:
     """The events that would go to a Prefect server."""
     events: list[dict] = []
-    monkeypatch.setattr("flows.telling.emit_event", lambda **event: events.append(event))
+    monkeypatch.setattr("flows.notifications.emit_event", lambda **event: events.append(event))
     return events
 
 
@@ -80,7 +80,7 @@ def test_an_event_that_cannot_be_emitted_fails_nothing(monkeypatch):
     def refuse(**_):
         raise ConnectionError
 
-    monkeypatch.setattr("flows.telling.emit_event", refuse)
+    monkeypatch.setattr("flows.notifications.emit_event", refuse)
     monkeypatch.delenv(NOTIFY, raising=False)
     tell(LATE)
 

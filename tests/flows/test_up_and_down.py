@@ -11,9 +11,9 @@ from typing import Any
 import psutil
 import pytest
 
-from flows.slots import day_before
+from flows.schedule_slots import day_before
 from flows.worktree import said
-from pipeline.release.promotion import production
+from pipeline.registry.promotion import production
 from tests.flows.conftest import SECONDS, Server
 
 

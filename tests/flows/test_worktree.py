@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flows.worktree import BACKFILL, newest_day, release_worktree, said, take_code
-from pipeline.errors import ToolError
+from pipeline.core.errors import ToolError
 from tests.flows.conftest import run_day, save
 
 

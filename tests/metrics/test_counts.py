@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import log_loss as sklearn_log_loss
 
-from pipeline.errors import DataError
+from pipeline.core.errors import DataError
 from pipeline.metrics.calibration import log_loss
 from pipeline.metrics.counts import ResponseCounts, count_responses, probability, sum_counts
 from tests.reference import one_row_per_impression

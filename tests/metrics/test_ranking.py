@@ -12,8 +12,8 @@ from sklearn.metrics import roc_auc_score
 
 from pipeline.metrics.counts import probability
 from pipeline.metrics.ranking import auc_per_group, field_auc
-from pipeline.metrics.runs import merge_runs
 from pipeline.metrics.sorting import sort_rows
+from pipeline.metrics.ties import merge_runs
 from tests.metrics.test_counts import aggregated_rows
 from tests.reference import auc_by_pairs, field_auc_by_pairs, one_row_per_impression
 

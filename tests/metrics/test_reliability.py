@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from netcal.metrics import ECE
 from numpy.testing import assert_allclose, assert_array_equal
 
-from pipeline.errors import DataError
+from pipeline.core.errors import DataError
 from pipeline.metrics.counts import probability
 from pipeline.metrics.reliability import distinct_outputs, ece, mvce, reliability_bins
-from pipeline.metrics.runs import merge_runs
 from pipeline.metrics.sorting import sort_rows
+from pipeline.metrics.ties import merge_runs
 from tests.metrics.test_counts import aggregated_rows
 from tests.reference import one_row_per_impression
 

@@ -5,7 +5,7 @@ import pytest
 
 from pipeline.metrics.calibration import deviance_terms, field_rce_terms, log_loss_terms
 from pipeline.metrics.counts import ResponseCounts
-from pipeline.metrics.several import Pair, mean_gain
+from pipeline.metrics.pooled_gain import Pair, mean_gain
 from pipeline.metrics.significance import Resampling, gain_interval
 from tests.metrics.test_significance import counts_of, two_methods
 

@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.stats import bootstrap, ttest_rel
 
-from pipeline.errors import DataError
+from pipeline.core.errors import DataError
 from pipeline.metrics.calibration import deviance_terms, field_rce_terms, log_loss_terms, pcoc_terms
 from pipeline.metrics.counts import ResponseCounts, probability
 from pipeline.metrics.ratios import Terms

@@ -5,12 +5,12 @@ import pytest
 from numpy.testing import assert_allclose
 from sklearn.metrics import log_loss, roc_auc_score
 
+from pipeline.formats.scores import Scores
 from pipeline.metrics.columns import bin_columns, count_columns
 from pipeline.metrics.comparison import compare, field_rce_gain_counts, gains
 from pipeline.metrics.counts import probability
 from pipeline.metrics.significance import Interval, Resampling
 from pipeline.metrics.summary import measure, summarise, summarise_well_observed
-from pipeline.scores import Scores
 
 QUICK = Resampling(replicates=100)
 N_VALUES = 12

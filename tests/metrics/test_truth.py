@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy.stats import entropy
 
-from pipeline.errors import DataError
+from pipeline.core.errors import DataError
 from pipeline.metrics.calibration import field_rce
 from pipeline.metrics.counts import probability
-from pipeline.metrics.truth import count_truth, excess_log_loss
+from pipeline.metrics.oracle import count_truth, excess_log_loss
 
 
 def test_excess_log_loss_is_the_mean_kullback_leibler_divergence(rng):

@@ -2,10 +2,10 @@
 
 import pytest
 
-from pipeline.data.vocabulary import Vocabulary
-from pipeline.errors import DataError, NotEnoughDataError
+from pipeline.core.errors import DataError, NotEnoughDataError
+from pipeline.encoding.features import Encoder
+from pipeline.encoding.vocabulary import Vocabulary
 from pipeline.model.examples import examples_of, hold_out
-from pipeline.model.features import Encoder
 from tests.tiny_logs import tiny_day
 
 DAYS = [f"2024-03-{day:02}" for day in range(1, 21)]

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.data.values import POOLED_NAME, as_numbers
-from pipeline.data.vocabulary import ValueCounts, Vocabulary
-from pipeline.errors import DataError
-from pipeline.model.features import Encoder, EncoderSums, counts, encode, named
-from pipeline.model.scaling import NumberSums, signed_log
+from pipeline.core.errors import DataError
+from pipeline.encoding.features import Encoder, EncoderSums, counts, encode, named
+from pipeline.encoding.scaling import NumberSums, signed_log
+from pipeline.encoding.values import POOLED_NAME, as_numbers
+from pipeline.encoding.vocabulary import ValueCounts, Vocabulary
 
 NUMBERS = st.floats(-1e300, 1e300)
 

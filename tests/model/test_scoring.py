@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.errors import ArtifactError
-from pipeline.model.features import Encoder, EncoderSums
+from pipeline.core.errors import ArtifactError
+from pipeline.encoding.features import Encoder, EncoderSums
 from pipeline.model.network import BaseNetwork, initialise, network_from
 from pipeline.model.scoring import base_state, load_base, logits_of, write_base
 from tests import reference

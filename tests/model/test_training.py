@@ -14,12 +14,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.errors import NotEnoughDataError, TrainingError
+from pipeline.core.errors import NotEnoughDataError, TrainingError
+from pipeline.core.progress import WorkProgress
 from pipeline.model.checkpoints import LAST_EPOCH, best_epoch
 from pipeline.model.examples import Examples
 from pipeline.model.scoring import logits_of
 from pipeline.model.training import binomial_loss
-from pipeline.progress import WorkProgress
 from tests import reference
 from tests.model.worlds import RECIPE, trained, untrained, weights, world
 

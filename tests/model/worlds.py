@@ -4,11 +4,11 @@ from pathlib import Path
 
 import numpy as np
 
+from pipeline.core.progress import WorkProgress
 from pipeline.model.examples import Examples
 from pipeline.model.network import BaseNetwork, initialise
 from pipeline.model.shards import Shard, write_shard
 from pipeline.model.training import Recipe, train
-from pipeline.progress import WorkProgress
 
 RECIPE = Recipe(
     epochs=4,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.calibration.bins import tabulate
+from pipeline.calibration.statistics.bins import tabulate
 from tests.calibration.logs import random_scores
 from tests.quality.test_checks import CANDIDATES, log_sums
 

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 
-from pipeline.calibration.bins import tabulate
-from pipeline.calibration.counting import largest_ties
+from pipeline.calibration.statistics.bins import tabulate
+from pipeline.calibration.statistics.counting import largest_ties
 from pipeline.quality import checks
 from pipeline.quality.checks import check_tables, uneven_field_values
 from pipeline.quality.frames import LogSums, table_frame

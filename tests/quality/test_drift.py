@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipeline.calibration.bins import tabulate
+from pipeline.calibration.statistics.bins import tabulate
+from pipeline.formats.scores import Scores
 from pipeline.quality.drift import table_drift
-from pipeline.scores import Scores
 
 NAMES = [None, *(f"item {i}" for i in range(1, 20))]
 

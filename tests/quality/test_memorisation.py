@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from pipeline.formats.scores import Scores
 from pipeline.quality.memorisation import memorisation
-from pipeline.scores import Scores
 
 
 def day(seed, slope=1.0, shift=0.0, rows=20_000, impressions=1):

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.release.promotion import promote
+from pipeline.registry.promotion import promote
 
 MAKE = """
 import json, sys, time
 from pathlib import Path
 from ruamel.yaml import YAML
-from pipeline.files import publish, sha256_of, write_json
-from pipeline.release.seal import seal
+from pipeline.core.files import publish, sha256_of, write_json
+from pipeline.core.checksums import seal
 
 params = YAML(typ="safe").load(Path("params.yaml").read_text())
 stage, *paths = sys.argv[1:]

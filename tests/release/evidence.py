@@ -3,8 +3,8 @@
 import copy
 from typing import Any
 
-from pipeline.release.gate import Verdict, judge
-from pipeline.sections import GateParams
+from pipeline.gate.judge import Verdict, judge
+from pipeline.params.sections import GateParams
 
 PARAMS = GateParams(
     min_test_responses=1000,

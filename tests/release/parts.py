@@ -5,17 +5,17 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from pipeline.calibration.piecewise import PiecewiseLinearMap, from_knots
-from pipeline.data.map_files import write_maps
-from pipeline.data.vocabulary import Vocabulary
-from pipeline.files import read_json, write_json
-from pipeline.model.features import Encoder
+from pipeline.checkpoint.bundle import load, merge
+from pipeline.checkpoint.onnx_graph import onnx_model
+from pipeline.core.checksums import MANIFEST, seal
+from pipeline.core.files import read_json, write_json
+from pipeline.encoding.features import Encoder
+from pipeline.encoding.scaling import Scaling
+from pipeline.encoding.vocabulary import Vocabulary
+from pipeline.formats.map_files import write_maps
+from pipeline.formats.maps import PiecewiseLinearMap, from_knots
 from pipeline.model.network import initialise, network_from
-from pipeline.model.scaling import Scaling
 from pipeline.model.scoring import write_base
-from pipeline.release.checkpoint import load, merge
-from pipeline.release.onnx_graph import onnx_model
-from pipeline.release.seal import MANIFEST, seal
 from pipeline.serving.predictor import ONNX_FILE
 
 CARRIERS = ("AA", "B6", "DL", "UA")

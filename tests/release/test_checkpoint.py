@@ -9,18 +9,18 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from pipeline.calibration.auxiliary import AuxiliaryNetwork
-from pipeline.calibration.piecewise import PiecewiseLinearMap
-from pipeline.data.map_files import read_maps
-from pipeline.errors import ArtifactError, DataError
-from pipeline.files import read_json, write_json
+from pipeline.calibration.paper.auxiliary import AuxiliaryNetwork
+from pipeline.checkpoint.bundle import load, merge
+from pipeline.checkpoint.merged_model import MergedNetwork
+from pipeline.checkpoint.parity import around_knots, prove_parity
+from pipeline.checkpoint.runtimes import Merged
+from pipeline.checkpoint.serving_table import read_table
+from pipeline.core.checksums import file_sums, verify
+from pipeline.core.errors import ArtifactError, DataError
+from pipeline.core.files import read_json, write_json
+from pipeline.formats.map_files import read_maps
+from pipeline.formats.maps import PiecewiseLinearMap
 from pipeline.model.scoring import load_base
-from pipeline.release.checkpoint import load, merge
-from pipeline.release.forms import Merged
-from pipeline.release.merged import MergedNetwork
-from pipeline.release.parity import around_knots, prove_parity
-from pipeline.release.seal import file_sums, verify
-from pipeline.release.serving_table import read_table
 from tests.release.parts import CONVENTIONS, bent_map, rows, write_parts
 
 

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.errors import ReleaseError, ToolError
-from pipeline.release import fence, tags
-from pipeline.release.clean import clean
-from pipeline.release.commits import identity
-from pipeline.release.history import history
-from pipeline.release.needed import kept_versions
-from pipeline.release.promotion import production, promote
-from pipeline.release.pull import pull
-from pipeline.release.rollback import rollback
+from pipeline.core.errors import ReleaseError, ToolError
+from pipeline.registry import atomic_tags, tags
+from pipeline.registry.clean import clean
+from pipeline.registry.commits import identity
+from pipeline.registry.gc_roots import kept_versions
+from pipeline.registry.history import history
+from pipeline.registry.promotion import production, promote
+from pipeline.registry.pull import pull
+from pipeline.registry.rollback import rollback
 from tests.release.conftest import git, next_model
 
 
@@ -88,26 +88,28 @@ def test_with_nothing_in_production_nothing_is_removed(folder):
 
 def test_promotion_and_clean_up_exclude_one_another(judged, monkeypatch):
     who, before = identity(judged), tags.assignments(judged)
-    begun = fence.begin_clean(judged, who, ".", before[-1], {"v0.0.2": before[1].commit})
+    begun = atomic_tags.begin_clean(judged, who, ".", before[-1], {"v0.0.2": before[1].commit})
     with (
         pytest.raises(ReleaseError, match="another promotion came first"),
-        fence.proposed(judged, who, ".", before[-1]),  # by who looked before
+        atomic_tags.proposed(judged, who, ".", before[-1]),  # by who looked before
     ):
         pass
     with pytest.raises(ReleaseError, match="another promotion came first"):
-        fence.begin_clean(judged, who, ".", before[-1], {})
+        atomic_tags.begin_clean(judged, who, ".", before[-1], {})
     with pytest.raises(
         ReleaseError, match=r"Ann began adacalib clean at .* if it was killed, from"
     ):
-        fence.refuse_while_cleaning(tags.assignments(judged))  # it looks now
+        atomic_tags.refuse_while_cleaning(tags.assignments(judged))  # it looks now
 
     assert list(tags.removals(judged)) == ["v0.0.2"]
     assert tags.spans(tags.assignments(judged)) == tags.spans(before)  # production did not change
     monkeypatch.setattr(time, "time", lambda: begun.seconds + 901.0)
-    fence.refuse_while_cleaning(tags.assignments(judged))  # it was killed, nobody has to mend it
+    atomic_tags.refuse_while_cleaning(
+        tags.assignments(judged)
+    )  # it was killed, nobody has to mend it
     monkeypatch.undo()
-    fence.end_clean(judged, who, ".", begun)
-    fence.refuse_while_cleaning(tags.assignments(judged))
+    atomic_tags.end_clean(judged, who, ".", begun)
+    atomic_tags.refuse_while_cleaning(tags.assignments(judged))
 
 
 @pytest.mark.parametrize(

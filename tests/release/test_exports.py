@@ -11,24 +11,24 @@ import torch
 from onnx import numpy_helper
 from safetensors.torch import save_file
 
-from pipeline.calibration.auxiliary import AuxiliaryNetwork
-from pipeline.calibration.piecewise import from_knots, identity_map
-from pipeline.data.map_files import read_maps, write_maps
-from pipeline.data.vocabulary import Vocabulary
-from pipeline.errors import ArtifactError, ReleaseError
-from pipeline.files import write_json
-from pipeline.model.features import Encoder
+from pipeline.calibration.paper.auxiliary import AuxiliaryNetwork
+from pipeline.checkpoint.bundle import load, merge
+from pipeline.checkpoint.exports import export
+from pipeline.checkpoint.onnx_graph import null_text
+from pipeline.checkpoint.parity import prove_parity
+from pipeline.checkpoint.runtimes import forms_of
+from pipeline.core.checksums import file_sums, verify
+from pipeline.core.errors import ArtifactError, ReleaseError
+from pipeline.core.files import write_json
+from pipeline.encoding.features import Encoder
+from pipeline.encoding.scaling import Scaling
+from pipeline.encoding.vocabulary import Vocabulary
+from pipeline.formats.map_files import read_maps, write_maps
+from pipeline.formats.maps import from_knots, identity_map
 from pipeline.model.network import initialise, network_from
-from pipeline.model.scaling import Scaling
 from pipeline.model.scoring import load_base, write_base
-from pipeline.release.checkpoint import load, merge
-from pipeline.release.exports import export
-from pipeline.release.forms import forms_of
-from pipeline.release.onnx_graph import null_text
-from pipeline.release.parity import prove_parity
-from pipeline.release.seal import file_sums, verify
-from pipeline.release.triton import triton_repository
 from pipeline.serving.predictor import load as load_predictor
+from pipeline.serving.triton import triton_repository
 from tests.release.parts import CONVENTIONS, bent_map, rows, write_parts
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.release.gate import Verdict, judge
+from pipeline.gate.judge import Verdict, judge
 from tests.release.evidence import CALIBRATOR, PARAMS, TABLES, changed, gain, good, verdict
 
 
@@ -181,7 +181,7 @@ def test_tables_that_did_not_pass_their_checks_are_a_reason(tables):
 def test_checks_are_plain_values_that_json_can_carry():
     from dataclasses import asdict
 
-    from pipeline.files import finite_json
+    from pipeline.core.files import finite_json
 
     for check in verdict(changed("methods/model/pcoc", None)).checks:
         json.dumps(finite_json(asdict(check)), allow_nan=False)

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 from typer.testing import CliRunner
 
-from pipeline.cli import app
-from pipeline.errors import ReleaseError
-from pipeline.release.history import Span, history, table
-from pipeline.release.promotion import production
-from pipeline.voice import Voice
+from pipeline.cli.console import Voice
+from pipeline.cli.main import app
+from pipeline.core.errors import ReleaseError
+from pipeline.registry.history import Span, history, table
+from pipeline.registry.promotion import production
 from tests.release.conftest import git
 
 SINCE = ("2026-01-02 03:00", "2026-01-02 03:09")

@@ -7,16 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.release.promotion import production, promote
-from pipeline.release.tags import assignments
+from pipeline.registry.promotion import production, promote
+from pipeline.registry.tags import assignments
 from tests.release.conftest import git, next_model
 
 # Kill this process after a step, or as soon as a step has put something into a folder.
 KILLED = """
 import os, signal, sys, threading, time
 from pathlib import Path
-from pipeline.release import commits, fence, registry
-from pipeline.release.promotion import promote
+from pipeline.registry import commits
+from pipeline.registry import atomic_tags
+from pipeline.registry.tools import dvc
+from pipeline.registry.promotion import promote
 
 module, name, grows = sys.argv[1:]
 step = getattr(globals()[module], name)

@@ -6,11 +6,11 @@ import shutil
 
 import pytest
 
-from pipeline.errors import ArtifactError, ReleaseError
-from pipeline.files import read_json, write_json
-from pipeline.release.override import GATE, OVERRIDE, overridden, override
-from pipeline.release.promotion import production, promote
-from pipeline.release.status import status
+from pipeline.core.errors import ArtifactError, ReleaseError
+from pipeline.core.files import read_json, write_json
+from pipeline.registry.override import GATE, OVERRIDE, overridden, override
+from pipeline.registry.promotion import production, promote
+from pipeline.registry.status import status
 from tests.release.conftest import dvc, git, params
 
 

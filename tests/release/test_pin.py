@@ -5,12 +5,12 @@ import shutil
 
 import pytest
 
-from pipeline.errors import ArtifactError
-from pipeline.files import read_json
-from pipeline.release.champion import MODEL, PIN, TABLES, pinned, read_pin, start_pin, write_pin
-from pipeline.release.pin import fetch_champion, pin_champion
-from pipeline.release.promotion import promote
-from pipeline.release.status import status
+from pipeline.core.errors import ArtifactError
+from pipeline.core.files import read_json
+from pipeline.formats.champion import MODEL, PIN, TABLES, pinned, read_pin, start_pin, write_pin
+from pipeline.registry.pin import fetch_champion, pin_champion
+from pipeline.registry.promotion import promote
+from pipeline.registry.status import status
 from tests.release.conftest import dvc, git, params
 
 TABULATE = """  tabulate:

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.errors import ArtifactError, ReleaseError, ToolError
-from pipeline.release import registry, tags
-from pipeline.release.promotion import production, promote
-from pipeline.release.pull import pull
-from pipeline.release.rollback import rollback
-from pipeline.release.status import status
+from pipeline.core.errors import ArtifactError, ReleaseError, ToolError
+from pipeline.registry import tags
+from pipeline.registry.promotion import production, promote
+from pipeline.registry.pull import pull
+from pipeline.registry.rollback import rollback
+from pipeline.registry.status import status
+from pipeline.registry.tools import dvc as dvc_tool
 from tests.release.conftest import add_remotes, dvc, git, next_model, params
 
 
@@ -244,7 +245,7 @@ def test_of_two_promoters_of_a_remote_the_second_loses_whole(shared, tmp_path, m
 
 @pytest.mark.slow
 def test_what_the_remote_lost_while_it_was_pushed_is_not_promoted(shared, tmp_path, monkeypatch):
-    pushed = registry.push
+    pushed = dvc_tool.push
 
     def push_and_lose(folder, stage):
         pushed(folder, stage)
@@ -252,7 +253,7 @@ def test_what_the_remote_lost_while_it_was_pushed_is_not_promoted(shared, tmp_pa
             if stored.is_file() and stored.read_bytes() == b"rows!":
                 stored.unlink()
 
-    monkeypatch.setattr(registry, "push", push_and_lose)
+    monkeypatch.setattr(dvc_tool, "push", push_and_lose)
     with pytest.raises(ToolError, match=r"reading the model of commit .* from DVC remote") as error:
         promote(shared)
     listed = re.search(r"remove (\S+) there and promote again", str(error.value))
@@ -266,7 +267,7 @@ def test_promotion_leaves_the_home_folder_alone(home):
 
 
 def test_promotion_is_light_to_import():
-    program = "import pipeline.release.promotion, sys; print(*sys.modules)"
+    program = "import pipeline.registry.promotion, sys; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     ).stdout.split()

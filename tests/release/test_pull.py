@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.errors import AdaCalibError, ArtifactError, ReleaseError, ToolError
-from pipeline.files import sha256_of
-from pipeline.release.promotion import production
-from pipeline.release.pull import pull
-from pipeline.release.rollback import rollback
-from pipeline.release.seal import verify
+from pipeline.core.checksums import verify
+from pipeline.core.errors import AdaCalibError, ArtifactError, ReleaseError, ToolError
+from pipeline.core.files import sha256_of
+from pipeline.registry.promotion import production
+from pipeline.registry.pull import pull
+from pipeline.registry.rollback import rollback
 from tests.release.conftest import git
 
 

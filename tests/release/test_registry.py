@@ -10,10 +10,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipeline.errors import AdaCalibError, ToolError
-from pipeline.release import programs, registry
-from pipeline.release.programs import run_leashed
-from pipeline.release.registry import commit_data, folder_md5, locked_md5, reproduce, status
+from pipeline.core.errors import AdaCalibError, ToolError
+from pipeline.registry.tools import dvc, programs
+from pipeline.registry.tools.dvc import commit_data, folder_md5, locked_md5, reproduce, status
+from pipeline.registry.tools.programs import run_leashed
 from tests.release.conftest import params
 
 SLEEPER = (
@@ -57,7 +57,8 @@ def test_lines_are_told_in_order_from_both_streams(tmp_path):
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_no_descendant_outlives_the_one_who_asked(tmp_path, how):
     program = (
-        "import sys; from pathlib import Path; from pipeline.release.programs import run_leashed\n"
+        "import sys; from pathlib import Path\n"
+        "from pipeline.registry.tools.programs import run_leashed\n"
         f"run_leashed([sys.executable, '-c', {SLEEPER!r}], Path())"
     )
     asker = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.DEVNULL)
@@ -138,7 +139,7 @@ def test_data_is_committed_to_the_cache_and_nothing_changes_the_second_time(fold
 def started(folder: Path) -> tuple["subprocess.Popen[bytes]", list[psutil.Process]]:
     """A process that reproduces the project, and its descendants, once a stage runs."""
     program = (
-        "from pathlib import Path; from pipeline.release.registry import reproduce\n"
+        "from pathlib import Path; from pipeline.registry.tools.dvc import reproduce\n"
         "reproduce(None, Path())"
     )
     flow = subprocess.Popen([sys.executable, "-c", program], cwd=folder, stdout=subprocess.DEVNULL)
@@ -184,4 +185,4 @@ def test_a_lock_whose_holders_number_belongs_to_another_program_is_forgotten(fol
     lock.write_text(
         f'{{"write": {{"{output}": {{"pid": {os.getpid()}, "cmd": "dvc repro"}}}}, "read": {{}}}}'
     )
-    assert registry.reproduce(None, folder, [].append, patience=0.0) == ["gate"]
+    assert dvc.reproduce(None, folder, [].append, patience=0.0) == ["gate"]

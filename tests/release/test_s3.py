@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.release.clean import clean
-from pipeline.release.promotion import promote
-from pipeline.release.pull import pull
+from pipeline.registry.clean import clean
+from pipeline.registry.promotion import promote
+from pipeline.registry.pull import pull
 from tests.release.conftest import git
 
 pytest.importorskip("dvc_s3", reason="dvc-s3 is not installed")

@@ -4,9 +4,9 @@ import os
 
 import pytest
 
-from pipeline.errors import ArtifactError
-from pipeline.files import read_json, write_json
-from pipeline.release.seal import MANIFEST, _sum_of, seal, verify
+from pipeline.core.checksums import MANIFEST, _sum_of, seal, verify
+from pipeline.core.errors import ArtifactError
+from pipeline.core.files import read_json, write_json
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.calibration.piecewise import PiecewiseLinearMap, from_knots, identity_map, shared_map
-from pipeline.errors import ArtifactError
-from pipeline.release.serving_table import arrays_of, falls, map_of
+from pipeline.checkpoint.serving_table import arrays_of, falls, map_of
+from pipeline.core.errors import ArtifactError
+from pipeline.formats.maps import PiecewiseLinearMap, from_knots, identity_map, shared_map
 from tests.release.parts import bent_map
 
 VALUES = [None, "a", "b"]

@@ -5,11 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from pipeline.report import sums
+from pipeline.report import page_data
 from pipeline.report.charts import reliability_chart, static
 from pipeline.report.page import page_sums
-from pipeline.report.plots import plot_files
-from pipeline.report.sums import (
+from pipeline.report.page_data import (
     LEAST_EXPECTED,
     PICTURED,
     bins_by_value,
@@ -19,6 +18,7 @@ from pipeline.report.sums import (
     value_columns,
     volume_groups,
 )
+from pipeline.report.plots import plot_files
 from tests.report import worlds
 
 
@@ -56,10 +56,10 @@ def test_curves_are_what_the_maps_say():
 
 
 def test_the_largest_field_values_have_the_finer_curves(monkeypatch):
-    monkeypatch.setattr(sums, "FINELY_DRAWN", 1)
+    monkeypatch.setattr(page_data, "FINELY_DRAWN", 1)
     curves = curves_by_value(worlds.maps(), drawn_bins(worlds.bins()), [2, 1])
-    assert len(curves["adacalib"]["2"]) == sums.FINE_POINTS
-    assert len(curves["adacalib"]["1"]) == sums.COARSE_POINTS
+    assert len(curves["adacalib"]["2"]) == page_data.FINE_POINTS
+    assert len(curves["adacalib"]["1"]) == page_data.COARSE_POINTS
     assert set(curves["ends"]) == {"1", "2"}
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pipeline.calibration.piecewise import PiecewiseLinearMap, from_knots, identity_map
+from pipeline.formats.maps import PiecewiseLinearMap, from_knots, identity_map
 from pipeline.report.page import page_sums, pictured, render, specifications
 
 METHODS = ("uncalibrated", "isotonic", "eb_platt", "adacalib", "model")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.release.checkpoint import load, merge
-from pipeline.release.exports import export
+from pipeline.checkpoint.bundle import load, merge
+from pipeline.checkpoint.exports import export
 from tests.release.parts import bent_map, write_parts
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import uvicorn
 
-from pipeline.errors import ArtifactError, ToolError
-from pipeline.files import publish
+from pipeline.core.errors import ArtifactError, ToolError
+from pipeline.core.files import publish
 from pipeline.serving.app import Limits, make_app, serve
 from pipeline.serving.predictor import load
 from pipeline.serving.sockets import listening

@@ -6,8 +6,8 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from pipeline.cli import app
-from pipeline.errors import ArtifactError, DataError
+from pipeline.cli.main import app
+from pipeline.core.errors import ArtifactError, DataError
 from pipeline.serving import offline
 from pipeline.serving.predictor import load
 from tests.release.parts import rows

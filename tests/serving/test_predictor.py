@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.errors import ArtifactError, DataError
-from pipeline.release.seal import seal
+from pipeline.core.checksums import seal
+from pipeline.core.errors import ArtifactError, DataError
 from pipeline.serving.predictor import load
 from tests.release.parts import rows
 
@@ -76,19 +76,19 @@ ABSENT = ("torch", "dvc", "gto", "prefect", "great_expectations", "onnx", "sklea
 
 
 def test_scoring_needs_numpy_pyarrow_and_onnxruntime_alone(made, tmp_path):
-    """`pipeline.release.load`, `adacalib score` and the service, where little is installed."""
+    """`adacalib.load`, `adacalib score` and the service, where little is installed."""
     pq.write_table(rows(5), tmp_path / "in.parquet")
     program = f"""
 import sys
 sys.modules |= dict.fromkeys({ABSENT})  # who imports one of these gets an ImportError
 from pathlib import Path
 import pyarrow.parquet as pq
-from pipeline.release import load
+from adacalib import load
 from pipeline.serving.app import make_app
 from pipeline.serving.versions import Versions
 make_app(Versions(Path({str(made[0])!r})))
 assert len(load({str(made[0])!r}).predict(pq.read_table({str(tmp_path / "in.parquet")!r}))) == 5
-from pipeline.cli import main
+from pipeline.cli.main import main
 sys.argv = ["adacalib", "score", "in.parquet", "out.parquet", "--model", {str(made[0])!r}]
 main()
 """

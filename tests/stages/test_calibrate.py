@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file
 
-from pipeline.calibration.auxiliary import AuxiliaryNetwork
-from pipeline.calibration.bins import tabulate
-from pipeline.calibration.on_demand import ABLATION
-from pipeline.data.map_files import read_maps
-from pipeline.data.score_files import write_day, write_scores_manifest
-from pipeline.data.table_files import write_tables
-from pipeline.errors import CheckFailedError, ParamsError
-from pipeline.files import read_json, sha256_of, write_json
-from pipeline.params import read_params, set_values
+from pipeline.calibration.ablation import ABLATION
+from pipeline.calibration.paper.auxiliary import AuxiliaryNetwork
+from pipeline.calibration.statistics.bins import tabulate
+from pipeline.core.errors import CheckFailedError, ParamsError
+from pipeline.core.files import read_json, sha256_of, write_json
+from pipeline.formats.map_files import read_maps
+from pipeline.formats.score_files import write_day, write_scores_manifest
+from pipeline.formats.table_files import write_tables
+from pipeline.params.reader import read_params, set_values
+from pipeline.params.sections import CalibrateParams, Competitor
 from pipeline.report.terminal import ABLATED, NAMES
-from pipeline.sections import CalibrateParams, Competitor
 from pipeline.stages import calibrate
 from tests.calibration.bent import bent_world
 

@@ -5,13 +5,13 @@ import shutil
 import numpy as np
 import pytest
 
-from pipeline.data.table_files import read_bins, read_cells, read_tables_manifest, write_tables
-from pipeline.errors import ArtifactError, CheckFailedError
-from pipeline.files import read_json, sha256_of
-from pipeline.release.champion import MODEL, TABLES, Pin, write_pin
-from pipeline.release.checkpoint import merge
-from pipeline.release.seal import file_sums
-from pipeline.sections import CheckTablesParams
+from pipeline.checkpoint.bundle import merge
+from pipeline.core.checksums import file_sums
+from pipeline.core.errors import ArtifactError, CheckFailedError
+from pipeline.core.files import read_json, sha256_of
+from pipeline.formats.champion import MODEL, TABLES, Pin, write_pin
+from pipeline.formats.table_files import read_bins, read_cells, read_tables_manifest, write_tables
+from pipeline.params.sections import CheckTablesParams
 from pipeline.stages import tabulate
 from pipeline.stages.check_tables import build_docs, run
 from tests.quality.test_checks import changed

@@ -10,15 +10,15 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.metrics import log_loss
 
-from pipeline.calibration.piecewise import affine_map, identity_map
-from pipeline.data.map_files import write_maps
-from pipeline.errors import ArtifactError, DataError
-from pipeline.files import read_json, sha256_of, write_json
+from pipeline.checkpoint.bundle import load
+from pipeline.core.errors import ArtifactError, DataError
+from pipeline.core.files import read_json, sha256_of, write_json
+from pipeline.formats.champion import MODEL, TABLES, Pin, write_pin
+from pipeline.formats.map_files import write_maps
+from pipeline.formats.maps import affine_map, identity_map
+from pipeline.gate.champion_comparison import score_champion
 from pipeline.metrics.counts import probability
-from pipeline.release.champion import MODEL, TABLES, Pin, write_pin
-from pipeline.release.checkpoint import load
-from pipeline.release.contest import score_champion
-from pipeline.sections import EvaluateParams
+from pipeline.params.sections import EvaluateParams
 from pipeline.stages.evaluate import run
 from tests.release import parts
 from tests.tiny_logs import write_log

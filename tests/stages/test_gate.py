@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from pipeline.calibration.piecewise import from_knots
-from pipeline.errors import ArtifactError
-from pipeline.files import read_json, sha256_of, write_json
-from pipeline.release import scan as scanning
-from pipeline.release.checkpoint import load, merge
-from pipeline.release.onnx_graph import onnx_model
-from pipeline.release.scan import scan
-from pipeline.release.seal import seal
+from pipeline.checkpoint.bundle import load, merge
+from pipeline.checkpoint.onnx_graph import onnx_model
+from pipeline.core.checksums import seal
+from pipeline.core.errors import ArtifactError
+from pipeline.core.files import read_json, sha256_of, write_json
+from pipeline.formats.maps import from_knots
+from pipeline.gate import monotonicity as scanning
+from pipeline.gate.monotonicity import scan
 from pipeline.serving.predictor import ONNX_FILE
 from pipeline.stages.gate import run
 from tests.release.evidence import PARAMS, TABLES, good

@@ -9,13 +9,19 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.calibration.piecewise import from_knots
-from pipeline.data.manifest import DayEntry, Manifest, content_sha256, day_folder, write_manifest
-from pipeline.errors import ArtifactError, DataError
-from pipeline.files import read_json, sha256_of, write_json
-from pipeline.release.checkpoint import load
-from pipeline.release.seal import file_sums
-from pipeline.sections import MergeParams
+from pipeline.checkpoint.bundle import load
+from pipeline.core.checksums import file_sums
+from pipeline.core.errors import ArtifactError, DataError
+from pipeline.core.files import read_json, sha256_of, write_json
+from pipeline.data.log_store.manifest import (
+    DayEntry,
+    Manifest,
+    content_sha256,
+    day_folder,
+    write_manifest,
+)
+from pipeline.formats.maps import from_knots
+from pipeline.params.sections import MergeParams
 from pipeline.stages import merge as stage
 from tests.release.parts import bent_map, rows, write_parts
 

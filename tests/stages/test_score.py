@@ -6,12 +6,12 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from pipeline.data.days import day_number
-from pipeline.data.score_files import read_features, read_scores, read_scores_manifest
-from pipeline.errors import ArtifactError, DataError
-from pipeline.files import read_json, write_json
+from pipeline.core.errors import ArtifactError, DataError
+from pipeline.core.files import read_json, write_json
+from pipeline.formats.days import day_number
+from pipeline.formats.score_files import read_features, read_scores, read_scores_manifest
 from pipeline.model.scoring import load_base, write_base
-from pipeline.sections import ScoreParams
+from pipeline.params.sections import ScoreParams
 from pipeline.stages import score
 from tests.stages.worlds import CALIBRATION, PARTS, TEST, TRAINING, busy_day, log_of, train
 from tests.tiny_logs import files_of

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.data.manifest import read_manifest
-from pipeline.errors import ArtifactError, NotEnoughDataError
-from pipeline.sections import SplitParams
+from pipeline.core.errors import ArtifactError, NotEnoughDataError
+from pipeline.data.log_store.manifest import read_manifest
+from pipeline.params.sections import SplitParams
 from pipeline.stages import split
 from tests.tiny_logs import files_of, tiny_day, tiny_log_params, write_log
 

@@ -5,12 +5,12 @@ from itertools import chain
 import numpy as np
 import pytest
 
-from pipeline.calibration.bins import tabulate
-from pipeline.data.days import day_number
-from pipeline.data.score_files import read_scores, write_day, write_scores_manifest
-from pipeline.data.table_files import read_bins, read_cells, read_tables_manifest
-from pipeline.errors import AdaCalibError, ArtifactError, NotEnoughDataError
-from pipeline.sections import TabulateParams
+from pipeline.calibration.statistics.bins import tabulate
+from pipeline.core.errors import AdaCalibError, ArtifactError, NotEnoughDataError
+from pipeline.formats.days import day_number
+from pipeline.formats.score_files import read_scores, write_day, write_scores_manifest
+from pipeline.formats.table_files import read_bins, read_cells, read_tables_manifest
+from pipeline.params.sections import TabulateParams
 from pipeline.stages.tabulate import run
 from tests.calibration.logs import assert_same, random_scores
 from tests.tiny_logs import files_of

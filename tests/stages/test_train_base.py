@@ -6,9 +6,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.data.values import NULL_NAME
-from pipeline.errors import DataError, NotEnoughDataError, ParamsError, ToolError, TrainingError
-from pipeline.files import read_json
+from pipeline.core.errors import (
+    DataError,
+    NotEnoughDataError,
+    ParamsError,
+    ToolError,
+    TrainingError,
+)
+from pipeline.core.files import read_json
+from pipeline.encoding.values import NULL_NAME
 from pipeline.model import training
 from pipeline.model.scoring import load_base
 from tests.stages.worlds import CALIBRATION, TEST, TRAINING, busy_day, log_of, train

@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.data.landing import land_day
-from pipeline.errors import AdaCalibError, DataError, NotEnoughDataError
-from pipeline.sections import ValidateParams
+from pipeline.core.errors import AdaCalibError, DataError, NotEnoughDataError
+from pipeline.data.log_store.landing import land_day
+from pipeline.params.sections import ValidateParams
 from pipeline.stages import validate
 from tests.tiny_logs import PRIVATE, files_of, tiny_day, tiny_log_params, write_log
 

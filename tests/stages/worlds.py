@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline.files import write_json
-from pipeline.sections import TrainBaseParams
+from pipeline.core.files import write_json
+from pipeline.params.sections import TrainBaseParams
 from pipeline.stages import train_base
 from tests.tiny_logs import tiny_log_params, write_log
 

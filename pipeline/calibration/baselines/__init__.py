@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from pipeline.scores import Scores
+from pipeline.formats.scores import Scores
 
 METHODS = (
     "identity",

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.calibration.baselines.logistic import fit_logistic
-from pipeline.calibration.logits import softplus
-from pipeline.scores import Scores
+from pipeline.calibration.statistics.logits import softplus
+from pipeline.formats.scores import Scores
 
 
 def _features(logit: np.ndarray) -> np.ndarray:

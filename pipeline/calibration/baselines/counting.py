@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from pipeline.calibration.bins import tabulate
-from pipeline.calibration.logits import sortable_bits
-from pipeline.calibration.tables import BinTable
-from pipeline.errors import NotEnoughDataError
-from pipeline.scores import Scores
+from pipeline.calibration.statistics.bins import tabulate
+from pipeline.calibration.statistics.logits import sortable_bits
+from pipeline.core.errors import NotEnoughDataError
+from pipeline.formats.scores import Scores
+from pipeline.formats.tables import BinTable
 
 SCATTER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: neighbours end up far apart
 

@@ -1,9 +1,9 @@
 """Empirical-Bayes Platt scaling: the anchor alone, all calibration days alike."""
 
-from pipeline.calibration.anchor import fit_anchor
 from pipeline.calibration.baselines.counting import grouped
-from pipeline.calibration.piecewise import PiecewiseLinearMap
-from pipeline.scores import Scores
+from pipeline.calibration.prior.anchor import fit_anchor
+from pipeline.formats.maps import PiecewiseLinearMap
+from pipeline.formats.scores import Scores
 
 CELLS = 160  # of every field value's grid
 

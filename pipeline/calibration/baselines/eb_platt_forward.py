@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.calibration.anchor import Anchor, fit_anchor
 from pipeline.calibration.baselines.counting import response_rate
-from pipeline.calibration.bins import tabulate
-from pipeline.calibration.logits import log_loss_from_logits
-from pipeline.calibration.piecewise import PiecewiseLinearMap
-from pipeline.calibration.tables import CellTable
-from pipeline.scores import Scores
+from pipeline.calibration.prior.anchor import Anchor, fit_anchor
+from pipeline.calibration.statistics.bins import tabulate
+from pipeline.calibration.statistics.logits import log_loss_from_logits
+from pipeline.formats.maps import PiecewiseLinearMap
+from pipeline.formats.scores import Scores
+from pipeline.formats.tables import CellTable
 
 CELLS = 40  # of every field value's grid: a line needs no finer one
 HALF_LIVES = (2.0, 4.0, 8.0, 16.0, 32.0, np.inf)  # days

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.calibration.baselines.logistic import fit_logistic
-from pipeline.scores import Scores
+from pipeline.formats.scores import Scores
 
 SHIFT = 1.0  # score of the least logit
 

@@ -4,8 +4,8 @@ import numpy as np
 from scipy.optimize import isotonic_regression
 
 from pipeline.calibration.baselines.counting import global_bins, response_rate
-from pipeline.calibration.piecewise import PiecewiseLinearMap
-from pipeline.scores import Scores
+from pipeline.formats.maps import PiecewiseLinearMap
+from pipeline.formats.scores import Scores
 
 BINS = 10  # as in the paper's experiments
 

@@ -1,7 +1,7 @@
 """No calibration: the base model's logit as it is."""
 
-from pipeline.calibration.piecewise import PiecewiseLinearMap, identity_map
-from pipeline.scores import Scores
+from pipeline.formats.maps import PiecewiseLinearMap, identity_map
+from pipeline.formats.scores import Scores
 
 
 def fit(scores: Scores) -> PiecewiseLinearMap:

@@ -4,8 +4,8 @@ import numpy as np
 from scipy.optimize import isotonic_regression
 
 from pipeline.calibration.baselines.counting import response_rate
-from pipeline.calibration.piecewise import PiecewiseLinearMap, shared_map
-from pipeline.scores import Scores
+from pipeline.formats.maps import PiecewiseLinearMap, shared_map
+from pipeline.formats.scores import Scores
 
 
 def isotonic_curve(

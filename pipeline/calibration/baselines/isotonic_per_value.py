@@ -3,9 +3,9 @@
 import numpy as np
 
 from pipeline.calibration.baselines import isotonic
-from pipeline.calibration.logits import sigmoid
-from pipeline.calibration.piecewise import PiecewiseLinearMap, from_knots
-from pipeline.scores import Scores
+from pipeline.calibration.statistics.logits import sigmoid
+from pipeline.formats.maps import PiecewiseLinearMap, from_knots
+from pipeline.formats.scores import Scores
 
 
 def fit(scores: Scores) -> PiecewiseLinearMap:

@@ -4,7 +4,7 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from pipeline.calibration.baselines.counting import response_rate
-from pipeline.scores import Scores
+from pipeline.formats.scores import Scores
 
 
 def binary_rows(scores: Scores) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

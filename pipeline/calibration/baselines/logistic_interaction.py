@@ -6,8 +6,8 @@ from sklearn.linear_model import LogisticRegression
 
 from pipeline.calibration.baselines.counting import grouped
 from pipeline.calibration.baselines.logistic import binary_rows
-from pipeline.calibration.piecewise import PiecewiseLinearMap, affine_map
-from pipeline.scores import Scores
+from pipeline.formats.maps import PiecewiseLinearMap, affine_map
+from pipeline.formats.scores import Scores
 
 CELLS = 40  # of every field value's grid: a line needs no finer one
 LEAST_SLOPE = 0.01

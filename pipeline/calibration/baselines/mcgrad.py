@@ -12,9 +12,9 @@ import pandas as pd
 
 from pipeline.calibration.baselines import CalibrationMap, platt
 from pipeline.calibration.baselines.counting import merged
-from pipeline.calibration.logits import logit as log_odds
-from pipeline.calibration.logits import sigmoid
-from pipeline.scores import Scores
+from pipeline.calibration.statistics.logits import logit as log_odds
+from pipeline.calibration.statistics.logits import sigmoid
+from pipeline.formats.scores import Scores
 
 ROUNDS = 20
 COLUMNS = {

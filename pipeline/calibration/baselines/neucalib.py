@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from pipeline.calibration.adacalib.training import single_thread
 from pipeline.calibration.baselines.counting import global_bins, merged, response_rate
-from pipeline.calibration.fitting import single_thread
-from pipeline.calibration.piecewise import PiecewiseLinearMap, from_knots
-from pipeline.scores import Scores
+from pipeline.formats.maps import PiecewiseLinearMap, from_knots
+from pipeline.formats.scores import Scores
 
 BINS = 10  # as in the paper's experiments
 EMBEDDING = 8

@@ -3,8 +3,8 @@
 import numpy as np
 
 from pipeline.calibration.baselines.logistic import fit_logistic
-from pipeline.calibration.piecewise import PiecewiseLinearMap, shared_map
-from pipeline.scores import Scores
+from pipeline.formats.maps import PiecewiseLinearMap, shared_map
+from pipeline.formats.scores import Scores
 
 
 def fit(scores: Scores) -> PiecewiseLinearMap:

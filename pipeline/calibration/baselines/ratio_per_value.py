@@ -5,9 +5,9 @@ from scipy.optimize import minimize_scalar
 from scipy.special import gammaln
 
 from pipeline.calibration.baselines.counting import response_rate
-from pipeline.calibration.logits import sigmoid
-from pipeline.calibration.piecewise import PiecewiseLinearMap, affine_map
-from pipeline.scores import Scores
+from pipeline.calibration.statistics.logits import sigmoid
+from pipeline.formats.maps import PiecewiseLinearMap, affine_map
+from pipeline.formats.scores import Scores
 
 
 def _strength(observed: np.ndarray, expected: np.ndarray) -> float:

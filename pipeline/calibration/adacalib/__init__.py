@@ -1,0 +1,1 @@
+"""AdaCalib, variant crossfit: residual knots on a base map, learned out of sample."""

@@ -1,0 +1,119 @@
+"""AdaCalib's networks: corrections of knots from evidence, and the choice among bin counts."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from pipeline.calibration.adacalib.examples import Examples
+from pipeline.core.errors import ParamsError
+
+
+class KnotNetwork(nn.Module):
+    """Correction of the anchored logit at a knot, from the evidence of its bin and its field value.
+
+    The last layer starts at zero, so an untrained network is the anchor.
+    """
+
+    def __init__(self, n_bin_inputs: int, n_value_inputs: int, hidden: tuple[int, int] = (48, 24)):
+        super().__init__()
+        self.of_bin = nn.Linear(n_bin_inputs, hidden[0])
+        self.of_value = nn.Linear(n_value_inputs, hidden[0], bias=False)
+        self.hidden = nn.Linear(*hidden)
+        self.correction = nn.Linear(hidden[1], 1)
+        nn.init.zeros_(self.correction.weight)
+        nn.init.zeros_(self.correction.bias)
+
+    def forward(self, bins: Tensor, value: Tensor) -> Tensor:
+        """Corrections [..., K] of bins [..., K, n_bin_inputs] of values [..., n_value_inputs]."""
+        first = functional.silu(self.of_bin(bins) + self.of_value(value).unsqueeze(-2))
+        return self.correction(functional.silu(self.hidden(first))).squeeze(-1)
+
+
+class BinChoice(nn.Module):
+    """Attention logits over the candidate bin counts, from the field value's evidence."""
+
+    def __init__(self, n_value_inputs: int, n_candidates: int, hidden: int = 16):
+        super().__init__()
+        self.hidden = nn.Linear(n_value_inputs, hidden)
+        self.attention = nn.Linear(hidden, n_candidates)
+        nn.init.zeros_(self.attention.weight)
+        nn.init.zeros_(self.attention.bias)
+
+    def forward(self, value: Tensor) -> Tensor:
+        """Log attention [..., n_candidates]."""
+        hidden = functional.silu(self.hidden(value))
+        return functional.log_softmax(self.attention(hidden), dim=-1)
+
+
+def _require_warm(temperature: float) -> None:
+    if not temperature > 0:
+        raise ParamsError(
+            f"the Gumbel choice needs temperatures above 0, not {temperature}; "
+            "raise calibrate.temperatures"
+        )
+
+
+def annealed(temperatures: tuple[float, float], share: float) -> float:
+    """The temperature after a share of the steps, from the first to the last geometrically.
+
+    Raises:
+        ParamsError: one is not above zero.
+    """
+    for temperature in temperatures:
+        _require_warm(temperature)
+    first, last = temperatures
+    return float(first * (last / first) ** share)
+
+
+def gumbel_weights(log_attention: Tensor, temperature: float, generator: torch.Generator) -> Tensor:
+    """Gumbel-softmax weights over the last axis (Jang et al. 2017; the paper's section 3.2).
+
+    The noise -ln(-ln u) is made of exponential draws, which are never zero, so no logarithm of
+    zero is taken; the temperature divides what the greatest lies above the others, so that it may
+    be as small as a number above zero can be.
+
+    Raises:
+        ParamsError: the temperature is not above zero.
+    """
+    _require_warm(temperature)
+    noise = torch.empty_like(log_attention).exponential_(generator=generator)
+    noise = -noise.clamp(min=torch.finfo(noise.dtype).tiny).log()
+    noisy = log_attention + noise
+    below = noisy - noisy.amax(dim=-1, keepdim=True)
+    return functional.softmax(below / max(temperature, torch.finfo(noise.dtype).tiny), dim=-1)
+
+
+class Head(nn.Module):
+    """The knot network and the choice among candidates, fitted together.
+
+    The level of a field value is the anchor's: corrections are taken about their mean over the
+    value's expected responses, so that they bend a curve without lifting it.
+    """
+
+    def __init__(self, n_bin_inputs: int, n_value_inputs: int, n_candidates: int):
+        super().__init__()
+        self.knots = KnotNetwork(n_bin_inputs, n_value_inputs)
+        self.choice = BinChoice(n_value_inputs, n_candidates)
+
+    def at_knots(self, bins: Tensor, shares: Tensor, value: Tensor) -> Tensor:
+        """Corrections [..., K] at the knots of a candidate, given the bins' shares [..., K]."""
+        raw = self.knots(bins, value)
+        return raw - (shares * raw).sum(dim=-1, keepdim=True)
+
+    def corrections(self, examples: Examples) -> Tensor:
+        """Corrections of the target cells under each candidate, [S, C, n_candidates]."""
+        each = []
+        columns = (examples.bins, examples.shares, examples.left, examples.share)
+        for bins, shares, left, share in zip(*columns, strict=True):
+            at_knots = self.at_knots(bins, shares, examples.value)
+            right = (left + 1).clamp(max=at_knots.shape[1] - 1)
+            start, end = at_knots.gather(1, left), at_knots.gather(1, right)
+            each.append(start + share * (end - start))
+        return torch.stack(each, dim=-1)
+
+    def chosen_correction(self, examples: Examples) -> Tensor:
+        """Correction [S, C] under the candidate each field value chooses, without randomness."""
+        with torch.no_grad():
+            best = self.choice(examples.value).argmax(dim=-1)
+            each = self.corrections(examples)
+            return each.gather(2, best[:, None, None].expand(-1, each.shape[1], 1)).squeeze(-1)

@@ -1,0 +1,186 @@
+"""Fitting the networks: out of sample in time by the folds, and across field values by groups."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass
+from threading import Lock
+
+import numpy as np
+import torch
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from torch import Tensor
+from torch.nn import functional
+
+from pipeline.calibration.adacalib.examples import Examples
+from pipeline.calibration.adacalib.knot_network import Head, annealed, gumbel_weights
+from pipeline.calibration.comparison import standard_error
+from pipeline.calibration.statistics.sort_keys import usable_threads
+from pipeline.core.adam import Adam
+from pipeline.core.errors import TrainingError
+
+GROUPS = 4  # groups of field values, each predicted by the network of the others
+CHECKPOINTS = 8  # times at which a fit may be stopped
+SHARES = (
+    0.0,
+    0.25,
+    0.5,
+    0.75,
+    1.0,
+)  # of the correction, among which the out-of-sample loss chooses
+BATCH = 512  # (fold, field value) pairs in a step
+MEMORY = 0.97  # of the running mean of weights, which is what is used
+
+_drawing = Lock()  # of initial weights, which torch draws from one generator for all threads
+
+
+@contextmanager
+def single_thread() -> Iterator[None]:
+    """Run linear algebra on one thread, so that sums come out the same everywhere."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(1):
+            yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def log_loss(examples: Examples, correction: Tensor) -> Tensor:
+    """Summed log-loss [S, …] of the target cells at anchored logit + correction [S, C, …]."""
+    n, y, anchored = examples.impressions, examples.responses, examples.anchored
+    if correction.dim() == 3:
+        n, y, anchored = n[..., None], y[..., None], anchored[..., None]
+    logit = anchored + correction
+    return (n * functional.softplus(logit) - y * logit).sum(dim=1)
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """How a head is fitted; see params.yaml, section calibrate."""
+
+    steps: int
+    learning_rate: float
+    weight_decay: float
+    temperatures: tuple[float, float]
+    seed: int
+
+
+def objective(head: Head, batch: Examples, weights: Tensor) -> Tensor:
+    """Log-loss per impression of every candidate plus that of the selected output.
+
+    The paper sums the candidates' losses only, which gives the choice no gradient; the last term
+    does.
+    """
+    corrections = head.corrections(batch)
+    selected = (corrections * weights[:, None, :]).sum(dim=-1)
+    each = log_loss(batch, corrections).mean(dim=-1)
+    return (each + log_loss(batch, selected)).sum() / batch.impressions.sum()
+
+
+def _head(examples: Examples) -> Head:
+    return Head(examples.bins[0].shape[-1], examples.value.shape[-1], len(examples.bins))
+
+
+def _average(mean: Head, head: Head, memory: float) -> None:
+    with torch.no_grad():
+        for kept, new in zip(mean.parameters(), head.parameters(), strict=True):
+            kept.lerp_(new, 1.0 - memory)
+
+
+def train(examples: Examples, settings: FitSettings, seed: int) -> Iterator[Head]:
+    """Fit a head by mini-batches of field values and yield its running mean at every checkpoint.
+
+    Raises:
+        TrainingError: the loss is not finite.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    with _drawing, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        head, mean = _head(examples), _head(examples)
+    mean.load_state_dict(head.state_dict())
+    optimizer = Adam(head, settings.learning_rate, settings.weight_decay, decoupled=True)
+    for step in range(1, settings.steps + 1):
+        rows = torch.randperm(len(examples), generator=generator)[:BATCH]
+        batch = examples.take(rows)
+        temperature = annealed(settings.temperatures, step / settings.steps)
+        weights = gumbel_weights(head.choice(batch.value), temperature, generator)
+        loss = objective(head, batch, weights)
+        if not torch.isfinite(loss):
+            raise TrainingError(
+                f"calibrate: the loss of step {step} is {loss.item()}; "
+                "lower calibrate.learning_rate"
+            )
+        loss.backward()
+        optimizer.step()
+        _average(mean, head, min(MEMORY, step / (step + 10)))
+        if step % max(settings.steps // CHECKPOINTS, 1) == 0:
+            yield mean
+
+
+@dataclass(frozen=True)
+class Heads:
+    """The fitted heads, one for each group of field values left out, and how far to trust them.
+
+    Attributes:
+        heads: to be averaged.
+        share: λ, how much of the correction is kept.
+        checkpoint: share of the steps after which the fits were stopped.
+        held_out: float64 [S, C], λ · correction of each example by the head that had not seen its
+            field value.
+    """
+
+    heads: list[Head]
+    share: float
+    checkpoint: float
+    held_out: np.ndarray
+
+
+def fit_heads(examples: Examples, settings: FitSettings) -> Heads:
+    """Heads fitted on all groups of field values but one, stopped and weighed by the one left out.
+
+    Field values are exchangeable, so a head's loss on values it never saw, in folds whose history
+    ends before their target, is what it will cost on fresh counts. Stop and λ are the same for all
+    heads.
+    """
+    n_groups = int(min(GROUPS, len(examples.field_value_id.unique())))
+    if n_groups == 0:
+        return Heads([_head(examples)], 0.0, 0.0, np.zeros(tuple(examples.anchored.shape)))
+    group = examples.field_value_id % n_groups
+
+    def checkpoints_without(left_out: int) -> list[Head]:
+        rows = torch.nonzero((group != left_out) | (n_groups == 1)).squeeze(1)
+        fit = train(examples.take(rows), settings, settings.seed + left_out)
+        return [deepcopy(head) for head in fit]
+
+    with ThreadPoolExecutor(usable_threads()) as pool:  # a fit has draws and sums of its own
+        fits = list(pool.map(checkpoints_without, range(n_groups)))
+    corrections = torch.zeros(len(fits[0]), *examples.anchored.shape)
+    for left_out, checkpoints in enumerate(fits):
+        rows = torch.nonzero(group == left_out).squeeze(1)
+        outside = examples.take(rows)
+        for stop, head in enumerate(checkpoints):
+            corrections[stop, rows] = head.chosen_correction(outside)
+    stop, share = _best(examples, corrections)
+    return Heads(
+        [checkpoints[stop] for checkpoints in fits],
+        SHARES[share],
+        (stop + 1) / len(fits[0]),
+        SHARES[share] * corrections[stop].double().numpy(),
+    )
+
+
+def _best(examples: Examples, corrections: Tensor) -> tuple[int, int]:
+    """Checkpoint and share of least held-out loss; share 0 where the gain is not sure."""
+    each = torch.stack(
+        [torch.stack([log_loss(examples, s * c).double() for s in SHARES]) for c in corrections]
+    )
+    stop, share = divmod(int(each.sum(dim=-1).argmin()), len(SHARES))
+    shape = (int(examples.fold.max()) + 1, int(examples.field_value_id.max()) + 1)
+    gain, impressions = np.zeros(shape), np.zeros(shape)
+    place = (examples.fold.numpy(), examples.field_value_id.numpy())
+    gain[place] = (each[stop, 0] - each[stop, share]).numpy()
+    impressions[place] = examples.impressions.double().sum(dim=1).numpy()
+    sure = gain.sum() > impressions.sum() * standard_error(gain, impressions)
+    return stop, share if sure else 0

@@ -1,0 +1,1 @@
+"""AdaCalib as published."""

@@ -1,0 +1,164 @@
+"""AdaCalib as published: a knot network on discretised posterior statistics, trained on rows.
+
+Wei et al., SIGIR 2022, "Posterior Probability Matters: Doubly-Adaptive Calibration for Neural
+Predictions in Online Advertising". Between the bounds b_k(z) of a field value's bins the
+calibrated logit is the line from MLP(p_k(z)) to MLP(p_{k+1}(z)); p_k is the bin's response rate
+and number of responses, discretised to ids and embedded (its footnote); p_{K+1} are the maxima of
+both. One such family per candidate bin count, a Gumbel choice among them by the value's frequency
+and identity, a penalty on decreasing knots, and optionally a term of the row's features.
+
+What the paper leaves open is decided thus: statistics and mixture are differentiable only through
+the networks; the selected output's loss is added to the objective, since the candidates' losses
+alone give the choice no gradient; attention is a log-softmax, noise acts in training only, and
+each field value is served by its most attended candidate; knots that still decrease are repaired
+afterwards.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from pipeline.calibration.adacalib.training import single_thread
+from pipeline.calibration.baselines.counting import merged
+from pipeline.calibration.monotone import increasing
+from pipeline.calibration.paper.auxiliary import AuxiliaryNetwork
+from pipeline.calibration.paper.paper_network import PaperNetwork, PaperSettings, train
+from pipeline.calibration.paper.paper_rows import Family, Features, make_families, make_rows
+from pipeline.calibration.prior.anchor import Anchor
+from pipeline.calibration.prior.base_map import still_anchor
+from pipeline.calibration.statistics.bins import tabulate
+from pipeline.calibration.statistics.logits import bounded
+from pipeline.formats.maps import PiecewiseLinearMap, from_knots
+from pipeline.formats.scores import Scores
+
+
+@dataclass(frozen=True)
+class PaperFit:
+    """AdaCalib as published, fitted.
+
+    Attributes:
+        serving: the map of (logit, field value), repaired to increase.
+        auxiliary: the term of the features, to be added to it; None without.
+        chosen_bins: int64 [V], the candidate that serves each field value; 0: none of its own.
+        moved_knots: knots that the repair moved.
+        decreasing: share of neighbouring knots that decreased before the repair.
+    """
+
+    serving: PiecewiseLinearMap
+    auxiliary: AuxiliaryNetwork | None
+    chosen_bins: np.ndarray
+    moved_knots: int
+    decreasing: float
+
+
+def fit_paper(
+    scores: Scores, settings: PaperSettings, features: Features | None = None
+) -> PaperFit:
+    """AdaCalib as published, fitted on rows.
+
+    Args:
+        scores: the rows whose statistics and labels are used.
+        settings: which parts take part, and how they are trained.
+        features: of the same rows; needed where `settings.auxiliary` asks for the network on them.
+
+    Raises:
+        NotEnoughDataError: no row stands for an impression.
+        TrainingError: the loss is not finite.
+    """
+    counts = settings.counts()
+    logit = bounded(scores.uncalibrated_logit).astype(np.float32)
+    scores = replace(scores, uncalibrated_logit=logit)
+    if features is None:
+        scores = merged(scores)
+    group = (
+        scores.field_value_id
+        if settings.adaptive_function
+        else np.zeros_like(scores.field_value_id)
+    )
+    n_groups = scores.n_field_values if settings.adaptive_function else 1
+    grouped = replace(scores, field_value_id=group, n_field_values=n_groups)
+    with single_thread(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(settings.seed)
+        still = _still(scores)
+        bins, _ = tabulate(grouped, counts, int(np.lcm.reduce(counts)))
+        families = make_families(bins, counts, n_groups, settings.levels)
+        size = np.log1p(np.bincount(group, scores.impressions, n_groups))
+        frequency = (size - size.mean()) / max(size.std(), 1e-6)
+        rate = (scores.responses.sum() + 0.5) / (scores.impressions.sum() + 1.0)
+        used = features if settings.auxiliary else None
+        network = PaperNetwork(
+            families,
+            frequency,
+            settings,
+            start=float(np.log(rate / (1 - rate))),
+            sizes=used.sizes if used else None,
+            n_numeric=used.numeric.shape[1] if used else 0,
+        )
+        train(network, make_rows(scores, group, families, used), families, settings)
+        return _compile(network, families, counts, still, settings)
+
+
+def _still(scores: Scores) -> Anchor:
+    """Empirical-Bayes Platt, for the row of unseen values."""
+    _, cells = tabulate(scores, (1,), 160)
+    return still_anchor(cells, cells.impressions, cells.responses, scores.n_field_values)
+
+
+def _compile(
+    network: PaperNetwork,
+    families: Sequence[Family],
+    counts: Sequence[int],
+    still: Anchor,
+    settings: PaperSettings,
+) -> PaperFit:
+    """Knots at the bounds of each value's chosen family; a straight anchor where it has no bins.
+
+    Without adaptive function all values share the one curve, the unseen ones too. Beyond the outer
+    bounds the correction of the outer knot holds: slope 1.
+    """
+    with torch.no_grad():
+        heights = [knot().double().numpy() for knot in network.knots]
+        chosen = network.log_attention().argmax(dim=1).numpy()
+    n_values = len(still.offsets)
+    knots, values, chosen_bins = [], [], np.zeros(n_values, dtype=np.int64)
+    moved, decreasing, pairs = 0, 0, 0
+    for z in range(n_values):
+        g = z if settings.adaptive_function else 0
+        family, height = families[chosen[g]], heights[chosen[g]]
+        n = family.n_bins[g]
+        if n == 0 or (z == 0 and settings.adaptive_function):
+            knots.append(np.array([still.center]))
+            values.append(np.array([still.center + still.offsets[z]]))
+            continue
+        at, first = np.unique(family.bounds[g, : n + 1], return_index=True)
+        value = height[g, : n + 1][first]
+        weights = np.r_[family.impressions[g, :n], family.impressions[g, n - 1]][first]
+        repaired = increasing(at, value, weights, settings.min_slope)
+        moved += int((repaired != value).sum())
+        decreasing, pairs = decreasing + int((np.diff(value) < 0).sum()), pairs + len(value) - 1
+        chosen_bins[z] = counts[chosen[g]]
+        knots.append(at)
+        values.append(repaired)
+    own = np.where(chosen_bins > 0, 1.0, still.slopes)
+    serving = from_knots(knots, values, own, own)
+    return PaperFit(serving, network.auxiliary, chosen_bins, moved, decreasing / max(pairs, 1))
+
+
+def fit(scores: Scores, settings: PaperSettings | None = None) -> PiecewiseLinearMap:
+    """The map of AdaCalib as published, without the auxiliary network."""
+    return fit_paper(scores, settings or PaperSettings()).serving
+
+
+def predict(fitted: PaperFit, scores: Scores, features: Features | None = None) -> np.ndarray:
+    """The calibrated logit, float64 [n], of rows: the map plus the auxiliary term, if any."""
+    logit = fitted.serving(scores.uncalibrated_logit, scores.field_value_id)
+    if fitted.auxiliary is None or features is None:
+        return logit
+    with torch.no_grad():
+        term = fitted.auxiliary(
+            torch.from_numpy(features.categorical.astype(np.int64)),
+            torch.from_numpy(features.numeric.astype(np.float32)),
+        )
+    return logit + term.double().numpy()

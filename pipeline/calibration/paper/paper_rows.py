@@ -1,0 +1,144 @@
+"""AdaCalib as published, its inputs: bounds and statistics of bins, rows among bounds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pipeline.formats.scores import Scores
+from pipeline.formats.tables import BinTable
+
+
+@dataclass(frozen=True)
+class Features:
+    """Encoded features of rows: categorical int32 [n, C], numeric float32 [n, N], column sizes."""
+
+    categorical: np.ndarray
+    numeric: np.ndarray
+    sizes: tuple[int, ...]
+
+    def take(self, rows: np.ndarray) -> "Features":
+        """The rows that a boolean mask or an index array picks."""
+        return Features(self.categorical[rows], self.numeric[rows], self.sizes)
+
+
+@dataclass(frozen=True)
+class Family:
+    """Bounds and statistics of one candidate bin count, a row per group (field value, or all).
+
+    Attributes:
+        bounds: float64 [Z, K + 1], ascending, padded with the last.
+        n_bins: int64 [Z], effective bins; 0 for groups without rows.
+        impressions: float64 [Z, K].
+        statistic: int64 [Z, K + 1], id of the discretised statistics of each knot.
+    """
+
+    bounds: np.ndarray
+    n_bins: np.ndarray
+    impressions: np.ndarray
+    statistic: np.ndarray
+
+
+def _edges(amounts: np.ndarray, levels: int) -> np.ndarray:
+    """Inner edges that cut amounts into at most `levels` equally filled ids."""
+    return np.unique(np.quantile(amounts, np.arange(1, levels) / levels))
+
+
+def _rates(table: BinTable) -> np.ndarray:
+    return table.posterior
+
+
+def _responses(table: BinTable) -> np.ndarray:
+    return np.log1p(table.responses)
+
+
+def make_families(
+    bins: BinTable, counts: Sequence[int], n_groups: int, levels: int
+) -> list[Family]:
+    """The families of all candidates; ids of statistics run over levels² pairs.
+
+    Knot K + 1 carries the field value's maxima of both statistics. (The paper's footnote says "the
+    maximum values"; the maxima over *all* field values would pull the last bin of each to the rate
+    of the best.)
+    """
+    statistics = [(amounts, _edges(amounts(bins), levels)) for amounts in (_rates, _responses)]
+    families = []
+    for requested in counts:
+        table = bins.candidate(requested)
+        place = (table.field_value_id, table.bin_id)
+        lower = np.full((n_groups, requested + 1), -np.inf)
+        lower[place] = table.lower_bound
+        lower[table.field_value_id, table.effective_bins] = table.upper_bound
+        n_bins = np.zeros(n_groups, dtype=np.int64)
+        n_bins[table.field_value_id] = table.effective_bins
+        impressions = np.zeros((n_groups, requested))
+        impressions[place] = table.impressions
+        statistic = np.zeros((n_groups, requested + 1), dtype=np.int64)
+        for amounts, edges in statistics:
+            level = np.searchsorted(edges, amounts(table))
+            greatest = np.zeros(n_groups, dtype=np.int64)
+            np.maximum.at(greatest, table.field_value_id, level)
+            of_knot = np.repeat(greatest[:, None], requested + 1, axis=1)
+            of_knot[place] = level
+            statistic = statistic * levels + of_knot
+        bounds = np.maximum.accumulate(lower, axis=1)
+        families.append(Family(bounds, n_bins, impressions, statistic))
+    return families
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows ready for batches; per candidate, in which bin a row lies and where between its bounds.
+
+    Attributes:
+        bin_id: int64 [n, candidates].
+        share: float32 [n, candidates], 0 at the lower and 1 at the upper bound.
+        group: int64 [n].
+        impressions, responses: float32 [n].
+        categorical, numeric: features, [n, 0] where there are none.
+    """
+
+    bin_id: Tensor
+    share: Tensor
+    group: Tensor
+    impressions: Tensor
+    responses: Tensor
+    categorical: Tensor
+    numeric: Tensor
+
+    def take(self, rows: Tensor) -> "Rows":
+        """The rows that an index picks."""
+        return Rows(
+            self.bin_id[rows], self.share[rows], self.group[rows], self.impressions[rows],
+            self.responses[rows], self.categorical[rows], self.numeric[rows],
+        )  # fmt: skip
+
+
+def make_rows(
+    scores: Scores, group: np.ndarray, families: Sequence[Family], features: Features | None
+) -> Rows:
+    """The scores' rows with impressions, placed among the bounds of every family."""
+    logit = scores.uncalibrated_logit.astype(np.float64)
+    bin_ids, shares = [], []
+    for family in families:
+        bin_id = np.zeros(len(logit), dtype=np.int64)
+        for inner in range(1, family.bounds.shape[1] - 1):
+            inside = inner < family.n_bins[group]
+            bin_id += inside & (logit >= family.bounds[group, inner])
+        low, high = family.bounds[group, bin_id], family.bounds[group, bin_id + 1]
+        width = np.where(high > low, high - low, 1.0)
+        bin_ids.append(bin_id)
+        shares.append(np.where(high > low, (logit - low) / width, 0.0))
+    none = np.zeros((len(logit), 0))
+    rows = Rows(
+        torch.from_numpy(np.stack(bin_ids, axis=1)),
+        torch.from_numpy(np.stack(shares, axis=1)).float(),
+        torch.from_numpy(group.astype(np.int64)),
+        torch.from_numpy(scores.impressions.astype(np.float32)),
+        torch.from_numpy(scores.responses.astype(np.float32)),
+        torch.from_numpy((features.categorical if features else none).astype(np.int64)),
+        torch.from_numpy((features.numeric if features else none).astype(np.float32)),
+    )
+    return rows.take(torch.from_numpy(np.flatnonzero(scores.impressions > 0)))

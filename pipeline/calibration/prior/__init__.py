@@ -1,0 +1,1 @@
+"""Empirical Bayes: what is known of a field value before its own bins are looked at."""

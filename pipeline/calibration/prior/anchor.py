@@ -1,0 +1,134 @@
+"""The anchor: empirical-Bayes Platt scaling, an offset and a slope for every field value.
+
+calibrated_logit = c + a_z + b_z · (uncalibrated_logit - c), with c the mean logit and b_z > 0.
+
+(a_z, b_z) has a normal prior whose mean and covariance are estimated from all field values, so a
+value with many responses follows its own and one with few the others.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.calibration.prior.random_slopes import (
+    VAGUE_MEAN,
+    VAGUE_PRECISION,
+    Evidence,
+    Prior,
+    inverse,
+    make_evidence,
+    modes,
+    posterior,
+)
+from pipeline.calibration.statistics.logits import sigmoid
+from pipeline.formats.maps import PiecewiseLinearMap, affine_map
+
+FOLDS = 5  # of field values, for the unseen one
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """An offset and a slope on the centred logit for every field value.
+
+    Attributes:
+        center: c, the impression-weighted mean logit of the calibration rows.
+        offsets: float64 [V], a_z; row 0 and values without impressions carry the unseen value's.
+        slopes: float64 [V], b_z >= the least slope.
+        seen: bool [V], the values that had impressions of their own.
+        prior_mean: float64 [2], mean of (a, b) over field values.
+        prior_covariance: float64 [2, 2].
+    """
+
+    center: float
+    offsets: np.ndarray
+    slopes: np.ndarray
+    seen: np.ndarray
+    prior_mean: np.ndarray
+    prior_covariance: np.ndarray
+
+    def __call__(self, uncalibrated_logit: np.ndarray, field_value_id: np.ndarray) -> np.ndarray:
+        """The anchored logit, float64 [n], of logits [n] at field value ids [n] in [0, V)."""
+        centred = np.asarray(uncalibrated_logit, dtype=np.float64) - self.center
+        return self.center + self.offsets[field_value_id] + self.slopes[field_value_id] * centred
+
+    def as_map(self) -> PiecewiseLinearMap:
+        """The same function as a serving map with one knot per field value."""
+        return affine_map(self.offsets, self.slopes, self.center)
+
+
+def _raise_slopes(
+    evidence: Evidence, prior: Prior, theta: np.ndarray, min_slope: float
+) -> np.ndarray:
+    """The modes with slopes of at least `min_slope`; where one is raised the offset follows."""
+    low = theta[:, 1] < min_slope
+    raised = theta.copy()
+    if low.any():
+        start = np.column_stack([theta[low, 0], np.full(low.sum(), min_slope)])
+        raised[low] = modes(evidence.take(low), prior.holding(min_slope), start)[0]
+        raised[low, 1] = min_slope
+    return raised
+
+
+def _unseen(evidence: Evidence, prior: Prior, theta: np.ndarray, min_slope: float) -> np.ndarray:
+    """(a, b) of a field value that was never seen: a Platt map fitted on held-out field values.
+
+    The prior mean is the logit of a typical value; the mean *rate* of values is higher, because
+    rates spread upwards. So each fold of values gets the prior mean of the others, and one Platt
+    map is fitted on all these held-out logits. Rows of one value err together: a value with E
+    expected responses counts as E / (1 + E s²) of them, s² the relative variance of rates.
+    """
+    n = len(evidence.groups)
+    fold = np.arange(n) % FOLDS
+    held_out = np.stack(
+        [theta[fold != k].mean(axis=0) if n > 1 else VAGUE_MEAN for k in range(min(FOLDS, n))]
+    )
+    logit = evidence.logit(held_out[fold])
+    spread = np.expm1(min(prior.numbers()[2], 10.0))
+    (expected,) = evidence.sums(evidence.impressions * sigmoid(logit))
+    weight = np.repeat(1.0 / (1.0 + spread * expected), evidence.sizes)
+    columns = (evidence.impressions * weight, evidence.responses * weight)
+    pooled = make_evidence((np.zeros(len(logit), int), logit, *columns), evidence.center)
+    platt = Prior(VAGUE_MEAN, VAGUE_PRECISION)
+    likeliest, _ = modes(pooled, platt, VAGUE_MEAN[None])
+    offset, slope = _raise_slopes(pooled, platt, likeliest, min_slope)[0]
+    typical = prior.mean if n > 1 else VAGUE_MEAN
+    return np.array([offset + slope * typical[0], max(slope * typical[1], min_slope)])
+
+
+def fit_anchor(
+    field_value_id: np.ndarray,
+    logit: np.ndarray,
+    impressions: np.ndarray,
+    responses: np.ndarray,
+    n_field_values: int,
+    *,
+    center: float | None = None,
+    min_slope: float = 0.05,
+) -> Anchor:
+    """The anchor of rows or grid cells: empirical-Bayes estimates of all (a_z, b_z).
+
+    A cell of a fine grid at its mean logit stands for its rows; the cost grows with the number of
+    cells alone. Inputs are left as they were.
+
+    Args:
+        field_value_id: int [n] in [0, n_field_values); 0 = unseen or null. Rows of id 0 take part
+            as one value among the others, but the map of id 0 is the unseen value's.
+        logit: [n], uncalibrated log-odds (of a cell: the mean over its rows).
+        impressions: float or int [n], >= 0; day weights may make them fractional.
+        responses: float or int [n], 0 <= responses <= impressions.
+        n_field_values: V.
+        center: c; None takes the impression-weighted mean logit.
+        min_slope: least b_z, > 0.
+
+    Raises:
+        NotEnoughDataError: no row stands for an impression.
+    """
+    evidence = make_evidence((field_value_id, logit, impressions, responses), center)
+    prior, theta = posterior(evidence)
+    everywhere = np.tile(_unseen(evidence, prior, theta, min_slope), (n_field_values, 1))
+    own = evidence.groups > 0
+    everywhere[evidence.groups[own]] = _raise_slopes(evidence, prior, theta, min_slope)[own]
+    seen = np.zeros(n_field_values, dtype=bool)
+    seen[evidence.groups[own]] = True
+    covariance = inverse(prior.precision)
+    return Anchor(evidence.center, everywhere[:, 0], everywhere[:, 1], seen, prior.mean, covariance)

@@ -1,0 +1,1 @@
+"""The statistics kernel: bins, cells and counts of every field value."""

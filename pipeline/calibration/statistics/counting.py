@@ -1,0 +1,95 @@
+"""Counts of rows in bins whose bounds are given: they add up over days and shards."""
+
+from dataclasses import fields, replace
+
+import numpy as np
+
+from pipeline.calibration.statistics.bins import posterior_of
+from pipeline.calibration.statistics.logits import sortable_bits
+from pipeline.calibration.statistics.sort_keys import SortedRows, sorted_ranges, usable_threads
+from pipeline.calibration.statistics.sums import Cells, Totals, sum_cells
+from pipeline.core.errors import DataError
+from pipeline.formats.scores import Scores, unit_of
+from pipeline.formats.tables import BinTable, per_impression
+
+
+def count_bins(scores: Scores, bins: BinTable, threads: int | None = None) -> BinTable:
+    """The given bins with the counts of other rows: tables of days or shards add up, by column.
+
+    Logits beyond the outer bounds count in the outer bins; a bin without rows has zeros and a
+    posterior of NaN.
+
+    Args:
+        scores: the rows to count.
+        bins: a table of `tabulate`; its bounds are used, its counts are not.
+        threads: threads to use, by default one for every processor.
+
+    Raises:
+        DataError: a row's field value has no bins.
+    """
+    threads = threads or usable_threads()
+    columns = Totals.zeros(len(bins))
+    for requested in np.unique(bins.requested_bins):
+        rows = np.flatnonzero(bins.requested_bins == requested)
+        totals = _totals_in_bins(scores, bins.take(rows), threads)
+        for f in fields(columns):
+            getattr(columns, f.name)[rows] = np.concatenate([getattr(t, f.name) for t in totals])
+    counted = replace(
+        bins,
+        impressions=columns.impressions,
+        responses=columns.responses,
+        logit_sum=columns.logit_sum,
+        posterior=posterior_of(columns.responses, columns.impressions),
+    )
+    return per_impression(counted, unit_of(scores.impressions))
+
+
+def largest_ties(scores: Scores, bins: BinTable, threads: int | None = None) -> np.ndarray:
+    """The most impressions at one logit in each bin, [len(bins)], 0 in a bin without rows.
+
+    Args:
+        scores: rows; those of field values without bins are passed over.
+        bins: a table of any candidates; only its ids and bounds are used.
+        threads: threads to use, by default one for every processor.
+    """
+    ties = np.zeros(len(bins), dtype=np.int64)
+    for rows in sorted_ranges(scores, threads or usable_threads()):
+        heads = rows.heads(slice(None))
+        first = np.flatnonzero(np.append(True, heads[1:] != heads[:-1])[: len(heads)])
+        impressions = np.diff(rows.impressions_before(np.append(first, len(heads))))
+        for requested in np.unique(bins.requested_bins):
+            of_k = np.flatnonzero(bins.requested_bins == requested)
+            if not len(of_k):  # a number that is none equals nothing
+                continue
+            place = np.searchsorted(_first_heads(bins.take(of_k)), heads[first], side="right") - 1
+            known = bins.field_value_id[of_k[place]] == heads[first] >> np.uint64(32)
+            np.maximum.at(ties, of_k[place[known]], impressions[known])
+    unit = unit_of(scores.impressions)
+    return ties if unit == 1 else ties / unit
+
+
+def _first_heads(bins: BinTable) -> np.ndarray:
+    """uint64: the least field value id << 32 | sortable bits of a logit that lies in each bin."""
+    bits = np.where(bins.bin_id > 0, sortable_bits(bins.lower_bound), 0)
+    return (bins.field_value_id.astype(np.uint64) << np.uint64(32)) | bits.astype(np.uint64)
+
+
+def _totals_in_bins(scores: Scores, bins: BinTable, threads: int) -> list[Totals]:
+    """Sums of the rows in each bin of one candidate, a range of field values at a time."""
+    known = np.zeros(scores.n_field_values, dtype=bool)
+    known[bins.field_value_id] = True
+    strange = scores.field_value_id[~known[scores.field_value_id] & (scores.impressions > 0)]
+    if len(strange):
+        raise DataError(
+            f"field value id {strange.min()} has impressions but no bins; "
+            "make the bounds on all the rows that are counted"
+        )
+    heads = _first_heads(bins)
+
+    def cells(rows: SortedRows) -> Cells:
+        first, last = np.searchsorted(bins.field_value_id, rows.ids)
+        starts = np.append(rows.position(heads[first:last]), len(rows.keys))
+        return Cells(bins.field_value_id[first:last], bins.bin_id[first:last], starts)
+
+    ranges = [(rows, cells(rows)) for rows in sorted_ranges(scores, threads)]
+    return sum_cells(ranges, threads)[1]

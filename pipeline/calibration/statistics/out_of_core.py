@@ -1,0 +1,142 @@
+"""Field statistics of a log that need not fit in memory: read in pieces, sorted range by range."""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+
+from pipeline.calibration.statistics.bins import concatenate, divisors, tables_of
+from pipeline.calibration.statistics.sort_keys import (
+    KeyLayout,
+    SortedRows,
+    Stretch,
+    sort_counted,
+    sort_packed,
+    usable_threads,
+)
+from pipeline.formats.scores import Scores, join_scores, unit_of
+from pipeline.formats.tables import BinTable, CellTable
+
+PACKED_BYTES = 16  # a row that is one impression: its key, and room for the tables made of it
+COUNTED_BYTES = 128  # a row of several: its columns, sorted and not, and the order that sorts them
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """A log in pieces, for example its days; several threads read pieces at a time.
+
+    Attributes:
+        rows: number of rows of each piece.
+        survey: number of a piece → the columns field_value_id and impressions of its rows.
+        load: number of a piece → its rows.
+        n_field_values: number of ids, as in `Scores`.
+        first_day, last_day: days since 1970-01-01 between which all rows lie.
+    """
+
+    rows: Sequence[int]
+    survey: Callable[[int], tuple[np.ndarray, np.ndarray]]
+    load: Callable[[int], Scores]
+    n_field_values: int
+    first_day: int
+    last_day: int
+
+
+def tabulate_pieces(
+    pieces: Pieces,
+    candidates: Sequence[int],
+    grid_cells: int,
+    memory: int,
+    threads: int | None = None,
+) -> tuple[BinTable, CellTable]:
+    """What `tabulate` returns for all the rows, to the bit, holding only some of them at a time.
+
+    Every piece is read once to count the rows of field values, and once for each range of field
+    values that is held at once: a single time where all rows may be held.
+
+    Args:
+        pieces: the log.
+        candidates: numbers of bins K, each a divisor of `grid_cells`.
+        grid_cells: number of cells of the fitting grid.
+        memory: bytes to hold rows in, beside the pieces that threads are reading; at least one
+            field value is held whole.
+        threads: threads to use, by default one for every processor.
+
+    Raises:
+        DataError: a candidate does not divide the number of cells, or days span too many years.
+    """
+    wanted, threads = divisors(candidates, grid_cells), threads or usable_threads()
+    with ThreadPoolExecutor(threads) as pool:
+        rows_of_value, single, unit = _survey(pieces, pool)
+        layout = KeyLayout.choose(
+            pieces.first_day, pieces.last_day, pieces.n_field_values, single, unit
+        )
+        sort = _packed if layout.packed else _counted
+        rows_at_once = memory // (PACKED_BYTES if layout.packed else COUNTED_BYTES)
+        tables = []
+        for limits in _loads(rows_of_value, rows_at_once, threads):
+            ranges = sort(pieces, layout, limits, rows_of_value, pool)
+            tables.append(tables_of(ranges, wanted, grid_cells, threads))
+            del ranges  # before the next are read
+    return concatenate([bins for bins, _ in tables]), concatenate([cells for _, cells in tables])
+
+
+def _survey(pieces: Pieces, pool: ThreadPoolExecutor) -> tuple[np.ndarray, bool, int]:
+    """Rows of each field value id, int64 [n_field_values], whether all are one impression, and the
+    parts of one in which all can be counted."""
+
+    def count(piece: int) -> tuple[np.ndarray, bool, int]:
+        ids, impressions = pieces.survey(piece)
+        rows = np.bincount(ids, minlength=pieces.n_field_values)
+        return rows, bool((impressions == 1).all()), unit_of(impressions)
+
+    rows, single, unit = np.zeros(pieces.n_field_values, dtype=np.int64), True, 1
+    for counted, of_one, of_unit in pool.map(count, range(len(pieces.rows))):
+        rows += counted
+        single &= of_one
+        unit = max(unit, of_unit)
+    return rows, single, unit
+
+
+def _loads(rows_of_value: np.ndarray, rows_at_once: int, threads: int) -> Iterator[list[int]]:
+    """Limits of the ranges of field values to hold at once, a range for each thread."""
+    before = np.concatenate([[0], np.cumsum(rows_of_value)])
+    first, last = 0, len(rows_of_value)
+    while first < last:
+        most = int(np.searchsorted(before, before[first] + rows_at_once, side="right")) - 1
+        end = min(max(most, first + 1), last)
+        shares = before[first] + (before[end] - before[first]) * np.arange(1, threads) // threads
+        inner = np.searchsorted(before, shares).tolist()
+        yield sorted({first, *(i for i in inner if first < i < end), end})
+        first = end
+
+
+def _packed(
+    pieces: Pieces,
+    layout: KeyLayout,
+    limits: list[int],
+    rows_of_value: np.ndarray,
+    pool: ThreadPoolExecutor,
+) -> list[SortedRows]:
+    stretches = [Stretch(partial(pieces.load, i), (0, n)) for i, n in enumerate(pieces.rows)]
+    sizes = np.add.reduceat(rows_of_value[: limits[-1]], limits[:-1]).tolist()
+    return sort_packed(stretches, layout, limits, sizes, pool)
+
+
+def _counted(
+    pieces: Pieces,
+    layout: KeyLayout,
+    limits: list[int],
+    rows_of_value: np.ndarray,
+    pool: ThreadPoolExecutor,
+) -> list[SortedRows]:
+    def part(piece: int) -> Scores:
+        scores = pieces.load(piece)
+        ids = scores.field_value_id
+        return scores.take((ids >= limits[0]) & (ids < limits[-1]))
+
+    parts = list(pool.map(part, range(len(pieces.rows))))
+    scores = join_scores(parts)
+    return list(pool.map(lambda ids: sort_counted(scores, layout, ids), pairwise(limits)))

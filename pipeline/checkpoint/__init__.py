@@ -1,0 +1,1 @@
+"""ONE checkpoint: bundle, runtimes, the proof that they agree, lineage."""

@@ -1,0 +1,160 @@
+"""ONE checkpoint: base network, vocabularies, serving table, conventions and lineage, sealed."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from pipeline.checkpoint.merged_model import PROBABILITY_CLIP, MergedModel, MergedNetwork
+from pipeline.checkpoint.serving_table import WEIGHTS, arrays_of, map_of
+from pipeline.core.checksums import MANIFEST, seal, verify
+from pipeline.core.errors import ArtifactError
+from pipeline.core.files import read_json
+from pipeline.encoding.features import Encoder
+from pipeline.formats.map_files import read_maps, write_maps
+from pipeline.formats.maps import PiecewiseLinearMap
+from pipeline.model.network import network_from
+from pipeline.model.scoring import base_state
+
+__all__ = ["MergedModel", "load", "merge"]
+
+FORMAT = "adacalib model 1"
+TABLE = "calibration.parquet"
+BASE, AUXILIARY = "base.", "auxiliary."
+
+SERVING = {
+    "unseen_field_value": "field value id 0, which has a map of its own",
+    "null_field_value": "a value of its own where the log had it, else as an unseen one",
+    "out_of_range_logit": "the line beyond the outermost knot goes on with its own slope",
+    "probability_clip": PROBABILITY_CLIP,
+    "dtypes": {
+        "uncalibrated_logit": "float32",
+        "calibrated_logit": "float64",
+        "probability": "float64",
+        "field_value_id": "int32",
+    },
+}
+
+
+def merge(
+    base_folder: Path,
+    calibrator_folder: Path,
+    target: Path,
+    lineage: Mapping[str, Any] | None = None,
+) -> None:
+    """Write the checkpoint of a base model and its chosen calibrator into a new folder.
+
+    Same parts, same bytes: nothing in it depends on when or where it was made.
+
+    Args:
+        base_folder: what `train_base` left.
+        calibrator_folder: what `calibrate` left.
+        target: the folder to make.
+        lineage: `lineage_of` the parts; None where nothing is known of them.
+
+    Raises:
+        ArtifactError: a part is missing or damaged, or the two were not made for each other.
+    """
+    base, base_tensors = base_state(base_folder)
+    calibrator = read_json(calibrator_folder / MANIFEST)
+    serving_map, chosen = _chosen_map(calibrator_folder, calibrator, base["field"]["values"])
+    auxiliary = _auxiliary_tensors(calibrator_folder, chosen)
+    target.mkdir()
+    arrays = {name: torch.from_numpy(array) for name, array in arrays_of(serving_map).items()}
+    tensors = _under(BASE, base_tensors) | _under(AUXILIARY, auxiliary) | arrays
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, target / WEIGHTS)
+    write_maps(target / TABLE, {chosen: serving_map}, base["field"]["values"])
+    vocabulary = json.dumps([base["categorical"], base["field"]], sort_keys=True)
+    seal(
+        target,
+        {
+            "format": FORMAT,
+            "map": chosen,
+            "auxiliary": bool(auxiliary),
+            "base": _without(base, "params"),
+            "calibrator": _without(calibrator, "params", "field_values"),
+            "conventions": base["conventions"]
+            | {"serving": SERVING}
+            | {"vocabulary_sha256": hashlib.sha256(vocabulary.encode()).hexdigest()},
+            "lineage": lineage,
+        },
+    )
+
+
+def _chosen_map(
+    folder: Path, calibrator: dict[str, Any], field_values: list[str | None]
+) -> tuple[PiecewiseLinearMap, str]:
+    """The map that ships and its name.
+
+    Raises:
+        ArtifactError: the calibrator lacks it, or was fitted for other field values than these.
+    """
+    if calibrator["field_values"] != field_values:
+        raise ArtifactError(
+            f"{folder} was fitted for {len(calibrator['field_values'])} field values that are not "
+            f"the base model's {len(field_values)}; run dvc repro"
+        )
+    maps, chosen = read_maps(folder / "maps.parquet"), calibrator["chosen"]
+    if chosen not in maps:
+        raise ArtifactError(
+            f"{folder} chose the map {chosen!r} and holds {sorted(maps)}; run dvc repro calibrate"
+        )
+    return map_of(arrays_of(maps[chosen]), len(field_values)), chosen
+
+
+def _auxiliary_tensors(folder: Path, chosen: str) -> dict[str, torch.Tensor]:
+    """The weights of AdaCalib's auxiliary network; none where another map ships or it has none."""
+    path = folder / "auxiliary.safetensors"
+    return load_file(path) if chosen == "adacalib" and path.is_file() else {}
+
+
+def _without(document: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """What the checkpoint says elsewhere is not said twice."""
+    return {key: value for key, value in document.items() if key not in names}
+
+
+def _under(prefix: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {f"{prefix}{name}": tensor for name, tensor in tensors.items()}
+
+
+def _below(prefix: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {
+        name.removeprefix(prefix): tensor
+        for name, tensor in tensors.items()
+        if name.startswith(prefix)
+    }
+
+
+def load(folder: Path) -> MergedModel:
+    """The model of a checkpoint folder, after every byte in it was found as it was sealed.
+
+    Raises:
+        ArtifactError: a file is missing or damaged, or the checkpoint has another format.
+    """
+    manifest = verify(folder)
+    if manifest["format"] != FORMAT:
+        raise ArtifactError(
+            f"{folder / MANIFEST} has format {manifest['format']!r}, this code reads {FORMAT!r}; "
+            "run dvc repro merge"
+        )
+    tensors = load_file(folder / WEIGHTS)
+    encoder = Encoder.from_manifest(manifest["base"])
+    base = network_from(manifest["base"]["network"])
+    base.load_state_dict(_below(BASE, tensors))
+    arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+    serving_map = map_of(arrays, len(encoder.field_values.names))
+    auxiliary = _auxiliary_network(encoder, tensors) if manifest["auxiliary"] else None
+    return MergedModel(manifest, encoder, MergedNetwork(base, serving_map, auxiliary).eval())
+
+
+def _auxiliary_network(encoder: Encoder, tensors: Mapping[str, torch.Tensor]) -> nn.Module:
+    from pipeline.calibration.paper.auxiliary import AuxiliaryNetwork
+
+    network = AuxiliaryNetwork(encoder.vocabulary_sizes, len(encoder.numeric_columns))
+    network.load_state_dict(_below(AUXILIARY, tensors))
+    return network

@@ -1,0 +1,293 @@
+"""The ONNX form of a merged model: raw columns in, logits and probability out, one file.
+
+The graph is written node by node instead of traced, so that it reads strings, looks segments up by
+comparisons in float64, and has the same bytes whenever it is made. `parity` proves what it says.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+from torch import nn
+
+from pipeline.calibration.paper.auxiliary import AuxiliaryNetwork
+from pipeline.checkpoint.merged_model import PROBABILITY_CLIP, MergedModel, MergedNetwork
+from pipeline.checkpoint.onnx_parts import IDS, LOGIT64, MAPPED
+from pipeline.core.errors import ArtifactError
+from pipeline.encoding.features import Encoder
+from pipeline.encoding.scaling import LARGEST_SCALED, Scaling, Served
+from pipeline.encoding.values import SEPARATOR
+from pipeline.encoding.vocabulary import Vocabulary
+from pipeline.formats.scores import SERVED_CLIP
+from pipeline.model.network import ServedNetwork
+from pipeline.serving.predictor import NUMBER, ONNX_FORMAT, TEXT
+
+OPSETS = {"": 20, "ai.onnx.ml": 3}
+IR_VERSION = 9
+LARGEST_BYTES = 2**31 - 1  # protobuf holds no more in one file
+ROWS = "rows"  # name of the dynamic dimension
+OUTPUTS = {
+    "uncalibrated_logit": TensorProto.FLOAT,
+    "calibrated_logit": TensorProto.DOUBLE,
+    "probability": TensorProto.DOUBLE,
+    "field_value_id": TensorProto.INT64,
+    "out_of_range": TensorProto.BOOL,
+}
+
+
+class _Graph:
+    """Nodes and constants in the order in which they are added; a name counts them."""
+
+    def __init__(self) -> None:
+        self.inputs: dict[str, onnx.ValueInfoProto] = {}
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+
+    def input(self, name: str, kind: int) -> str:
+        """A column of the rows; asked for twice, it is one input."""
+        self.inputs.setdefault(name, helper.make_tensor_value_info(name, kind, [ROWS]))
+        return name
+
+    def constant(self, array: Any, dtype: Any = None) -> str:
+        """The name of a constant."""
+        name = f"constant_{len(self.constants)}"
+        if isinstance(array, nn.Parameter):
+            array = array.detach().numpy()
+        self.constants.append(numpy_helper.from_array(np.array(array, dtype), name))
+        return name
+
+    def op(self, kind: str, *inputs: str, result: str | None = None, **attributes: Any) -> str:
+        """The name of what a node computes."""
+        domain = "ai.onnx.ml" if kind == "LabelEncoder" else ""
+        name = result or f"{kind}_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, inputs, [name], name, domain=domain, **attributes))
+        return name
+
+    def linear(self, layer: nn.Module, rows: str) -> str:
+        """rows · weightᵀ + bias."""
+        assert isinstance(layer, nn.Linear)
+        return self.op(
+            "Gemm", rows, self.constant(layer.weight), self.constant(layer.bias), transB=1
+        )
+
+
+def null_text(encoder: Encoder) -> str:
+    """What stands for null in a string input: a text that no vocabulary holds.
+
+    It is made of separators, so no joint value that has it as a part is in a vocabulary either.
+    """
+    known = [*encoder.categorical.values(), encoder.field_values]
+    separators = [v for one in known for v in (*one.values, *one.pooled) if not v.strip(SEPARATOR)]
+    return SEPARATOR * (1 + max(map(len, separators), default=0))
+
+
+def onnx_model(model: MergedModel) -> onnx.ModelProto:
+    """The model as ONNX, for any number of rows.
+
+    Inputs are `text.COLUMN` (string [n], `null_text` where there is none) for the columns of the
+    field and the categorical features, and `number.COLUMN` (float64 [n], NaN where there is none)
+    for the numeric ones. Outputs are those of `Prediction`, and `out_of_range` (bool [n]): whether
+    the logit lies beyond the outermost knots of its field value, where that has two or more.
+
+    Raises:
+        ArtifactError: the model does not fit into one file.
+    """
+    graph, encoder, network = _Graph(), model.encoder, model.network
+    absent = null_text(encoder)
+    numeric = _numeric(graph, encoder.numeric)
+    ids = _categorical(graph, encoder, absent)
+    field = _field_value_id(graph, encoder, absent)
+    logit = _base(graph, network, ids, numeric)
+    mapped = _table(graph, network, logit, field)
+    if network.auxiliary is not None:
+        term = _auxiliary(graph, network.auxiliary, ids, numeric)
+        mapped = graph.op("Add", mapped, graph.op("Cast", term, to=TensorProto.DOUBLE))
+    calibrated = graph.op("Identity", mapped, result="calibrated_logit")
+    limits = (graph.constant(PROBABILITY_CLIP), graph.constant(1 - PROBABILITY_CLIP))
+    graph.op("Clip", graph.op("Sigmoid", calibrated), *limits, result="probability")
+    made = _assembled(graph, model, absent)
+    if made.ByteSize() > LARGEST_BYTES:
+        raise ArtifactError(
+            f"the model takes {made.ByteSize()} bytes as ONNX, one file holds {LARGEST_BYTES}; "
+            "lower train_base.max_vocabulary or train_base.embedding_size"
+        )
+    return made
+
+
+def _numeric(graph: _Graph, scalings: Sequence[Scaling | Served]) -> list[str]:
+    """The columns of `Encoded.numeric`, float32 [n, 1] each, computed in float64."""
+    axis, columns = graph.constant([1], np.int64), []
+    for scaling in scalings:
+        values = graph.input(f"{NUMBER}{scaling.name}", TensorProto.DOUBLE)
+        if isinstance(scaling, Served):
+            made = [_served(graph, values, scaling)]
+        else:
+            made = _scaled(graph, values, scaling)
+        for column in made:
+            number = graph.op("Cast", column, to=TensorProto.FLOAT)
+            columns.append(graph.op("Unsqueeze", number, axis))
+    return columns
+
+
+def _scaled(graph: _Graph, values: str, scaling: Scaling) -> list[str]:
+    """The one or two columns of a feature, as `Scaling` has them."""
+    absent = graph.op("IsNaN", values)
+    size = graph.op("Add", graph.op("Abs", values), graph.constant(1.0))
+    signed_log = graph.op("Mul", graph.op("Sign", values), graph.op("Log", size))
+    centred = graph.op("Sub", signed_log, graph.constant(scaling.mean))
+    inverse = 1.0 / scaling.scale if scaling.scale else 0.0
+    scaled = graph.op("Mul", centred, graph.constant(inverse))
+    limits = (graph.constant(-LARGEST_SCALED), graph.constant(LARGEST_SCALED))
+    clipped = graph.op("Clip", scaled, *limits)
+    present = graph.op("Where", absent, graph.constant(0.0), clipped)
+    return [present, absent] if scaling.missing else [present]
+
+
+def _served(graph: _Graph, values: str, score: Served) -> str:
+    """The logit of a score that was served, float64 [n], as `served_logit` has it."""
+    if score.space == "logit":
+        return values
+    limits = (graph.constant(SERVED_CLIP), graph.constant(1 - SERVED_CLIP))
+    inside = graph.op("Clip", values, *limits)
+    against = graph.op("Log", graph.op("Sub", graph.constant(1.0), inside))
+    return graph.op("Sub", graph.op("Log", inside), against)
+
+
+def _ids(graph: _Graph, texts: str, vocabulary: Vocabulary, absent: str, name: str | None) -> str:
+    own = range(1, len(vocabulary.values) + 1)
+    return graph.op(
+        "LabelEncoder",
+        texts,
+        result=name,
+        keys_strings=[absent, *vocabulary.values, *vocabulary.pooled],
+        values_int64s=[vocabulary.null_id, *own, *vocabulary.pooled_ids.tolist()],
+        default_int64=0,
+    )
+
+
+def _categorical(graph: _Graph, encoder: Encoder, absent: str) -> str | None:
+    """int64 [n, C]; None where there is no categorical feature."""
+    axis = graph.constant([1], np.int64)
+    columns = [
+        graph.op("Unsqueeze", _ids(graph, _text(graph, name), vocabulary, absent, None), axis)
+        for name, vocabulary in encoder.categorical.items()
+    ]
+    return graph.op("Concat", *columns, result=IDS, axis=1) if columns else None
+
+
+def _text(graph: _Graph, column: str) -> str:
+    return graph.input(f"{TEXT}{column}", TensorProto.STRING)
+
+
+def _field_value_id(graph: _Graph, encoder: Encoder, absent: str) -> str:
+    name, vocabulary = "field_value_id", encoder.field_values
+    texts = [_text(graph, column) for column in encoder.field]
+    key, *others = texts
+    for other in others:
+        part = graph.op("StringConcat", graph.constant([SEPARATOR], object), other)
+        key = graph.op("StringConcat", key, part)
+    if not others or not vocabulary.null:
+        return _ids(graph, key, vocabulary, absent, name)
+    known = _ids(graph, key, vocabulary, absent, None)
+    nulls = [
+        graph.op("LabelEncoder", t, keys_strings=[absent], values_int64s=[1], default_int64=0)
+        for t in texts
+    ]
+    some = graph.op("Cast", graph.op("Max", *nulls), to=TensorProto.BOOL)
+    return graph.op("Where", some, graph.constant(vocabulary.null_id, np.int64), known, result=name)
+
+
+def _base(graph: _Graph, network: MergedNetwork, ids: str | None, numeric: list[str]) -> str:
+    """The uncalibrated logit, float32 [n]."""
+    parts, base = list(numeric), network.base
+    if isinstance(base, ServedNetwork):
+        axis = graph.constant([1], np.int64)
+        return graph.op("Squeeze", *numeric, axis, result="uncalibrated_logit")
+    if ids is not None:
+        rows = graph.op("Add", ids, graph.constant(base.first_row.numpy()))
+        vectors = graph.op("Gather", graph.constant(base.embedding.weight), rows)
+        width = len(base.first_row) * base.embedding.embedding_dim
+        shape = graph.constant([0, width], np.int64)  # 0: as many rows as there are
+        parts.insert(0, graph.op("Reshape", vectors, shape))
+    hidden = graph.op("Concat", *parts, axis=1)
+    for layer in base.layers:
+        relu = isinstance(layer, nn.ReLU)
+        hidden = graph.op("Relu", hidden) if relu else graph.linear(layer, hidden)
+    axis = graph.constant([1], np.int64)
+    return graph.op("Squeeze", hidden, axis, result="uncalibrated_logit")
+
+
+def _table(graph: _Graph, network: MergedNetwork, uncalibrated: str, field: str) -> str:
+    """The serving map, float64 [n], as `MergedNetwork.calibrate` has it."""
+    knots = network.knots.numpy()
+    logit = graph.op("Cast", uncalibrated, result=LOGIT64, to=TensorProto.DOUBLE)
+    axis = graph.constant([1], np.int64)
+    own = graph.op("Gather", graph.constant(knots), field)
+    reached = graph.op("GreaterOrEqual", graph.op("Unsqueeze", logit, axis), own)
+    counts = graph.op("Cast", reached, to=TensorProto.FLOAT)  # exact, and the fastest to add up
+    segment = graph.op(
+        "Cast", graph.op("ReduceSum", counts, axis, keepdims=0), to=TensorProto.INT64
+    )
+    row = graph.op("Mul", field, graph.constant(knots.shape[1] + 1, np.int64))
+    line = graph.op("Add", row, segment)
+    anchor, height, slope = (
+        graph.op("Gather", graph.constant(column), line) for column in network.lines.numpy().T
+    )
+    rise = graph.op("Mul", slope, graph.op("Sub", logit, anchor))
+    several = (knots < np.inf).sum(axis=1) > 1
+    highest = np.where(several, np.where(knots < np.inf, knots, -np.inf).max(axis=1), np.inf)
+    lowest = np.where(several, knots[:, 0], -np.inf)
+    below = graph.op("Less", logit, graph.op("Gather", graph.constant(lowest), field))
+    above = graph.op("Greater", logit, graph.op("Gather", graph.constant(highest), field))
+    graph.op("Or", below, above, result="out_of_range")
+    return graph.op("Add", height, rise, result=MAPPED)
+
+
+def _auxiliary(graph: _Graph, network: nn.Module, ids: str | None, numeric: list[str]) -> str:
+    """The auxiliary network's term, float32 [n]."""
+    assert isinstance(network, AuxiliaryNetwork)
+    parts = []
+    for position, layer in enumerate(network.embeddings):
+        assert ids is not None
+        assert isinstance(layer, nn.Embedding)
+        own = graph.op("Gather", ids, graph.constant(position, np.int64), axis=1)
+        parts.append(graph.op("Gather", graph.constant(layer.weight), own))
+    hidden = graph.linear(network.hidden, graph.op("Concat", *parts, *numeric, axis=1))
+    term = graph.linear(network.last, graph.op("Relu", hidden))
+    return graph.op("Squeeze", term, graph.constant([1], np.int64))
+
+
+def _assembled(graph: _Graph, model: MergedModel, absent: str) -> onnx.ModelProto:
+    """The whole file; the tensors at which `part_of` cuts have their types in it."""
+    cuts = [helper.make_tensor_value_info(n, TensorProto.DOUBLE, [ROWS]) for n in (LOGIT64, MAPPED)]
+    if model.encoder.categorical:
+        shape = [ROWS, len(model.encoder.categorical)]
+        cuts.append(helper.make_tensor_value_info(IDS, TensorProto.INT64, shape))
+    outputs = [helper.make_tensor_value_info(n, kind, [ROWS]) for n, kind in OUTPUTS.items()]
+    made = helper.make_model(
+        helper.make_graph(
+            graph.nodes,
+            "adacalib",
+            list(graph.inputs.values()),
+            outputs,
+            graph.constants,
+            value_info=cuts,
+        ),
+        opset_imports=[helper.make_opsetid(*opset) for opset in OPSETS.items()],
+        ir_version=IR_VERSION,
+        producer_name="adacalib",
+    )
+    helper.set_model_props(
+        made,
+        {
+            "format": ONNX_FORMAT,
+            "map": model.manifest["map"],
+            "null_text": absent,
+            "field": json.dumps(list(model.encoder.field)),
+            "conventions": json.dumps(model.conventions, sort_keys=True),
+        },
+    )
+    return made

@@ -1,0 +1,180 @@
+"""The proof that every form of a checkpoint says what its parts say, before it is published."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from pipeline.checkpoint.merged_model import BATCH_ROWS, MergedModel
+from pipeline.checkpoint.runtimes import Form
+from pipeline.core.errors import ArtifactError
+from pipeline.formats.maps import PiecewiseLinearMap
+from pipeline.model.scoring import Base
+
+END_TO_END = 2e-5  # float32 logits of one network differ so much between batch sizes and runtimes
+BATCHES = (0, 1, 2, 7, 256, 4096)
+ID_TYPES = (np.int32, np.int64)
+ON_DAY, AT_KNOTS = "on a test day", "at the knots and far from them"
+FAR = (-120.0, -20.0, 17.0, 18.0, 25.0, 120.0)
+"""Logits that every field value is asked for besides: where float32 probabilities are 0 and 1."""
+
+
+def prove_parity(
+    forms: Sequence[Form],
+    model: MergedModel,
+    base: Base,
+    serving_map: PiecewiseLinearMap,
+    tables: Iterable[pa.Table],
+    *,
+    tolerance: float,
+) -> None:
+    """Refuse a checkpoint of which a form differs from base model, then map, anywhere looked at.
+
+    The calibration step is compared from equal logits, on rows, around every knot and far from all
+    of them, in all batch sizes and widths of ids; end to end, rows are compared in several batch
+    sizes and with their columns in another order.
+
+    Args:
+        forms: of the checkpoint.
+        model: the checkpoint, for its auxiliary network.
+        base: the base model it was made from.
+        serving_map: the map it was made from, computed by numpy.
+        tables: rows of a log, of which at most BATCH_ROWS of each table are looked at.
+        tolerance: largest difference in calibrated logit from equal uncalibrated logits.
+
+    Raises:
+        ArtifactError: a difference is larger, or is no number; the sentence says where.
+    """
+    logit, ids = probes(serving_map)
+    for form in forms:
+        for id_type in ID_TYPES:
+            typed = ids.astype(id_type)
+            for n in (*BATCHES, len(logit)):
+                some = np.arange(n) % len(logit)
+                _compare_steps(
+                    form, serving_map, logit[some], typed[some], limit=tolerance, place=AT_KNOTS
+                )
+    end_to_end = END_TO_END * max(1.0, float(np.abs(serving_map.segment_slopes).max()))
+    for table in _requests(tables):
+        encoded = base.encode(table)
+        logit = base.uncalibrated_logit(encoded, BATCH_ROWS)
+        ids = encoded.field_value_id
+        two_step = serving_map(logit, ids) + _auxiliary(model, encoded.categorical, encoded.numeric)
+        if not np.array_equal(model.predict(table).field_value_id, ids):
+            raise ArtifactError("the merged model reads other field values than the base model")
+        for form in forms:
+            _compare_steps(
+                form, serving_map, logit.astype(np.float64), ids, limit=tolerance, place=ON_DAY
+            )
+            for before, after in form.whole(table, encoded):
+                for what, ours, theirs, limit in (
+                    ("uncalibrated", before, logit, END_TO_END),
+                    ("calibrated", after, two_step, end_to_end),
+                ):
+                    difference = Difference(form.name, f"{what} logit end to end {ON_DAY}", limit)
+                    difference.refuse(ours, theirs, ids)
+
+
+def _requests(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The tables; before them the first one's rows in all batch sizes, in two orders of columns."""
+    for position, table in enumerate(map(_spread, tables)):
+        if not position and table.num_rows:
+            for n in BATCHES:
+                yield table.take(pa.array(np.arange(n) % table.num_rows))
+            yield table.select(table.column_names[::-1])
+        yield table
+
+
+def _spread(table: pa.Table) -> pa.Table:
+    """At most BATCH_ROWS rows, from all over the table."""
+    step = -(-table.num_rows // BATCH_ROWS)
+    return table.take(pa.array(np.arange(0, table.num_rows, step))) if step > 1 else table
+
+
+def probes(serving_map: PiecewiseLinearMap) -> tuple[np.ndarray, np.ndarray]:
+    """Logits where forms could differ: FAR for each field value, and each knot and around it.
+
+    Around it are its neighbours one ulp away, in float64 and in float32.
+
+    Returns:
+        logit float64 and field value id int64, [6 V + 6 k] of V field values with k knots in all.
+    """
+    everyone = np.arange(serving_map.n_field_values)
+    logit, ids = around_knots(serving_map)
+    far = np.repeat(FAR, len(everyone))
+    return np.append(far, logit), np.append(np.tile(everyone, len(FAR)), ids)
+
+
+def around_knots(serving_map: PiecewiseLinearMap) -> tuple[np.ndarray, np.ndarray]:
+    """The part of `probes` at the knots: [6 k] each."""
+    ids, _ = np.nonzero(serving_map.knots < np.inf)
+    knots = serving_map.knots[serving_map.knots < np.inf]
+    near = knots.astype(np.float32)
+    points = [
+        *(np.nextafter(knots, end) for end in (-np.inf, np.inf)),
+        *(np.nextafter(near, np.float32(end)).astype(np.float64) for end in (-np.inf, np.inf)),
+        near.astype(np.float64),
+        knots,
+    ]
+    return np.concatenate(points), np.tile(ids, len(points))
+
+
+def _compare_steps(
+    form: Form,
+    serving_map: PiecewiseLinearMap,
+    logit: np.ndarray,
+    ids: np.ndarray,
+    *,
+    limit: float,
+    place: str,
+) -> None:
+    """The calibration step alone, from equal logits."""
+    theirs = serving_map(logit, ids)
+    ours = np.empty_like(theirs)
+    for start in range(0, len(logit), BATCH_ROWS):
+        rows = slice(start, start + BATCH_ROWS)
+        ours[rows] = form.step(logit[rows], ids[rows])
+    Difference(form.name, f"calibrated logit {place}", limit).refuse(ours, theirs, ids)
+
+
+@torch.inference_mode()
+def _auxiliary(
+    model: MergedModel, categorical: np.ndarray, numeric: np.ndarray
+) -> np.ndarray | float:
+    if model.network.auxiliary is None:
+        return 0.0
+    ids = torch.tensor(categorical, dtype=torch.int64)
+    return model.network.auxiliary(ids, torch.tensor(numeric)).double().numpy()
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What is held to one another, and how far apart it may be.
+
+    Attributes:
+        form: name of the form.
+        what: the quantity and where it was looked at.
+        limit: the largest difference.
+    """
+
+    form: str
+    what: str
+    limit: float
+
+    def refuse(self, ours: np.ndarray, theirs: np.ndarray, ids: np.ndarray) -> None:
+        """Raise an ArtifactError that says where, if [n] numbers are too far from [n] others."""
+        if ours.shape != theirs.shape:
+            raise ArtifactError(
+                f"{self.form} is not its parts: {self.what} has the shape {ours.shape} for "
+                f"{len(theirs)} rows; nothing was published"
+            )
+        difference = np.abs(ours.astype(np.float64) - theirs)
+        if len(difference) and not difference.max() <= self.limit:  # so that NaN is refused too
+            worst = int(np.nanargmax(np.where(np.isnan(difference), np.inf, difference)))
+            raise ArtifactError(
+                f"{self.form} is not its parts: {self.what} differs by {difference[worst]:.3g}, at "
+                f"most {self.limit:.3g} is allowed (field value id {ids[worst]}); nothing was "
+                "published"
+            )

@@ -1,0 +1,1 @@
+"""adacalib …: one module per group of commands, and how they answer."""

@@ -1,0 +1,201 @@
+"""adacalib …: what people call. Every command imports what it needs when it runs."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipeline.cli import release
+from pipeline.cli.console import Voice, say, tell
+from pipeline.core.errors import AdaCalibError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Yesterday's ad logs in, today's field-calibrated model out, with the evidence.",
+    epilog="Exit codes: 0 done, 1 refused (one sentence on stderr says why), 2 wrong usage. "
+    "--debug shows where a refusal comes from.",
+)
+
+
+@app.callback()
+def voice(
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="no answer, no progress")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="the answer as a JSON object")] = False,
+) -> None:
+    """Yesterday's ad logs in, today's field-calibrated model out, with the evidence."""
+    Voice.quiet, Voice.as_json = quiet, as_json
+    if quiet:
+        os.environ["ADACALIB_QUIET"] = "1"  # for the programs that are started, too
+
+
+@app.command()
+def data(
+    log_format: Annotated[
+        str,
+        typer.Argument(metavar="FORMAT", help="flights, obd, simulated; or a mapping, with SOURCE"),
+    ],
+    sources: Annotated[list[Path] | None, typer.Argument(metavar="[SOURCE]...")] = None,
+    *,
+    limit_days: Annotated[
+        int | None, typer.Option(min=1, help="SOURCE: only its first so many days")
+    ] = None,
+    rows: Annotated[int | None, typer.Option(help="simulated: impressions in all")] = None,
+    days: Annotated[int | None, typer.Option(help="simulated: number of days")] = None,
+    field_values: Annotated[int | None, typer.Option(help="simulated: number of items")] = None,
+    seed: Annotated[int | None, typer.Option(help="simulated: seed")] = None,
+) -> None:
+    """Bring a log into data/, a folder a day, and into DVC's cache; nothing is done where it fits.
+
+    Files of a log (CSV, .gz, .zst, Parquet) are read by a mapping, one that ships or a YAML file of
+    yours: docs/data.md. Their days take the place of days of the same name, other days stay. Where
+    log.event_id of params.yaml names a column, an event that comes twice in a day counts once.
+
+    Examples: adacalib data flights; adacalib data avazu train.gz; adacalib data my.yaml day.csv
+    """
+    from pipeline.core.progress import WorkProgress
+    from pipeline.data.ingest.sources import land_sources
+    from pipeline.data.log_store.landing import Roles
+    from pipeline.formats.champion import start_pin
+    from pipeline.params.reader import read_params
+    from pipeline.registry.tools.dvc import commit_data
+
+    options = {"rows": rows, "days": days, "field_values": field_values, "seed": seed}
+    given = {name: value for name, value in options.items() if value is not None}
+    if sources and given:
+        raise typer.BadParameter(f"{sorted(given)} are for simulated alone")
+    if sources:
+        log = read_params().log
+        roles = Roles(log.format, log.event_id, log.label)
+        size = sum(path.stat().st_size for path in sources if path.is_file())
+        with WorkProgress("read", size, "bytes") as progress:
+            say(
+                land_sources(
+                    log_format, Path("data"), sources, limit_days, progress.advance, roles=roles
+                )
+            )
+    else:
+        say(_land(log_format, **given))
+    commit_data(Path())
+    start_pin(Path())
+
+
+def _land(log_format: str, **size: int) -> str:
+    """What a log that needs no files holds, after it was brought into data/."""
+    from pipeline.core.progress import WorkProgress
+    from pipeline.data.ingest.sources import expected_rows, land
+
+    with WorkProgress("made", expected_rows(log_format, **size), "rows") as progress:
+        return land(log_format, Path("data"), progress.advance, **size)
+
+
+@app.command()
+def demo(
+    example: Annotated[str, typer.Argument(help="flights, simulated, obd …")] = "flights",
+) -> None:
+    """Bring a log, run the whole pipeline on it, and show the result and the verdict.
+
+    flights runs in this folder; the others in demo/EXAMPLE, a copy with its own params.yaml.
+
+    Examples: adacalib demo; adacalib demo simulated
+    """
+    from pipeline.cli.workspace import prepare
+    from pipeline.formats.champion import start_pin
+    from pipeline.params.reader import read_params
+    from pipeline.registry.tools.dvc import commit_data, reproduce
+
+    os.chdir(prepare(example))
+    landed = _land(read_params().log.format)
+    if not (Voice.quiet or Voice.as_json):
+        typer.echo(landed)
+    commit_data(Path())
+    start_pin(Path())
+    reproduce(None, Path())
+    results()
+
+
+@app.command()
+def results() -> None:
+    """Show the last evaluation and the verdict, and whether anything was changed since.
+
+    Examples: adacalib results; adacalib --json results
+    """
+    from pipeline.registry.staleness import changed_since
+    from pipeline.report.terminal import read_results, show_results
+
+    found, changed = read_results(Path()), changed_since(Path())
+    if Voice.as_json:
+        say(f"verdict: {found['gate']['verdict']}", **found, changed_since=changed)
+    elif not Voice.quiet:
+        show_results(found, changed)
+
+
+@app.command()
+def docs() -> None:
+    """Build great-expectations' Data Docs of the bin tables, beside the report.
+
+    They carry run times, so they are no output of a stage and not in DVC.
+    """
+    from pipeline.params.reader import read_params
+    from pipeline.stages.check_tables import build_docs
+
+    artifacts, params = Path("artifacts"), read_params().check_tables
+    folder = artifacts / "data_docs"
+    index = build_docs(artifacts / "scores", artifacts / "tables", folder, params)
+    say(f"the checks of the bin tables: {index.resolve()}")
+
+
+@app.command()
+def backtest(
+    first: Annotated[str, typer.Option("--from", metavar="DAY", help="first origin")],
+    last: Annotated[str, typer.Option("--to", metavar="DAY", help="no origin after this day")],
+    step: Annotated[int, typer.Option(min=1, help="days from one origin to the next")] = 7,
+) -> None:
+    """Run the pipeline as it would have run at each of several last days, and compare the results.
+
+    It works in demo/backtest, a copy; this folder stays as it is. An origin that was run before is
+    not run again. Exit code 1 where an origin was refused; a verdict of the gate is no refusal.
+
+    Example: adacalib backtest --from 2013-08-05 --to 2013-10-28 --step 28
+    """
+    from pipeline.cli.backtest import run_backtest, table
+
+    try:
+        found = run_backtest(first, last, step, tell)
+    except KeyboardInterrupt:
+        typer.echo("adacalib: stopped; the same command goes on where this one was", err=True)
+        raise typer.Exit(130) from None
+    say(table(found), **found)
+    if any("refused" in origin for origin in found["origins"]):
+        raise typer.Exit(1)
+
+
+@app.command()
+def why() -> None:
+    """Say what would run now, and because of which change."""
+    from pipeline.params.reader import read_params
+    from pipeline.registry.staleness import why as say_why
+
+    read_params()  # says better than DVC what is wrong in params.yaml
+    say(say_why(Path()))
+
+
+app.add_typer(release.app)
+
+
+def main() -> None:
+    """Run the command line; a refusal is one sentence on stderr and exit code 1."""
+    debug = "--debug" in sys.argv
+    sys.argv = [argument for argument in sys.argv if argument != "--debug"]
+    try:
+        app()
+    except AdaCalibError as error:
+        if debug:
+            raise
+        sys.exit(f"adacalib: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""adacalib promote, pull, serve …: what people call once there is a model."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipeline.cli.console import say, tell
+
+app = typer.Typer()
+
+Model = Annotated[Path, typer.Option(help="folder of a checkpoint")]
+
+
+@app.command()
+def promote() -> None:
+    """Make the model of this folder the production model, if its verdict allows it."""
+    from pipeline.registry.promotion import promote as promote_model
+
+    say(promote_model(Path()))
+
+
+@app.command()
+def override(
+    reason: Annotated[str, typer.Option(help="why, in one line; it is committed with your name")],
+) -> None:
+    """Allow the promotion of a model that the gate refused; never if it is not what was measured.
+
+    The verdict stays a no. reports/override.json says who overrode which checks of which model.
+
+    Example: adacalib override --reason "the campaign ended, the mix is meant"
+    """
+    from pipeline.registry.override import override as override_verdict
+
+    say(override_verdict(Path(), reason))
+
+
+@app.command()
+def champion(
+    pin: Annotated[bool, typer.Option("--pin", help="pin what is in production now")] = False,
+) -> None:
+    """Bring the champion that champion.json pins: the model that this folder's is held against.
+
+    It is the version that was in production when the run began; promotion does not move the pin.
+    """
+    from pipeline.registry.pin import fetch_champion, pin_champion
+
+    say(pin_champion(Path()) if pin else fetch_champion(Path()))
+
+
+@app.command()
+def rollback(
+    version: Annotated[str | None, typer.Argument(help="for example v0.0.2")] = None,
+) -> None:
+    """Put an earlier version back into production: the one before this one, or the one named.
+
+    Examples: adacalib rollback; adacalib rollback v0.0.2
+    """
+    from pipeline.registry.rollback import rollback as roll_back
+
+    say(roll_back(Path(), version))
+
+
+@app.command()
+def pull(
+    to: Annotated[Path, typer.Option(metavar="DIR", help="the folder that shows it")],
+    remote: Annotated[str | None, typer.Option(help="another DVC remote than the default")] = None,
+) -> None:
+    """Make a folder of a serving host show what is in production; nothing is done where it does.
+
+    Run in a clone of the project, which needs no data and no cache. Readers of DIR see one whole,
+    verified version at any time; an older one comes by adacalib rollback alone.
+
+    Example: adacalib pull --to serving/model; adacalib serve --model serving/model
+    """
+    from pipeline.registry.pull import pull as pull_version
+
+    say(pull_version(Path(), to, remote))
+
+
+@app.command()
+def status() -> None:
+    """Say what is in production, since when and why, and what the last verdict was.
+
+    And what the last refresh of this clone did, and why.
+    """
+    from pipeline.registry.run_log import last_refresh
+    from pipeline.registry.status import status as release_status
+
+    say(f"{release_status(Path())}\n{last_refresh(Path())}")
+
+
+@app.command()
+def history() -> None:
+    """Every version, newest first: days, verdict, who put it in production, from when to when."""
+    from dataclasses import asdict
+
+    from pipeline.registry.history import history as versions
+    from pipeline.registry.history import table
+
+    found = versions(Path())
+    say(table(found), versions=[asdict(version) for version in found])
+
+
+@app.command()
+def clean(
+    yes: Annotated[
+        bool, typer.Option("--yes", help="do it; without it nothing is removed")
+    ] = False,
+) -> None:
+    """Say which bytes in DVC's cache and remote nobody needs any more, or remove them.
+
+    The versions in production and before it, champions, worktrees and tips of branches stay; days
+    and experiments that none of these name go. Tags and reports stay, too.
+    """
+    from dataclasses import asdict
+
+    from pipeline.registry.clean import clean as clean_stores
+
+    found = clean_stores(Path(), really=yes)
+    say(str(found), **asdict(found))
+
+
+@app.command()
+def score(
+    source: Annotated[Path, typer.Argument(metavar="IN.parquet")],
+    target: Annotated[Path, typer.Argument(metavar="OUT.parquet")],
+    model: Model = Path("artifacts/model"),
+    threads: Annotated[int, typer.Option(min=0, help="0: as many as there are cores")] = 0,
+) -> None:
+    """Score the rows of a Parquet file, in their order.
+
+    The columns are the log's: field values and categories as text, numbers as numbers.
+
+    Example: adacalib score data/day=2013-09-30/part-0.parquet scored.parquet
+    """
+    from dataclasses import asdict
+
+    from pipeline.core.progress import WorkProgress
+    from pipeline.serving.offline import rows_of, score_file
+    from pipeline.serving.predictor import load
+
+    predictor = load(model, threads)
+    with WorkProgress("score", rows_of(source), "rows") as progress:
+        counted = score_file(predictor, source, target, progress.advance)
+    say(str(counted), **asdict(counted))
+
+
+@app.command()
+def serve(
+    model: Model = Path("artifacts/model"),
+    host: str = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535)] = 8080,
+    max_rows: Annotated[int, typer.Option(min=1, help="of one request")] = 10_000,
+    max_bytes: Annotated[int, typer.Option(min=1, help="of one request")] = 4 << 20,
+) -> None:
+    """Score over HTTP (/score, /health, /metrics); a model promoted into the folder takes over.
+
+    Example: adacalib serve --port 8080
+    """
+    from pipeline.serving.app import Limits
+    from pipeline.serving.app import serve as serve_folder
+
+    serve_folder(model, host, port, Limits(max_bytes, max_rows), tell)
+
+
+@app.command()
+def triton(
+    target: Annotated[Path, typer.Argument(metavar="REPOSITORY")],
+    model: Model = Path("artifacts/model"),
+) -> None:
+    """Lay the model out as a repository for the Triton inference server.
+
+    Example: adacalib triton models
+    """
+    from pipeline.serving.triton import triton_repository
+
+    say(f"tritonserver --model-repository {triton_repository(model, target)}")

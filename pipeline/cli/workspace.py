@@ -1,0 +1,96 @@
+"""Folders of their own for examples and back-tests: the project's files, other parameters."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from pipeline.core.errors import AdaCalibError, ToolError
+from pipeline.core.files import publish
+from pipeline.formats.champion import start_pin
+from pipeline.params.reader import read_params, set_values
+
+
+def _project_files() -> list[Path]:
+    """The files of the project in this folder: tracked by git, or new and not ignored."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    try:
+        listing = subprocess.run(command, capture_output=True, check=True, text=True).stdout
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise ToolError(
+            f"git could not list the project's files ({error}); run in a clone"
+        ) from None
+    return [Path(name) for name in listing.split("\0") if name and Path(name).is_file()]
+
+
+def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested values under the dotted names that `set_values` takes."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        found |= flat(value, f"{name}.") if isinstance(value, dict) else {name: value}
+    return found
+
+
+def prepare(example: str) -> Path:
+    """The folder in which an example runs: this one where params.yaml fits it, else demo/EXAMPLE.
+
+    demo/EXAMPLE gets the project's files as they are now and params.yaml with the values of
+    examples/EXAMPLE.yaml. Its data, artifacts and DVC cache stay between calls, so that a second
+    run finds nothing to do.
+
+    Raises:
+        AdaCalibError: there is no such example, or this is not the project's folder.
+        ToolError: git is missing or this is not a clone.
+    """
+    if read_params().log.format == example:
+        return Path()
+    overrides = Path("examples") / f"{example}.yaml"
+    if not overrides.is_file():
+        known = sorted(path.stem for path in Path("examples").glob("*.yaml"))
+        raise AdaCalibError(
+            f"no example {example!r}; there are {known} and {read_params().log.format}"
+        )
+    folder = Path("demo") / example
+    copy_project(folder)
+    set_values(
+        folder / "params.yaml", flat(YAML(typ="safe", pure=True).load(overrides.read_text()))
+    )
+    return folder
+
+
+def copy_project(folder: Path) -> None:
+    """Give `folder` the project's files as they are now, params.yaml too, outside version control.
+
+    Its own data, dvc.lock, artifacts, reports and DVC cache stay as they are.
+
+    Raises:
+        ToolError: git is missing or this is not a clone.
+    """
+    kept = {Path(name) for name in ("params.yaml", "data.dvc", "dvc.lock", "champion.json")}
+    shutil.rmtree(folder / "pipeline", ignore_errors=True)  # modules deleted since the last call
+    for file in _project_files():
+        if file not in kept and file.parts[0] != "reports":
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, folder / file)
+    shutil.copyfile("params.yaml", folder / "params.yaml")
+    start_pin(folder)
+    (folder / ".dvc" / "config.local").write_text("[core]\n    no_scm = true\n")
+
+
+def share_data(source: Path, target: Path) -> None:
+    """Make `target` hold the log in `source`, by hard links where the disk has them.
+
+    Landing renames new files into place, so what is shared here never changes under a reader.
+    """
+    with publish(target) as temporary:
+        for file in sorted(path for path in source.rglob("*") if path.is_file()):
+            place = temporary / file.relative_to(source)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                os.link(file, place)
+            except OSError:  # another disk, or one without links
+                shutil.copy2(file, place)

@@ -1,0 +1,67 @@
+"""A folder whose manifest vouches for every byte in it."""
+
+import hashlib
+import json
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from pipeline.core.errors import ArtifactError
+from pipeline.core.files import read_json, sha256_of, write_json
+
+MANIFEST = "manifest.json"
+
+
+def file_sums(folder: Path) -> dict[str, str]:
+    """The sha256 of every file of a folder, by its path in the folder, in order of the paths."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): sha256_of(path) for path in files}
+
+
+def _sum_of(manifest: dict[str, Any]) -> str:
+    rest = {key: value for key, value in manifest.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def seal(folder: Path, manifest: dict[str, Any]) -> None:
+    """Write manifest.json with the sha256 of the folder's files, and of the manifest itself."""
+    sealed = manifest | {"files": file_sums(folder)}
+    write_json(folder / MANIFEST, sealed | {"sha256": _sum_of(sealed)})
+
+
+def verify(folder: Path) -> dict[str, Any]:
+    """The manifest of a sealed folder, after every file in it was read and found as it was sealed.
+
+    Raises:
+        ArtifactError: the manifest is missing or damaged, or a file is missing, added or damaged;
+            the sentence names the file.
+    """
+    manifest = read_json(folder / MANIFEST)
+    remedy = "bring it back with dvc checkout, or make it anew with dvc repro"
+    if not isinstance(manifest, dict) or manifest.get("sha256") != _sum_of(manifest):
+        raise ArtifactError(f"{folder / MANIFEST} is not as it was written; {remedy}")
+    files = manifest.get("files")
+    if not isinstance(files, dict) or not all(_is_inside(name) for name in files):
+        raise ArtifactError(f"{folder / MANIFEST} does not list files of its folder; {remedy}")
+    _refuse_strange(folder, remedy)
+    found = file_sums(folder)
+    del found[MANIFEST]
+    for name, sum_then in files.items():
+        if name not in found:
+            raise ArtifactError(f"{folder / name} is missing; {remedy}")
+        if found.pop(name) != sum_then:
+            raise ArtifactError(f"{folder / name} is not as it was written; {remedy}")
+    if found:
+        raise ArtifactError(f"{folder / min(found)} does not belong to {folder}; {remedy}")
+    return manifest
+
+
+def _is_inside(name: str) -> bool:
+    path = PurePosixPath(name)
+    return not path.is_absolute() and ".." not in path.parts
+
+
+def _refuse_strange(folder: Path, remedy: str) -> None:
+    """Refuse what is neither a file nor a folder of its own; a file may be a link into a cache."""
+    for path in sorted(folder.rglob("*")):
+        if not path.is_file() and (path.is_symlink() or not path.is_dir()):
+            raise ArtifactError(f"{path} is no file and does not belong to {folder}; {remedy}")

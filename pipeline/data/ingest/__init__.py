@@ -1,0 +1,1 @@
+"""Sources of logs: files by a mapping, public logs, a simulator."""

@@ -1,0 +1,295 @@
+"""A mapping: which columns a log's files have, what they mean, and which day a row belongs to.
+
+A mapping is a YAML file, not code: of the user, or one of `mappings/` that ship with the package.
+docs/data.md says what each key means.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pyarrow as pa
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from ruamel.yaml import YAML, YAMLError
+
+from pipeline.core.errors import DataError
+from pipeline.data.log_store.days import zone_of
+from pipeline.data.log_store.landing import LogKind
+
+SHIPPED = Path(__file__).parent / "mappings"
+TYPES = {
+    "text": pa.string(),
+    "bool": pa.bool_(),
+    "int8": pa.int8(),
+    "int16": pa.int16(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "float32": pa.float32(),
+    "float64": pa.float64(),
+}
+EPOCHS = {"epoch_s": "s", "epoch_ms": "ms", "epoch_us": "us"}
+
+
+def _known(zone: str) -> str:
+    try:
+        zone_of(zone)
+    except DataError as error:
+        raise ValueError(str(error)) from None
+    return zone
+
+
+Zone = Annotated[str, AfterValidator(_known)]
+
+
+class Part(BaseModel):
+    """A part of a mapping: frozen, unknown keys refused, no silent conversion between types."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class ColumnRule(Part):
+    """Where a column of the log comes from, and its type."""
+
+    source: str
+    type: Literal["text", "bool", "int8", "int16", "int32", "int64", "float32", "float64"]
+
+
+class TimeRule(Part):
+    """A column with time stamps; the row's day is theirs in the log's time zone.
+
+    Attributes:
+        format: iso8601, epoch_s, epoch_ms, epoch_us, or a strptime format such as %y%m%d%H.
+        zone: where the clock hung that wrote stamps without an offset; null: they carry one.
+    """
+
+    column: str
+    format: str
+    zone: Zone | None = None
+
+
+class DateRule(Part):
+    """A column with the row's day; `format` is a strptime format such as %Y%m%d."""
+
+    column: str
+    format: str
+
+
+class MadeRule(Part):
+    """A column that is made of others.
+
+    Attributes:
+        rule: hour (0 to 23) and weekday (1 = Monday) are those of the row's time in the log's
+            time zone; above: 1 where `of` > limit; equals: 1 where `of` is one of `values`;
+            within: 1 where the time stamp `of` is there and at most `seconds` after the row's
+            time.
+        of: a source column.
+    """
+
+    rule: Literal["hour", "weekday", "above", "equals", "within"]
+    of: str | None = None
+    limit: float | None = None
+    values: tuple[str, ...] | None = None
+    seconds: Annotated[int, Field(gt=0)] | None = None
+
+    @model_validator(mode="after")
+    def _complete(self) -> "MadeRule":
+        needed = {"above": {"of", "limit"}, "equals": {"of", "values"}, "within": {"of", "seconds"}}
+        keys = {name for name in ("of", "limit", "values", "seconds") if getattr(self, name)}
+        if self.limit == 0:
+            keys.add("limit")
+        if keys != needed.get(self.rule, set()):
+            expected = sorted(needed.get(self.rule, set())) or "nothing else"
+            raise ValueError(f"the rule {self.rule} takes {expected}")
+        return self
+
+
+class Mapping(Part):
+    """See docs/data.md.
+
+    Attributes:
+        format: name of the log's format; params.yaml repeats it.
+        kind: of the files.
+        time_zone: days begin at midnight there.
+        columns: of the log, in this order, without those of `made`.
+        positions: names of the source's columns where the files have no header.
+        decimal: the decimal sign of numbers in CSV.
+        nulls: spellings of a missing value in text columns; every other text is a value.
+        number_nulls: the same for numbers and time stamps.
+        time, date, file_day, row_blocks: exactly one says which day a row belongs to. `file_day`
+            is a regular expression whose one group holds a day's number in the file's name,
+            `row_blocks` a number of equal blocks; both count from 1970-01-01.
+        keep: source column → the texts it may have; other rows are dropped and counted.
+        drop_null: source columns; rows without a value there are dropped and counted.
+        at_most: source column → another; rows where it is larger are dropped and counted.
+        made: columns of the log that are made of others, int8.
+    """
+
+    format: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
+    kind: Literal["csv", "parquet"]
+    time_zone: Zone
+    columns: Annotated[dict[str, ColumnRule], Field(min_length=1)]
+    positions: tuple[str, ...] | None = None
+    delimiter: Annotated[str, Field(min_length=1, max_length=1)] = ","
+    quote: Annotated[str, Field(min_length=1, max_length=1)] | None = '"'
+    decimal: Literal[".", ","] = "."
+    nulls: tuple[str, ...] = ("",)
+    number_nulls: tuple[str, ...] = ("",)
+    time: TimeRule | None = None
+    date: DateRule | None = None
+    file_day: str | None = None
+    row_blocks: Annotated[int, Field(ge=1)] | None = None
+    keep: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    drop_null: tuple[str, ...] = ()
+    at_most: dict[str, str] = Field(default_factory=dict)
+    made: dict[str, MadeRule] = Field(default_factory=dict)
+
+    @field_validator("columns", mode="before")
+    @classmethod
+    def _short(cls, columns: Any) -> Any:
+        """`click: int8` is short for `click: {source: click, type: int8}`."""
+        if not isinstance(columns, dict):
+            return columns
+        return {
+            name: {"source": name, "type": rule} if isinstance(rule, str) else rule
+            for name, rule in columns.items()
+        }
+
+    @field_validator("delimiter", "quote")
+    @classmethod
+    def _one_byte(cls, character: str | None) -> str | None:
+        if character is not None and (not character.isascii() or character in "\r\n"):
+            raise ValueError(f"{character!r} is no ASCII character within a line")
+        return character
+
+    @field_validator("file_day")
+    @classmethod
+    def _one_group(cls, pattern: str | None) -> str | None:
+        try:
+            groups = re.compile(pattern).groups if pattern is not None else 1
+        except re.error as error:
+            raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
+        if groups != 1:
+            raise ValueError(
+                f"{pattern!r} has {groups} groups; the one group holds the day's number"
+            )
+        return pattern
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Mapping":
+        rules = [self.time, self.date, self.file_day, self.row_blocks]
+        if sum(rule is not None for rule in rules) != 1:
+            raise ValueError("exactly one of time, date, file_day and row_blocks is needed")
+        timed = [n for n, rule in self.made.items() if rule.rule in ("hour", "weekday", "within")]
+        if timed and self.time is None:
+            raise ValueError(f"made columns {timed} need the key time")
+        twice = sorted(set(self.columns) & set(self.made))
+        if twice:
+            raise ValueError(f"{twice} are in columns and in made")
+        if self.positions is not None and len(set(self.positions)) < len(self.positions):
+            raise ValueError("positions names a column twice")
+        unknown = sorted(set(self.source_types) - set(self.positions or self.source_types))
+        if unknown:
+            raise ValueError(f"{unknown} are not among positions")
+        return self
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Names and types of the landed columns."""
+        made = {name: pa.int8() for name in self.made}
+        return pa.schema({n: TYPES[rule.type] for n, rule in self.columns.items()} | made)
+
+    @property
+    def source_types(self) -> dict[str, pa.DataType]:
+        """Source columns that are read, and the one type each is read as."""
+        types: dict[str, pa.DataType] = {}
+        for source, kind in self._readings():
+            if types.setdefault(source, kind) != kind:
+                raise ValueError(
+                    f"source column {source} is read as {types[source]} and as {kind}; one type "
+                    f"each"
+                )
+        return types
+
+    def _readings(self) -> Iterator[tuple[str, pa.DataType]]:
+        for rule in self.columns.values():
+            yield rule.source, TYPES[rule.type]
+        stamp = pa.int64() if self.time and self.time.format in EPOCHS else pa.string()
+        if self.time:
+            yield self.time.column, stamp
+        if self.date:
+            yield self.date.column, pa.string()
+        declared = {rule.source: TYPES[rule.type] for rule in self.columns.values()}
+        for made in self.made.values():
+            default = {"within": stamp, "equals": pa.string()}.get(made.rule, pa.float64())
+            if made.of:
+                yield made.of, declared.get(made.of, default)
+                declared.setdefault(made.of, default)
+        for name in [*self.at_most, *self.at_most.values()]:
+            yield name, declared.setdefault(name, pa.float64())
+        for name in [*self.keep, *self.drop_null]:
+            yield name, declared.get(name, pa.string())
+
+    def log_kind(self) -> LogKind:
+        """What all days of the log have in common; no command alone can bring it again."""
+        return LogKind(self.format, self.time_zone, self.schema, {})
+
+
+def shipped() -> list[str]:
+    """Names of the mappings that ship with the package."""
+    return sorted(path.stem for path in SHIPPED.glob("*.yaml"))
+
+
+def read_mapping(name: str, others: Iterable[str] = ()) -> Mapping:
+    """The mapping that ships as `name`, or that of the file `name`.
+
+    Args:
+        others: names that need no mapping, told where there is none of this name.
+
+    Raises:
+        DataError: there is none, or a key is unknown, missing, mistyped or contradicts another;
+            the sentence names file and key.
+    """
+    path = SHIPPED / f"{name}.yaml" if name in shipped() else Path(name)
+    try:
+        document = YAML(typ="safe", pure=True).load(path.read_text())
+    except OSError:
+        raise DataError(
+            f"no mapping {name!r}: it is neither a file nor one of {sorted([*shipped(), *others])}"
+        ) from None
+    except YAMLError as error:
+        raise DataError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+    try:
+        return Mapping.model_validate(_tuples(document))
+    except ValidationError as error:
+        faults = "; ".join(_fault(item) for item in error.errors())
+        raise DataError(f"mapping {path}: {faults}; docs/data.md lists the keys") from None
+    except ValueError as error:
+        raise DataError(f"mapping {path}: {error}") from None
+
+
+def _fault(item: Any) -> str:
+    """One of the faults that pydantic found, in this project's words."""
+    *parents, key = item["loc"] or ("the file",)
+    name = ".".join(map(str, [*parents, key]))
+    if item["type"] == "extra_forbidden":
+        near = get_close_matches(str(key), Mapping.model_fields, 1)
+        return f"there is no key {name}" + (f", did you mean {near[0]}?" if near else "")
+    if item["type"] == "missing":
+        return f"the key {name} is missing"
+    return f"{name}: {item['msg'].removeprefix('Value error, ')}"
+
+
+def _tuples(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _tuples(item) for key, item in value.items()}
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value

@@ -1,0 +1,148 @@
+"""The logs that a command can bring: their names, and landing one of them."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import fields
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+
+from pipeline.core.errors import DataError
+from pipeline.data.ingest import ali_ccp, flights, obd
+from pipeline.data.ingest.mapping import read_mapping, shipped
+from pipeline.data.ingest.reader import land_files
+from pipeline.data.ingest.simulated import Simulation
+from pipeline.data.log_store.landing import NO_ROLES, Roles, land_log
+from pipeline.data.log_store.manifest import DayEntry, Manifest, amount
+from pipeline.data.log_store.revisions import DayChange
+
+FETCHED = {"flights": flights.ROWS, "obd": obd.ROWS}  # rows of each
+FORMATS = (*FETCHED, "simulated")
+MOST_CHANGES = 20  # days whose new version is told of one by one
+
+
+def expected_rows(log_format: str, **size: int) -> int:
+    """How many rows `land` brings.
+
+    Raises:
+        DataError: there is no such format or size.
+    """
+    return Simulation(**size).rows if log_format == "simulated" else FETCHED.get(log_format, 0)
+
+
+def land(
+    log_format: str, folder: Path, report: Callable[[int], None] = lambda _: None, **size: int
+) -> str:
+    """Make `folder` hold the log `log_format`, and say so in one sentence; nothing if it does.
+
+    Args:
+        log_format: one of FORMATS.
+        folder: the log's folder; its parent has to be writable.
+        report: called with the rows that were made since the last call.
+        size: `rows`, `days`, `field_values`, `seed` of a simulated log, defaults where left out.
+
+    Raises:
+        DataError: there is no such format, it takes no size, or `folder` holds a log that cannot
+            be brought again.
+        ToolError: a download failed.
+    """
+    if log_format in [*shipped(), *ali_ccp.FORMATS] or log_format.endswith((".yaml", ".yml")):
+        raise DataError(
+            f"{log_format} is read from files, and none is named; call adacalib data {log_format} "
+            "FILE..."
+        )
+    if log_format not in FORMATS:
+        raise DataError(
+            f"no format {log_format!r}; the formats are {', '.join(FORMATS)}, and with the files "
+            f"of a log {', '.join([*shipped(), *ali_ccp.FORMATS])} or a mapping of your own"
+        )
+    unknown = sorted(set(size) - {field.name for field in fields(Simulation)})
+    if unknown or (size and log_format != "simulated"):
+        raise DataError(f"{log_format} is what it is: it takes no {', '.join(unknown or size)}")
+    if log_format == "simulated":
+        simulation = Simulation(**size)
+        kind, days = simulation.kind(), simulation.tables
+    else:
+        public = {"flights": flights, "obd": obd}[log_format]
+        kind, days = public.KIND, public.days
+    manifest, changed = land_log(folder, kind, lambda: _counted(days(), report))
+    rows = sum(entry.rows for entry in manifest.days.values())
+    return (
+        f"{folder} {'now holds' if changed else 'already held'} {log_format}: "
+        f"{amount(rows, 'row')} on {amount(len(manifest.days), 'day')}, {min(manifest.days)}.."
+        f"{max(manifest.days)}"
+    )
+
+
+def _counted(
+    days: Iterable[tuple[str, pa.Table]], report: Callable[[int], None]
+) -> Iterator[tuple[str, pa.Table]]:
+    for day, table in days:
+        yield day, table
+        report(len(table))
+
+
+def land_sources(
+    mapping: str,
+    folder: Path,
+    sources: Sequence[Path],
+    limit_days: int | None = None,
+    report: Callable[[int], None] = lambda _: None,
+    *,
+    roles: Roles = NO_ROLES,
+) -> str:
+    """Land the days of the files `sources` in `folder`, and say what came: one line, and one for
+    each of the first days that were there with other rows.
+
+    Args:
+        mapping: the name of one that ships, or a YAML file; see docs/data.md.
+        folder: the log's folder; days that do not come stay as they are.
+        limit_days: only the first so many days; see `land_files`.
+        report: called with the bytes read since the last call.
+        roles: what params.yaml says of the columns; not heeded where it is for another format.
+
+    Raises:
+        DataError: the mapping or a file is not what it should be (the sentence names the line), or
+            no row is left to land.
+    """
+    if mapping in FORMATS and mapping != "obd":
+        raise DataError(f"{mapping} is fetched, not read from files; call it without sources")
+    changes: list[DayChange] = []
+    if mapping in ali_ccp.FORMATS:
+        name, land_them = mapping, partial(ali_ccp.land_files, folder, mapping, sources)
+    elif mapping == "obd":
+        name, land_them = mapping, partial(obd.land_files, folder, sources)
+    else:
+        rules = read_mapping(mapping, [*ali_ccp.FORMATS, "obd"])
+        name, land_them = rules.format, partial(land_files, folder, rules, sources)
+    known = roles if roles.format == name else NO_ROLES
+    manifest, landed = land_them(limit_days, report, roles=known, changed=changes.append)
+    if not any(entry.rows for entry in landed.values()):
+        dropped = sum(sum(entry.dropped.values()) for entry in landed.values())
+        why = f"all {dropped:,} rows were dropped by the mapping's rules" if dropped else "no rows"
+        raise DataError(f"{', '.join(map(str, sources))}: {why}; nothing was landed")
+    lines = [_sentence(folder, manifest, landed), *_told(changes)]
+    if roles.event_id and known is NO_ROLES:
+        lines.append(f"events were not told apart: log.event_id is for {roles.format}, not {name}")
+    return "\n".join(lines)
+
+
+def _told(changes: Sequence[DayChange]) -> list[str]:
+    lines = [str(change) for change in changes[:MOST_CHANGES]]
+    more = len(changes) - len(lines)
+    return [*lines, f"{amount(more, 'more day')} with new versions"] if more else lines
+
+
+def _sentence(folder: Path, manifest: Manifest, landed: dict[str, DayEntry]) -> str:
+    rows = sum(entry.rows for entry in landed.values())
+    days = [day for day, entry in landed.items() if entry.rows]
+    extent = f", {min(days)}..{max(days)}" if days else ""
+    dropped: Counter[str] = Counter()
+    for entry in landed.values():
+        dropped.update(entry.dropped)
+    left_out = "".join(f"; dropped {rows:,} ({rule})" for rule, rows in sorted(dropped.items()))
+    return (
+        f"{folder} took {amount(rows, 'row')} on {amount(len(days), 'day')}{extent}{left_out}; it "
+        f"holds {manifest.format} and {manifest.extent()}"
+    )

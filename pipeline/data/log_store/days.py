@@ -1,0 +1,229 @@
+"""Days of a log: where they begin in a time zone, and their rows."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, date, datetime, timedelta
+from hashlib import sha256
+from pathlib import Path
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pipeline.core.errors import DataError
+from pipeline.data.log_store.manifest import MANIFEST, Manifest, day_folder, read_manifest
+from pipeline.encoding.values import Column
+from pipeline.formats.days import EPOCH, day_name, day_number
+
+SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+USUAL_YEARS = (631_152_000, 4_102_444_800)  # 1990 and 2100 as seconds since 1970
+
+
+def day_boundaries(day: str, time_zone: str) -> tuple[datetime, datetime]:
+    """The instants [start, end) of `day` in `time_zone`, in UTC.
+
+    A day starts at its first midnight, or where clocks skip midnight, at the first instant after;
+    so a day of a clock change has 23 or 25 hours, and the end of a day is the start of the next.
+
+    Raises:
+        DataError: the day or the time zone does not exist.
+    """
+    first = EPOCH + timedelta(days=day_number(day))
+    return _midnight(first, time_zone), _midnight(first + timedelta(days=1), time_zone)
+
+
+def _midnight(day: date, time_zone: str) -> datetime:
+    return datetime(day.year, day.month, day.day, tzinfo=zone_of(time_zone)).astimezone(UTC)
+
+
+def zone_of(time_zone: str) -> ZoneInfo:
+    """The time zone of a name.
+
+    Raises:
+        DataError: there is none.
+    """
+    try:
+        return ZoneInfo(time_zone)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise DataError(
+            f"there is no time zone {time_zone!r}; use a name like Europe/Berlin"
+        ) from None
+
+
+def local_days(stamps: Column, time_zone: str, stamps_zone: str | None = None) -> np.ndarray:
+    """The day in `time_zone` that every time stamp belongs to: int32 [n], days since 1970-01-01.
+
+    Each instant is in exactly one day's [start, end) of `day_boundaries`.
+
+    Args:
+        stamps: [n] Arrow time stamps without nulls. With a zone they are instants; without one
+            they are wall-clock times of `stamps_zone` (the first of two where clocks go back).
+        stamps_zone: where the clock hung that wrote stamps without a zone; None refuses them.
+
+    Raises:
+        DataError: a stamp is null or far from any calendar, or has no zone and none is given.
+    """
+    if stamps.null_count:
+        raise DataError(f"{stamps.null_count} time stamps are null; drop or repair those rows")
+    seconds = (
+        stamps.cast(pa.timestamp("us", tz=stamps.type.tz)).cast(pa.int64()).to_numpy() // 10**6
+    )
+    if stamps.type.tz is None and stamps_zone is None:
+        raise DataError(
+            "time stamps without a zone belong to no day for certain; say where their clock hung"
+        )
+    if stamps.type.tz is None:
+        seconds = _instants(seconds, str(stamps_zone))
+    near = np.unique(seconds // 86400)
+    candidates = np.unique(np.concatenate([near + shift for shift in (-1, 0, 1, 2)]))
+    starts = [day_boundaries(day_name(day), time_zone)[0].timestamp() for day in candidates]
+    return candidates[np.searchsorted(starts, seconds, side="right") - 1].astype(np.int32)
+
+
+def _instants(wall_seconds: np.ndarray, time_zone: str) -> np.ndarray:
+    """Wall-clock seconds of `time_zone` as seconds since 1970 in UTC, looked up by the minute."""
+    minutes, row_of = np.unique(wall_seconds // 60, return_inverse=True)
+    zone = zone_of(time_zone)
+    walls = [datetime.fromtimestamp(60 * int(m), UTC).replace(tzinfo=zone) for m in minutes]
+    instants = np.array([int(wall.timestamp()) for wall in walls], dtype=np.int64)
+    return instants[row_of] + wall_seconds % 60
+
+
+def refuse_other_epoch_unit(numbers: Column, unit: str) -> None:
+    """Refuse a number that is a time of 1990 to 2100 in another unit than `unit`, and not in it.
+
+    Units differ by a thousand and those years by less, so at most one unit fits. Small numbers,
+    as of a log that counts from 0, fit none.
+
+    Args:
+        numbers: [n] whole numbers since 1970-01-01T00:00Z, or null.
+        unit: s, ms, us or ns.
+
+    Raises:
+        DataError: there is one; it is told with the unit that fits.
+    """
+    values = numbers.drop_null().to_numpy().astype(np.float64)
+    for other, per_second in SECOND.items():
+        seconds = values / per_second
+        fits = (seconds >= USUAL_YEARS[0]) & (seconds < USUAL_YEARS[1])
+        if other != unit and fits.any():
+            value = int(values[fits][0])
+            day = day_name(int(seconds[fits][0]) // 86400)
+            advice = "divide by 1000, declare epoch_us" if other == "ns" else f"epoch_{other}"
+            raise DataError(
+                f"{value} is read as {unit} since 1970, which is no time of our years, but as "
+                f"{other} it is on {day}; correct the format of the time stamps: {advice}"
+            )
+
+
+def leap_seconds_as_59(texts: Column) -> Column:
+    """`texts` with the second 60 of a time of day as 59, which is in the same minute and day."""
+    return pc.replace_substring_regex(texts, r"([T ]\d\d:\d\d:)60", r"\159")
+
+
+def rows_by_day(table: pa.Table, numbers: np.ndarray) -> Iterator[tuple[str, pa.Table]]:
+    """The days of `table` in ascending order, each with its rows in their old order.
+
+    Args:
+        numbers: int [n], the day of every row in days since 1970-01-01.
+    """
+    table = table.take(pa.array(np.argsort(numbers, kind="stable")))
+    days, counts = np.unique(numbers, return_counts=True)
+    for day, end, count in zip(days, np.cumsum(counts), counts, strict=True):
+        yield day_name(day), table.slice(end - count, count)
+
+
+def calendar_days(last_day: str, count: int, time_zone: str) -> list[str]:
+    """The `count` days of `time_zone` that end with `last_day`, ascending.
+
+    A day that the zone left out (Pacific/Apia had no 2011-12-30) is none of them.
+
+    Raises:
+        DataError: the calendar does not reach so far back, or the day or the zone does not exist.
+    """
+    days: list[str] = []
+    number = day_number(last_day)
+    while len(days) < count:
+        day = day_name(number)
+        start, end = day_boundaries(day, time_zone)
+        if start < end:
+            days.append(day)
+        number -= 1
+    return days[::-1]
+
+
+def days_between(first: str, last: str, time_zone: str) -> list[str]:
+    """The days of `time_zone` from `first` to `last`, both with it, ascending.
+
+    Raises:
+        DataError: a day or the zone does not exist.
+    """
+    days = calendar_days(last, max(day_number(last) - day_number(first) + 1, 0), time_zone)
+    return [day for day in days if day >= first]
+
+
+def read_day(
+    folder: Path,
+    day: str,
+    columns: Sequence[str] | None = None,
+    manifest: Manifest | None = None,
+) -> pa.Table:
+    """The rows of `day` in the order they were landed, checked against the manifest's checksums.
+
+    Args:
+        folder: the log's folder.
+        columns: those wanted, in this order; None: all.
+        manifest: the log's manifest, read from `folder` where None.
+
+    Raises:
+        DataError: the day is not in the manifest, a file is missing, damaged or not the one that
+            was landed, or a column is missing; the sentence names the file and the day.
+    """
+    entry = (manifest or read_manifest(folder / MANIFEST)).entry(day)
+    tables = [
+        _read_file(day_folder(folder, day) / name, day, expected, columns)
+        for name, expected in entry.files.items()
+    ]
+    try:
+        return pa.concat_tables(tables)
+    except pa.ArrowInvalid as error:
+        raise DataError(f"the files of day {day} do not fit together: {error}") from None
+
+
+def _read_file(
+    path: Path, day: str, expected_sha256: str, columns: Sequence[str] | None
+) -> pa.Table:
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise DataError(f"{path} (day {day}) is missing; land the day again, or dvc pull") from None
+    if sha256(content).hexdigest() != expected_sha256:
+        raise DataError(
+            f"{path} (day {day}) is not the file that was landed: it was changed or cut short; "
+            f"land the day again, or dvc checkout"
+        )
+    try:
+        file = pq.ParquetFile(pa.BufferReader(content))
+        present = file.schema_arrow.names
+        wanted = present if columns is None else list(columns)
+        missing = [name for name in wanted if name not in present]
+        if not missing:
+            return file.read(wanted).select(wanted)
+    except (pa.ArrowInvalid, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise DataError(f"{path} (day {day}) is no whole Parquet file: {reason}") from None
+    raise DataError(f"column {missing[0]} is missing on day {day}: {path} has {present}")
+
+
+def read_days(
+    folder: Path, days: Sequence[str], columns: Sequence[str] | None = None
+) -> Iterator[tuple[str, pa.Table]]:
+    """Each of `days` and its rows, one day in memory at a time.
+
+    Raises:
+        DataError: as `read_day`.
+    """
+    manifest = read_manifest(folder / MANIFEST)
+    for day in days:
+        yield day, read_day(folder, day, columns, manifest)

@@ -1,0 +1,190 @@
+"""Landing: a log, or one day of it, becomes whole under its name or stays as it was."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from pipeline.core.errors import DataError
+from pipeline.core.files import publish
+from pipeline.data.log_store.day_writer import DayStage, PartWriter
+from pipeline.data.log_store.manifest import (
+    MANIFEST,
+    PART,
+    DayEntry,
+    Manifest,
+    day_folder,
+    holds,
+    type_name,
+    write_manifest,
+)
+from pipeline.data.log_store.revisions import DayChange, changes_of
+from pipeline.data.log_store.store import beside, commit, landing_lock, standing_log, writing
+from pipeline.formats.days import day_number
+
+
+@dataclass(frozen=True)
+class LogKind:
+    """What all days of a log have in common.
+
+    Attributes:
+        format: name of the reader.
+        time_zone: days begin at midnight there.
+        schema: names and types of the columns, the same on every day.
+        origin: what decides the rows; see `Manifest`.
+    """
+
+    format: str
+    time_zone: str
+    schema: pa.Schema
+    origin: Mapping[str, Any]
+
+    def manifest(self, days: Mapping[str, DayEntry]) -> Manifest:
+        """The manifest of a log of this kind that holds `days`."""
+        columns = {column.name: type_name(column.type) for column in self.schema}
+        return Manifest(
+            self.format, self.time_zone, dict(sorted(days.items())), columns, self.origin
+        )
+
+
+@dataclass(frozen=True)
+class Roles:
+    """What the log section of params.yaml says of the columns of a log.
+
+    Attributes:
+        format: of the log.
+        event_id: column with the ids of events; None: none.
+        label: column with the responses; None: none is known.
+    """
+
+    format: str
+    event_id: str | None
+    label: str | None
+
+
+NO_ROLES = Roles("", None, None)
+
+
+def land_log(
+    folder: Path, kind: LogKind, days: Callable[[], Iterable[tuple[str, pa.Table]]]
+) -> tuple[Manifest, bool]:
+    """Make `folder` hold exactly the log that `days()` yields, and return its manifest.
+
+    The log is written beside `folder`, a day in memory at a time, and takes its name when it is
+    complete. Where the manifest and every checksum already fit, nothing is done.
+
+    Args:
+        folder: the log's folder; it and all that is in it is replaced.
+        kind: what the days have in common; a log of equal kind has equal rows.
+        days: yields each day once and its rows; called only if the log has to be made.
+
+    Returns:
+        The manifest, and whether anything was written.
+
+    Raises:
+        DataError: `folder` holds a log that no command can bring again, a day breaks `kind`, or
+            the disk takes no more.
+    """
+    with landing_lock(folder), writing(folder):
+        standing = standing_log(folder)
+        if standing and standing == kind.manifest(standing.days) and holds(folder, standing):
+            return standing, False
+        if standing and not standing.origin:
+            raise DataError(
+                f"{folder} holds a log of format {standing.format} that cannot be brought again; "
+                f"move it away before landing {kind.format}"
+            )
+        with publish(folder) as temporary:
+            entries = {}
+            for day, table in days():
+                path = day_folder(temporary, day) / PART
+                path.parent.mkdir(parents=True)
+                entries[day] = _write_part(path, kind, day, table)
+            manifest = kind.manifest(entries)
+            write_manifest(temporary / MANIFEST, manifest)
+        return manifest, True
+
+
+def land_day(folder: Path, kind: LogKind, day: str, table: pa.Table) -> Manifest:
+    """Make `table` the rows of `day`, in place of any that were there, and return the manifest.
+
+    Landing the same rows again changes no byte; other days are not touched. A reader sees the
+    previous day or the whole new one, also where the writer was killed. A log with a day from
+    elsewhere can no longer be brought again by a command, so new rows clear its origin.
+
+    Raises:
+        DataError: `folder` holds a log of another kind, the rows break the schema, or the disk
+            takes no more.
+    """
+    with landing_lock(folder), writing(folder):
+        _refuse_other_kind(folder, kind, f"day {day}")
+        with beside(folder) as place:
+            entry = _write_part(place / PART, kind, day, table)
+            standing = standing_log(folder) or kind.manifest({})
+            return commit(folder, standing, {day: (place / PART, entry)})
+
+
+def land_days(
+    folder: Path,
+    kind: LogKind,
+    fill: Callable[[DayStage], None],
+    roles: Roles = NO_ROLES,
+    changed: Callable[[DayChange], None] = lambda _: None,
+) -> tuple[Manifest, dict[str, DayEntry]]:
+    """Make the rows that `fill` adds to a stage the days of `folder`, in place of any of the same
+    name, and return the manifest and the entries of those days.
+
+    All days are first written whole, beside `folder` and in bounded memory; where `fill` refuses,
+    the log stays as it was. Then they take their names as in `land_day`. A day whose every row was
+    dropped is not landed.
+
+    Args:
+        roles: what the columns are; where an event id is named, an event counts once a day.
+        changed: told of every day that was there with other rows, once the new ones are.
+
+    Raises:
+        DataError: as `land_day`, or what `fill` raises.
+    """
+    with landing_lock(folder), writing(folder):
+        _refuse_other_kind(folder, kind, "what comes")
+        with beside(folder) as place:
+            stage = DayStage(place, kind.schema, roles.event_id)
+            fill(stage)
+            staged = {day: (file, entry) for day, file, entry in stage.finish()}
+            whole = {day: landed for day, landed in staged.items() if landed[1].rows}
+            manifest = standing_log(folder) or kind.manifest({})
+            changes = list(changes_of(folder, manifest, whole, roles.label))
+            if whole:
+                manifest = commit(folder, manifest, whole)
+        for change in changes:
+            changed(change)
+        return manifest, {day: entry for day, (_, entry) in staged.items()}
+
+
+def _refuse_other_kind(folder: Path, kind: LogKind, what: str) -> None:
+    standing = standing_log(folder)
+    if standing and standing != replace(kind.manifest(standing.days), origin=standing.origin):
+        raise DataError(
+            f"{folder} holds a log of format {standing.format} in {standing.time_zone} with "
+            f"columns {sorted(standing.columns)}; {what} is of another kind ({kind.format}, "
+            f"{kind.time_zone}, {sorted(kind.schema.names)}); move {folder} away, or land it in a "
+            "clone of its own"
+        )
+
+
+def _write_part(path: Path, kind: LogKind, day: str, table: pa.Table) -> DayEntry:
+    """Write `table` to `path` as the one file of `day`; equal rows, equal bytes (one pyarrow)."""
+    day_number(day)
+    for column in kind.schema:
+        if column.name not in table.column_names:
+            raise DataError(f"day {day} lacks the column {column.name}")
+        if table.schema.field(column.name).type != column.type:
+            raise DataError(
+                f"column {column.name} is {table.schema.field(column.name).type} on day {day}, "
+                f"the format {kind.format} declares {column.type}"
+            )
+    writer = PartWriter(path, kind.schema)
+    writer.write(table.select(kind.schema.names).replace_schema_metadata(None))
+    return writer.entry()

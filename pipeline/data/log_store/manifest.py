@@ -1,0 +1,329 @@
+"""The manifest of a landed log: which days there are, of which rows, in which files."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.core.errors import ArtifactError, DataError, NotEnoughDataError
+from pipeline.core.files import read_json, sha256_of, write_json
+
+MANIFEST = "manifest.json"
+COMING = ".manifest.json.coming"  # what a landing is about to make of it
+PART = "part-0.parquet"
+CONTENT_BLOCK = 1 << 17  # rows hashed, and written as one row group, at a time; it decides bytes
+LIST_BLOCK = 1 << 12  # the same where a column holds lists, whose rows may be long
+
+
+def block_rows(schema: pa.Schema) -> int:
+    """How many rows of a log with this schema are hashed and written at a time."""
+    return LIST_BLOCK if any(map(pa.types.is_list, schema.types)) else CONTENT_BLOCK
+
+
+@dataclass(frozen=True)
+class DayEntry:
+    """One landed day.
+
+    Attributes:
+        rows: number of rows, over all its files.
+        content_sha256: `content_sha256` of its rows, whatever wrote the files.
+        files: name in the day's folder → sha256 of the file's bytes.
+        dropped: rows that were in the sources and are not in the day, by the rule that says so;
+            values where the rule names values.
+    """
+
+    rows: int
+    content_sha256: str
+    files: Mapping[str, str]
+    dropped: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A landed log.
+
+    Attributes:
+        format: name of the reader that landed it.
+        time_zone: days begin at midnight there.
+        days: "YYYY-MM-DD" → its entry, in ascending order.
+        columns: name → Arrow type, as the format declares them for every day.
+        origin: what the rows were made from (a package and its sha256, a size and a seed); empty
+            where the log cannot be brought again by a command.
+    """
+
+    format: str
+    time_zone: str
+    days: Mapping[str, DayEntry]
+    columns: Mapping[str, str] = field(default_factory=dict)
+    origin: Mapping[str, Any] = field(default_factory=dict)
+
+    def entry(self, day: str) -> DayEntry:
+        """The entry of `day`.
+
+        Raises:
+            DataError: the manifest does not name the day.
+        """
+        if day not in self.days:
+            raise DataError(f"day {day} is not in the manifest, which {self.extent()}; land it")
+        return self.days[day]
+
+    def extent(self) -> str:
+        """How many days there are, and from when to when, as the end of a sentence."""
+        if not self.days:
+            return "has no days"
+        return f"has {amount(len(self.days), 'day')}: {min(self.days)}..{max(self.days)}"
+
+
+def refuse_unknown(manifest: Manifest, columns: Mapping[str, str]) -> None:
+    """Refuse a column that no day of the log has.
+
+    Args:
+        columns: column → the key of params.yaml that names it.
+
+    Raises:
+        DataError: there is one; key and column are named, and a column with a name like it.
+    """
+    for name, key in columns.items():
+        if manifest.columns and name not in manifest.columns:
+            near = get_close_matches(name, manifest.columns, 1)
+            meant = f"; did you mean {near[0]}?" if near else ""
+            raise DataError(
+                f"{key} names the column {name}, which the log does not have; it has "
+                f"{sorted(manifest.columns)}{meant}"
+            )
+
+
+def amount(number: int, thing: str) -> str:
+    """A number of things in words: "1 day", "1,500 days"."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def read_manifest(path: Path) -> Manifest:
+    """The manifest at `path`; where a landing was killed, what is true of the files there.
+
+    A landing says what it will do, then replaces files, then the manifest. So of each day that it
+    names either the old entry or the new one is true, and the file's checksum tells which.
+
+    Raises:
+        DataError: there is none, or it is not a manifest.
+    """
+    coming = _coming(path.parent)
+    if coming is None:
+        return _read(path)
+    days = dict(_read(path).days) if path.exists() else {}
+    for day, entry in coming.days.items():
+        if days.get(day) != entry and _is_there(path.parent, day, entry):
+            days[day] = entry
+    return replace(coming, days=dict(sorted(days.items())))
+
+
+def _coming(folder: Path) -> Manifest | None:
+    """What a landing that has not ended is about to make of the manifest; None where none runs."""
+    path = folder / COMING
+    try:
+        return _read(path) if path.exists() else None
+    except DataError:
+        if path.exists():
+            raise
+        return None  # it has ended meanwhile
+
+
+def _is_there(folder: Path, day: str, entry: DayEntry) -> bool:
+    files = {day_folder(folder, day) / name: sha256 for name, sha256 in entry.files.items()}
+    return all(path.exists() and sha256_of(path) == sha256 for path, sha256 in files.items())
+
+
+def _read(path: Path) -> Manifest:
+    try:
+        document = read_json(path)
+    except ArtifactError as error:
+        if path.exists():
+            raise DataError(str(error)) from None
+        raise DataError(
+            f"{path} does not exist: there is no data; bring a log with adacalib data FORMAT"
+        ) from None
+    try:
+        days = {day: DayEntry(**entry) for day, entry in sorted(document["days"].items())}
+        return Manifest(**{**document, "days": days})
+    except (TypeError, KeyError, AttributeError):
+        raise DataError(f"{path} is not the manifest of a log; land the log again") from None
+
+
+def write_manifest(path: Path, manifest: Manifest) -> None:
+    """Publish `manifest` as JSON: same manifest, same bytes."""
+    document = asdict(manifest)
+    for entry in document["days"].values():
+        if not entry["dropped"]:
+            del entry["dropped"]
+    write_json(path, document)
+
+
+class ContentDigest:
+    """The `content_sha256` of a table that comes in whole blocks of rows, the last one smaller.
+
+    Attributes:
+        rows: how many came.
+    """
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._blocks: list[str] = []
+
+    def add(self, table: pa.Table) -> None:
+        """Add the next rows.
+
+        Raises:
+            DataError: as `content_sha256`.
+        """
+        size = block_rows(table.schema)
+        for start in range(0, max(len(table), 1), size):
+            self._blocks.append(_block_sha256(table.slice(start, size)))
+        self.rows += len(table)
+
+    def hexdigest(self) -> str:
+        """The sha256 of the only block, or of the hexadecimal sha256s of all of them in order."""
+        if len(self._blocks) == 1:
+            return self._blocks[0]
+        return hashlib.sha256("".join(self._blocks).encode()).hexdigest()
+
+
+def content_sha256(table: pa.Table) -> str:
+    """The sha256 of column names, types and values, in order: equal for equal rows.
+
+    It reads values, not storage, so chunks, the Parquet writer and its version do not matter.
+
+    Raises:
+        DataError: a column has a type other than text, numbers, booleans, dates, time stamps or
+            lists of these.
+    """
+    digest = ContentDigest()
+    digest.add(table)
+    return digest.hexdigest()
+
+
+def _block_sha256(table: pa.Table) -> str:
+    digest = hashlib.sha256(f"{table.num_rows} rows".encode())
+    for name in table.column_names:
+        column = table.column(name).combine_chunks()
+        if pa.types.is_large_string(column.type):
+            column = column.cast(pa.string())
+        digest.update(f"\n{name}: {type_name(column.type)}\n".encode())
+        digest.update(_validity(column))
+        for part in _bytes_of(name, column):
+            digest.update(part)
+    return digest.hexdigest()
+
+
+def type_name(kind: pa.DataType) -> str:
+    """A type's name, the same whatever its lists call their values."""
+    return f"list<{kind.value_type}>" if pa.types.is_list(kind) else str(kind)
+
+
+def _validity(column: pa.Array) -> bytes:
+    return np.packbits(column.is_valid().to_numpy(zero_copy_only=False)).tobytes()
+
+
+def _bytes_of(name: str, column: pa.Array) -> list[bytes | memoryview]:
+    """The values of `column` as bytes: little-endian numbers, or lengths and then all within."""
+    if pa.types.is_null(column.type):
+        return []
+    if pa.types.is_list(column.type):
+        lengths = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
+        values = column.flatten()
+        return [lengths.astype("<i8").tobytes(), _validity(values), *_bytes_of(name, values)]
+    if pa.types.is_string(column.type):
+        lengths = pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False)
+        return [lengths.astype("<i8").tobytes(), _text_of(column.drop_null())]
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
+    elif pa.types.is_date32(column.type):
+        column = column.cast(pa.int32())
+    elif pa.types.is_boolean(column.type):
+        column = column.cast(pa.uint8())
+    elif not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+        raise DataError(f"column {name} has type {column.type}, which a log's manifest cannot hash")
+    numbers = column.fill_null(pa.scalar(0).cast(column.type)).to_numpy(zero_copy_only=False)
+    return [numbers.astype(numbers.dtype.newbyteorder("<")).tobytes()]
+
+
+def _text_of(column: pa.StringArray) -> memoryview:
+    """All text of `column`, which has no nulls, in one piece and without a copy."""
+    _, offsets, text = column.buffers()
+    if not len(column) or text is None:
+        return memoryview(b"")
+    ends = np.frombuffer(offsets, "<i4")[column.offset : column.offset + len(column) + 1]
+    return memoryview(text)[ends[0] : ends[-1]]
+
+
+def used_days(
+    manifest: Manifest, log_format: str, time_zone: str, last_day: str | None
+) -> list[str]:
+    """The days up to `last_day` (None: all), ascending; at least two.
+
+    Raises:
+        DataError: the log is of another format or zone than asked for, or lacks the last day.
+        NotEnoughDataError: there are fewer than two days.
+    """
+    for name, asked in {"format": log_format, "time_zone": time_zone}.items():
+        if getattr(manifest, name) != asked:
+            raise DataError(
+                f"the data has {name} {getattr(manifest, name)}, params.yaml says log.{name}: "
+                f"{asked}; land that log, or change params.yaml"
+            )
+    if last_day is not None:
+        manifest.entry(last_day)
+    days = [day for day in manifest.days if last_day is None or day <= last_day]
+    if len(days) < 2:
+        raise NotEnoughDataError(
+            f"a log needs more than one day, this one has {len(days)}"
+            + (f": {days[0]}" if days else "")
+            + "; land more days"
+        )
+    return days
+
+
+def check_listing(folder: Path, manifest: Manifest, days: list[str]) -> None:
+    """Refuse a log whose folders and files are not those its manifest names, for `days`.
+
+    Raises:
+        DataError: a day folder or a file is there and not in the manifest, or the reverse.
+    """
+    on_disk = {path.name.removeprefix("day=") for path in folder.glob("day=*")}
+    begun = _coming(folder)
+    unknown = sorted(on_disk - set(manifest.days) - set(begun.days if begun else ()))
+    if unknown:
+        raise DataError(
+            f"{folder}/day={unknown[0]} is not in {folder / MANIFEST}; land that day, or remove it"
+        )
+    for day in days:
+        found = {p.name for p in day_folder(folder, day).glob("*") if not p.name.startswith(".")}
+        named = set(manifest.entry(day).files)
+        for name in sorted(found ^ named):
+            fault = "is not in the manifest" if name in found else "is missing"
+            raise DataError(
+                f"{day_folder(folder, day) / name} {fault}; land the day {day} again, or dvc pull"
+            )
+
+
+def holds(folder: Path, manifest: Manifest) -> bool:
+    """Whether `folder` holds exactly the files the manifest names, byte for byte."""
+    try:
+        check_listing(folder, manifest, list(manifest.days))
+    except DataError:
+        return False
+    return all(
+        sha256_of(day_folder(folder, day) / name) == sha256
+        for day, entry in manifest.days.items()
+        for name, sha256 in entry.files.items()
+    )
+
+
+def day_folder(folder: Path, day: str) -> Path:
+    """Where the files of `day` lie below `folder`."""
+    return folder / f"day={day}"

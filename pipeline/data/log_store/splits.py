@@ -1,0 +1,140 @@
+"""Parts: which whole days train, calibrate and test, of the days whose labels are mature."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from pipeline.core.errors import NotEnoughDataError
+from pipeline.data.log_store.days import calendar_days, days_between
+
+
+@dataclass(frozen=True)
+class LabelMaturity:
+    """Which labels are final: those with a whole conversion window between them and the reference.
+
+    Every part, training too, is made of mature days alone: a response that is still to come would
+    be learned as none.
+
+    Attributes:
+        maturity_days: whole days of the log's time zone that must lie after a mature day, up to and
+            with the reference.
+        reference_day: the newest landed day; never the time of the run.
+        newest_mature_day: the newest day of the calendar whose labels are mature.
+        waiting: landed days that would be used if they were mature, ascending.
+    """
+
+    maturity_days: int
+    reference_day: str
+    newest_mature_day: str
+    waiting: list[str]
+
+
+def label_maturity(
+    days: Collection[str], maturity_days: int, time_zone: str, last_day: str | None = None
+) -> LabelMaturity:
+    """Which of `days` are mature.
+
+    Args:
+        days: the landed days, at least one.
+        maturity_days: length of the conversion window.
+        time_zone: of the log.
+        last_day: newest day that may be used; None: any.
+
+    Raises:
+        DataError: the calendar does not reach so far back.
+    """
+    reference = max(days)
+    mature = calendar_days(reference, maturity_days + 1, time_zone)[0]
+    waiting = sorted(day for day in days if mature < day <= (last_day or reference))
+    return LabelMaturity(maturity_days, reference, mature, waiting)
+
+
+def parts_by_count(
+    days: Collection[str],
+    counts: Mapping[str, int],
+    time_zone: str,
+    maturity: LabelMaturity,
+    last_day: str | None = None,
+) -> dict[str, list[str]]:
+    """Whole days for every part, in the order of `counts`, ending with the newest mature day.
+
+    Args:
+        days: the landed days, in any order.
+        counts: part → number of days.
+        time_zone: of the log.
+        maturity: which of them are mature.
+        last_day: newest day that may be used; None: any.
+
+    Raises:
+        NotEnoughDataError: a needed day is missing; the sentence names it and its part.
+    """
+    end = min(last_day or maturity.reference_day, maturity.newest_mature_day)
+    needed, shape = sum(counts.values()), "/".join(map(str, counts.values()))
+    have = sorted(day for day in days if day <= end)
+    if len(have) < needed:
+        raise NotEnoughDataError(
+            f"split {shape} needs {needed} days up to {end}, the log has {len(have)}"
+            + (f": {have[0]}..{have[-1]}" if have else "")
+            + _waiting(maturity)
+            + "; land more days, or lower the counts of the split section"
+        )
+    names = calendar_days(end, needed, time_zone)
+    parts, start = {}, 0
+    for part, count in counts.items():
+        parts[part] = names[start : start + count]
+        start += count
+    wanted = f"split {shape} needs every day {names[0]}..{end}{_waiting(maturity)}"
+    _refuse_missing(parts, days, f"{wanted}, the", "land it, or choose another log.last_day")
+    return parts
+
+
+def parts_by_date(
+    days: Collection[str],
+    dates: Mapping[str, tuple[str, str]],
+    time_zone: str,
+    maturity: LabelMaturity,
+    last_day: str | None = None,
+) -> dict[str, list[str]]:
+    """The whole days from the first to the last of each part.
+
+    Args:
+        days, time_zone, maturity, last_day: as in `parts_by_count`.
+        dates: part → first and last day; each part begins on the day after the one before.
+
+    Raises:
+        NotEnoughDataError: a day is missing, not mature or after `last_day`; the sentence names it.
+    """
+    end = max(last for _, last in dates.values())
+    if last_day is not None and end > last_day:
+        raise NotEnoughDataError(
+            f"the split section's dates go to {end}, log.last_day allows days up to {last_day}; "
+            "move one of the two"
+        )
+    if maturity.newest_mature_day < end <= maturity.reference_day:
+        raise NotEnoughDataError(
+            f"the split section's dates go to {end}, labels are mature up to "
+            f"{maturity.newest_mature_day} (log.maturity_days is {maturity.maturity_days}, the "
+            f"newest landed day {maturity.reference_day}); land more days, or end earlier"
+        )
+    parts = {part: days_between(*ends, time_zone) for part, ends in dates.items()}
+    _refuse_missing(parts, days, "the split section's dates need the", "land it, or change them")
+    return parts
+
+
+def _waiting(maturity: LabelMaturity) -> str:
+    if not maturity.waiting:
+        return ""
+    return (
+        f" ({len(maturity.waiting)} younger days wait for their labels: log.maturity_days is "
+        f"{maturity.maturity_days})"
+    )
+
+
+def _refuse_missing(
+    parts: Mapping[str, list[str]], days: Collection[str], before: str, advice: str
+) -> None:
+    for part, names in parts.items():
+        if not names:
+            raise NotEnoughDataError(f"{before} {part} days, and the time zone has none of them")
+        missing = sorted(set(names) - set(days))
+        if missing:
+            raise NotEnoughDataError(f"{before} {part} day {missing[0]} is missing; {advice}")

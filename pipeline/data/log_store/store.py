@@ -1,0 +1,132 @@
+"""Putting days into a log: one writer at a time, and a reader sees whole days alone."""
+
+import fcntl
+import logging
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from pipeline.core.errors import DataError
+from pipeline.core.files import publish
+from pipeline.data.log_store.manifest import (
+    COMING,
+    MANIFEST,
+    PART,
+    DayEntry,
+    Manifest,
+    day_folder,
+    read_manifest,
+    write_manifest,
+)
+
+
+@contextmanager
+def landing_lock(folder: Path) -> Iterator[None]:
+    """Hold the right to write `folder`; a second writer waits until the first has ended.
+
+    The lock is on the parent folder itself and is the kernel's, so no file stays behind and a
+    killed writer holds nothing. What such a writer left behind is put in order first.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder.parent, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            logging.getLogger(__name__).warning("another landing in %s runs; waiting", folder)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        _clear_up(folder)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _clear_up(folder: Path) -> None:
+    """Bring back a log that was moved aside and not yet replaced; remove unfinished writes, and
+    finish what a killed landing of days had begun.
+    """
+    for aside in folder.parent.glob(f".{folder.name}.tmp-old-*"):
+        if not folder.exists():
+            aside.rename(folder)
+    leftovers = [*folder.parent.glob(f".{folder.name}.tmp-*"), *folder.glob(".*.tmp-*")]
+    for path in [*leftovers, *folder.glob("day=*/.*.tmp-*")]:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    if (folder / COMING).exists():
+        _settle(folder, read_manifest(folder / MANIFEST))
+        for empty in folder.glob("day=*"):
+            if not any(empty.iterdir()):
+                empty.rmdir()
+
+
+def standing_log(folder: Path) -> Manifest | None:
+    """The manifest of the log in `folder`; None where there is no log at all."""
+    if not (folder / MANIFEST).exists():
+        if any(not path.name.startswith(".") for path in folder.glob("*")):
+            raise DataError(
+                f"{folder} holds files and no {MANIFEST}, so they are no landed log; move them away"
+            )
+        return None
+    return read_manifest(folder / MANIFEST)
+
+
+def commit(
+    folder: Path, standing: Manifest, staged: Mapping[str, tuple[Path, DayEntry]]
+) -> Manifest:
+    """Move the staged days into `folder` and write them into its manifest; see `read_manifest`.
+
+    Args:
+        folder: the log's folder.
+        standing: its manifest as it is, or that of a log without days.
+        staged: day → its file, on the same disk, and its entry.
+    """
+    entries = {day: entry for day, (_, entry) in staged.items()}
+    days = dict(sorted({**standing.days, **entries}.items()))
+    origin = standing.origin if days == standing.days else {}
+    manifest = replace(standing, days=days, origin=origin)
+    write_manifest(folder / COMING, manifest)
+    for day, (file, _) in staged.items():
+        with publish(day_folder(folder, day) / PART) as temporary:
+            file.rename(temporary)
+    _settle(folder, manifest)
+    return manifest
+
+
+def _settle(folder: Path, manifest: Manifest) -> None:
+    """Make `manifest` that of `folder`, and remove what it does not name of its days."""
+    write_manifest(folder / MANIFEST, manifest)
+    (folder / COMING).unlink(missing_ok=True)
+    for day, entry in manifest.days.items():
+        for path in day_folder(folder, day).glob("*"):
+            if path.name not in entry.files:
+                path.unlink()
+
+
+@contextmanager
+def beside(folder: Path) -> Iterator[Path]:
+    """A folder on the same disk as `folder`, which goes."""
+    with TemporaryDirectory(prefix=f".{folder.name}.tmp-", dir=folder.parent) as place:
+        yield Path(place)
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """A full disk, or one that takes no files, is said in one sentence.
+
+    Raises:
+        DataError: an operation failed.
+    """
+    try:
+        yield
+    except OSError as error:
+        reason = (error.strerror or str(error)).splitlines()[0]
+        raise DataError(
+            f"{folder} cannot be written: {reason}; every day in it is whole, the old one or the "
+            f"new: mend that and land again"
+        ) from error

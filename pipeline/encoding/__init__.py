@@ -1,0 +1,1 @@
+"""Values of a log as what a network reads: field values and categories ↔ ids, numbers scaled."""

@@ -1,0 +1,168 @@
+"""Field values and categories are text: one spelling for every reader, table, artifact and request.
+
+The spelling never depends on how a file happened to store a column, so the id 7 is "7" on a day
+that holds integers, on a day that holds text, and in a serving request.
+"""
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.core.errors import DataError
+
+SEPARATOR = "\x1f"
+MARK = "\x1e"  # begins a name that is no text of a log
+NULL_NAME = f"{MARK}(null)"
+POOLED_NAME = f"{MARK}(other)"
+LARGEST_EXACT = 2**53  # from here on neighbouring whole numbers share one float64
+
+Column: TypeAlias = pa.Array | pa.ChunkedArray
+NUMBER_TYPES = (
+    pa.types.is_integer,
+    pa.types.is_floating,
+    pa.types.is_boolean,
+    pa.types.is_decimal,
+)
+BINARY_TYPES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
+LIST_TYPES = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+TEXT_TYPES = (
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_string_view,
+    pa.types.is_integer,
+    pa.types.is_boolean,
+    pa.types.is_null,
+)
+
+
+def _plain(column: Column) -> pa.Array:
+    """`column` as one array without dictionary encoding."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    if pa.types.is_dictionary(column.type):
+        return _plain(column.dictionary_decode())
+    return column
+
+
+def _whole(numbers: pa.Array) -> pa.Array:
+    """Float `numbers` as int64, NaN as null."""
+    numbers = numbers.cast(pa.float64())
+    numbers = pc.if_else(pc.is_nan(numbers), pa.scalar(None, numbers.type), numbers)
+    wrong = pc.or_(
+        pc.not_equal(numbers, pc.trunc(numbers)), pc.greater_equal(pc.abs(numbers), LARGEST_EXACT)
+    )
+    row = pc.index(wrong, True).as_py()
+    if row >= 0:
+        raise DataError(
+            f"a float column names values only by whole numbers below 2**53, row {row} has "
+            f"{numbers[row].as_py()!r}; write the column as text or integers"
+        )
+    return numbers.cast(pa.int64())
+
+
+def _whole_decimals(numbers: pa.Array) -> pa.Array:
+    """Decimal `numbers` without their places after the point."""
+    widest = pa.decimal256(76) if pa.types.is_decimal256(numbers.type) else pa.decimal128(38)
+    try:
+        return numbers.cast(widest)
+    except pa.ArrowInvalid:
+        raise DataError(
+            "a decimal column names values only by whole numbers; write the column as text"
+        ) from None
+
+
+def _utf8(column: pa.Array) -> pa.Array:
+    """Bytes as text, which is how some Parquet writers store it."""
+    try:
+        return column.cast(pa.string())
+    except pa.ArrowInvalid:
+        raise DataError("a column of bytes names values only in UTF-8") from None
+
+
+def _refuse_lists(column: pa.Array) -> None:
+    if any(is_type(column.type) for is_type in LIST_TYPES):
+        raise DataError(
+            "a column of lists is neither field nor feature, as a row holds several values; name a "
+            "column with one value a row"
+        )
+
+
+def as_text(column: Column) -> pa.StringArray:
+    """The values of `column` as text; null stays null.
+
+    Text stays as it is ("001", "NA", "null", "TRUE", "" are values like any other). Integers are
+    spelled in decimal, every digit of a 64-bit id kept. Booleans are "true" and "false". Floats,
+    which is what integers with gaps turn into in many tools, are accepted where every value is a
+    whole number below 2**53, and spelled as integers: "7", never "7.0"; NaN is null there. The
+    rule looks at values alone, so it does not matter how a log is cut into files. Decimals are
+    accepted where they are whole, bytes where they are UTF-8.
+
+    Args:
+        column: [n] array, chunked or not, dictionary-encoded or not.
+
+    Raises:
+        DataError: a float is not whole or may have lost digits, or the type has no spelling.
+    """
+    column = _plain(column)
+    _refuse_lists(column)
+    if pa.types.is_floating(column.type):
+        column = _whole(column)
+    if pa.types.is_decimal(column.type):
+        return _whole_decimals(column).cast(pa.string())
+    if any(is_type(column.type) for is_type in BINARY_TYPES):
+        return _utf8(column)
+    if not any(is_type(column.type) for is_type in TEXT_TYPES):
+        raise DataError(f"type {column.type} cannot name values; write the column as text")
+    return column.cast(pa.string())
+
+
+def as_numbers(column: Column) -> np.ndarray:
+    """The values of a number column as float64 [n], null as NaN.
+
+    Raises:
+        DataError: the column holds text or anything else that is not a number.
+    """
+    column = _plain(column)
+    _refuse_lists(column)
+    if pa.types.is_null(column.type):
+        return np.full(len(column), np.nan)
+    if not any(is_type(column.type) for is_type in NUMBER_TYPES):
+        raise DataError(f"type {column.type} is not a number; write the column as numbers")
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.int8())
+    return column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+
+
+def field_keys(table: pa.Table, columns: Sequence[str]) -> pa.StringArray:
+    """The joint value of `columns` in every row: text [n], null where any part is null.
+
+    Several columns are joined by the unit separator "\\x1f".
+
+    Raises:
+        DataError: a column is missing, cannot name values, a part of a joint value holds the
+            separator itself (two different values could then share a key), or a value begins with
+            the mark "\\x1e" of the names that stand for null and for pooled values.
+    """
+    parts = []
+    for name in columns:
+        if name not in table.column_names:
+            raise DataError(f"column {name} is missing; the table has {table.column_names}")
+        try:
+            parts.append(as_text(table.column(name)))
+        except DataError as error:
+            raise DataError(f"column {name}: {error}") from None
+        _refuse_row(name, pc.starts_with(parts[-1], MARK), "begins with the reserved mark \\x1e")
+    if len(parts) == 1:
+        return parts[0]
+    for name, part in zip(columns, parts, strict=True):
+        _refuse_row(name, pc.match_substring(part, SEPARATOR), "holds the separator \\x1f")
+    return pc.binary_join_element_wise(*parts, SEPARATOR, null_handling="emit_null")
+
+
+def _refuse_row(column: str, wrong: pa.BooleanArray, what: str) -> None:
+    row = pc.index(wrong, True).as_py()
+    if row >= 0:
+        raise DataError(f"column {column} {what} in row {row}; remove it")

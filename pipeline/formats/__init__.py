@@ -1,0 +1,1 @@
+"""What travels between stages, as types and as files: days, scores, tables, maps."""

@@ -1,0 +1,113 @@
+"""The champion: production's model and bin tables, pinned by champion.json as inputs of a run.
+
+champion.json holds the sha256 of all that the champion is, so it is what stages depend on: where
+the bytes beside it are others, a stage refuses. A clone without production needs nothing beside it.
+"""
+
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from pipeline.core.checksums import MANIFEST, file_sums, verify
+from pipeline.core.errors import ArtifactError
+from pipeline.core.files import read_json, sha256_of, write_json
+
+PIN = Path("champion.json")
+FOLDER = Path("artifacts/champion")
+MODEL, TABLES = FOLDER / "model", FOLDER / "tables"  # beside champion.json
+_FETCH = "bring it with: adacalib champion"
+
+
+@dataclass(frozen=True)
+class Pin:
+    """Which version of production a run is held against.
+
+    Attributes:
+        version: for example "v0.0.3".
+        commit: the commit that names its model and tables.
+        last_day: the newest day of the log it was made from.
+        model_sha256: of its model's manifest, which vouches for every other byte of the model.
+        tables: sha256 of each file of its bin tables by name; empty where its commit has none.
+    """
+
+    version: str
+    commit: str
+    last_day: str
+    model_sha256: str
+    tables: dict[str, str]
+
+
+def read_pin(path: Path) -> Pin | None:
+    """The version that a champion.json names; None where it says that nothing is in production.
+
+    Raises:
+        ArtifactError: the file is missing, is not JSON, or has other keys or types.
+    """
+    document = read_json(path)
+    if document == {"version": None}:
+        return None
+    names = {f.name for f in fields(Pin)}
+    texts = names - {"tables"}
+    good = (
+        isinstance(document, dict)
+        and document.keys() == names
+        and all(isinstance(document[name], str) for name in texts)
+        and isinstance(document["tables"], dict)
+    )
+    if not good:
+        raise ArtifactError(
+            f'{path} must hold {sorted(names)}, or {{"version": null}} where nothing is in '
+            "production; write it anew with: adacalib champion --pin"
+        )
+    return Pin(**document)
+
+
+def write_pin(path: Path, pin: Pin | None) -> None:
+    """Write a champion.json."""
+    write_json(path, asdict(pin) if pin else {"version": None})
+
+
+def pinned(path: Path) -> Pin | None:
+    """The pin, after every byte of the champion was found as it names it; None if there is none.
+
+    Args:
+        path: champion.json, beside which MODEL and TABLES are.
+
+    Raises:
+        ArtifactError: the pin is damaged, or the champion is absent or has other bytes; the
+            sentence names the command that brings it.
+    """
+    pin = read_pin(path)
+    if pin:
+        _check_model(pin, path, path.parent / MODEL)
+        _check_tables(pin, path, path.parent / TABLES)
+    return pin
+
+
+def _check_model(pin: Pin, path: Path, model: Path) -> None:
+    if not (model / MANIFEST).is_file():
+        raise ArtifactError(f"{path} pins {pin.version}, whose model is not in {model}; {_FETCH}")
+    if sha256_of(model / MANIFEST) != pin.model_sha256:
+        raise ArtifactError(
+            f"{path} pins {pin.version}, {model} holds another model than that; {_FETCH}"
+        )
+    try:
+        verify(model)
+    except ArtifactError as error:
+        what = str(error).partition(";")[0]
+        raise ArtifactError(f"{path} pins {pin.version}: {what}; {_FETCH}") from None
+
+
+def _check_tables(pin: Pin, path: Path, tables: Path) -> None:
+    found = file_sums(tables) if tables.is_dir() else {}
+    if found != pin.tables:
+        wrong = min(n for n in {**found, **pin.tables} if found.get(n) != pin.tables.get(n))
+        raise ArtifactError(
+            f"{path} pins {pin.version}: {tables / wrong} is absent or has other bytes than its "
+            f"bin tables; {_FETCH}"
+        )
+
+
+def start_pin(root: Path) -> None:
+    """Make champion.json where a copy of the project lacks it."""
+    if not (root / PIN).exists():
+        write_pin(root / PIN, None)

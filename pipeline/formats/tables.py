@@ -1,0 +1,150 @@
+"""The field statistics as tables of plain arrays: bins of every candidate, cells of the grid."""
+
+from dataclasses import dataclass, fields, replace
+from typing import TypeVar
+
+import numpy as np
+
+from pipeline.core.errors import DataError
+
+
+def _check_lengths(table: "BinTable | CellTable") -> None:
+    lengths = {f.name: len(getattr(table, f.name)) for f in fields(table)}
+    if len(set(lengths.values())) != 1:
+        raise DataError(f"a table needs columns of one length, these have {lengths}")
+
+
+@dataclass(frozen=True)
+class BinTable:
+    """Equi-frequency bins: a row for each (field value, requested bins, bin), in that order.
+
+    Equation: b_1(z) … b_{K+1}(z) and the posterior statistics p_k(z) of the paper, section 2.1. A
+    logit x lies in bin Σ_k (x ≥ inner bound k), so the maximum belongs to the last bin and logits
+    beyond the outer bounds to the outer bins.
+
+    Attributes:
+        field_value_id: int32 [n], ids that have impressions.
+        requested_bins: int32 [n], the candidate K.
+        effective_bins: int32 [n], bins left where tied or few scores allow fewer than K.
+        bin_id: int32 [n], 0 … effective_bins - 1, ascending with the logit.
+        lower_bound: float32 [n], the field value's least logit in bin 0, else an inner bound.
+        upper_bound: float32 [n], next bin's lower bound; in the last bin the greatest logit. A
+            single bin of one constant logit has both bounds equal, all others have lower < upper.
+        impressions: int64 [n]; float64 in a sampled log, multiples of 1 / WEIGHT_UNIT.
+        responses: likewise [n].
+        logit_sum: float64 [n], Σ uncalibrated logit over impressions.
+        posterior: float64 [n], responses / impressions; NaN without impressions.
+    """
+
+    field_value_id: np.ndarray
+    requested_bins: np.ndarray
+    effective_bins: np.ndarray
+    bin_id: np.ndarray
+    lower_bound: np.ndarray
+    upper_bound: np.ndarray
+    impressions: np.ndarray
+    responses: np.ndarray
+    logit_sum: np.ndarray
+    posterior: np.ndarray
+
+    def __post_init__(self) -> None:
+        _check_lengths(self)
+
+    def __len__(self) -> int:
+        return len(self.bin_id)
+
+    def take(self, rows: np.ndarray) -> "BinTable":
+        """The rows that a boolean mask or an index array picks."""
+        return BinTable(*(getattr(self, f.name)[rows] for f in fields(self)))
+
+    def candidate(self, requested_bins: int) -> "BinTable":
+        """The rows of one candidate number of bins.
+
+        Raises:
+            DataError: the table was made without that candidate.
+        """
+        rows = self.requested_bins == requested_bins
+        if len(self) and not rows.any():
+            made = np.unique(self.requested_bins).tolist()
+            raise DataError(f"the bin table has candidates {made}, not {requested_bins}")
+        return self.take(rows)
+
+    def inner_bounds(self, requested_bins: int, n_field_values: int) -> np.ndarray:
+        """float32 [n_field_values, K - 1]: inner bounds of one candidate, padded with +inf.
+
+        `bin_id = (logit[:, None] >= inner_bounds[field_value_id]).sum(1)`; an id without
+        impressions has +inf only, that is one bin.
+        """
+        bins = self.candidate(requested_bins)
+        inner = bins.take(bins.bin_id > 0)
+        bounds = np.full((n_field_values, requested_bins - 1), np.inf, dtype=np.float32)
+        bounds[inner.field_value_id, inner.bin_id - 1] = inner.lower_bound
+        return bounds
+
+
+@dataclass(frozen=True)
+class CellTable:
+    """The fitting grid: a row for each (field value, cell, day) with impressions, in that order.
+
+    Cells are equi-frequency bins over all days, of the finest number requested; every candidate's
+    bin is a union of neighbouring cells (`cells_to_bins`). Rows of one cell add up over days.
+
+    Attributes:
+        field_value_id: int32 [n].
+        cell_id: int32 [n], 0 … cells of the field value - 1, ascending with the logit.
+        day: int32 [n], days since 1970-01-01.
+        impressions: int64 [n], > 0; float64 in a sampled log.
+        responses: likewise [n].
+        logit_sum: float64 [n], Σ uncalibrated logit over impressions.
+        probability_sum: float64 [n], Σ sigmoid(uncalibrated logit) over impressions.
+    """
+
+    field_value_id: np.ndarray
+    cell_id: np.ndarray
+    day: np.ndarray
+    impressions: np.ndarray
+    responses: np.ndarray
+    logit_sum: np.ndarray
+    probability_sum: np.ndarray
+
+    def __post_init__(self) -> None:
+        _check_lengths(self)
+
+    def __len__(self) -> int:
+        return len(self.cell_id)
+
+    def take(self, rows: np.ndarray) -> "CellTable":
+        """The rows that a boolean mask or an index array picks."""
+        return CellTable(*(getattr(self, f.name)[rows] for f in fields(self)))
+
+
+Table = TypeVar("Table", BinTable, CellTable)
+
+
+def per_impression(table: Table, unit: int) -> Table:
+    """The table of counts in parts of an impression, `unit` to one, as float64 impressions."""
+    if unit == 1:
+        return table
+    return replace(table, impressions=table.impressions / unit, responses=table.responses / unit)
+
+
+def scaled(table: Table, share: float) -> Table:
+    """The table with every sum `share` times as large; rates and mean logits stay."""
+    sums = ("impressions", "responses", "logit_sum", "probability_sum")
+    return replace(table, **{n: getattr(table, n) * share for n in sums if hasattr(table, n)})
+
+
+def cells_to_bins(cells: CellTable, bins: BinTable, requested_bins: int) -> np.ndarray:
+    """int32 [len(cells)]: the bin of one candidate in which each cell lies.
+
+    Counted, not compared: field values come in the same order in both tables, and the middle of a
+    cell lies in its bin. Both tables must hold all the days of one `tabulate`.
+    """
+    bins = bins.candidate(requested_bins)
+    starts_cell = np.ones(len(cells), dtype=bool)
+    starts_cell[1:] = (np.diff(cells.field_value_id) != 0) | (np.diff(cells.cell_id) != 0)
+    cell = np.cumsum(starts_cell) - 1
+    impressions = np.bincount(cell, weights=cells.impressions)
+    middle_of_cell = np.cumsum(impressions) - impressions / 2
+    row = np.searchsorted(np.cumsum(bins.impressions), middle_of_cell)
+    return bins.bin_id[row][cell]

@@ -1,0 +1,1 @@
+"""params.yaml and dvc.yaml: what may be declared, read and changed."""

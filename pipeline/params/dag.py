@@ -1,0 +1,83 @@
+"""The stages of dvc.yaml: in which order they feed one another."""
+
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from pipeline.core.errors import AdaCalibError
+
+
+def _declared(stage: dict[str, Any], *kinds: str) -> Iterator[PurePosixPath]:
+    """The paths under some keys of a stage; an entry with options is a mapping of one key."""
+    for kind in kinds:
+        for entry in stage.get(kind, []):
+            yield PurePosixPath(entry if isinstance(entry, str) else next(iter(entry)))
+
+
+def _overlap(one: PurePosixPath, other: PurePosixPath) -> bool:
+    return one.is_relative_to(other) or other.is_relative_to(one)
+
+
+def _stages(folder: Path) -> dict[str, dict[str, Any]]:
+    """What dvc.yaml says of each stage.
+
+    Raises:
+        AdaCalibError: the folder has no dvc.yaml.
+    """
+    try:
+        text = (folder / "dvc.yaml").read_text()
+    except FileNotFoundError:
+        raise AdaCalibError(f"{folder} has no dvc.yaml; run in the project's folder") from None
+    return YAML(typ="safe", pure=True).load(text)["stages"]
+
+
+def code_of(folder: Path, stage: str) -> list[Path]:
+    """The files of code that a stage depends on by dvc.yaml, ascending; folders are looked into.
+
+    Raises:
+        AdaCalibError: the folder has no dvc.yaml.
+    """
+    files: set[Path] = set()
+    for declared in _declared(_stages(folder)[stage], "deps"):
+        if declared.parts[0] == "pipeline":
+            path = folder / declared
+            files |= set(path.rglob("*.py")) if path.is_dir() else {path}
+    return sorted(files)
+
+
+def upstreams(folder: Path) -> dict[str, set[str]]:
+    """For each stage that dvc.yaml declares, those whose outputs it depends on.
+
+    Raises:
+        AdaCalibError: the folder has no dvc.yaml.
+    """
+    stages = _stages(folder)
+    makers = [
+        (path, name)
+        for name, stage in stages.items()
+        for path in _declared(stage, "outs", "metrics", "plots")
+    ]
+    return {
+        name: {
+            maker
+            for dep in _declared(stage, "deps")
+            for path, maker in makers
+            if _overlap(dep, path)
+        }
+        for name, stage in stages.items()
+    }
+
+
+def stage_order(folder: Path) -> list[str]:
+    """The stages that dvc.yaml declares, each after those whose outputs it depends on.
+
+    Raises:
+        AdaCalibError: the folder has no dvc.yaml, or its stages depend on one another in a circle.
+    """
+    try:
+        return list(TopologicalSorter(upstreams(folder)).static_order())
+    except CycleError as error:
+        raise AdaCalibError(f"dvc.yaml goes in a circle: {' → '.join(error.args[1])}") from None

@@ -1,0 +1,344 @@
+"""What each section of params.yaml may say: its keys, types and limits, frozen."""
+
+from datetime import date
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from pipeline.params.types import (
+    Count,
+    Day,
+    Days,
+    KeepRate,
+    NotNegative,
+    Number,
+    Positive,
+    Section,
+    Seed,
+    Share,
+)
+
+PARTS = ("training", "calibration", "test")
+COLUMN_KEYS = (  # of the section log, whose values name columns
+    "label",
+    "impressions",
+    "field",
+    "categorical",
+    "numeric",
+    "truth",
+    "event_id",
+    "served_logit",
+    "served_probability",
+    "weight",
+)
+
+
+def _ordinal(day: str) -> int:
+    return date.fromisoformat(day).toordinal()
+
+
+class KeepRates(Section):
+    """The share of non-responses that were kept in the days of each part."""
+
+    training: KeepRate = 1.0
+    calibration: KeepRate = 1.0
+    test: KeepRate = 1.0
+
+
+class LogParams(Section):
+    """The data contract: what the raw log's columns mean."""
+
+    format: str
+    time_zone: str
+    label: str
+    impressions: str | None
+    field: Annotated[tuple[str, ...], Field(min_length=1)]
+    categorical: tuple[str, ...]
+    numeric: tuple[str, ...]
+    truth: str | None
+    last_day: Day | None
+    event_id: str | None = None
+    maturity_days: Days = 0
+    served_logit: str | None = None
+    served_probability: str | None = None
+    keep_rate: KeepRates | None = None
+    weight: str | None = None
+
+    def columns(self) -> dict[str, str]:
+        """Every column that a key names, with the first such key."""
+        found: dict[str, str] = {}
+        for key in COLUMN_KEYS:
+            value = getattr(self, key)
+            for name in (value,) if isinstance(value, str) else value or ():
+                found.setdefault(name, f"log.{key}")
+        return found
+
+    @field_validator("keep_rate", mode="before")
+    @classmethod
+    def _of_every_part(cls, rate: Any) -> Any:
+        if isinstance(rate, (int, float)) and not isinstance(rate, bool):
+            return dict.fromkeys(KeepRates.model_fields, rate)
+        return rate
+
+    @model_validator(mode="after")
+    def _no_two_of_a_kind(self) -> "LogParams":
+        if self.served_logit is not None and self.served_probability is not None:
+            raise ValueError(
+                "served_logit and served_probability are both set; name the one column that holds "
+                "the score that was served"
+            )
+        if self.keep_rate is not None and self.weight is not None:
+            raise ValueError(
+                "keep_rate and weight are both set, which would correct the same sampling twice; "
+                "name the one that says how the log was sampled"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _each_column_once(self) -> "LogParams":
+        for role in ("field", "categorical", "numeric"):
+            names = getattr(self, role)
+            twice = sorted({name for name in names if names.count(name) > 1})
+            if twice:
+                raise ValueError(f"{role} names {twice} twice; name each column once")
+        answers = {name for name in (self.label, self.impressions, self.truth) if name}
+        told = sorted(answers & {*self.field, *self.categorical, *self.numeric})
+        if told:
+            raise ValueError(f"{told} may be no field and no feature: a row's answer is not known")
+        return self
+
+
+class Limits(Section):
+    """How far a day may be from the days before it; None: any way."""
+
+    warning: NotNegative | None
+    error: NotNegative | None
+
+    @model_validator(mode="after")
+    def _warning_first(self) -> "Limits":
+        if self.warning is not None and self.error is not None and self.warning > self.error:
+            raise ValueError(f"the warning {self.warning:g} must come before the error")
+        return self
+
+
+class Factors(Limits):
+    """Limits of a quotient, which is turned so that it is 1 or more."""
+
+    @model_validator(mode="after")
+    def _one_or_more(self) -> "Factors":
+        if any(limit is not None and limit < 1 for limit in (self.warning, self.error)):
+            raise ValueError("a factor is 1 or more")
+        return self
+
+
+class ValidateParams(Section):
+    """Limits a raw day must keep."""
+
+    min_rows_per_day: Count
+    max_null_share: Share
+    recent_days: Count
+    impressions_factor: Factors
+    response_rate_factor: Factors
+    null_share_rise: Limits
+    new_value_share: Limits
+
+
+class SplitParams(Section):
+    """Which whole days each part gets: by count, or by first and last day."""
+
+    training_days: Count | None = None
+    calibration_days: Count | None = None
+    test_days: Count | None = None
+    training_dates: tuple[Day, Day] | None = None
+    calibration_dates: tuple[Day, Day] | None = None
+    test_dates: tuple[Day, Day] | None = None
+
+    @property
+    def counts(self) -> dict[str, int] | None:
+        """Part → number of days; None where dates say."""
+        counts = {part: getattr(self, f"{part}_days") for part in PARTS}
+        return None if None in counts.values() else counts
+
+    @property
+    def dates(self) -> dict[str, tuple[str, str]] | None:
+        """Part → first and last day; None where counts say."""
+        dates = {part: getattr(self, f"{part}_dates") for part in PARTS}
+        return None if None in dates.values() else dates
+
+    @model_validator(mode="after")
+    def _one_form(self) -> "SplitParams":
+        given = {name for name, value in self if value is not None}
+        forms = [{f"{part}_{form}" for part in PARTS} for form in ("days", "dates")]
+        if given not in forms:
+            raise ValueError(
+                "a split is by three counts (training_days, calibration_days, test_days) or by "
+                f"three pairs of dates (training_dates …), the other three null; given are "
+                f"{sorted(given) or 'none'}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _parts_follow_each_other(self) -> "SplitParams":
+        before: tuple[str, str] | None = None
+        for part, (first, last) in (self.dates or {}).items():
+            if first > last:
+                raise ValueError(f"{part}_dates end on {last}, before they begin on {first}")
+            if before is not None:
+                days_between = _ordinal(first) - _ordinal(before[1]) - 1
+                if days_between:
+                    fault = "leaves a gap after" if days_between > 0 else "overlaps"
+                    raise ValueError(
+                        f"{part}_dates begin on {first}, which {fault} {before[0]}_dates; those "
+                        f"end on {before[1]}, so begin on the day after"
+                    )
+            before = (part, last)
+        return self
+
+
+class TrainBaseParams(Section):
+    """The base network and its training."""
+
+    embedding_size: Count
+    hidden_sizes: tuple[Count, ...]
+    max_vocabulary: Count
+    tail_rows: Number = 0
+    max_field_values: Count | None = None
+    epochs: Count
+    patience: Count
+    batch_size: Count
+    learning_rate: Positive
+    weight_decay: NotNegative
+    unseen_share: Annotated[float, Field(ge=0, lt=1)]
+    held_out_share: Annotated[float, Field(gt=0, lt=1)]
+    seed: Seed
+
+
+class ScoreParams(Section):
+    """How days are scored."""
+
+    batch_size: Count
+    keep_features: bool
+
+
+class TabulateParams(Section):
+    """Which field statistics are made."""
+
+    candidates: Annotated[tuple[Count, ...], Field(min_length=1)]
+    grid_cells: Count
+    days: Literal["calibration", "training_and_calibration"]
+
+    @field_validator("candidates")
+    @classmethod
+    def _ascending(cls, candidates: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(sorted(set(candidates)))
+
+    @model_validator(mode="after")
+    def _cells_fit_candidates(self) -> "TabulateParams":
+        odd = [k for k in self.candidates if self.grid_cells % k]
+        if odd:
+            raise ValueError(f"grid_cells {self.grid_cells} is not a multiple of candidates {odd}")
+        return self
+
+
+class CheckTablesParams(Section):
+    """Tolerances of the bin-table checks."""
+
+    equal_frequency_tolerance: Positive
+
+
+class PaperParams(Section):
+    """AdaCalib as published: the parts of its ablation table, and its training on rows."""
+
+    posterior_guidance: bool
+    adaptive_function: bool
+    adaptive_binning: bool
+    auxiliary: bool
+    epochs: Count
+    least_steps: Count
+    batch_size: Count
+    learning_rate: Positive
+
+
+Competitor = Literal[
+    "platt",
+    "temperature",
+    "sir",
+    "neucalib",
+    "isotonic_per_value",
+    "ratio_per_value",
+    "eb_platt_forward",
+    "logistic_interaction",
+]
+
+
+class CalibrateParams(Section):
+    """Which calibrator is fitted and how it is chosen."""
+
+    variant: Literal["crossfit", "paper"]
+    choose: Literal["held_out", "always"]
+    folds: Literal["forward", "leave_day_out"]
+    horizon_days: Count | None
+    steps: Count
+    learning_rate: Positive
+    weight_decay: NotNegative
+    temperatures: tuple[Positive, Positive]
+    min_slope: Positive
+    seed: Seed
+    auxiliary: bool
+    competitors: tuple[Competitor, ...]
+    ablation: bool
+    paper: PaperParams
+
+
+class MergeParams(Section):
+    """How exactly the merged checkpoint must repeat its parts."""
+
+    parity_tolerance: Positive
+
+
+class EvaluateParams(Section):
+    """How intervals are made, and what is looked at one by one."""
+
+    replicates: Count
+    largest_field_values: Count
+    confidence: Annotated[float, Field(gt=0, lt=1)]
+    seed: Seed
+
+
+class GateParams(Section):
+    """What a model must show to be worth promoting."""
+
+    min_test_responses: Count
+    max_pcoc_error: Positive
+    max_value_pcoc_error: Positive
+    max_field_auc_loss: NotNegative
+    max_auc_loss: NotNegative
+    min_distinct_share: Share
+    min_logloss_gain: float
+    champion_tolerance: Share
+    max_mix_drift: Positive
+    max_rate_drift: Positive
+    max_memorisation: Positive
+
+
+class ReportParams(Section):
+    """What the report draws."""
+
+    field_values: Count
+
+
+class Params(Section):
+    """All sections of params.yaml."""
+
+    log: LogParams
+    validate_: Annotated[ValidateParams, Field(alias="validate")]
+    split: SplitParams
+    train_base: TrainBaseParams
+    score: ScoreParams
+    tabulate: TabulateParams
+    check_tables: CheckTablesParams
+    calibrate: CalibrateParams
+    merge: MergeParams
+    evaluate: EvaluateParams
+    gate: GateParams
+    report: ReportParams

@@ -1,0 +1,1 @@
+"""Versions and production: promotion, rollback, pull, history, by git, DVC and GTO."""

@@ -1,0 +1,123 @@
+"""The commit that names a version: what belongs to it, who makes it, where it is published."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipeline.core.errors import ReleaseError
+from pipeline.registry.tools.programs import git
+
+# What a run of the pipeline writes and git keeps; everything else that differs is code.
+NAMING = ("params.yaml", "dvc.lock", "data.dvc", "champion.json", "reports")
+CODE = ("pipeline", "flows")
+
+
+def check_repository(folder: Path) -> None:
+    """Refuse a folder that is not the top of a git repository with a branch and a commit.
+
+    Raises:
+        ReleaseError: it is not; the sentence says what is missing.
+        ToolError: git is missing.
+    """
+    top = git(folder, "rev-parse", "--show-toplevel", check=False)
+    if top.code or Path(top.output.strip()).resolve() != folder.resolve():
+        raise ReleaseError(
+            f"{folder.resolve()} is not the top of a git repository, so no commit can name its "
+            "model; promote from a clone of the project"
+        )
+    if git(folder, "rev-parse", "--verify", "--quiet", "HEAD", check=False).code:
+        raise ReleaseError(f"{folder.resolve()} has no commit; commit the project first")
+    if git(folder, "symbolic-ref", "--quiet", "HEAD", check=False).code:
+        raise ReleaseError(
+            f"{folder.resolve()} is on no branch, so its commits would be lost; git switch to one"
+        )
+
+
+def check_clone(folder: Path) -> None:
+    """Refuse a folder that is in no git repository.
+
+    Raises:
+        ReleaseError: it is in none.
+        ToolError: git is missing.
+    """
+    if git(folder, "rev-parse", "--git-dir", check=False).code:
+        raise ReleaseError(f"{folder.resolve()} is no clone of the project; run this in one")
+
+
+def identity(folder: Path) -> dict[str, str]:
+    """Who commits and tags, from the environment or git's configuration, as git's variables.
+
+    Raises:
+        ReleaseError: nobody is configured.
+    """
+    variables: dict[str, str] = {}
+    for role in ("AUTHOR", "COMMITTER"):
+        said = git(folder, "-c", "user.useConfigOnly=true", "var", f"GIT_{role}_IDENT", check=False)
+        person = re.fullmatch(r"(.+) <(.+)> \d+ [+-]\d+", said.output.strip())
+        if person is None:
+            raise ReleaseError(
+                "git does not know who promotes; set GIT_AUTHOR_NAME, GIT_AUTHOR_EMAIL, "
+                "GIT_COMMITTER_NAME and GIT_COMMITTER_EMAIL, or git config user.name and user.email"
+            )
+        variables |= {f"GIT_{role}_NAME": person[1], f"GIT_{role}_EMAIL": person[2]}
+    return variables
+
+
+def refuse_modified_code(folder: Path) -> None:
+    """Refuse if a file differs from the last commit that a run of the pipeline does not write.
+
+    Raises:
+        ReleaseError: one does; the sentence names the files.
+    """
+    changed = git(folder, "diff", "--name-only", "--no-renames", "-z", "HEAD").output
+    new = git(folder, "ls-files", "--others", "--exclude-standard", "-z", "--", *CODE).output
+    names = [name for name in f"{changed}{new}".split("\0") if name]
+    code = sorted({name for name in names if name.split("/")[0] not in NAMING})
+    if code:
+        shown = ", ".join(code[:5]) + (f" and {len(code) - 5} more" if code[5:] else "")
+        verb = "differ" if code[1:] else "differs"
+        raise ReleaseError(
+            f"no commit names the code that made this model: {shown} {verb} from the last commit; "
+            "commit or undo that, run dvc repro where it touches a stage, and promote again"
+        )
+
+
+def commit_naming_files(folder: Path, message: str, who: dict[str, str]) -> str:
+    """The commit that names the model; made now if parameters, locks or reports are not committed.
+
+    Raises:
+        ToolError: git failed, for example because a hook refused.
+    """
+    commit_files(folder, [name for name in NAMING if (folder / name).exists()], message, who)
+    return git(folder, "rev-parse", "HEAD").output.strip()
+
+
+def commit_files(folder: Path, names: Sequence[str], message: str, who: dict[str, str]) -> None:
+    """Commit files or folders as they are; nothing happens where the last commit has them so.
+
+    Raises:
+        ToolError: git failed, for example because a hook refused.
+    """
+    git(folder, "add", "--", *names)
+    if git(folder, "diff", "--cached", "--quiet", "--", *names, check=False).code:
+        git(folder, "commit", "--quiet", "--message", message, "--", *names, variables=who)
+
+
+def authority(folder: Path) -> str:
+    """The git remote whose tags say what is in production: the branch's, else `origin`, else ".".
+
+    Raises:
+        ReleaseError: there are remotes, but none of these.
+    """
+    remotes = git(folder, "remote").output.split()
+    branch = git(folder, "symbolic-ref", "--quiet", "--short", "HEAD", check=False).output.strip()
+    tracked = git(folder, "config", f"branch.{branch}.remote", check=False).output.strip()
+    for name in (tracked, "origin"):
+        if name in remotes:
+            return name
+    if remotes:
+        raise ReleaseError(
+            f"git remotes {remotes}: none is tracked by branch {branch} and none is called origin; "
+            "say which one holds production: git branch --set-upstream-to"
+        )
+    return "."

@@ -1,0 +1,122 @@
+"""A person's word against the verdict: who, why, about which model, in git beside the verdict."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.core.checksums import MANIFEST
+from pipeline.core.errors import ArtifactError, ReleaseError
+from pipeline.core.files import read_json, write_json
+from pipeline.registry import commits
+from pipeline.registry.tools.dvc import MODEL
+
+GATE = Path("reports/gate.json")
+OVERRIDE = Path("reports/override.json")
+
+
+@dataclass(frozen=True)
+class Override:
+    """What a person overrode.
+
+    Attributes:
+        model_sha256: the model that was judged; the override is about no other.
+        reason: in the person's words.
+        who: "Name <address>", as git knows them.
+        checks: names of the checks that said no.
+    """
+
+    model_sha256: str
+    reason: str
+    who: str
+    checks: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.who} overrode {', '.join(self.checks)}: {self.reason}"
+
+
+def override(folder: Path, reason: str) -> str:
+    """Record that a refused model may be promoted all the same, and commit that; a sentence.
+
+    Args:
+        folder: the project's folder, whose reports/gate.json refused the model.
+        reason: why, in one line.
+
+    Raises:
+        ReleaseError: there is nothing to override, no reason, nobody who says so, or a check that
+            failed is about the artifact itself, which no word can mend.
+        ArtifactError: there is no verdict.
+        ToolError: git failed.
+    """
+    words = " ".join(reason.split())
+    if not words:
+        raise ReleaseError("an override needs a reason; say why: adacalib override --reason TEXT")
+    commits.check_repository(folder)
+    gate = read_json(folder / GATE)
+    failed = _refused(gate)
+    if not (folder / MODEL / MANIFEST).is_file():
+        raise ReleaseError(
+            f"{MODEL} is not here, so there is nothing to promote; bring it by dvc pull or dvc "
+            "repro, and override then"
+        )
+    who = commits.identity(folder)
+    person = f"{who['GIT_AUTHOR_NAME']} <{who['GIT_AUTHOR_EMAIL']}>"
+    told = Override(gate["model_sha256"], words, person, tuple(failed))
+    write_json(folder / OVERRIDE, asdict(told))
+    message = f"Override of the verdict on days up to {gate.get('last_day')}: {words}"
+    commits.commit_files(folder, [OVERRIDE.as_posix()], message, who)
+    return f"{told}; adacalib promote makes the model production"
+
+
+def _refused(gate: dict[str, Any]) -> list[str]:
+    """The names of the checks that failed.
+
+    Raises:
+        ReleaseError: none did, or one that is structural, or the verdict does not say which.
+    """
+    if gate.get("passed") is True:
+        raise ReleaseError("the verdict is a pass, so there is nothing to override; promote it")
+    checks = gate.get("checks") or []
+    failed = [check for check in checks if check.get("passed") is not True]
+    if not failed:
+        raise ReleaseError(f"{GATE} refuses and names no check that failed; run dvc repro gate")
+    structural = [c["sentence"] for c in failed if c.get("structural") is not False]
+    if structural:
+        raise ReleaseError(
+            f"this cannot be overridden, it is about the artifact itself: {structural[0]}"
+        )
+    return [check["name"] for check in failed]
+
+
+def overridden(folder: Path, gate: dict[str, Any]) -> Override | None:
+    """The override of a folder's refusal, None where there is none of this model and these checks.
+
+    A verdict that was made again and refuses for a further reason is not overridden.
+
+    Args:
+        folder: the project's folder.
+        gate: the content of its reports/gate.json.
+
+    Raises:
+        ArtifactError: reports/override.json is damaged.
+    """
+    if not (folder / OVERRIDE).exists():
+        return None
+    return override_of(read_json(folder / OVERRIDE), gate)
+
+
+def override_of(document: Any, gate: dict[str, Any]) -> Override | None:
+    """The override that a document tells, None where it is not about this verdict.
+
+    Raises:
+        ArtifactError: the document is no override.
+    """
+    try:
+        told = Override(**{**document, "checks": tuple(document["checks"])})
+    except (TypeError, KeyError):
+        raise ArtifactError(f"{OVERRIDE} is damaged; remove it and override anew") from None
+    try:
+        failed = _refused(gate)
+    except ReleaseError:
+        return None
+    same = told.model_sha256 == gate.get("model_sha256")
+    return told if same and told.reason and set(failed) <= set(told.checks) else None

@@ -1,0 +1,233 @@
+"""Promotion: an act that makes a judged model the production model, or leaves production alone."""
+
+import json
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.core.checksums import MANIFEST, verify
+from pipeline.core.errors import ArtifactError, ReleaseError, ToolError
+from pipeline.core.files import read_json, sha256_of
+from pipeline.registry import atomic_tags, commits, tags
+from pipeline.registry.override import GATE, OVERRIDE, Override, overridden, override_of
+from pipeline.registry.tools import dvc, stores
+from pipeline.registry.tools.programs import git
+
+
+@dataclass(frozen=True)
+class Production:
+    """What is in production.
+
+    Attributes:
+        version: for example "v0.0.3".
+        commit: the commit that names its data, parameters, code and model.
+        since: when it was put there, "YYYY-MM-DD HH:MM UTC".
+        last_day: the newest day of the log it was made from, "YYYY-MM-DD".
+        model_sha256: of the model's manifest.
+        evidence: who overrode its verdict and why, if anybody did, then the verdict's sentences,
+            failed ones before passed ones; each begins with what it is.
+    """
+
+    version: str
+    commit: str
+    since: str
+    last_day: str
+    model_sha256: str
+    evidence: tuple[str, ...]
+
+
+def production(folder: Path) -> Production | None:
+    """What is in production as far as this clone knows, None if nothing is.
+
+    Raises:
+        ToolError: git failed.
+        ArtifactError: the commit in production holds no verdict.
+    """
+    held = tags.spans(tags.assignments(folder))[-1:]
+    return described(folder, held[0]) if held else None
+
+
+def described(folder: Path, held: tags.Assignment) -> Production:
+    """What an assignment put in production.
+
+    Raises:
+        ArtifactError: its commit holds no verdict.
+    """
+    gate = gate_of(folder, held.commit)
+    since = f"{tags.when(held.seconds)} UTC"
+    evidence = _evidence(gate, spoken_of(folder, held.commit, gate))
+    return Production(
+        held.version, held.commit, since, gate["last_day"], gate["model_sha256"], evidence
+    )
+
+
+def _evidence(gate: dict[str, Any], spoken: Override | None) -> tuple[str, ...]:
+    failed = [c["sentence"] for c in gate["checks"] if c.get("passed") is not True]
+    passed = [c["sentence"] for c in gate["checks"] if c.get("passed") is True]
+    return (
+        *([f"against the verdict: {spoken}"] if spoken else []),
+        *(f"failed: {sentence}" for sentence in failed),
+        *(f"passed: {sentence}" for sentence in passed),
+    )
+
+
+def spoken_of(folder: Path, commit: str, gate: dict[str, Any]) -> Override | None:
+    """The override of a verdict that a commit holds, None where it holds none."""
+    told = git(folder, "show", f"{commit}:{OVERRIDE.as_posix()}", check=False)
+    return override_of(json.loads(told.output), gate) if not told.code else None
+
+
+def gate_of(folder: Path, commit: str) -> dict[str, Any]:
+    """The verdict that a commit holds.
+
+    Raises:
+        ArtifactError: it holds none.
+    """
+    shown = git(folder, "show", f"{commit}:{GATE.as_posix()}", check=False)
+    try:
+        return json.loads(shown.output)
+    except json.JSONDecodeError:
+        raise ArtifactError(f"commit {commit[:10]} is a version without {GATE}") from None
+
+
+def promote(folder: Path) -> str:
+    """Make the model of a folder the production model; one sentence says what was done.
+
+    In order: the verdict must have passed and be about this model's bytes, which dvc.lock names;
+    parameters, locks and reports are committed; data and model go to DVC's remote and the model is
+    read back; version and production are tagged in one atomic push, which is the fence. Whatever
+    refuses on the way, production stays as it was.
+
+    Raises:
+        ReleaseError: the model may not replace the one in production.
+        ArtifactError: the model or a report is missing or damaged.
+        ToolError: git, dvc or gto is missing or failed.
+    """
+    commits.check_repository(folder)
+    gate = _passing_gate(folder)
+    authority = commits.authority(folder)
+    tags.fetch_tags(folder, authority)
+    held = tags.assignments(folder)[-1:]
+    atomic_tags.refuse_while_cleaning(held)
+    current = production(folder)
+    if current and current.model_sha256 == gate["model_sha256"]:
+        return f"{current.version} is this model: it is in production since {current.since}"
+    _refuse_former(folder, gate["model_sha256"])
+    _refuse_older(gate["last_day"], current)
+    who = commits.identity(folder)
+    commits.refuse_modified_code(folder)
+    remote = remote_for(folder, authority)
+    _refuse_stale(folder)
+    commit = commits.commit_naming_files(folder, f"Model of days up to {gate['last_day']}", who)
+    kept = _push_and_read_back(folder, commit, gate["model_sha256"], remote)
+    new = dvc.assign(folder, commit, who, authority, held[0] if held else None)
+    return f"{new.version} is in production ({reach(authority)}); {kept}"
+
+
+def reach(authority: str) -> str:
+    """Who sees what is tagged, in a few words."""
+    if authority == ".":
+        return "in this clone alone: it has no git remote"
+    return f"for everyone who follows git remote {authority!r}"
+
+
+def _passing_gate(folder: Path) -> dict[str, Any]:
+    """The verdict, if it passed and is about the bytes of artifacts/model, which dvc.lock names."""
+    gate, model = read_json(folder / GATE), folder / dvc.MODEL
+    if gate.get("passed") is not True and not overridden(folder, gate):
+        reasons = "; ".join(gate.get("reasons") or ["it has no reasons"])
+        raise ReleaseError(f"the verdict is no, production stays as it is: {reasons}")
+    verify(model)
+    found = sha256_of(model / MANIFEST)
+    if found != gate["model_sha256"]:
+        raise ReleaseError(
+            f"{GATE} judged the model {str(gate['model_sha256'])[:10]}, {dvc.MODEL} is "
+            f"{found[:10]}; run dvc repro"
+        )
+    if dvc.folder_md5(model) != dvc.locked_md5(folder):
+        raise ReleaseError(f"dvc.lock names another model than {dvc.MODEL}; run dvc repro")
+    if not isinstance(gate["last_day"], str):
+        raise ReleaseError(f"{GATE} does not say up to which day the model was made; run dvc repro")
+    return gate
+
+
+def _refuse_former(folder: Path, model_sha256: str) -> None:
+    """What was in production before and is not now was replaced or rolled back from."""
+    former = {held.version: held.commit for held in tags.assignments(folder)}
+    for version, commit in former.items():
+        if gate_of(folder, commit)["model_sha256"] == model_sha256:
+            raise ReleaseError(
+                f"{version} is this model, which was in production before and is not now; to go "
+                f"back to it on purpose, name it: adacalib rollback {version}"
+            )
+
+
+def _refuse_older(last_day: str, current: Production | None) -> None:
+    if current and last_day < current.last_day:
+        raise ReleaseError(
+            f"{current.version} in production was made from days up to {current.last_day}, this "
+            f"model from days up to {last_day}: an older model never replaces a newer one; to go "
+            "back on purpose, roll back"
+        )
+
+
+def remote_for(folder: Path, authority: str) -> stores.Remote | None:
+    """DVC's default remote; none will do only where nobody else learns what is in production.
+
+    Raises:
+        ReleaseError: there is none, and others would learn.
+    """
+    remote = stores.default_remote(folder)
+    if remote is None and authority != ".":
+        raise ReleaseError(
+            f"git remote {authority!r} would tell everyone of a version whose bytes are in this "
+            "folder's DVC cache alone; add a DVC remote that they can read: dvc remote add "
+            "--default NAME URL, commit .dvc/config, and try again"
+        )
+    return remote
+
+
+def _refuse_stale(folder: Path) -> None:
+    """Refuse if parameters, code or data changed since the verdict."""
+    stale = dvc.status("gate", folder)
+    if stale:
+        raise ReleaseError(
+            f"the verdict is not about what is here: {', '.join(sorted(stale))} changed since; run "
+            "dvc repro"
+        )
+
+
+def _push_and_read_back(
+    folder: Path, commit: str, model_sha256: str, remote: stores.Remote | None
+) -> str:
+    """Bring data and model where others find them, and prove it; says where that is."""
+    with tempfile.TemporaryDirectory(prefix="adacalib-") as place:
+        copy = Path(place) / "model"
+        if remote is None:
+            dvc.fetch(folder, commit, copy, remote=None, cached=True)
+            check_copy(copy, model_sha256)
+            return "its bytes are in this folder's DVC cache alone: DVC has no default remote"
+        dvc.push(folder, "gate")
+        try:
+            dvc.fetch(folder, commit, copy, remote=remote, cached=False)
+        except ToolError as error:
+            md5 = str(dvc.locked_md5(folder))
+            raise ToolError(
+                f"{error}; DVC sends nothing of a folder again while the remote has its list: "
+                f"remove files/md5/{md5[:2]}/{md5[2:]} there and promote again"
+            ) from None
+        check_copy(copy, model_sha256)
+    return f"its bytes were read back from DVC remote {remote.address}"
+
+
+def check_copy(copy: Path, model_sha256: str) -> None:
+    """Refuse a copy of a model that is not, to the last byte, the one that was judged.
+
+    Raises:
+        ArtifactError: a file is missing, added or damaged.
+        ReleaseError: it is another model.
+    """
+    verify(copy)
+    if sha256_of(copy / MANIFEST) != model_sha256:
+        raise ReleaseError("DVC gives another model than the one that was judged; run dvc repro")

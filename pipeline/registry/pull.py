@@ -1,0 +1,158 @@
+"""A serving host follows production: a folder that always shows one whole, verified version.
+
+DIR is a symbolic link to a version in `.DIR.versions` beside it. A newer version is fetched and
+verified there first; then the link is replaced in one step. The version before stays for readers
+that have it open.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from pipeline.core.checksums import MANIFEST, verify
+from pipeline.core.errors import AdaCalibError, ArtifactError, ReleaseError, ToolError
+from pipeline.core.files import make_folder, publish, sha256_of
+from pipeline.registry import commits, tags
+from pipeline.registry.promotion import Production, check_copy, described
+from pipeline.registry.tools import dvc, stores
+from pipeline.registry.tools.locks import hold
+
+SEEN = "assignment"  # the number of the assignment that was followed last
+
+
+def pull(folder: Path, target: Path, remote: str | None = None) -> str:
+    """Make a folder show what is in production; one sentence says what was done.
+
+    Nothing is done where it shows that already. Every byte comes from DVC's remote and is verified
+    before anybody sees it. Only an assignment that is newer than the one followed before is
+    followed, so an older version comes by a rollback of the registry alone.
+
+    Args:
+        folder: a clone of the project; it needs no cache.
+        target: the folder, for example of `adacalib serve --model`; made where it is missing.
+        remote: name of a DVC remote; None: the default one.
+
+    Raises:
+        ReleaseError: nothing is in production, nobody says where its bytes are, the git remote does
+            not answer or is behind, or `target` is somebody else's.
+        ArtifactError: the remote gives other bytes than the ones that were judged, or a file stands
+            where the folder around `target` would be.
+        ToolError: the remote lacks bytes, another pull is at work, or git or dvc is missing.
+    """
+    held, authority = _held(folder)
+    store = _store(target)
+    _refuse_strange(target, store)
+    with _held_store(store, target):
+        _refuse_behind(held, store, authority, target)
+        current = described(folder, held)
+        already = _shows(target, current)
+        if not already:
+            before = target.resolve()
+            version = _bring(folder, current, store, _source(folder, authority, remote), target)
+            with publish(target) as link:
+                link.symlink_to(Path(store.name) / version.name, target_is_directory=True)
+            _forget(store, {version, before})
+        with publish(store / SEEN) as seen:
+            seen.write_text(f"{held.number}\n")
+    return f"{target} {'shows' if already else 'now shows'} {current.version}, production's version"
+
+
+def _store(target: Path) -> Path:
+    return target.parent.resolve() / f".{target.name}.versions"
+
+
+@contextmanager
+def _held_store(store: Path, target: Path) -> Iterator[None]:
+    """Hold the store, made where it is missing; a failure that leaves it empty leaves none."""
+    missing = [folder for folder in (store, *store.parents) if not folder.exists()]
+    make_folder(store)
+    with hold(store / "lock", "adacalib pull", str(target)):
+        try:
+            yield
+        except BaseException:
+            if [path.name for path in store.iterdir()] == ["lock"]:
+                (store / "lock").unlink()
+                with suppress(OSError):  # a folder that has got something else meanwhile stays
+                    for folder in missing or [store]:
+                        folder.rmdir()
+            raise
+
+
+def _held(folder: Path) -> tuple[tags.Assignment, str]:
+    """What is in production by its authority, and the authority."""
+    commits.check_clone(folder)
+    authority = commits.authority(folder)
+    tags.fetch_tags(folder, authority)
+    history = tags.assignments(folder)
+    if not history:
+        where = "this clone" if authority == "." else f"git remote {authority!r}"
+        raise ReleaseError(f"{where} has nothing in production yet; promote a version first")
+    return history[-1], authority
+
+
+def _refuse_strange(target: Path, store: Path) -> None:
+    ours = target.is_symlink() and target.parent.resolve() / target.readlink().parent == store
+    if not ours and (target.is_symlink() or target.exists()):
+        raise ReleaseError(
+            f"{target} was not made by adacalib pull; choose another folder, or move it away"
+        )
+
+
+def _refuse_behind(held: tags.Assignment, store: Path, authority: str, target: Path) -> None:
+    seen = int((store / SEEN).read_text()) if (store / SEEN).exists() else 0
+    if held.number < seen:
+        raise ReleaseError(
+            f"git remote {authority!r} is behind: {held.version} is its assignment {held.number}, "
+            f"{target} followed number {seen} already and stays as it is; bring the remote's tags "
+            "up to date"
+        )
+
+
+def _shows(target: Path, current: Production) -> bool:
+    try:
+        verify(target)
+    except AdaCalibError:
+        return False
+    return sha256_of(target / MANIFEST) == current.model_sha256
+
+
+def _source(folder: Path, authority: str, name: str | None) -> stores.Remote | None:
+    """The DVC remote that has the bytes; None, the cache, where production is this clone's own."""
+    remote = stores.named_remote(folder, name) if name else stores.default_remote(folder)
+    if remote is None and (name or authority != "."):
+        raise ReleaseError(
+            f"this clone has no {f'DVC remote {name!r}' if name else 'default DVC remote'}, so "
+            "nobody says where the bytes are; dvc remote add --default NAME URL, and pull again"
+        )
+    return remote
+
+
+def _bring(
+    folder: Path, current: Production, store: Path, remote: stores.Remote | None, target: Path
+) -> Path:
+    """A folder in the store with the version's bytes, verified."""
+    where = f"DVC remote {remote.address}" if remote else "DVC's cache"
+    stays = f"{target} stays as it is; send it again from a clone that has it: dvc push"
+    with tempfile.TemporaryDirectory(prefix=".adacalib-", dir=store) as scratch:
+        copy = Path(scratch) / "model"
+        try:
+            dvc.fetch(folder, current.commit, copy, remote=remote, cached=remote is None)
+            check_copy(copy, current.model_sha256)
+        except ToolError as error:
+            raise ToolError(f"{error}; {stays}") from None
+        except ArtifactError as error:
+            what = str(error).partition(";")[0].replace(f"{copy}/", "")
+            raise ArtifactError(f"{current.version} at {where}: {what}; {stays}") from None
+        version = Path(tempfile.mkdtemp(prefix=f"{current.version}-", dir=store))
+        version.chmod(0o755)  # whoever serves may be another user
+        copy.replace(version)
+    return version
+
+
+def _forget(store: Path, kept: set[Path]) -> None:
+    """Remove older versions, and what a killed pull left."""
+    for folder in store.iterdir():
+        if folder.is_dir() and folder not in kept:
+            shutil.rmtree(folder)

@@ -1,0 +1,107 @@
+"""What would run now, and because of which change, in plain words."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from pipeline.params.dag import stage_order, upstreams
+from pipeline.registry.tools.dvc import stages_of, status
+
+HOW = {
+    "modified": "changed",
+    "new": "new",
+    "deleted": "gone",
+    "not in cache": "neither here nor in DVC's cache",
+}
+NAMED = 4  # things of one kind that a sentence names
+
+
+def why(folder: Path) -> str:
+    """The stages that `dvc repro` would run in a folder, each with what changed since its last run.
+
+    A stage after one that runs may find its inputs as they were, and then does not run; such
+    stages are named apart.
+
+    Raises:
+        AdaCalibError: the folder has no dvc.yaml.
+        ToolError: dvc failed.
+    """
+    order, needs, stale = stage_order(folder), upstreams(folder), status(None, folder)
+    if not stale:
+        return "Nothing would run: every stage is as its inputs are."
+    known = _locked(folder)
+    lines = [f"{name}: {sentence(stale[name])}" for name in stale if name not in needs]
+    for name in [name for name in order if name in stale]:
+        reason = sentence(stale[name]) if name in known else "it has not run before"
+        lines.append(f"{name} would run: {reason}")
+    disturbed = set(stale)
+    for name in order:
+        if needs[name] & disturbed:
+            disturbed.add(name)
+    after = [name for name in order if name in disturbed - set(stale)]
+    calm = [name for name in order if name not in disturbed]
+    if after:
+        lines.append(f"then, where what they read comes out differently: {', '.join(after)}")
+    if calm:
+        lines.append(f"would not run: {', '.join(calm)}")
+    return "\n".join(lines)
+
+
+def changed_since(folder: Path) -> list[str]:
+    """What is not as it was when the results were made: `data`, and sections of params.yaml.
+
+    It is read from dvc.lock in no time; code is not looked at, nor are the bytes of the log. `why`
+    looks at everything.
+    """
+    stages = _locked(folder)
+    landed = {out["path"]: out.get("md5") for out in _yaml(folder / "data.dvc").get("outs", [])}
+    deps = [dep for stage in stages.values() for dep in stage.get("deps", [])]
+    found = {d["path"] for d in deps if landed.get(d["path"], d.get("md5")) != d.get("md5")}
+    params = _yaml(folder / "params.yaml")
+    for stage in stages.values():
+        for name, value in stage.get("params", {}).get("params.yaml", {}).items():
+            if params.get(name) != value:
+                found.add(f"{name} in params.yaml")
+    return sorted(found)
+
+
+def _yaml(path: Path) -> dict[str, Any]:
+    return (YAML(typ="safe", pure=True).load(path.read_text()) if path.exists() else None) or {}
+
+
+def _locked(folder: Path) -> dict[str, Any]:
+    """The stages of which dvc.lock has a run."""
+    lock = folder / "dvc.lock"
+    return stages_of(lock.read_text()) if lock.exists() else {}
+
+
+def sentence(changes: list[Any]) -> str:
+    """What DVC says of a stage, such as [{"changed deps": {"data": "modified"}}], in words."""
+    groups: dict[str, list[str]] = {}
+    for change in changes:
+        for kind, name in _words(change):
+            groups.setdefault(kind, []).append(name)
+    return "; ".join(_group(kind, names) for kind, names in groups.items())
+
+
+def _group(kind: str, names: list[str]) -> str:
+    shown = ", ".join(names[:NAMED])
+    more = f" and {len(names) - NAMED} more" if names[NAMED:] else ""
+    return f"{kind}: {shown}{more}" if shown else kind
+
+
+def _words(change: Any) -> Iterator[tuple[str, str]]:
+    """Pairs of what happened and to which thing."""
+    if not isinstance(change, dict):
+        yield ("its command changed" if change == "changed command" else str(change)), ""
+        return
+    for kind, things in change.items():
+        output = "own output " if kind == "changed outs" else ""
+        for name, how in things.items():
+            single = (
+                {f"{name}: {key}": h for key, h in how.items()} if isinstance(how, dict) else {}
+            )
+            for thing, state in (single or {name: how}).items():
+                yield f"{output}{HOW.get(state, state)}", thing

@@ -1,0 +1,1 @@
+"""Outside programs: git, DVC, GTO; and what keeps them in order."""

@@ -1,0 +1,121 @@
+"""DVC's remotes, and what cache and remote hold, object by object, through DVC's own modules."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.core.errors import ToolError
+
+BATCH = 1000  # objects that are removed in one request
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A DVC remote: its name in DVC's configuration, and its address."""
+
+    name: str
+    address: str
+
+
+def default_remote(folder: Path) -> Remote | None:
+    """DVC's default remote, None if there is none.
+
+    Raises:
+        ToolError: DVC's configuration cannot be read.
+    """
+    config = _config(folder)
+    name = config["core"].get("remote")
+    return _remote(config, name) if name else None
+
+
+def named_remote(folder: Path, name: str) -> Remote | None:
+    """The DVC remote of a name, None if there is none.
+
+    Raises:
+        ToolError: DVC's configuration cannot be read.
+    """
+    return _remote(_config(folder), name)
+
+
+def _config(folder: Path) -> Any:
+    from dvc.config import Config
+
+    with _answering("DVC's configuration"):
+        return Config(str((folder / ".dvc").resolve()))
+
+
+def _remote(config: Any, name: str) -> Remote | None:
+    found = config["remote"].get(name)
+    return Remote(name, str(found["url"])) if found else None
+
+
+@dataclass(frozen=True)
+class Store:
+    """A cache or a remote; its objects are called by their md5, lists of folders end in ".dir".
+
+    Attributes:
+        name: in words.
+        objects: DVC's database of objects.
+    """
+
+    name: str
+    objects: Any
+
+    def held(self) -> set[str]:
+        """Every object."""
+        with _answering(self.name):
+            return set(self.objects.all()) if self.objects.fs.exists(self.objects.path) else set()
+
+    def members(self, folder: str) -> set[str]:
+        """The objects of the files of a folder, of which the store has the list."""
+        with _answering(self.name):
+            content = self.objects.fs.cat_file(self.objects.oid_to_path(folder))
+        return {entry["md5"] for entry in json.loads(content)}
+
+    def size(self, objects: set[str]) -> int:
+        """The bytes of objects."""
+        with _answering(self.name):
+            infos = self.objects.fs.info([self.objects.oid_to_path(o) for o in sorted(objects)])
+        return sum(info["size"] for info in infos)
+
+    def batches(self, objects: set[str]) -> Iterator[list[str]]:
+        """Objects in parts, lists of folders first: a folder without its list is sent again."""
+        order = sorted(objects, key=lambda name: (not name.endswith(".dir"), name))
+        yield from (order[start : start + BATCH] for start in range(0, len(order), BATCH))
+
+    def remove(self, objects: list[str]) -> None:
+        """Remove objects."""
+        with _answering(self.name):
+            self.objects.fs.remove([self.objects.oid_to_path(o) for o in objects])
+
+
+@contextmanager
+def stores(folder: Path) -> Iterator[list[Store]]:
+    """Yield the cache of a project and, where it has one, its default remote.
+
+    Raises:
+        ToolError: DVC cannot open them; so do the methods of a store that does not answer.
+    """
+    from dvc.repo import Repo
+
+    with _answering("DVC"):
+        repo = Repo(str(folder))
+    with repo:
+        found = [Store("the cache", repo.cache.local)]
+        if repo.config["core"].get("remote"):
+            with _answering("DVC's remote"):
+                remote = repo.cloud.get_remote_odb(None, "clean")
+            found.append(Store(f"DVC remote {remote.path}", remote))
+        yield found
+
+
+@contextmanager
+def _answering(name: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # each kind of remote has errors of its own
+        said = " ".join(str(error).split()) or type(error).__name__
+        raise ToolError(f"{name} failed: {said}") from error
