@@ -18,10 +18,11 @@ from time import perf_counter
 from typing import Any
 
 from bench.kernel import CANDIDATES, FIELD_VALUES, GRID, peak_mb, simulated
-from pipeline.calibration.adacalib.fit import Settings, fit_adacalib
-from pipeline.calibration.adacalib.folds import all_counts
-from pipeline.calibration.prior.base_map import still_anchor
+from pipeline.calibration.adacalib.fit import fit_adacalib
+from pipeline.calibration.folds import all_counts
+from pipeline.calibration.prior.base_map import static_anchor
 from pipeline.calibration.statistics.bins import tabulate
+from pipeline.params.reader import read_params
 
 DAYS = 10
 PEER_ROWS = 1_000_000
@@ -32,13 +33,13 @@ def our_fits(rows: int) -> dict[str, Fit]:
     """What is fitted on the tables of a log of so many rows, by name."""
     bins, cells = tabulate(simulated(rows, DAYS), CANDIDATES, GRID)
 
+    settings = read_params().calibrate
+
     def eb_platt() -> Any:
-        counts = all_counts(cells)
-        columns = counts.impressions, counts.responses, FIELD_VALUES
-        return still_anchor(cells, *columns).as_map()
+        return static_anchor(cells, all_counts(cells), FIELD_VALUES).as_map()
 
     return {
-        "AdaCalib": lambda: fit_adacalib(bins, cells, FIELD_VALUES, Settings()),
+        "AdaCalib": lambda: fit_adacalib(bins, cells, FIELD_VALUES, settings),
         "EB-Platt": eb_platt,
     }
 
@@ -55,11 +56,11 @@ def peer_seconds(runs: int) -> float | None:
     if find_spec("mcgrad") is None:
         print("mcgrad is not installed; it is left out", file=sys.stderr)
         return None
-    from pipeline.calibration.baselines import mcgrad
+    from pipeline.calibration.baselines.boosted import mcgrad
 
     logging.disable(logging.WARNING)  # it speaks of every round
     scores = simulated(PEER_ROWS, DAYS)
-    return median(seconds(lambda: mcgrad.fit(scores)) for _ in range(runs))
+    return median(seconds(lambda: mcgrad(scores)) for _ in range(runs))
 
 
 def main() -> None:

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from pipeline.calibration.statistics.bins import tabulate
-from pipeline.calibration.statistics.sort_keys import usable_threads
 from pipeline.formats.scores import Scores
+from pipeline.formats.sort_keys import usable_threads
 
 FIELD_VALUES = 969
 CANDIDATES, GRID = (5, 10, 20), 160

@@ -11,13 +11,13 @@ from statistics import median
 from time import perf_counter
 
 import numpy as np
+from scipy.special import expit
 from sklearn.metrics import log_loss as sklearn_log_loss
 from sklearn.metrics import roc_auc_score
 
 from pipeline.metrics.calibration import field_rce, log_loss
-from pipeline.metrics.counts import count_responses, probability
-from pipeline.metrics.ranking import auc_per_group, field_auc
-from pipeline.metrics.sorting import sort_rows
+from pipeline.metrics.counts import count_responses
+from pipeline.metrics.ranking import auc_per_group, field_auc, sort_rows
 
 FIELD_VALUES = 969
 
@@ -37,7 +37,7 @@ def simulated(rows: int, seed: int = 1) -> Log:
     share = 1 / np.arange(1, FIELD_VALUES + 1)
     value = rng.choice(FIELD_VALUES, rows, p=share / share.sum()).astype(np.int32)
     true = rng.normal(-3, 1, rows)
-    label = (rng.random(rows) < probability(true)).astype(np.int32)
+    label = (rng.random(rows) < expit(true)).astype(np.int32)
     return Log(true + rng.normal(0, 0.3, FIELD_VALUES)[value], label, value)
 
 
@@ -75,7 +75,7 @@ def peer_field_metrics(log: Log) -> list[float]:
     """Rows grouped once, then one call for each field value."""
     order = np.argsort(log.value, kind="stable")
     bounds = np.searchsorted(log.value[order], np.arange(FIELD_VALUES + 1))
-    label, p = log.label[order], probability(log.logit)[order]
+    label, p = log.label[order], expit(log.logit)[order]
     errors, ranks, with_responses, with_both = 0.0, 0.0, 0, 0
     for start, stop in pairwise(bounds):
         y, own = label[start:stop], p[start:stop]
@@ -96,7 +96,7 @@ def peer_auc(log: Log) -> list[float]:
 
 def peer_log_loss(log: Log) -> list[float]:
     """scikit-learn's LogLoss."""
-    return [sklearn_log_loss(log.label, probability(log.logit))]
+    return [sklearn_log_loss(log.label, expit(log.logit))]
 
 
 def peer_four(log: Log) -> list[float]:

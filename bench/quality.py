@@ -6,19 +6,18 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from functools import partial
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
 
 import numpy as np
 
-from bench.quality_ablation import CANDIDATES, ablation
+from bench.quality_ablation import CANDIDATES, ablation, fit_published
 from bench.quality_cases import Case, frozen_cases, simulated_case
 from bench.quality_gains import REFERENCES, Judged, gains_lines, mean_gains
 from bench.quality_log import LogFile, Window, log_cases
 from bench.quality_tables import Result, aligned, losses_table, table
-from pipeline.calibration.baselines import METHODS as COMPETITORS
+from pipeline.calibration import baselines
 from pipeline.calibration.baselines import CalibrationMap
 from pipeline.core.errors import AdaCalibError
 from pipeline.core.files import write_json
@@ -26,12 +25,7 @@ from pipeline.formats.scores import Scores
 from pipeline.metrics.summary import Measurement, measure, summarise
 from pipeline.params.reader import read_params
 
-MODULES = {
-    **{name: f"pipeline.calibration.baselines.{name}" for name in COMPETITORS},
-    "adacalib_paper": "pipeline.calibration.paper.paper_fit",
-    "adacalib": "pipeline.calibration.adacalib.fit",
-}
-LEFT_OUT = "adacalib_leave_day_out"  # the same with calibrate.folds: leave_day_out; when named
+METHODS = (*baselines.METHODS, "adacalib_paper", "adacalib")
 KEYS = (
     *("method", "seed", "window", "field_rce", "field_rce_low", "field_rce_high"),
     *("field_rce_floor", "field_deviance", "logloss", "excess_logloss", "field_auc", "auc"),
@@ -47,12 +41,22 @@ Fit = Callable[[Scores], CalibrationMap]
 
 
 def fit_of(method: str) -> Fit:
-    """The method's `fit`; its module, and what that imports, is loaded here."""
-    if method == LEFT_OUT:
-        adacalib = import_module(MODULES["adacalib"])
-        return partial(adacalib.fit, settings=adacalib.Settings(folds="leave_day_out"))
-    fit: Fit = import_module(MODULES[method]).fit
-    return fit
+    """The method's fit, with the settings of params.yaml; only its own modules are loaded."""
+    if method == "adacalib":
+        return fit_crossfit
+    if method == "adacalib_paper":
+        return lambda scores: fit_published(scores, (True, True, True, False)).serving
+    return partial(baselines.fit, method)
+
+
+def fit_crossfit(scores: Scores) -> CalibrationMap:
+    """AdaCalib as params.yaml has it, on the usual tables."""
+    from pipeline.calibration.adacalib.fit import fit_adacalib
+    from pipeline.calibration.statistics.bins import tabulate
+
+    params = read_params()
+    tables = tabulate(scores, params.tabulate.candidates, params.tabulate.grid_cells)
+    return fit_adacalib(*tables, scores.n_field_values, params.calibrate).serving
 
 
 def serving_rate(calibration_map: CalibrationMap, rows: Scores) -> float:
@@ -141,11 +145,9 @@ def with_mean_gains(results: list[Result], judged: list[Judged]) -> list[Result]
 
 
 def _methods(wanted: str | None) -> dict[str, Fit]:
-    names = wanted.split(",") if wanted else list(MODULES)
-    if unknown := [name for name in names if name not in (*MODULES, LEFT_OUT)]:
-        raise AdaCalibError(
-            f"no method {unknown}; the methods are {', '.join(MODULES)}, {LEFT_OUT}"
-        )
+    names = wanted.split(",") if wanted else list(METHODS)
+    if unknown := [name for name in names if name not in METHODS]:
+        raise AdaCalibError(f"no method {unknown}; the methods are {', '.join(METHODS)}")
     if "mcgrad" in names and find_spec("mcgrad") is None:
         if wanted:
             raise AdaCalibError("mcgrad is not installed; pip install mcgrad, or leave it out")
@@ -172,9 +174,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--values", type=int, help="field values of a simulated log")
     parser.add_argument("--windows", nargs="+", help="of the scores file; all by default")
     parser.add_argument("--seeds", type=_numbers, help="such as 0,1,2, the default of a log")
-    parser.add_argument(
-        "--methods", help=f"some of {','.join(MODULES)}, all by default; or {LEFT_OUT}"
-    )
+    parser.add_argument("--methods", help=f"some of {','.join(METHODS)}, all by default")
     parser.add_argument("--json", type=Path, help="write one object per window, seed and method")
     parser.add_argument(
         "--ablation", choices=CANDIDATES, nargs="?", const="cvr",

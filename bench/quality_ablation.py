@@ -9,13 +9,17 @@ from scipy.special import stdtrit
 
 from bench.quality_cases import Case
 from bench.quality_gains import Judged, mean_gains
-from pipeline.calibration.paper.paper_fit import fit_paper, predict
+from pipeline.calibration.paper.paper_fit import PaperFit, fit_paper, predict
 from pipeline.calibration.paper.paper_network import PaperSettings
+from pipeline.calibration.paper.paper_rows import RowFeatures
+from pipeline.formats.scores import Scores
 from pipeline.metrics.calibration import field_rce
 from pipeline.metrics.significance import Interval
 from pipeline.metrics.summary import Measurement, measure
+from pipeline.params.reader import read_params
 
-# Posterior guidance, adaptive function, adaptive binning, auxiliary network: the paper's rows.
+PARTS = ("posterior_guidance", "adaptive_function", "adaptive_binning", "auxiliary")
+# The paper's rows.
 ROWS = (
     (True, True, True, True),
     (True, True, True, False),
@@ -31,14 +35,36 @@ MIN_LOGS = 3  # from which on something is said about other logs
 Parts = tuple[bool, bool, bool, bool]
 
 
+def fit_published(
+    scores: Scores,
+    parts: Parts,
+    candidates: str = "cvr",
+    seed: int = 0,
+    features: RowFeatures | None = None,
+) -> PaperFit:
+    """AdaCalib as published with some of its parts, otherwise as params.yaml has it.
+
+    Args:
+        scores: the rows that are fitted.
+        parts: those of a row of ROWS.
+        candidates: "cvr" or "ctr", which of the paper's sets of bin counts.
+        seed: added to that of params.yaml.
+        features: of the same rows, for the auxiliary network.
+    """
+    section = read_params().calibrate
+    settings = PaperSettings(
+        **section.paper.model_dump(), candidates=CANDIDATES[candidates],
+        temperatures=section.temperatures, min_slope=section.min_slope, seed=section.seed + seed,
+    )  # fmt: skip
+    return fit_paper(scores, replace(settings, **dict(zip(PARTS, parts, strict=True))), features)
+
+
 def _measure(case: Case, parts: Parts, candidates: str) -> Measurement:
-    guidance, function, binning, auxiliary = parts
-    settings = PaperSettings(guidance, function, binning, auxiliary, CANDIDATES[candidates])
     known, later = (
-        features if auxiliary else None
+        features if parts[-1] else None
         for features in (case.calibration_features, case.test_features)
     )
-    fitted = fit_paper(case.calibration, replace(settings, seed=settings.seed + case.seed), known)
+    fitted = fit_published(case.calibration, parts, candidates, case.seed, known)
     return measure(predict(fitted, case.test, later), case.test, case.true_probability)
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from scipy.special import expit
 
-from pipeline.calibration.paper.paper_rows import Features
-from pipeline.calibration.statistics.logits import sigmoid
+from pipeline.calibration.paper.paper_rows import RowFeatures
 from pipeline.core.errors import DataError
 from pipeline.formats.scores import Scores
 
@@ -40,9 +40,9 @@ class Case:
     window: str
     seed: int
     calibration: Scores
-    calibration_features: Features | None
+    calibration_features: RowFeatures | None
     test: Scores
-    test_features: Features | None
+    test_features: RowFeatures | None
     true_probability: np.ndarray | None = None
     field_values: pd.Index | None = None
 
@@ -151,14 +151,16 @@ def simulated_case(
 
 def _draw(
     rng: np.random.Generator, curves: _Curves, slots: np.ndarray, first_day: int, n: int
-) -> tuple[Scores, Features, np.ndarray]:
+) -> tuple[Scores, RowFeatures, np.ndarray]:
     """n rows of SIMULATED_DAYS days, their feature and their true probabilities."""
     z, logit, true = curves.rows(rng, n)
     slot = rng.integers(1, SLOTS + 1, n)
-    probability = sigmoid(true + slots[slot])
+    probability = expit(true + slots[slot])
     response = (rng.random(n) < probability).astype(np.int32)
     day = (first_day + np.arange(n) * SIMULATED_DAYS // n).astype(np.int32)
     n_field_values = len(curves.share) + 1
     scores = Scores(logit, z.astype(np.int32), np.ones(n, np.int32), response, day, n_field_values)
-    features = Features(slot[:, None].astype(np.int32), np.empty((n, 0), np.float32), (SLOTS + 1,))
+    features = RowFeatures(
+        slot[:, None].astype(np.int32), np.empty((n, 0), np.float32), (SLOTS + 1,)
+    )
     return scores, features, probability

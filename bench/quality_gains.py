@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from bench.pooled_gain import Pair, mean_gain
 from bench.quality_cases import Case
 from pipeline.metrics.comparison import MAX_PCOC_DISTANCE, gains
-from pipeline.metrics.pooled_gain import Pair, mean_gain
 from pipeline.metrics.significance import Interval
 from pipeline.metrics.summary import STATISTICS, Measurement
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.quality_cases import Case
-from pipeline.calibration.paper.paper_rows import Features
+from pipeline.calibration.paper.paper_rows import RowFeatures
 from pipeline.core.errors import DataError
 from pipeline.data.log_store.landing import LogKind, land_log
 from pipeline.encoding.values import as_text
@@ -136,9 +136,9 @@ def _contract(log: LogFile, window: Window) -> LogParams:
     )  # fmt: skip
 
 
-def _features(scores: Path, part: str) -> Features:
+def _features(scores: Path, part: str) -> RowFeatures:
     described = read_scores_manifest(scores)["features"]["categorical"]
-    return Features(*read_features(scores, part), tuple(column["size"] for column in described))
+    return RowFeatures(*read_features(scores, part), tuple(column["size"] for column in described))
 
 
 def log_cases(log: LogFile, window: Window, seeds: Sequence[int], params: Params) -> Iterator[Case]:

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from scipy.special import expit
 
-from pipeline.calibration.statistics.logits import sigmoid
 from pipeline.core.progress import WorkProgress
 from pipeline.encoding.vocabulary import ValueCounts, Vocabulary
 from pipeline.model.examples import Examples
@@ -71,7 +71,7 @@ class World:
         is_new = self._rng.random(n) < new
         item[is_new] = VALUES + self._rng.integers(0, NEW, is_new.sum())
         slot = self._rng.integers(0, SLOTS, n)
-        probability = sigmoid(-2.2 + self._effect[item] + self._of_slot[slot])
+        probability = expit(-2.2 + self._effect[item] + self._of_slot[slot])
         return Rows(item, slot, probability, self._rng.random(n) < probability)
 
 

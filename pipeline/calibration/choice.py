@@ -1,4 +1,4 @@
-"""Do no harm: which calibrator ships is decided on counts that none of the contenders has seen."""
+"""Do no harm: which calibrator ships is decided on counts that none of them has seen."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -6,13 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.calibration.adacalib.fit import HeldOut
-from pipeline.calibration.baselines.isotonic import isotonic_curve
-from pipeline.calibration.comparison import standard_error
+from pipeline.calibration.baselines.binned import isotonic_of_cells
+from pipeline.calibration.folds import all_counts
+from pipeline.calibration.prior.base_map import static_anchor
 from pipeline.calibration.statistics.logits import log_loss_from_logits
 from pipeline.core.errors import NotEnoughDataError
-from pipeline.formats.maps import PiecewiseLinearMap, shared_map
+from pipeline.formats.maps import PiecewiseLinearMap, identity_map
 from pipeline.formats.tables import CellTable
+
+ENOUGH_DAYS = 5  # below, nothing is said about how a difference varies over days
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,8 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Contest:
-    """What the contenders predicted for the rows of one day or fold, and what happened.
+class Comparison:
+    """What the calibrators predicted for the rows of one day or fold, and what happened.
 
     Attributes:
         predicted: name -> float64 [n], calibrated logits; from simple to complex.
@@ -60,7 +62,7 @@ class Contest:
     responses: np.ndarray
 
     def losses(self, name: str, n_field_values: int) -> np.ndarray:
-        """Summed log-loss of one contender by field value, float64 [V], in nats."""
+        """Summed log-loss of one calibrator by field value, float64 [V], in nats."""
         loss = log_loss_from_logits(self.predicted[name], self.responses, self.impressions)
         return np.bincount(self.ids, loss, n_field_values)
 
@@ -87,46 +89,55 @@ def choose(losses: dict[str, np.ndarray], impressions: np.ndarray) -> Choice:
     return Choice(name, best, means, excess, errors, len(impressions), int(total))
 
 
-def isotonic_of_cells(
-    cells: CellTable, impressions: np.ndarray, responses: np.ndarray, n_field_values: int
-) -> PiecewiseLinearMap:
-    """Global isotonic regression on counts [n] of the fitting grid's cells."""
-    some = impressions > 0
-    logit = (cells.logit_sum / cells.impressions)[some]
-    n, y = impressions[some], responses[some]
-    rate = (y.sum() + 0.5) / (n.sum() + 1.0)
-    curve = isotonic_curve(logit, n, y, np.full(len(n), rate))
-    return shared_map(*curve, 0.0, 0.0, n_field_values)
+def standard_error(difference: np.ndarray, impressions: np.ndarray) -> float:
+    """Of a difference of losses per impression, the wider of two: field values or days as units.
+
+    For a ratio r of sums over units u: √(n / (n - 1) · Σ_u (d_u - r · i_u)²) / Σ_u i_u. With fewer
+    than ENOUGH_DAYS days field values are the only units. Days are the units because what shakes
+    all field values at once (a campaign, a holiday) comes and goes by days: blocks of several
+    days are fewer units of unequal size, and tell less about how far the difference varies.
+
+    Args:
+        difference: float64 [D, V], summed differences in nats by day (or by fold, see `choose`).
+        impressions: float64 [D, V].
+    """
+    ratio = difference.sum() / impressions.sum()
+    axes = (0, 1) if len(difference) >= ENOUGH_DAYS else (0,)
+    return max(
+        _of_units(difference.sum(axis=axis), impressions.sum(axis=axis), ratio) for axis in axes
+    )
 
 
-def out_of_sample_losses(
-    cells: CellTable, held_out: Sequence[HeldOut], n_field_values: int
-) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Losses [D, V] of the four contenders, simplest first, and impressions [D, V]; D days."""
-    contests = []
-    for fold in held_out:
-        shape, target = fold.target.logit.shape, fold.target
-        history = fold.fold.history
-        isotonic = isotonic_of_cells(cells, history.impressions, history.responses, n_field_values)
-        logit = target.logit.astype(np.float64).ravel()
-        ids = np.repeat(np.arange(n_field_values), shape[1])
-        predicted = {
-            "identity": logit,
-            "isotonic": isotonic(logit, ids),
-            "eb_platt": fold.still.ravel(),
-            "adacalib": fold.adacalib.ravel(),
-        }
-        contests += [Contest(predicted, ids, n.ravel(), y.ravel()) for n, y in fold.by_day]
-    return losses_of(contests, n_field_values)
+def _of_units(difference: np.ndarray, impressions: np.ndarray, ratio: float) -> float:
+    used = impressions > 0
+    n = int(used.sum())
+    if n < 2:
+        return 0.0
+    away = (difference - ratio * impressions)[used]
+    return float(np.sqrt(n / (n - 1) * (away**2).sum()) / impressions.sum())
 
 
 def losses_of(
-    contests: Sequence[Contest], n_field_values: int
+    comparisons: Sequence[Comparison], n_field_values: int
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Losses by contender, and impressions: a row for each contest, [contests, V]."""
+    """Losses by calibrator, and impressions: a row for each comparison, [comparisons, V]."""
     losses = {
-        name: np.stack([contest.losses(name, n_field_values) for contest in contests])
-        for name in contests[0].predicted
+        name: np.stack([comparison.losses(name, n_field_values) for comparison in comparisons])
+        for name in comparisons[0].predicted
     }
-    shown = [np.bincount(c.ids, c.impressions, n_field_values) for c in contests]
+    shown = [np.bincount(c.ids, c.impressions, n_field_values) for c in comparisons]
     return losses, np.stack(shown)
+
+
+def baseline_maps(cells: CellTable, n_field_values: int) -> dict[str, PiecewiseLinearMap]:
+    """The everyday baselines that AdaCalib must beat to ship, fitted on all cells, simplest first.
+
+    Raises:
+        NotEnoughDataError: no cell stands for an impression.
+    """
+    counts = all_counts(cells)
+    return {
+        "identity": identity_map(n_field_values),
+        "isotonic": isotonic_of_cells(cells, counts, n_field_values),
+        "eb_platt": static_anchor(cells, counts, n_field_values).as_map(),
+    }

@@ -12,8 +12,8 @@ from pipeline.core.checksums import MANIFEST
 from pipeline.core.errors import ArtifactError, DataError
 from pipeline.core.files import read_json
 from pipeline.formats.champion import Pin
+from pipeline.metrics.comparison import daily_metrics
 from pipeline.metrics.counts import ResponseCounts
-from pipeline.metrics.daily import daily_metrics
 from pipeline.metrics.significance import Resampling, gain_interval
 from pipeline.metrics.summary import STATISTICS, Measurement
 from pipeline.serving.predictor import load

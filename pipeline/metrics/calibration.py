@@ -4,14 +4,14 @@ O, E and n are a field value's responses, expected responses and impressions, |D
 function reads the last axis of its counts as field values.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 import numpy as np
-from scipy.special import rel_entr
+from scipy.special import entr, rel_entr
 
-from pipeline.metrics.counts import ResponseCounts
-from pipeline.metrics.ratios import Terms, ratio
+from pipeline.core.errors import DataError
+from pipeline.metrics.counts import ResponseCounts, Terms, count_responses, ratio
 
 WELL_OBSERVED = 20.0
 """Expected responses from which on a field value counts as well observed."""
@@ -200,11 +200,58 @@ def _matching_binomials(counts: ResponseCounts) -> tuple[np.ndarray, np.ndarray]
 
 
 def _drawn_field_rce(counts: ResponseCounts, responses: np.ndarray) -> float:
-    drawn = ResponseCounts(
-        counts.impressions,
-        responses,
-        counts.expected_responses,
-        counts.expected_variance,
-        counts.log_loss,
-    )
-    return float(field_rce_terms(drawn).ratio())
+    return float(field_rce_terms(replace(counts, responses=responses)).ratio())
+
+
+def count_truth(
+    calibrated_logit: np.ndarray,
+    true_probability: np.ndarray,
+    impressions: np.ndarray,
+    group: np.ndarray,
+    n_groups: int,
+) -> ResponseCounts:
+    """Counts of every group with the true expectation in place of the responses: no label noise.
+
+    Every metric of counts can be taken of them; `field_rce` of them is Field-RCE against the truth.
+
+    Args:
+        calibrated_logit: float [n], finite.
+        true_probability: float [n] in [0, 1].
+        impressions: [n].
+        group: int [n] in [0, n_groups).
+        n_groups: number of groups.
+
+    Raises:
+        DataError: as `count_responses`, or a true probability lies outside [0, 1].
+    """
+    inside = (true_probability >= 0) & (true_probability <= 1)
+    if not inside.all():
+        row = int(np.flatnonzero(~inside)[0])
+        raise DataError(
+            f"true probabilities must lie in [0, 1], row {row} has {true_probability[row]}"
+        )
+    weights = np.asarray(impressions, dtype=np.float64)
+    return count_responses(calibrated_logit, weights, weights * true_probability, group, n_groups)
+
+
+def excess_log_loss(
+    calibrated_logit: np.ndarray, true_probability: np.ndarray, impressions: np.ndarray
+) -> float:
+    """Mean Kullback-Leibler divergence KL(true ‖ predicted) in nats per impression.
+
+    The expected LogLoss minus that of the true probabilities, which no method can beat: 0 is
+    perfect. NaN without impressions.
+
+    Args:
+        calibrated_logit: float [n], finite.
+        true_probability: float [n] in [0, 1].
+        impressions: [n].
+
+    Raises:
+        DataError: as `count_truth`.
+    """
+    everything = np.zeros(len(calibrated_logit), dtype=np.int64)
+    counts = count_truth(calibrated_logit, true_probability, impressions, everything, 1)
+    least = (impressions * (entr(true_probability) + entr(1 - true_probability))).sum()
+    total = counts.impressions[0]
+    return float((counts.log_loss[0] - least) / total) if total > 0 else float("nan")

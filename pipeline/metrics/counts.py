@@ -1,14 +1,14 @@
-"""Additive counts: the sums over rows from which every calibration metric is made."""
+"""Additive counts, the sums over rows that calibration metrics are made of, and their ratios."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import numpy as np
+from scipy.special import expit, log_expit
 
 from pipeline.core.errors import DataError
-
-BLOCK = 1 << 16
-"""Rows that are worked on at a time, so that intermediate results stay in the cache."""
+from pipeline.formats.sort_keys import BLOCK
 
 
 @dataclass(frozen=True)
@@ -53,25 +53,33 @@ class ResponseCounts:
         return self._each(lambda column: column[..., groups])
 
 
-def sum_counts(counts: Iterable[ResponseCounts]) -> ResponseCounts:
-    """The counts of several disjoint sets of rows (days, shards), group by group.
+class Measured(NamedTuple):
+    """A metric and the share of impressions it speaks about; undefined is (NaN, 0.0)."""
 
-    Raises:
-        DataError: there are none, or their shapes differ.
+    value: float
+    coverage: float
+
+
+class Terms(NamedTuple):
+    """A metric as Σ numerator / Σ denominator, one summand for each field value on the last axis.
+
+    A field value that the metric leaves out has zeros in both. Resampling field values weights the
+    summands; nothing else about a metric needs to be known for its interval.
     """
-    parts = list(counts)
-    if len({part.shape for part in parts}) != 1:
-        raise DataError(f"counts add up over one shape, these have {[p.shape for p in parts]}")
-    return ResponseCounts(
-        *(np.sum([getattr(part, f.name) for part in parts], axis=0) for f in fields(ResponseCounts))
-    )
+
+    numerator: np.ndarray
+    denominator: np.ndarray
+
+    def ratio(self) -> np.ndarray:
+        """The metric, with the last axis summed away; NaN where the denominators sum to zero."""
+        return ratio(self.numerator.sum(axis=-1), self.denominator.sum(axis=-1))
 
 
-def probability(logit: np.ndarray) -> np.ndarray:
-    """1 / (1 + e^−logit) in float64, without overflow; in (0, 1) for logits within ±36."""
-    logit = np.asarray(logit, dtype=np.float64)
-    small = np.exp(-np.abs(logit))
-    return np.where(logit >= 0, 1.0, small) / (1.0 + small)
+def ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
+    """numerator / denominator element by element, float64; NaN where the denominator is zero."""
+    numerator, denominator = np.broadcast_arrays(numerator, denominator)
+    undefined = np.full(numerator.shape, np.nan)
+    return np.divide(numerator, denominator, out=undefined, where=denominator != 0)
 
 
 def check_rows(logit: np.ndarray, impressions: np.ndarray, responses: np.ndarray) -> None:
@@ -152,10 +160,6 @@ def _row_terms(
     """The five summands of each row, float64, in the order of ResponseCounts."""
     logit = logit.astype(np.float64)
     n, r = impressions.astype(np.float64), responses.astype(np.float64)
-    small = np.exp(-np.abs(logit))
-    larger = n / (1.0 + small)  # impressions times the larger of p and 1 − p
-    expected = np.where(logit >= 0, larger, larger * small)
-    variance = larger * small / (1.0 + small)
-    wrong_side = np.where(logit >= 0, n - r, r)
-    log_loss = n * np.log1p(small) + wrong_side * np.abs(logit)
-    return n, r, expected, variance, log_loss
+    expected = n * expit(logit)
+    log_loss = -r * log_expit(logit) - (n - r) * log_expit(-logit)
+    return n, r, expected, expected * expit(-logit), log_loss

@@ -1,10 +1,90 @@
-"""Ranking: AUC and Field-AUC, on logits, with ties counted half."""
+"""Ranking: rows sorted by (group, logit), ties among them, AUC and Field-AUC on logits."""
+
+from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.metrics.ratios import Measured, ratio
-from pipeline.metrics.sorting import SortedRows
-from pipeline.metrics.ties import merge_runs
+from pipeline.formats.sort_keys import SortedRows, sort_by_group
+from pipeline.metrics.counts import Measured, check_groups, check_rows, ratio
+
+
+def sort_rows(
+    logit: np.ndarray,
+    impressions: np.ndarray,
+    responses: np.ndarray,
+    group: np.ndarray,
+    n_groups: int,
+) -> SortedRows:
+    """The rows sorted by (group, logit); the order they come in is irrelevant.
+
+    Args:
+        logit: float [n], finite.
+        impressions: int or float [n], how many impressions (or which weight) a row stands for.
+        responses: [n], 0 ≤ responses ≤ impressions.
+        group: int [n] in [0, n_groups).
+        n_groups: number of groups.
+
+    Raises:
+        DataError: lengths differ, a logit is not finite, responses exceed impressions, or a group
+            lies outside its range.
+    """
+    check_rows(logit, impressions, responses)
+    check_groups(group, len(logit), n_groups)
+    return sort_by_group(logit, impressions, responses, group, n_groups)
+
+
+@dataclass(frozen=True)
+class Ties:
+    """Impressions and responses at every distinct logit of every group, in ascending order.
+
+    Attributes:
+        group: int64 [m], ascending.
+        logit: float64 [m], ascending within a group.
+        impressions: int64 (float64 where rows are weighted) [m].
+        responses: same dtype [m].
+        n_groups: number of groups; some may have none.
+    """
+
+    group: np.ndarray
+    logit: np.ndarray
+    impressions: np.ndarray
+    responses: np.ndarray
+    n_groups: int
+
+    def before(self, column: np.ndarray) -> np.ndarray:
+        """For each tie, the sum of `column` over the lower logits of its group."""
+        below = np.cumsum(column) - column
+        first = np.searchsorted(self.group, np.arange(self.n_groups))
+        at_start = np.append(below, 0)[first]  # a group without rows reads a value nobody uses
+        return below - at_start[self.group]
+
+    def per_group(self, column: np.ndarray) -> np.ndarray:
+        """Sums of `column` over each group, [n_groups]; int64 and exact for an integer column."""
+        if np.issubdtype(column.dtype, np.floating):
+            return np.bincount(self.group, weights=column, minlength=self.n_groups)
+        first = np.searchsorted(self.group, np.arange(self.n_groups + 1))
+        return np.diff(np.append(0, np.cumsum(column))[first])
+
+
+def merge_ties(rows: SortedRows) -> Ties:
+    """The rows that share group and logit, added up."""
+    starts = rows.tie_starts()
+    if rows.counts is None:
+        responses = _sums(rows.keys.astype(np.uint8) & np.uint8(1), starts)
+        impressions = np.diff(starts, append=len(rows.keys))
+    else:
+        impressions = _sums(rows.counts.impressions, starts)
+        responses = _sums(rows.counts.responses, starts)
+    groups, logits = rows.groups(starts), rows.logits(starts)
+    return Ties(groups, logits, impressions, responses, rows.ids[1])
+
+
+def _sums(column: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Sums of `column` from each start to the next, int64 for integers and float64 for weights."""
+    if np.issubdtype(column.dtype, np.floating):
+        return np.add.reduceat(column, starts, dtype=np.float64) if len(starts) else column
+    running = np.append(0, np.cumsum(column, dtype=np.int64))
+    return np.diff(running[starts], append=running[-1])
 
 
 def auc_per_group(rows: SortedRows) -> np.ndarray:
@@ -15,7 +95,7 @@ def auc_per_group(rows: SortedRows) -> np.ndarray:
     float32 probabilities are both 1, and on whole counts (exact up to 4·10⁹ impressions), so
     aggregated rows give exactly what rows of one impression give.
     """
-    if rows.impressions is None:
+    if rows.counts is None:
         doubled_wins, positives, negatives = _of_single_impressions(rows)
     else:
         doubled_wins, positives, negatives = _of_aggregated_rows(rows)
@@ -47,10 +127,10 @@ def _of_single_impressions(rows: SortedRows) -> tuple[np.ndarray, np.ndarray, np
 
 def _of_aggregated_rows(rows: SortedRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The same three sums from rows that stand for any number of impressions, or are weighted."""
-    runs = merge_runs(rows)
-    others = runs.impressions - runs.responses
-    doubled_wins = runs.responses * (2 * runs.before(others) + others)
-    return runs.per_group(doubled_wins), runs.per_group(runs.responses), runs.per_group(others)
+    ties = merge_ties(rows)
+    others = ties.impressions - ties.responses
+    doubled_wins = ties.responses * (2 * ties.before(others) + others)
+    return ties.per_group(doubled_wins), ties.per_group(ties.responses), ties.per_group(others)
 
 
 def field_auc(auc_by_value: np.ndarray, impressions: np.ndarray) -> Measured:

@@ -2,15 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
-from scipy.special import stdtr, stdtrit
+from scipy.special import ndtr, stdtrit
+from scipy.stats import ttest_1samp
 
 from pipeline.core.errors import DataError
-from pipeline.metrics.counts import ResponseCounts
-from pipeline.metrics.ratios import Terms, ratio
+from pipeline.metrics.counts import ResponseCounts, Terms, ratio
 
 MIN_DAYS = 5
 """Days from which on something is said about other days."""
@@ -184,7 +183,7 @@ def equal_number(weights: np.ndarray) -> float:
 def widened_tail(confidence: float, n: float) -> float:
     """The percentile at which a bootstrap of n values is as wide as Student's t (Hesterberg)."""
     t = stdtrit(n - 1, (1 - confidence) / 2)
-    return NormalDist().cdf(float(np.sqrt(n / (n - 1)) * t))
+    return float(ndtr(np.sqrt(n / (n - 1)) * t))
 
 
 def resampled_sums(columns: np.ndarray, resampling: Resampling) -> np.ndarray:
@@ -258,8 +257,7 @@ def paired_t_test(statistic: Statistic, method: ResponseCounts, reference: Respo
     daily = statistic(reference).ratio() - statistic(method).ratio()
     daily = daily[~np.isnan(daily)]
     days = len(daily)
-    spread = float(daily.std(ddof=1)) if days >= MIN_DAYS else 0.0
-    if spread == 0.0:
+    if days < MIN_DAYS or np.ptp(daily) == 0:
         return TTest(float("nan"), float("nan"), days)
-    t = float(daily.mean() / (spread / np.sqrt(days)))
-    return TTest(t, float(2 * stdtr(days - 1, -abs(t))), days)
+    test = ttest_1samp(daily, 0.0)
+    return TTest(float(test.statistic), float(test.pvalue), days)

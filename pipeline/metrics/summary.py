@@ -1,13 +1,16 @@
-"""Everything a report says about one method on one test set, made from its measurement."""
+"""Everything a report says about one method on one test set, and the sums behind it in columns."""
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
 
 import numpy as np
 
 from pipeline.formats.scores import Scores
 from pipeline.metrics.calibration import (
     absolute_field_error,
+    count_truth,
     deviance_terms,
+    excess_log_loss,
     field_rce,
     field_rce_floor,
     field_rce_terms,
@@ -16,8 +19,7 @@ from pipeline.metrics.calibration import (
     pcoc_band,
 )
 from pipeline.metrics.counts import ResponseCounts, count_responses
-from pipeline.metrics.oracle import count_truth, excess_log_loss
-from pipeline.metrics.ranking import auc_per_group, field_auc
+from pipeline.metrics.ranking import auc_per_group, field_auc, merge_ties, sort_rows
 from pipeline.metrics.reliability import (
     ReliabilityBins,
     distinct_outputs,
@@ -29,8 +31,6 @@ from pipeline.metrics.significance import (
     Resampling,
     field_value_interval,
 )
-from pipeline.metrics.sorting import sort_rows
-from pipeline.metrics.ties import merge_runs
 
 BINS = 20
 """Equal-frequency bins of ECE and of a reliability picture."""
@@ -41,6 +41,9 @@ STATISTICS = {
     "field_rce": field_rce_terms,
 }
 """What gets an interval. The first two decide; Field-RCE is not proper and is shown beside them."""
+
+
+Columns = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -114,8 +117,8 @@ def _ranked(
 ) -> tuple[np.ndarray, ReliabilityBins, int]:
     """AUC of each group, reliability bins and the number of distinct logits, from one sort."""
     ordered = sort_rows(logit, rows.impressions, rows.responses, group, n_groups)
-    runs = merge_runs(ordered)
-    return auc_per_group(ordered), reliability_bins(runs, BINS), distinct_outputs(runs)
+    ties = merge_ties(ordered)
+    return auc_per_group(ordered), reliability_bins(ties, BINS), distinct_outputs(ties)
 
 
 def _against_truth(logit: np.ndarray, truth: np.ndarray, rows: Scores) -> dict[str, float]:
@@ -195,4 +198,41 @@ def summarise_well_observed(
         "field_rce_low": interval.low,
         "field_rce_high": interval.high,
         **_field_rce_context(measurement.counts.sum(axis=0), among, resampling),
+    }
+
+
+def count_columns(measured: Mapping[str, Measurement]) -> Columns:
+    """method, day (days since 1970), field_value_id and ResponseCounts, without empty rows."""
+    return _stacked({name: _of_counts(m) for name, m in measured.items()})
+
+
+def _of_counts(measurement: Measurement) -> Columns:
+    day, value = np.nonzero(measurement.counts.impressions)
+    sums = {f.name: getattr(measurement.counts, f.name)[day, value] for f in fields(ResponseCounts)}
+    return {"day": measurement.days[day], "field_value_id": value.astype(np.int32), **sums}
+
+
+def bin_columns(measured: Mapping[str, Measurement]) -> Columns:
+    """method, field_value_id (−1: of all rows), bin_id and the sums of ReliabilityBins."""
+    return _stacked({name: _of_bins(m) for name, m in measured.items()})
+
+
+def _of_bins(measurement: Measurement) -> Columns:
+    both = measurement.bins, measurement.bins_by_value
+    columns = {
+        f.name: np.concatenate([getattr(bins, f.name) for bins in both])
+        for f in fields(ReliabilityBins)
+    }
+    value = columns.pop("group")
+    value[: len(measurement.bins.group)] = -1
+    bin_id = columns.pop("bin_id")
+    return {"field_value_id": value.astype(np.int32), "bin_id": bin_id.astype(np.int32), **columns}
+
+
+def _stacked(parts: Mapping[str, Columns]) -> Columns:
+    """The methods' columns below one another, their names in front."""
+    names = [np.full(len(part["field_value_id"]), name) for name, part in parts.items()]
+    below = list(parts.values())
+    return {"method": np.concatenate(names)} | {
+        column: np.concatenate([part[column] for part in below]) for column in below[0]
     }

@@ -276,7 +276,6 @@ class CalibrateParams(Section):
 
     variant: Literal["crossfit", "paper"]
     choose: Literal["held_out", "always"]
-    folds: Literal["forward", "leave_day_out"]
     horizon_days: Count | None
     steps: Count
     learning_rate: Positive
@@ -284,7 +283,6 @@ class CalibrateParams(Section):
     temperatures: tuple[Positive, Positive]
     min_slope: Positive
     seed: Seed
-    auxiliary: bool
     competitors: tuple[Competitor, ...]
     ablation: bool
     paper: PaperParams

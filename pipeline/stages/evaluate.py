@@ -21,11 +21,9 @@ from pipeline.formats.days import day_number
 from pipeline.formats.map_files import read_maps
 from pipeline.formats.scores import Scores, before_sampling, keep_rate_of
 from pipeline.gate.champion_comparison import Champion, report_of, score_champion
-from pipeline.metrics.columns import bin_columns, count_columns
-from pipeline.metrics.comparison import compare
-from pipeline.metrics.daily import largest_field_values
+from pipeline.metrics.comparison import compare, largest_field_values
 from pipeline.metrics.significance import Resampling
-from pipeline.metrics.summary import Measurement, measure
+from pipeline.metrics.summary import Measurement, bin_columns, count_columns, measure
 from pipeline.params.sections import EvaluateParams
 from pipeline.serving.predictor import Predictor, load
 

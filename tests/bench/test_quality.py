@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
+from scipy.special import logit as log_odds
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,9 +18,8 @@ from bench.quality_log import LogFile, Window, log_cases
 from pipeline.calibration.adacalib.fit import Settings
 from pipeline.calibration.paper.paper_fit import fit_paper
 from pipeline.calibration.prior.anchor import fit_anchor
-from pipeline.calibration.statistics.logits import logit as log_odds
 from pipeline.core.errors import DataError
-from pipeline.metrics.oracle import excess_log_loss
+from pipeline.metrics.calibration import excess_log_loss
 from pipeline.metrics.significance import Interval
 from pipeline.params.reader import read_params
 

@@ -1,8 +1,8 @@
 """Small worlds for calibrators: field values that answer a logit along their own curve."""
 
 import numpy as np
+from scipy.special import expit
 
-from pipeline.calibration.statistics.logits import sigmoid
 from pipeline.formats.scores import Scores
 
 
@@ -23,7 +23,7 @@ def bent_world(rows=20_000, n_values=12, days=6, *, seed=1, bend=1.0, drift=0.0)
     logit = rng.normal(-2.0, 1.0, rows).astype(np.float32)
     distance = logit.astype(float) + 2.0
     true = -2.0 + offset[z, day] + slope[z] * distance + height[z] * np.tanh(1.5 * distance)
-    responses = rng.random(rows) < sigmoid(true)
+    responses = rng.random(rows) < expit(true)
     ones = np.ones(rows, np.int32)
     ids, days_ = (z + 1).astype(np.int32), (20_000 + day).astype(np.int32)
     return Scores(logit, ids, ones, responses.astype(np.int32), days_, n_values + 2), true
@@ -31,5 +31,5 @@ def bent_world(rows=20_000, n_values=12, days=6, *, seed=1, bend=1.0, drift=0.0)
 
 def excess(logit, true):
     """Expected log-loss above that of the true logit, nats per row."""
-    p = sigmoid(true)
+    p = expit(true)
     return float(np.mean(p * (true - logit) - np.logaddexp(0, true) + np.logaddexp(0, logit)))

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from pipeline.calibration.statistics import sort_keys, sums
+from pipeline.calibration.statistics import sums
+from pipeline.formats import sort_keys
 from pipeline.formats.scores import Scores
 
 CANDIDATES, GRID = (2, 3, 6), 12

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import numpy as np
+from scipy.special import expit
 import pytest
 from sklearn.linear_model import LogisticRegression
 
@@ -11,7 +12,7 @@ from bench.quality_cases import frozen_cases
 from pipeline.calibration.baselines import eb_platt, eb_platt_forward
 from pipeline.calibration.prior.anchor import fit_anchor
 from pipeline.calibration.statistics.bins import tabulate
-from pipeline.calibration.statistics.logits import log_loss_from_logits, sigmoid
+from pipeline.calibration.statistics.logits import log_loss_from_logits
 from pipeline.core.errors import NotEnoughDataError
 from pipeline.formats.scores import Scores
 from tests.reference import one_row_per_impression, platt_under_a_normal_prior
@@ -40,7 +41,7 @@ def world(seed=1, n_values=300, spread=(0.6, 0.2), rows=40, impressions=30):
     logit = rng.normal(-3, 1, len(z))
     n = rng.integers(1, 2 * impressions, len(z))
     true = -3 + offset[z] + slope[z] * (logit + 3)
-    return z, logit, n, rng.binomial(n, sigmoid(true)), n_values + 1
+    return z, logit, n, rng.binomial(n, expit(true)), n_values + 1
 
 
 def test_the_spread_of_field_values_is_recovered():
@@ -66,7 +67,7 @@ def test_a_field_value_with_much_evidence_follows_its_own_platt_map():
     z, logit, n, k, n_values = world()
     first = z == 1
     n = np.where(first, 100_000, n)
-    k = np.where(first, np.round(n * sigmoid(-2 + 1.3 * (logit + 2))), k)
+    k = np.where(first, np.round(n * expit(-2 + 1.3 * (logit + 2))), k)
     anchor = fit_anchor(z, logit, n, k, n_values)
     own = LogisticRegression(C=np.inf, tol=1e-8).fit(
         np.tile(logit[first], 2)[:, None], np.repeat([1, 0], first.sum()),
@@ -127,7 +128,7 @@ def test_slopes_stay_positive_where_the_data_falls():
     scan = np.linspace(-20, 20, 10_000)
     for value in range(3):
         assert (np.diff(anchor(scan, np.full(10_000, value))) > 0).all()
-    own = sigmoid(anchor(logit[4:], np.full(4, 2))).mean()
+    own = expit(anchor(logit[4:], np.full(4, 2))).mean()
     assert own == pytest.approx(rates[4:].mean(), rel=0.02)  # the offset follows the raised slope
 
 
@@ -136,12 +137,12 @@ def test_unseen_field_values_get_the_mean_rate_of_values_not_the_typical_value(s
     anchor = fit_anchor(*world(3, n_values=600, spread=(spread, 0.1), impressions=100))
     rng = np.random.default_rng(4)
     logit, offset = rng.normal(-3, 1, 200_000), rng.normal(0, spread, 200_000)
-    truth = sigmoid(logit + offset).mean()
-    unseen = sigmoid(anchor(logit, np.zeros(len(logit), int))).mean()
+    truth = expit(logit + offset).mean()
+    unseen = expit(anchor(logit, np.zeros(len(logit), int))).mean()
     away = logit - anchor.center
     typical = anchor.center + anchor.prior_mean[0] + anchor.prior_mean[1] * away
     assert unseen == pytest.approx(truth, rel=0.1)
-    assert sigmoid(typical).mean() < shortfall * truth
+    assert expit(typical).mean() < shortfall * truth
 
 
 def test_a_field_value_without_rows_is_as_good_as_unseen():
@@ -171,7 +172,7 @@ def test_logs_with_one_outcome_have_a_finite_map(responses, rows):
     anchor = fit_anchor(z, np.full(rows, -2.0), n, k, 9)
     logit = anchor(np.linspace(-120, 120, 9), np.arange(9))
     assert np.isfinite(logit).all()
-    rate = sigmoid(anchor(np.full(1, -2.0), np.ones(1, int)))[0]
+    rate = expit(anchor(np.full(1, -2.0), np.ones(1, int)))[0]
     assert rate > 0.5 if responses == "all" else rate < 0.1
 
 
@@ -181,7 +182,7 @@ def test_constant_scores_get_a_rate_near_the_observed_one():
     z, logit = np.append(z, n_values), np.append(logit, np.log(0.5675 / 0.4325))
     n, k = np.append(n, 279), np.append(k, 5)
     anchor = fit_anchor(z, logit, n, k, n_values + 1)
-    assert 5 / 279 < sigmoid(anchor(logit[-1:], z[-1:]))[0] < 3 * 5 / 279
+    assert 5 / 279 < expit(anchor(logit[-1:], z[-1:]))[0] < 3 * 5 / 279
 
 
 def test_extreme_logits_stay_finite():
@@ -212,7 +213,7 @@ def test_grid_cells_stand_for_their_rows():
     n = 300_000
     z = rng.integers(1, 21, n).astype(np.int32)
     logit = (-5 + rng.gamma(2.0, 0.7, n)).astype(np.float32)
-    y = (rng.random(n) < sigmoid(logit + rng.normal(0, 0.7, 21)[z])).astype(np.int32)
+    y = (rng.random(n) < expit(logit + rng.normal(0, 0.7, 21)[z])).astype(np.int32)
     scores = Scores(logit, z, np.ones(n, np.int32), y, np.zeros(n, np.int32), 21)
     _, cells = tabulate(scores, (1,), 160)
     at = cells.logit_sum / cells.impressions

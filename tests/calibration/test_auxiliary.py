@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+from scipy.special import expit, logit as log_odds
 import pytest
 import torch
 
@@ -10,8 +11,6 @@ from pipeline.calibration.adacalib.fit import Settings, fit_adacalib
 from pipeline.calibration.paper.auxiliary_fit import fit_auxiliary, out_of_fold_logits
 from pipeline.calibration.paper.paper_rows import Features
 from pipeline.calibration.statistics.bins import tabulate
-from pipeline.calibration.statistics.logits import logit as log_odds
-from pipeline.calibration.statistics.logits import sigmoid
 from tests.calibration.bent import bent_world, excess
 
 
@@ -21,7 +20,7 @@ def world_with_slots(spread, days=6):
     rng = np.random.default_rng(5)
     slot = rng.integers(1, 7, len(scores))
     true = true + spread * np.linspace(-1, 1, 7)[slot]
-    responses = (rng.random(len(scores)) < sigmoid(true)).astype(np.int32)
+    responses = (rng.random(len(scores)) < expit(true)).astype(np.int32)
     nothing = np.empty((len(scores), 0), np.float32)
     return replace(scores, responses=responses), true, Features(slot[:, None], nothing, (7,))
 
@@ -75,7 +74,7 @@ def test_where_counts_are_split_there_is_no_auxiliary_network():
 
 def test_equal_inputs_give_equal_weights_and_leave_the_generator_alone():
     scores, true, features = world_with_slots(0.8)
-    offset = log_odds(sigmoid(true)) - 0.8 * np.linspace(-1, 1, 7)[features.categorical[:, 0]]
+    offset = log_odds(expit(true)) - 0.8 * np.linspace(-1, 1, 7)[features.categorical[:, 0]]
     torch.manual_seed(3)
     expected = torch.rand(2)
     torch.manual_seed(3)

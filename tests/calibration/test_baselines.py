@@ -5,6 +5,7 @@ import warnings
 from importlib.util import find_spec
 
 import numpy as np
+from scipy.special import expit
 import pytest
 from scipy.optimize import minimize
 from scipy.stats import rankdata
@@ -17,7 +18,6 @@ from pipeline.calibration.baselines import METHODS, fit
 from pipeline.calibration.baselines.counting import merged
 from pipeline.calibration.baselines.logistic import fit_logistic
 from pipeline.calibration.prior.anchor import fit_anchor
-from pipeline.calibration.statistics.logits import sigmoid
 from pipeline.core.errors import NotEnoughDataError
 from pipeline.formats.scores import Scores
 
@@ -52,7 +52,7 @@ def log_of(seed=1, n=20_000, n_values=20):
     value = rng.integers(1, n_values + 1, n)
     logit = rng.normal(-2, 1, n).astype(np.float32)
     true = -2 + rng.normal(0.3, 0.6, n_values + 1)[value] + 1.4 * (logit + 2)
-    return scores_of(logit, value, responses=rng.random(n) < sigmoid(true), day=np.arange(n) % 5)
+    return scores_of(logit, value, responses=rng.random(n) < expit(true), day=np.arange(n) % 5)
 
 
 @pytest.fixture(scope="module")
@@ -73,24 +73,24 @@ class TestAgainstOutsideReferences:
         reference = CalibratedClassifierCV(base, method="sigmoid")
         reference.fit(log.uncalibrated_logit[:, None].astype(float), log.responses)
         expected = reference.predict_proba(AT[:, None])[:, 1]
-        np.testing.assert_allclose(sigmoid(fit("platt", log)(AT, ONE)), expected, rtol=1e-3)
+        np.testing.assert_allclose(expit(fit("platt", log)(AT, ONE)), expected, rtol=1e-3)
 
     @pytest.mark.filterwarnings("ignore")  # netcal's
     def test_temperature_is_netcals(self, log):
-        reference = TemperatureScaling().fit(sigmoid(log.uncalibrated_logit), log.responses)
-        expected = reference.transform(sigmoid(AT))
-        np.testing.assert_allclose(sigmoid(fit("temperature", log)(AT, ONE)), expected, rtol=1e-3)
+        reference = TemperatureScaling().fit(expit(log.uncalibrated_logit), log.responses)
+        expected = reference.transform(expit(AT))
+        np.testing.assert_allclose(expit(fit("temperature", log)(AT, ONE)), expected, rtol=1e-3)
 
     @pytest.mark.filterwarnings("ignore")  # netcal's
     def test_beta_is_netcals(self, log):
-        reference = BetaCalibration().fit(sigmoid(log.uncalibrated_logit), log.responses)
-        expected = reference.transform(sigmoid(AT))
-        np.testing.assert_allclose(sigmoid(fit("beta", log)(AT, ONE)), expected, rtol=5e-3)
+        reference = BetaCalibration().fit(expit(log.uncalibrated_logit), log.responses)
+        expected = reference.transform(expit(AT))
+        np.testing.assert_allclose(expit(fit("beta", log)(AT, ONE)), expected, rtol=5e-3)
 
     def test_histogram_is_netcals_on_ten_equal_frequency_bins(self, log):
         share = (rankdata(log.uncalibrated_logit) - 0.5) / len(log)  # equal bins of it are ours
         expected = HistogramBinning(bins=10).fit(share, log.responses).transform(share)
-        found = sigmoid(fit("histogram", log)(log.uncalibrated_logit, log.field_value_id))
+        found = expit(fit("histogram", log)(log.uncalibrated_logit, log.field_value_id))
         np.testing.assert_allclose(found, expected, rtol=0.01)
         assert len(np.unique(found)) == 10
 
@@ -98,7 +98,7 @@ class TestAgainstOutsideReferences:
         reference = IsotonicRegression(out_of_bounds="clip")
         reference.fit(log.uncalibrated_logit, log.responses)
         within = log.uncalibrated_logit[np.abs(log.uncalibrated_logit + 2) < 1.5]
-        found = sigmoid(fit("isotonic", log)(within, np.ones(len(within), int)))
+        found = expit(fit("isotonic", log)(within, np.ones(len(within), int)))
         np.testing.assert_allclose(found, reference.predict(within), atol=0.04)
         assert np.abs(found - reference.predict(within)).mean() < 0.002
 
@@ -126,7 +126,7 @@ class TestAgainstOutsideReferences:
         responses = np.concatenate([np.arange(1000) < 1000 * r for r in rate])
         sir = fit("sir", scores_of(logit, responses=responses))
         at = np.array([0.0, 1, 2.5, 4, 9])  # the third and fourth bin are merged at 2.5
-        found = sigmoid(sir(at, np.ones(5, int)))
+        found = expit(sir(at, np.ones(5, int)))
         np.testing.assert_allclose(found, [0.01, 0.02, 0.035, 0.06, 0.4], rtol=0.02)
         halfway = sir(np.array([0.5]), np.ones(1, int))
         np.testing.assert_allclose(halfway, np.log([0.01 / 0.99, 0.02 / 0.98]).mean(), atol=0.02)
@@ -134,11 +134,11 @@ class TestAgainstOutsideReferences:
     def test_isotonic_per_value_of_one_value_is_isotonic(self):
         one = scores_of(log_of().uncalibrated_logit, responses=log_of().responses)
         own, everything = (fit(m, one)(AT, ONE) for m in ("isotonic_per_value", "isotonic"))
-        np.testing.assert_allclose(sigmoid(own), sigmoid(everything), atol=0.05)
+        np.testing.assert_allclose(expit(own), expit(everything), atol=0.05)
 
     def test_isotonic_per_value_follows_each_values_own_rows(self, log):
         calibrated = fit("isotonic_per_value", log)
-        expected = sigmoid(calibrated(log.uncalibrated_logit, log.field_value_id))
+        expected = expit(calibrated(log.uncalibrated_logit, log.field_value_id))
         e = np.bincount(log.field_value_id, expected)[1:]
         o = np.bincount(log.field_value_id, log.responses)[1:]
         np.testing.assert_allclose(e, o, rtol=0.1)
@@ -184,7 +184,7 @@ class TestAgainstOutsideReferences:
         value = np.repeat([1, 2], 50)
         n = np.full(100, 20_000)
         true = np.where(value == 1, 0.5 + 1.2 * logit, -0.3 + 0.8 * logit)
-        scores = scores_of(logit, value, n, rng.binomial(n, sigmoid(true)))
+        scores = scores_of(logit, value, n, rng.binomial(n, expit(true)))
         calibrated = fit("logistic_interaction", scores)
         np.testing.assert_allclose(calibrated(logit, value), true, atol=0.03)
 
@@ -194,14 +194,14 @@ class TestAgainstOutsideReferences:
         n = np.full(8000, 10)
         logit, value = rng.normal(-2, 1, 8000), rng.integers(1, 3, 8000)
         true = np.where(logit < -2, logit, -2 + 2 * (logit + 2)) + np.where(value == 1, 0.5, -0.5)
-        scores = scores_of(logit, value, n, rng.binomial(n, sigmoid(true)))
+        scores = scores_of(logit, value, n, rng.binomial(n, expit(true)))
         inside = np.abs(logit + 2) < 1.5
         found = fit("neucalib", scores)(logit, value)
         assert np.abs(found - true)[inside].mean() < 0.15
 
     @pytest.mark.skipif(not find_spec("mcgrad"), reason="mcgrad is not installed")
     def test_mcgrad_calibrates_each_value(self, log, quiet):
-        expected = sigmoid(fit("mcgrad", log)(log.uncalibrated_logit, log.field_value_id))
+        expected = expit(fit("mcgrad", log)(log.uncalibrated_logit, log.field_value_id))
         e, o = (np.bincount(log.field_value_id, a)[1:] for a in (expected, log.responses))
         np.testing.assert_allclose(e, o, rtol=0.15)
 
@@ -278,7 +278,7 @@ def test_aggregated_rows_give_the_map_of_single_impressions(method, quiet):
     rng = np.random.default_rng(7)
     n = rng.integers(1, 8, 600)
     value, logit = rng.integers(1, 6, 600), rng.normal(-2, 1, 600).astype(np.float32)
-    k, day = rng.binomial(n, sigmoid(logit)), rng.integers(0, 4, 600)
+    k, day = rng.binomial(n, expit(logit)), rng.integers(0, 4, 600)
     row = np.repeat(np.arange(600), n)
     label = np.concatenate([np.arange(m) < r for m, r in zip(n, k, strict=True)])
     together = fit(method, scores_of(logit, value, n, k, day=day))
@@ -315,7 +315,7 @@ def test_a_feature_with_a_negative_coefficient_is_left_out():
     """As Kull et al. do for beta calibration: the rest is fitted without it."""
     rng = np.random.default_rng(8)
     x = rng.normal(0, 1, (5000, 2))
-    y = rng.random(5000) < sigmoid(-1 + x[:, 0] - 0.5 * x[:, 1])
+    y = rng.random(5000) < expit(-1 + x[:, 0] - 0.5 * x[:, 1])
     scores = scores_of(np.zeros(5000), responses=y)
     (first, second), intercept = fit_logistic(x, scores)
     (alone,), same = fit_logistic(x[:, :1], scores)

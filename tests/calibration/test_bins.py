@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special
 
-from pipeline.calibration.statistics import sort_keys
+from pipeline.formats import sort_keys
 from pipeline.calibration.statistics.bins import tabulate
 from pipeline.calibration.statistics.counting import count_bins
 from pipeline.core.errors import DataError

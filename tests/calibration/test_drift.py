@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+from scipy.special import expit
 import pytest
 
 from pipeline.calibration.adacalib.features import make_grid
@@ -10,7 +11,6 @@ from pipeline.calibration.adacalib.folds import all_counts
 from pipeline.calibration.prior.base_map import make_anchors, with_curves
 from pipeline.calibration.prior.state_space import ROUNDS
 from pipeline.calibration.statistics.bins import tabulate
-from pipeline.calibration.statistics.logits import sigmoid
 from pipeline.formats.scores import Scores
 from tests.calibration.bent import bent_world, excess
 
@@ -48,7 +48,7 @@ def sparse_walkers(seed, n_values=300, days=8):
     for _ in range(days):
         moves.append(0.8 * moves[-1] + rng.normal(0, 0.3, n_values))
     logit = rng.normal(-3.2, 0.5, n_values).astype(np.float32)
-    rate = sigmoid(logit + rng.normal(0, 0.5, n_values) + np.stack(moves))
+    rate = expit(logit + rng.normal(0, 0.5, n_values) + np.stack(moves))
     impressions = np.tile(rng.integers(5, 200, n_values), (days, 1))
     responses = rng.binomial(impressions, rate[:days])
     ids, day = (
@@ -70,7 +70,7 @@ def test_forecasts_of_rare_values_are_right_in_the_mean():
     for seed in range(6):
         scores, logit, rate = sparse_walkers(seed)
         _, basis = anchors_of(scores)
-        expected += sigmoid(basis.anchor(logit, np.arange(1, len(rate) + 1))).sum()
+        expected += expit(basis.anchor(logit, np.arange(1, len(rate) + 1))).sum()
         true += rate.sum()
     assert expected == pytest.approx(true, rel=0.02)
 
@@ -99,7 +99,7 @@ def test_as_many_responses_are_expected_as_came_however_few(few, number):
     responses = few_ones if few == "responses" else 1 - few_ones
     scores = replace(scores, responses=responses, impressions=np.ones(1000, np.int32))
     _, basis = anchors_of(scores)
-    expected = sigmoid(basis.anchor(scores.uncalibrated_logit.astype(float), scores.field_value_id))
+    expected = expit(basis.anchor(scores.uncalibrated_logit.astype(float), scores.field_value_id))
     rarer = expected.sum() if few == "responses" else (1 - expected).sum()
     assert rarer == pytest.approx(number, rel=0.5, abs=1.0)
     assert (basis.drifting is not None) == (number >= 10)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+from scipy.special import expit
 import pytest
 import torch
 
@@ -17,7 +18,6 @@ from pipeline.calibration.paper.paper_network import (
 )
 from pipeline.calibration.paper.paper_rows import Features, make_families, make_rows
 from pipeline.calibration.statistics.bins import tabulate
-from pipeline.calibration.statistics.logits import sigmoid
 from pipeline.core.errors import TrainingError
 from tests.calibration.bent import bent_world, excess
 
@@ -55,7 +55,7 @@ def pieces(world):
 def test_every_row_of_the_ablation_table_meets_the_rate_and_increases(world, name):
     scores, _ = world
     fitted = fit_paper(scores, ABLATIONS[name])
-    probability = sigmoid(fitted.serving(scores.uncalibrated_logit, scores.field_value_id))
+    probability = expit(fitted.serving(scores.uncalibrated_logit, scores.field_value_id))
     assert probability.mean() == pytest.approx(scores.responses.mean(), rel=0.05)
     at = np.linspace(-20, 20, 2000)
     for z in range(scores.n_field_values):
@@ -65,7 +65,7 @@ def test_every_row_of_the_ablation_table_meets_the_rate_and_increases(world, nam
 def test_it_meets_the_rate_of_every_field_value_that_is_not_rare(world):
     scores, _ = world
     fitted = fit_paper(scores, replace(QUICK, epochs=8))
-    probability = sigmoid(fitted.serving(scores.uncalibrated_logit, scores.field_value_id))
+    probability = expit(fitted.serving(scores.uncalibrated_logit, scores.field_value_id))
     for z in np.unique(scores.field_value_id):
         of = scores.field_value_id == z
         if of.sum() > 500:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from numpy.testing import assert_allclose
+from scipy.special import expit
 from scipy.stats import binomtest
 from sklearn.metrics import mean_poisson_deviance
 
@@ -19,7 +20,7 @@ from pipeline.metrics.calibration import (
     well_observed,
     wilson_interval,
 )
-from pipeline.metrics.counts import ResponseCounts, count_responses, probability
+from pipeline.metrics.counts import ResponseCounts, count_responses
 from tests.metrics.test_counts import aggregated_rows
 from tests.reference import field_rce_by_rows, one_row_per_impression
 
@@ -77,7 +78,7 @@ def test_field_rce_is_the_papers_equation_on_rows(rows):
     score, impressions, responses, value = rows
     label, long_score, long_value = one_row_per_impression(impressions, responses, score, value)
     measured = field_rce(count_responses(score, impressions, responses, value, 4))
-    expected = field_rce_by_rows(probability(long_score), label, long_value)
+    expected = field_rce_by_rows(expit(long_score), label, long_value)
     assert_allclose(measured.value, expected, rtol=1e-9)
     if len(label):
         covered = np.isin(long_value, np.unique(long_value[label == 1])).mean()
@@ -173,7 +174,7 @@ def test_the_band_of_a_value_without_responses_has_no_upper_end():
 def test_the_floor_is_the_field_rce_of_labels_drawn_from_the_probabilities(rng):
     """Drawing every row's label gives the same mean as drawing the totals of values."""
     score, value = rng.normal(-2, 1.5, 30000), rng.integers(0, 60, 30000) ** 2 // 60
-    chance = probability(score)
+    chance = expit(score)
     ones = np.ones(30000, int)
     of_rows = [
         field_rce(count_responses(score, ones, rng.random(30000) < chance, value, 60)).value

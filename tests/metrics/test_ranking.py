@@ -8,12 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.special import expit
 from sklearn.metrics import roc_auc_score
 
-from pipeline.metrics.counts import probability
-from pipeline.metrics.ranking import auc_per_group, field_auc
-from pipeline.metrics.sorting import sort_rows
-from pipeline.metrics.ties import merge_runs
+from pipeline.metrics.ranking import auc_per_group, field_auc, merge_ties, sort_rows
 from tests.metrics.test_counts import aggregated_rows
 from tests.reference import auc_by_pairs, field_auc_by_pairs, one_row_per_impression
 
@@ -68,7 +66,7 @@ def test_runs_keep_every_float32_logit_and_its_order(values):
     logit = np.array(values, np.float32)
     ones = np.ones(len(logit), int)
     for many in (1, 1000, 10**6):
-        runs = merge_runs(sort_rows(logit, ones, ones, np.full(len(logit), many - 1), many))
+        runs = merge_ties(sort_rows(logit, ones, ones, np.full(len(logit), many - 1), many))
         assert_array_equal(runs.logit, np.unique(logit + 0.0).astype(np.float64))
 
 
@@ -156,7 +154,7 @@ def test_an_increasing_map_keeps_auc(rng):
     """H7: all slopes positive, no plateaus: nothing is lost."""
     logit = rng.normal(-9, 1, 20000).astype(np.float32)
     label, value = (
-        (rng.random(20000) < 20 * probability(logit)).astype(int),
+        (rng.random(20000) < 20 * expit(logit)).astype(int),
         rng.integers(0, 9, 20000),
     )
     ones = np.ones(20000, int)
@@ -168,7 +166,7 @@ def test_an_increasing_map_keeps_auc(rng):
 def test_auc_survives_being_written_to_parquet_and_csv(rng, tmp_path):
     """H7: logits are written whole, so the same AUC comes back."""
     logit = 0.7 * rng.normal(-9.2, 1, 20000).astype(np.float32).astype(np.float64)
-    label, ones = (rng.random(20000) < 30 * probability(logit)).astype(int), np.ones(20000, int)
+    label, ones = (rng.random(20000) < 30 * expit(logit)).astype(int), np.ones(20000, int)
     table = pa.table({"calibrated_logit": logit})
     pq.write_table(table, tmp_path / "predictions.parquet")
     pa_csv.write_csv(table, tmp_path / "predictions.csv")
@@ -184,8 +182,8 @@ def test_auc_survives_being_written_to_parquet_and_csv(rng, tmp_path):
 def test_rounded_probabilities_cost_auc_that_logits_keep(rng):
     """H7: four decimals of rare-event probabilities leave few distinct values."""
     logit = rng.normal(-9.2, 1, 20000).astype(np.float32)
-    label = (rng.random(20000) < 30 * probability(logit)).astype(int)
+    label = (rng.random(20000) < 30 * expit(logit)).astype(int)
     ones = np.ones(20000, int)
-    rounded = probability(logit).round(4)
+    rounded = expit(logit).round(4)
     assert len(np.unique(rounded)) < 100
     assert auc(rounded, ones, label) < auc(logit, ones, label) - 1e-3

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy.special import expit
 from scipy.stats import bootstrap, ttest_rel
 
 from pipeline.core.errors import DataError
 from pipeline.metrics.calibration import deviance_terms, field_rce_terms, log_loss_terms, pcoc_terms
-from pipeline.metrics.counts import ResponseCounts, probability
-from pipeline.metrics.ratios import Terms
+from pipeline.metrics.counts import ResponseCounts, Terms
 from pipeline.metrics.significance import (
     MIN_DAYS,
     Resampling,
@@ -31,7 +31,7 @@ def two_methods(rng, days, values, shock=0.0):
     volume = np.minimum((rng.pareto(1.5, values) + 1) * 100, 60_000) / days
     impressions = rng.poisson(np.tile(volume, (days, 1)))
     true = rng.normal(-3, 0.8, values)
-    rate = probability(true + rng.normal(0, shock, (days, 1)))
+    rate = expit(true + rng.normal(0, shock, (days, 1)))
     responses = rng.binomial(impressions, rate)
     return tuple(
         counts_of(impressions, responses, true + rng.normal(0, noise, values)) for noise in NOISE
@@ -39,7 +39,7 @@ def two_methods(rng, days, values, shock=0.0):
 
 
 def counts_of(impressions, responses, logit):
-    p = probability(logit)
+    p = expit(logit)
     loss = -(responses * np.log(p) + (impressions - responses) * np.log1p(-p))
     return ResponseCounts(impressions, responses, impressions * p, impressions * p * (1 - p), loss)
 

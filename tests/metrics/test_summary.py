@@ -3,14 +3,19 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy.special import expit
 from sklearn.metrics import log_loss, roc_auc_score
 
 from pipeline.formats.scores import Scores
-from pipeline.metrics.columns import bin_columns, count_columns
 from pipeline.metrics.comparison import compare, field_rce_gain_counts, gains
-from pipeline.metrics.counts import probability
 from pipeline.metrics.significance import Interval, Resampling
-from pipeline.metrics.summary import measure, summarise, summarise_well_observed
+from pipeline.metrics.summary import (
+    bin_columns,
+    count_columns,
+    measure,
+    summarise,
+    summarise_well_observed,
+)
 
 QUICK = Resampling(replicates=100)
 N_VALUES = 12
@@ -21,7 +26,7 @@ def rows(rng):
     """4,000 rows on six days, ten of twelve field values, one of them without responses."""
     logit = rng.normal(-1.5, 1, 4000).astype(np.float32)
     value = rng.integers(0, 10, 4000).astype(np.int32)
-    chance = np.where(value == 3, 0.0, probability(logit + 0.2 * (value - 5)))
+    chance = np.where(value == 3, 0.0, expit(logit + 0.2 * (value - 5)))
     return Scores(
         uncalibrated_logit=logit,
         field_value_id=value,
@@ -47,7 +52,7 @@ def measured(rows):
 
 def test_a_summary_says_what_scikit_learn_says_over_all_rows(rows, measured):
     summary = summarise(measured["uncalibrated"], QUICK)
-    p = probability(rows.uncalibrated_logit)
+    p = expit(rows.uncalibrated_logit)
     assert summary["logloss"] == pytest.approx(log_loss(rows.responses, p))
     assert summary["auc"] == pytest.approx(roc_auc_score(rows.responses, p))
     assert summary["pcoc"] == pytest.approx(p.sum() / rows.responses.sum())
@@ -105,7 +110,7 @@ def test_well_observed_values_are_the_same_for_every_method(measured):
 
 
 def test_the_truth_stands_beside_every_method_where_it_is_known(rows):
-    truth = probability(rows.uncalibrated_logit)
+    truth = expit(rows.uncalibrated_logit)
     methods = {
         "uncalibrated": measure(rows.uncalibrated_logit, rows, truth),
         "isotonic": measure(rows.uncalibrated_logit + 0.5, rows, truth),

@@ -2,17 +2,16 @@
 
 import numpy as np
 import pytest
+from scipy.special import expit
 from scipy.stats import entropy
 
 from pipeline.core.errors import DataError
-from pipeline.metrics.calibration import field_rce
-from pipeline.metrics.counts import probability
-from pipeline.metrics.oracle import count_truth, excess_log_loss
+from pipeline.metrics.calibration import count_truth, excess_log_loss, field_rce
 
 
 def test_excess_log_loss_is_the_mean_kullback_leibler_divergence(rng):
     logit, truth, many = rng.normal(size=300), rng.random(300), rng.integers(1, 9, 300)
-    predicted = probability(logit)
+    predicted = expit(logit)
     divergence = entropy([truth, 1 - truth], [predicted, 1 - predicted])
     assert excess_log_loss(logit, truth, many) == pytest.approx(
         np.average(divergence, weights=many)
@@ -21,9 +20,7 @@ def test_excess_log_loss_is_the_mean_kullback_leibler_divergence(rng):
 
 def test_the_truth_has_no_excess(rng):
     logit = rng.normal(-3, 1, 1000)
-    assert excess_log_loss(logit, probability(logit), np.ones(1000, int)) == pytest.approx(
-        0, abs=1e-15
-    )
+    assert excess_log_loss(logit, expit(logit), np.ones(1000, int)) == pytest.approx(0, abs=1e-15)
 
 
 def test_certain_truth_costs_the_whole_log_loss():

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from scipy.special import expit
 from sklearn.metrics import log_loss
 
 from pipeline.checkpoint.bundle import load
@@ -17,7 +18,6 @@ from pipeline.formats.champion import MODEL, TABLES, Pin, write_pin
 from pipeline.formats.map_files import write_maps
 from pipeline.formats.maps import affine_map, identity_map
 from pipeline.gate.champion_comparison import score_champion
-from pipeline.metrics.counts import probability
 from pipeline.params.sections import EvaluateParams
 from pipeline.stages.evaluate import run
 from tests.release import parts
@@ -86,7 +86,7 @@ def test_what_is_measured_is_what_ships(tmp_path, inputs, tables):
     measured = evaluate(tmp_path, inputs)["methods"]["model"]
     rows = pa.concat_tables(tables)
     prediction = load(tmp_path / "model").predict(rows)
-    expected = log_loss(rows["late"], probability(prediction.calibrated_logit))
+    expected = log_loss(rows["late"], expit(prediction.calibrated_logit))
     assert measured["logloss"] == pytest.approx(expected, rel=1e-6)
 
 
@@ -225,7 +225,7 @@ def test_the_champion_scores_the_same_days_whole_and_is_compared_in_pairs(tmp_pa
     pin_another(tmp_path, inputs)
     report = evaluate(tmp_path, inputs)
     prediction = load(tmp_path / MODEL).predict(pa.concat_tables(tables))
-    expected = log_loss(pa.concat_tables(tables)["late"], probability(prediction.calibrated_logit))
+    expected = log_loss(pa.concat_tables(tables)["late"], expit(prediction.calibrated_logit))
     champion, model = (report["methods"][name]["logloss"] for name in ("champion", "model"))
     assert champion == pytest.approx(expected, rel=1e-6)
     gain = report["champion"]["gains"]["logloss"]
@@ -242,7 +242,7 @@ def test_the_prequential_curve_has_every_test_day_and_says_which_are_new(tmp_pat
     assert [row["day"] for row in curve] == DAYS
     assert [row["new"] for row in curve] == [False] * 3 + [True] * 3
     prediction = load(tmp_path / MODEL).predict(tables[4])
-    expected = log_loss(tables[4]["late"], probability(prediction.calibrated_logit))
+    expected = log_loss(tables[4]["late"], expit(prediction.calibrated_logit))
     assert curve[4]["champion"]["logloss"] == pytest.approx(expected, rel=1e-6)
 
 

@@ -1,33 +1,33 @@
-"""The fitted head as a table: knots, values and outer slopes of every field value."""
+"""The fitted head as a table of knots, values and outer slopes, made to increase."""
 
 import numpy as np
+from scipy.optimize import isotonic_regression
 
-from pipeline.calibration.adacalib.features import Grid
-from pipeline.calibration.monotone import increasing
-from pipeline.calibration.prior.base_map import Basis
+from pipeline.calibration.prior.base_map import BaseMap
+from pipeline.calibration.statistics.grid import Grid
 from pipeline.formats.maps import PiecewiseLinearMap, from_knots
 
 
 def compile_map(
-    grid: Grid, basis: Basis, corrections: list[np.ndarray], chosen: np.ndarray, min_slope: float
+    grid: Grid, base: BaseMap, corrections: list[np.ndarray], chosen: np.ndarray, min_slope: float
 ) -> tuple[PiecewiseLinearMap, int]:
     """The serving map and the number of knots that monotonicity moved.
 
-    A field value's knots are those of its chosen candidate and those of its bend; id 0 and values
+    A field value's knots are those of its chosen candidate and those of its spline; id 0 and values
     without impressions keep their anchor, a straight line.
     """
-    offsets, slopes, center = basis.anchor.offsets, basis.anchor.slopes, basis.still.center
+    offsets, slopes, center = base.anchor.offsets, base.anchor.slopes, base.static.center
     knots, values, moved = [], [], 0
     for z in range(grid.n_field_values):
-        if not grid.live[z]:
+        if not grid.observed[z]:
             knots.append(np.array([center]))
             values.append(np.array([center + offsets[z]]))
             continue
         candidate = grid.candidates[chosen[z]]
         own = candidate.logit[z, : candidate.count[z]]
         correction = corrections[chosen[z]][z, : candidate.count[z]]
-        at = _union(own, basis.curves.origin[z] + basis.curves.knots)
-        value = basis(at, np.full(len(at), z)) + np.interp(at, own, correction)
+        at = _union(own, base.splines.origin[z] + base.splines.knots)
+        value = base(at, np.full(len(at), z)) + np.interp(at, own, correction)
         repaired = increasing(at, value, _weights(grid, z, at), min_slope)
         moved += int((repaired != value).sum())
         knots.append(at)
@@ -48,3 +48,24 @@ def _weights(grid: Grid, z: int, at: np.ndarray) -> np.ndarray:
     middle = (at[1:] + at[:-1]) / 2
     nearest = np.searchsorted(middle, finest.logit[z, :n])
     return np.bincount(nearest, finest.impressions[z, :n], len(at)) + 1.0
+
+
+def increasing(
+    knots: np.ndarray, values: np.ndarray, weights: np.ndarray, min_slope: float
+) -> np.ndarray:
+    """`values` moved least so that every slope between knots is at least `min_slope` > 0.
+
+    Isotonic regression works on value - min_slope · knot; adding the line back leaves no
+    plateau, which would tie logits and cost ranking. Values that keep the rule come back bit for
+    bit.
+
+    Args:
+        knots: float64 [n], strictly ascending logits.
+        values: float64 [n], calibrated logits there.
+        weights: float64 [n], > 0: how much a knot resists being moved.
+        min_slope: least slope of the calibrated in the uncalibrated logit.
+    """
+    if (np.diff(values) >= min_slope * np.diff(knots)).all():
+        return values
+    line = min_slope * knots
+    return isotonic_regression(values - line, weights=weights).x + line

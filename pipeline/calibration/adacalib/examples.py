@@ -1,17 +1,186 @@
 """Examples for the networks: what a fold knew of a field value, and the cells that came after."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
+from scipy.special import expit
 from torch import Tensor
 
-from pipeline.calibration.adacalib.features import Evidence, Grid, Target, interpolation
+from pipeline.calibration.folds import Counts
+from pipeline.calibration.statistics.grid import PROFILE_BINS, TARGET_CELLS, CandidateKnots, Grid
+
+SMOOTHING = (1.0, 10.0, 50.0)  # responses added to observed and expected alike
 
 
 @dataclass(frozen=True)
-class Examples:
+class KnotEvidence:
+    """What a fold's history says of every field value and bin: the network's inputs, float32.
+
+    Attributes:
+        bins: one array [V, K, n_bin_inputs] per candidate.
+        shares: one array [V, K] per candidate, shares of the value's expected responses; all zero
+            where none are expected.
+        value: [V, n_value_inputs].
+    """
+
+    bins: tuple[np.ndarray, ...]
+    shares: tuple[np.ndarray, ...]
+    value: np.ndarray
+
+
+def _log_ratio(observed: np.ndarray, expected: np.ndarray, smoothing: float) -> np.ndarray:
+    return np.log((observed + smoothing) / (expected + smoothing))
+
+
+def _neighbours(ratio: np.ndarray, count: np.ndarray) -> list[np.ndarray]:
+    """The ratio of the bin before and after; the outer bins are their own neighbours."""
+    after = np.concatenate([ratio[:, 1:], ratio[:, -1:]], axis=1)
+    last = np.maximum(count - 1, 0)
+    row = np.arange(len(ratio))
+    after[row, last] = ratio[row, last]
+    return [np.concatenate([ratio[:, :1], ratio[:, :-1]], axis=1), after]
+
+
+def knot_evidence(
+    grid: Grid, history: Counts, fitted: np.ndarray, traits: np.ndarray
+) -> KnotEvidence:
+    """The inputs made of one history.
+
+    They say what the shape of a field value is and how much is known, not how its past compares
+    with the forecast: a network that sees that extrapolates trends, which cost more than they
+    gained.
+
+    Args:
+        grid: cells and knots.
+        history: counts of each cell row.
+        fitted: float64 [n], anchored logit that fits the row's own day: what is left is shape.
+        traits: float64 [V, m], further numbers that describe a field value's anchor.
+    """
+    expected = history.impressions * expit(fitted)
+    everything = np.zeros_like(grid.coarse)
+    whole = [grid.sums(everything, 1, a) for a in (history.responses, expected)]
+    shape = [grid.sums(grid.profile, PROFILE_BINS, a) for a in (history.responses, expected)]
+    value = np.concatenate(
+        [
+            _log_ratio(whole[0], whole[1], 10.0),
+            np.log1p(whole[1]),
+            _log_ratio(shape[0], shape[1], 1.0),
+            _log_ratio(shape[0], shape[1], 10.0),
+            np.log1p(shape[1]),
+            traits,
+        ],
+        axis=1,
+    )
+    counts = [
+        [grid.sums(knots.bin_id, knots.requested_bins, a) for a in (history.responses, expected)]
+        for knots in grid.candidates
+    ]
+    bins = [_bin_inputs(grid, *each) for each in zip(grid.candidates, counts, strict=True)]
+    shares = [predicted / np.maximum(whole[1], 1e-30) for _, predicted in counts]
+    return KnotEvidence(_float32(bins), _float32(shares), value.astype(np.float32))
+
+
+def _float32(arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+    return tuple(array.astype(np.float32) for array in arrays)
+
+
+def _bin_inputs(grid: Grid, knots: CandidateKnots, counts: Sequence[np.ndarray]) -> np.ndarray:
+    """Inputs [V, K, …] of the bins of one candidate, of responses observed and predicted there."""
+    observed, predicted = counts
+    width = knots.requested_bins
+    ratios = [_log_ratio(observed, predicted, s) for s in SMOOTHING]
+    place = (np.arange(width) + 0.5) / np.maximum(knots.count, 1)[:, None]
+    center = np.average(grid.logit, weights=grid.cells.impressions)
+    return np.stack(
+        [
+            *ratios,
+            *_neighbours(ratios[1], knots.count),
+            np.log1p(predicted),
+            np.minimum(place, 1.0),
+            knots.logit - center,
+        ],
+        axis=2,
+    )
+
+
+@dataclass(frozen=True)
+class Target:
+    """Cells on which predictions are judged, by field value: float32 [V, TARGET_CELLS].
+
+    Attributes:
+        impressions, responses: counts, zero where a value has no such cell.
+        anchored: anchored logit.
+        logit: uncalibrated logit.
+    """
+
+    impressions: np.ndarray
+    responses: np.ndarray
+    anchored: np.ndarray
+    logit: np.ndarray
+
+
+def target_cells(grid: Grid, counts: Counts, anchored: np.ndarray) -> Target:
+    """The rows' counts and logits gathered into target cells.
+
+    Args:
+        grid: cells and knots.
+        counts: target counts of each cell row.
+        anchored: float64 [n], anchored logit of each cell row.
+    """
+    n, y, a, x = (
+        grid.sums(grid.coarse, TARGET_CELLS, amount)
+        for amount in (
+            counts.impressions,
+            counts.responses,
+            counts.impressions * anchored,
+            counts.impressions * grid.logit,
+        )
+    )
+    total = np.where(n > 0, n, 1.0)
+    return Target(*(array.astype(np.float32) for array in (n, y, a / total, x / total)))
+
+
+def without_common_error(cells: Target) -> Target:
+    """The same cells, all anchored logits shifted alike until as much is expected as observed.
+
+    What all field values do on the same days (a campaign, a holiday) says nothing about how far
+    to trust the statistics of one, but it is the largest error of a forecast: left in, a network
+    learns the shock of the days it saw.
+    """
+    n, y, anchored = (
+        a.astype(np.float64) for a in (cells.impressions, cells.responses, cells.anchored)
+    )
+    shift = 0.0
+    for _ in range(20):
+        expected = n * expit(anchored + shift)
+        step = (y.sum() + 0.5 - expected.sum()) / (
+            (expected * (1.0 - expected / np.maximum(n, 1.0))).sum() + 0.5
+        )
+        shift += float(np.clip(step, -1.0, 1.0))
+    return replace(cells, anchored=(anchored + shift).astype(np.float32))
+
+
+def interpolation(knots: CandidateKnots, logit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Index of the knot at the left, int64 [V, C], and weight of the next one, float32 [V, C].
+
+    Left of the first knot and right of the last one the outer knot holds alone, so that the
+    correction is constant there.
+    """
+    reached = np.zeros(logit.shape, dtype=np.int64)
+    for k in range(knots.requested_bins):
+        reached += (logit >= knots.logit[:, k : k + 1]) & (k < knots.count)[:, None]
+    left = np.clip(reached - 1, 0, np.maximum(knots.count - 2, 0)[:, None])
+    right = np.minimum(left + 1, np.maximum(knots.count - 1, 0)[:, None])
+    start, end = (np.take_along_axis(knots.logit, i, axis=1) for i in (left, right))
+    gap = end - start
+    share = np.where(gap > 0, (logit - start) / np.where(gap > 0, gap, 1.0), 0.0)
+    return left, np.clip(share, 0.0, 1.0).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class KnotExamples:
     """(fold, field value) pairs: what was known of the value and the cells that came after.
 
     Attributes:
@@ -41,55 +210,25 @@ class Examples:
     def __len__(self) -> int:
         return len(self.value)
 
-    def take(self, rows: Tensor) -> "Examples":
+    def take(self, rows: Tensor) -> "KnotExamples":
         """The pairs that an index picks."""
-        return Examples(
-            tuple(each[rows] for each in self.bins),
-            tuple(each[rows] for each in self.shares),
-            tuple(each[rows] for each in self.left),
-            tuple(each[rows] for each in self.share),
-            self.value[rows],
-            self.impressions[rows],
-            self.responses[rows],
-            self.anchored[rows],
-            self.fold[rows],
-            self.field_value_id[rows],
+        columns = (getattr(self, f.name) for f in fields(self))
+        return KnotExamples(
+            *(tuple(k[rows] for k in c) if isinstance(c, tuple) else c[rows] for c in columns)
         )
 
 
-def _concatenate(parts: Sequence[Examples]) -> Examples:
-    def of_candidates(name: str) -> tuple[Tensor, ...]:
-        columns = zip(*(getattr(part, name) for part in parts), strict=True)
-        return tuple(torch.cat(column) for column in columns)
-
-    def of_all(name: str) -> Tensor:
-        return torch.cat([getattr(part, name) for part in parts])
-
-    return Examples(
-        of_candidates("bins"),
-        of_candidates("shares"),
-        of_candidates("left"),
-        of_candidates("share"),
-        of_all("value"),
-        of_all("impressions"),
-        of_all("responses"),
-        of_all("anchored"),
-        of_all("fold"),
-        of_all("field_value_id"),
-    )
-
-
 @dataclass(frozen=True)
-class Scale:
+class InputScale:
     """Mean and spread of the inputs over all examples, as they are fed to the networks."""
 
     bins: tuple[np.ndarray, np.ndarray]
     value: tuple[np.ndarray, np.ndarray]
 
-    def __call__(self, found: Evidence) -> tuple[tuple[Tensor, ...], Tensor]:
+    def __call__(self, found: KnotEvidence) -> tuple[list[np.ndarray], np.ndarray]:
         """Standardised inputs: per candidate [V, K, n_bin_inputs], and [V, n_value_inputs]."""
-        bins = tuple(torch.from_numpy((b - self.bins[0]) / self.bins[1]) for b in found.bins)
-        return bins, torch.from_numpy((found.value - self.value[0]) / self.value[1])
+        bins = [(b - self.bins[0]) / self.bins[1] for b in found.bins]
+        return bins, (found.value - self.value[0]) / self.value[1]
 
 
 def _moments(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -100,32 +239,35 @@ def _moments(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return mean.astype(np.float32), np.where(spread > 1e-6, spread, 1.0).astype(np.float32)
 
 
-def make_scale(found: Sequence[Evidence], live: np.ndarray) -> Scale:
-    """The scale of the live field values' inputs over all folds."""
-    bins = np.concatenate([b[live].reshape(-1, b.shape[-1]) for e in found for b in e.bins])
-    return Scale(_moments(bins), _moments(np.concatenate([e.value[live] for e in found])))
+def make_scale(found: Sequence[KnotEvidence], observed: np.ndarray) -> InputScale:
+    """The scale of the observed field values' inputs over all folds."""
+    bins = np.concatenate([b[observed].reshape(-1, b.shape[-1]) for e in found for b in e.bins])
+    return InputScale(_moments(bins), _moments(np.concatenate([e.value[observed] for e in found])))
 
 
 def make_examples(
-    grid: Grid, found: Sequence[Evidence], targets: Sequence[Target], scale: Scale
-) -> Examples:
+    grid: Grid, found: Sequence[KnotEvidence], targets: Sequence[Target], scale: InputScale
+) -> KnotExamples:
     """All (fold, field value) pairs with something to predict, fold by fold, values ascending."""
-    parts = []
-    for fold, (known, later) in enumerate(zip(found, targets, strict=True)):
-        rows = torch.from_numpy(np.flatnonzero(grid.live & (later.impressions.sum(axis=1) > 0)))
-        places = [interpolation(knots, later.logit) for knots in grid.candidates]
-        bins, value = scale(known)
-        everything = Examples(
-            bins,
-            tuple(torch.from_numpy(share) for share in known.shares),
-            tuple(torch.from_numpy(left) for left, _ in places),
-            tuple(torch.from_numpy(share) for _, share in places),
-            value,
-            torch.from_numpy(later.impressions),
-            torch.from_numpy(later.responses),
-            torch.from_numpy(later.anchored),
-            torch.full((grid.n_field_values,), fold),
-            torch.arange(grid.n_field_values),
-        )
-        parts.append(everything.take(rows))
-    return _concatenate(parts)
+    predicted = np.stack([target.impressions.sum(axis=1) for target in targets]) > 0
+    rows = np.flatnonzero(grid.observed & predicted)
+    fold, value = np.divmod(rows, grid.n_field_values)
+
+    def column(of_folds: Iterable[np.ndarray]) -> Tensor:
+        return torch.from_numpy(np.concatenate(list(of_folds))[rows])
+
+    inputs = [scale(evidence) for evidence in found]
+    places = [[interpolation(knots, t.logit) for t in targets] for knots in grid.candidates]
+    candidates = range(len(grid.candidates))
+    return KnotExamples(
+        bins=tuple(column(bins[k] for bins, _ in inputs) for k in candidates),
+        shares=tuple(column(evidence.shares[k] for evidence in found) for k in candidates),
+        left=tuple(column(left for left, _ in of_folds) for of_folds in places),
+        share=tuple(column(share for _, share in of_folds) for of_folds in places),
+        value=column(value for _, value in inputs),
+        impressions=column(target.impressions for target in targets),
+        responses=column(target.responses for target in targets),
+        anchored=column(target.anchored for target in targets),
+        fold=torch.from_numpy(fold),
+        field_value_id=torch.from_numpy(value),
+    )

@@ -1,114 +1,59 @@
-"""AdaCalib, variant crossfit: residual knots on an anchor, all learned out of sample.
+"""AdaCalib, variant crossfit: residual knots on a base map, all learned out of sample.
 
-calibrated_logit = anchor_z(logit) + λ · correction_z(logit)
+calibrated_logit = base_map_z(logit) + λ · correction_z(logit)
 
-The anchor is empirical-Bayes Platt scaling whose offsets may drift and to which bends are added
-(`basis`). The correction is piecewise linear between knots at the mean logits of the field value's
-bins; a network gives it at each knot from posterior statistics of the bin and the value, and a
-Gumbel choice decides between the candidate bin counts (paper, sections 3.1 and 3.2). It bends a
-curve without lifting it: the level of a field value is the anchor's. How much of bends and
+The base map is empirical-Bayes Platt scaling whose offsets may drift and to which splines are added
+(`base_map`). The correction is piecewise linear between knots at the mean logits of the field
+value's bins; a network gives it at each knot from posterior statistics of the bin and the value,
+and a Gumbel choice decides between the candidate bin counts (paper, sections 3.1 and 3.2). It
+changes the shape of a curve, not its level: that is the anchor's. How much of splines and
 correction is used, and when the network stops, is decided on counts that none of them has seen.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
 
 import numpy as np
 import torch
 
 from pipeline.calibration.adacalib.compile_map import compile_map
-from pipeline.calibration.adacalib.examples import Examples, Scale, make_examples, make_scale
-from pipeline.calibration.adacalib.features import (
-    TARGET_CELLS,
-    Evidence,
-    Grid,
+from pipeline.calibration.adacalib.examples import (
+    InputScale,
+    KnotEvidence,
+    KnotExamples,
     Target,
-    evidence,
-    make_grid,
-    target,
+    knot_evidence,
+    make_examples,
+    make_scale,
+    target_cells,
     without_common_error,
 )
-from pipeline.calibration.adacalib.folds import Counts, Fold, all_counts, make_folds
 from pipeline.calibration.adacalib.training import FitSettings, Heads, fit_heads, single_thread
-from pipeline.calibration.prior.base_map import Basis, make_anchors, with_curves
-from pipeline.calibration.statistics.bins import tabulate
-from pipeline.calibration.statistics.sort_keys import usable_threads
+from pipeline.calibration.baselines.binned import isotonic_of_cells
+from pipeline.calibration.choice import Comparison
+from pipeline.calibration.folds import Counts, Fold, all_counts, make_folds
+from pipeline.calibration.prior.base_map import BaseMap, make_anchors, with_splines
+from pipeline.calibration.statistics.grid import TARGET_CELLS, Grid, make_grid
+from pipeline.calibration.statistics.logits import log_loss_from_logits
 from pipeline.core.errors import NotEnoughDataError
 from pipeline.formats.maps import PiecewiseLinearMap
-from pipeline.formats.scores import Scores
+from pipeline.formats.sort_keys import usable_threads
 from pipeline.formats.tables import BinTable, CellTable
 
-BEND_SHARES = (0.0, 0.5, 1.0)  # among which the out-of-sample loss chooses
+SPLINE_SHARES = (0.0, 0.5, 1.0)  # among which the out-of-sample loss chooses
 
 
 @dataclass(frozen=True)
-class Settings:
-    """How AdaCalib is fitted; see params.yaml, section calibrate.
-
-    Attributes:
-        horizon_days: days after the last one over which a field value's offset is forecast; None: a
-            third of the calibration days.
-        steps: gradient steps of the network at most.
-        learning_rate: of AdamW.
-        weight_decay: of AdamW.
-        temperatures: of the Gumbel choice, first and last step, > 0.
-        min_slope: least slope of the calibrated in the uncalibrated logit.
-        seed: of initial weights, batches, Gumbel noise and count folds.
-        folds: "forward": what is learned out of sample is learned on days after the history;
-            "leave_day_out": on days between.
-    """
-
-    horizon_days: int | None = None
-    steps: int = 100
-    learning_rate: float = 0.003
-    weight_decay: float = 0.0001
-    temperatures: tuple[float, float] = (1.0, 0.1)
-    min_slope: float = 0.05
-    seed: int = 1
-    folds: Literal["forward", "leave_day_out"] = "forward"
-
-    def network(self) -> FitSettings:
-        """What the network's fit needs of them."""
-        return FitSettings(
-            self.steps, self.learning_rate, self.weight_decay, self.temperatures, self.seed
-        )
-
-
-@dataclass(frozen=True)
-class HeldOut:
-    """A fold's target cells and the logits predicted for them by what had not seen them.
-
-    Attributes:
-        target: counts and uncalibrated logits of the cells.
-        still: float64 [V, C], logit by empirical-Bayes Platt.
-        adacalib: float64 [V, C], logit by AdaCalib.
-        fold: history and target counts of the cell rows.
-        by_day: impressions and responses, float64 [V, C] each, of each day of the target; one pair
-            of all where folds split counts.
-        days: int [D], the days of the target; empty where folds split counts.
-        basis: anchors and bends of the history.
-    """
-
-    target: Target
-    still: np.ndarray
-    adacalib: np.ndarray
-    fold: Fold
-    by_day: list[tuple[np.ndarray, np.ndarray]]
-    days: np.ndarray
-    basis: Basis
-
-
-@dataclass(frozen=True)
-class Fitted:
+class AdaCalibFit:
     """A fitted AdaCalib and how it came about.
 
     Attributes:
         serving: the compiled map.
-        basis: anchors and bends fitted on all calibration days.
-        held_out: the folds' out-of-sample predictions.
+        base: anchors and splines fitted on all calibration days.
+        comparisons: out-of-sample predictions of the folds' days, or of folds of split counts, by
+            the baselines and by AdaCalib.
         chosen_bins: int64 [V], the candidate that serves each field value; 0: no bins of its own.
         correction_share: λ.
         checkpoint: how far the network was trained, share of `steps`.
@@ -116,8 +61,8 @@ class Fitted:
     """
 
     serving: PiecewiseLinearMap
-    basis: Basis
-    held_out: list[HeldOut]
+    base: BaseMap
+    comparisons: list[Comparison]
     chosen_bins: np.ndarray
     correction_share: float
     checkpoint: float
@@ -125,8 +70,8 @@ class Fitted:
 
 
 def fit_adacalib(
-    bins: BinTable, cells: CellTable, n_field_values: int, settings: Settings
-) -> Fitted:
+    bins: BinTable, cells: CellTable, n_field_values: int, settings: FitSettings
+) -> AdaCalibFit:
     """AdaCalib fitted on the two tables that `tabulate` makes of the calibration days.
 
     The cost depends on the field values, days and cells, not on the rows behind them. The result
@@ -142,136 +87,113 @@ def fit_adacalib(
         )
     with single_thread():
         grid = make_grid(bins, cells, n_field_values)
-        folds = make_folds(cells, settings.seed, settings.folds)
-        everything = Fold(all_counts(cells), all_counts(cells))
-        *bases, final = _choose_bases(grid, folds, everything, settings)
-        found = [_evidence(grid, fold, basis) for fold, basis in zip(folds, bases, strict=True)]
+        folds = make_folds(cells, settings.seed)
+        everything = all_counts(cells)
+        histories = [*(fold.history for fold in folds), everything]
+        *bases, final = _base_maps(grid, folds, histories, settings.horizon_days)
+        *found, found_of_all = map(partial(_evidence, grid), histories, [*bases, final])
         targets = [
-            target(grid, f.target, _anchored(grid, f, b)) for f, b in zip(folds, bases, strict=True)
+            target_cells(grid, fold.target, base(grid.logit, cells.field_value_id))
+            for fold, base in zip(folds, bases, strict=True)
         ]
-        scale = make_scale(found, grid.live)
+        scale = make_scale(found, grid.observed)
         examples = make_examples(grid, found, [without_common_error(t) for t in targets], scale)
-        heads = fit_heads(examples, settings.network())
-        found_of_all = _evidence(grid, everything, final)
+        heads = fit_heads(examples, settings)
         corrections, chosen = _served_corrections(heads, found_of_all, scale)
         serving, moved = compile_map(grid, final, corrections, chosen, settings.min_slope)
-    held_out = _held_out(
-        grid, list(zip(folds, bases, targets, strict=True)), examples, heads.held_out
-    )
+    comparisons = [
+        comparison
+        for i, part in enumerate(zip(folds, bases, targets, strict=True))
+        for comparison in _comparisons(grid, *part, _of_fold(examples, heads.held_out, i))
+    ]
     requested = np.array([knots.requested_bins for knots in grid.candidates])
-    chosen_bins = np.where(grid.live, requested[chosen], 0)
-    return Fitted(serving, final, held_out, chosen_bins, heads.share, heads.checkpoint, moved)
+    chosen_bins = np.where(grid.observed, requested[chosen], 0)
+    return AdaCalibFit(
+        serving, final, comparisons, chosen_bins, heads.share, heads.checkpoint, moved
+    )
 
 
-def _anchored(grid: Grid, fold: Fold, basis: Basis) -> np.ndarray:
-    """The anchored logit of each cell row: the forecast, or what its day's neighbours suggest."""
-    return basis.fitted(grid) if fold.between else basis(grid.logit, grid.cells.field_value_id)
+def _evidence(grid: Grid, history: Counts, base: BaseMap) -> KnotEvidence:
+    traits = np.stack([base.anchor.offsets, np.log(base.anchor.slopes)], axis=1)
+    return knot_evidence(grid, history, base.fitted(grid), traits)
 
 
-def _evidence(grid: Grid, fold: Fold, basis: Basis) -> Evidence:
-    traits = np.stack([basis.anchor.offsets, np.log(basis.anchor.slopes)], axis=1)
-    return evidence(grid, fold.history, basis.fitted(grid), traits)
+def _losses(grid: Grid, fold: Fold, base: BaseMap) -> np.ndarray:
+    """Summed log-loss of a fold's target counts under each of SPLINE_SHARES, in nats."""
+    ids, counts = grid.cells.field_value_id, fold.target
+    logits = (replace(base, spline_share=share)(grid.logit, ids) for share in SPLINE_SHARES)
+    losses = (log_loss_from_logits(f, counts.responses, counts.impressions) for f in logits)
+    return np.array([loss.sum() for loss in losses])
 
 
-def _losses(grid: Grid, fold: Fold, basis: Basis) -> np.ndarray:
-    """Summed log-loss of a fold's target counts under each of BEND_SHARES, in nats."""
-    none, whole = (_anchored(grid, fold, replace(basis, bend_share=s)) for s in (0.0, 1.0))
-    bend, counts = whole - none, fold.target
-    return np.array([
-        np.sum(counts.impressions * np.logaddexp(0.0, logit) - counts.responses * logit)
-        for logit in (none + share * bend for share in BEND_SHARES)
-    ])  # fmt: skip
+def _base_maps(
+    grid: Grid, folds: Sequence[Fold], histories: Sequence[Counts], horizon_days: int | None
+) -> list[BaseMap]:
+    """The base map of each history, those of the folds first.
 
-
-def _choose_bases(
-    grid: Grid, folds: Sequence[Fold], everything: Fold, settings: Settings
-) -> list[Basis]:
-    """The basis of each fold's history, then of everything.
-
-    Their share of bends is the one that predicts best over all folds.
+    Their share of splines is the one that predicts best over all folds.
     """
 
-    def basis_of(fold: Fold) -> Basis:
-        basis = make_anchors(grid, fold.history, settings.horizon_days)
-        return with_curves(basis, grid, fold.history)
+    def base_of(history: Counts) -> BaseMap:
+        return with_splines(make_anchors(grid, history, horizon_days), grid, history)
 
     with ThreadPoolExecutor(usable_threads()) as pool:  # each history's sums are its own
-        bases = list(pool.map(basis_of, [*folds, everything]))
-    losses = sum(map(partial(_losses, grid), folds, bases[:-1]))
-    return [replace(basis, bend_share=BEND_SHARES[int(np.argmin(losses))]) for basis in bases]
+        bases = list(pool.map(base_of, histories))
+    losses = sum(map(partial(_losses, grid), folds, bases))
+    return [replace(base, spline_share=SPLINE_SHARES[int(np.argmin(losses))]) for base in bases]
 
 
 def _served_corrections(
-    fitted: Heads, found: Evidence, scale: Scale
+    fitted: Heads, found: KnotEvidence, scale: InputScale
 ) -> tuple[list[np.ndarray], np.ndarray]:
     """Mean corrections [V, K] at the knots of each candidate, and the candidate [V] that is chosen.
 
     No randomness: the candidate with the greatest attention, averaged over the fits.
     """
-    bins, value = scale(found)
-    shares = [torch.from_numpy(share) for share in found.shares]
+    bins, value_inputs = scale(found)
+    value = torch.from_numpy(value_inputs)
     with torch.no_grad():
         attention = torch.stack([head.choice(value) for head in fitted.heads]).mean(dim=0)
-        corrections = [
-            torch.stack([head.at_knots(b, s, value) for head in fitted.heads]).mean(dim=0)
-            for b, s in zip(bins, shares, strict=True)
-        ]
-    kept = [fitted.share * c.double().numpy() for c in corrections]
-    return kept, attention.argmax(dim=-1).numpy()
+        corrections = []
+        for columns in zip(bins, found.shares, strict=True):
+            of_bins, shares = map(torch.from_numpy, columns)
+            each = [head.at_knots(of_bins, shares, value) for head in fitted.heads]
+            corrections.append(fitted.share * torch.stack(each).mean(dim=0).double().numpy())
+    return corrections, attention.argmax(dim=-1).numpy()
 
 
-def _held_out(
-    grid: Grid,
-    known: Sequence[tuple[Fold, Basis, Target]],
-    examples: Examples,
-    corrections: np.ndarray,
-) -> list[HeldOut]:
-    """The folds' target cells with both predictions; corrections [S, C] are in examples' order."""
-    rows = []
-    for i, (fold, basis, cells) in enumerate(known):
-        mine = examples.fold.numpy() == i
-        predicted = cells.anchored.astype(np.float64)
-        predicted[examples.field_value_id.numpy()[mine]] += corrections[mine]
-        ids = np.repeat(np.arange(len(predicted))[:, None], predicted.shape[1], axis=1)
-        logit = cells.logit.astype(np.float64)
-        days = _days(grid, fold)
-        by_day = _by_day(grid, fold.target, days)
-        still = basis.still(logit, ids)
-        rows.append(HeldOut(cells, still, predicted, fold, by_day, days, basis))
-    return rows
+def _of_fold(
+    examples: KnotExamples, corrections: np.ndarray, fold: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Field values [v] of a fold's examples and their corrections [v, C]."""
+    mine = examples.fold.numpy() == fold
+    return examples.field_value_id.numpy()[mine], corrections[mine]
 
 
-def _days(grid: Grid, fold: Fold) -> np.ndarray:
-    """The days that are in the target and not in the history."""
-    known, predicted = (c.impressions > 0 for c in (fold.history, fold.target))
-    return np.setdiff1d(grid.cells.day[predicted], grid.cells.day[known])
-
-
-def _by_day(grid: Grid, counts: Counts, days: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Impressions and responses [V, C] of the target cells on each day; see `HeldOut`."""
-    each = [counts.of_days(grid.cells.day == one) for one in days] if len(days) else [counts]
-    return [
-        (
-            grid.sums(grid.coarse, TARGET_CELLS, one.impressions),
-            grid.sums(grid.coarse, TARGET_CELLS, one.responses),
+def _comparisons(
+    grid: Grid, fold: Fold, base: BaseMap, cells: Target, corrected: tuple[np.ndarray, np.ndarray]
+) -> Iterator[Comparison]:
+    """What the baselines and AdaCalib predict for a fold's target cells, day by day."""
+    shape = cells.logit.shape
+    ids, logit = np.repeat(np.arange(shape[0]), shape[1]), cells.logit.astype(np.float64).ravel()
+    adacalib = cells.anchored.astype(np.float64)
+    adacalib[corrected[0]] += corrected[1]
+    predicted = {
+        "identity": logit,
+        "isotonic": isotonic_of_cells(grid.cells, fold.history, shape[0])(logit, ids),
+        "eb_platt": base.static(logit, ids),
+        "adacalib": adacalib.ravel(),
+    }
+    for counts in _by_day(grid, fold):
+        n, y = (
+            grid.sums(grid.coarse, TARGET_CELLS, amount).ravel()
+            for amount in (counts.impressions, counts.responses)
         )
-        for one in each
-    ]
+        yield Comparison(predicted, ids, n, y)
 
 
-def fit(
-    scores: Scores,
-    candidates: Sequence[int] = (5, 10, 20),
-    grid_cells: int = 160,
-    settings: Settings | None = None,
-) -> PiecewiseLinearMap:
-    """AdaCalib's map fitted on the calibration days' scores.
-
-    Args:
-        scores: rows of the calibration days, any order.
-        candidates: bin counts among which each field value chooses.
-        grid_cells: cells of the fitting grid, a multiple of every candidate.
-        settings: how it is fitted.
-    """
-    bins, cells = tabulate(scores, candidates, grid_cells)
-    return fit_adacalib(bins, cells, scores.n_field_values, settings or Settings()).serving
+def _by_day(grid: Grid, fold: Fold) -> list[Counts]:
+    """Target counts of each day that the history does not have; all where folds split counts."""
+    known, predicted = (c.impressions > 0 for c in (fold.history, fold.target))
+    days = np.setdiff1d(grid.cells.day[predicted], grid.cells.day[known])
+    return [fold.target.of_days(grid.cells.day == day) for day in days] or [fold.target]

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pipeline.calibration.adacalib.examples import Examples
+from pipeline.calibration.adacalib.examples import KnotExamples
 from pipeline.core.errors import ParamsError
 
 
@@ -87,7 +87,7 @@ class Head(nn.Module):
     """The knot network and the choice among candidates, fitted together.
 
     The level of a field value is the anchor's: corrections are taken about their mean over the
-    value's expected responses, so that they bend a curve without lifting it.
+    value's expected responses, so that they change a curve's shape, not its level.
     """
 
     def __init__(self, n_bin_inputs: int, n_value_inputs: int, n_candidates: int):
@@ -100,7 +100,7 @@ class Head(nn.Module):
         raw = self.knots(bins, value)
         return raw - (shares * raw).sum(dim=-1, keepdim=True)
 
-    def corrections(self, examples: Examples) -> Tensor:
+    def corrections(self, examples: KnotExamples) -> Tensor:
         """Corrections of the target cells under each candidate, [S, C, n_candidates]."""
         each = []
         columns = (examples.bins, examples.shares, examples.left, examples.share)
@@ -111,7 +111,7 @@ class Head(nn.Module):
             each.append(start + share * (end - start))
         return torch.stack(each, dim=-1)
 
-    def chosen_correction(self, examples: Examples) -> Tensor:
+    def chosen_correction(self, examples: KnotExamples) -> Tensor:
         """Correction [S, C] under the candidate each field value chooses, without randomness."""
         with torch.no_grad():
             best = self.choice(examples.value).argmax(dim=-1)

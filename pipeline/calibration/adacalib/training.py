@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from threading import Lock
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -13,22 +14,15 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 from torch.nn import functional
 
-from pipeline.calibration.adacalib.examples import Examples
+from pipeline.calibration.adacalib.examples import KnotExamples
 from pipeline.calibration.adacalib.knot_network import Head, annealed, gumbel_weights
-from pipeline.calibration.comparison import standard_error
-from pipeline.calibration.statistics.sort_keys import usable_threads
-from pipeline.core.adam import Adam
+from pipeline.calibration.choice import standard_error
 from pipeline.core.errors import TrainingError
+from pipeline.formats.sort_keys import usable_threads
 
 GROUPS = 4  # groups of field values, each predicted by the network of the others
 CHECKPOINTS = 8  # times at which a fit may be stopped
-SHARES = (
-    0.0,
-    0.25,
-    0.5,
-    0.75,
-    1.0,
-)  # of the correction, among which the out-of-sample loss chooses
+SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the correction; the out-of-sample loss chooses one
 BATCH = 512  # (fold, field value) pairs in a step
 MEMORY = 0.97  # of the running mean of weights, which is what is used
 
@@ -47,7 +41,7 @@ def single_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def log_loss(examples: Examples, correction: Tensor) -> Tensor:
+def log_loss(examples: KnotExamples, correction: Tensor) -> Tensor:
     """Summed log-loss [S, …] of the target cells at anchored logit + correction [S, C, …]."""
     n, y, anchored = examples.impressions, examples.responses, examples.anchored
     if correction.dim() == 3:
@@ -56,18 +50,30 @@ def log_loss(examples: Examples, correction: Tensor) -> Tensor:
     return (n * functional.softplus(logit) - y * logit).sum(dim=1)
 
 
-@dataclass(frozen=True)
-class FitSettings:
-    """How a head is fitted; see params.yaml, section calibrate."""
+class FitSettings(Protocol):
+    """How AdaCalib is fitted: the section calibrate of params.yaml, or the notebooks' estimator.
 
+    Attributes:
+        horizon_days: days after the last one over which a field value's offset is forecast; None: a
+            third of the calibration days.
+        steps: gradient steps of the network at most.
+        learning_rate: of AdamW.
+        weight_decay: of AdamW.
+        temperatures: of the Gumbel choice, first and last step, > 0.
+        min_slope: least slope of the calibrated in the uncalibrated logit.
+        seed: of initial weights, batches, Gumbel noise and count folds.
+    """
+
+    horizon_days: int | None
     steps: int
     learning_rate: float
     weight_decay: float
     temperatures: tuple[float, float]
+    min_slope: float
     seed: int
 
 
-def objective(head: Head, batch: Examples, weights: Tensor) -> Tensor:
+def objective(head: Head, batch: KnotExamples, weights: Tensor) -> Tensor:
     """Log-loss per impression of every candidate plus that of the selected output.
 
     The paper sums the candidates' losses only, which gives the choice no gradient; the last term
@@ -79,7 +85,7 @@ def objective(head: Head, batch: Examples, weights: Tensor) -> Tensor:
     return (each + log_loss(batch, selected)).sum() / batch.impressions.sum()
 
 
-def _head(examples: Examples) -> Head:
+def _head(examples: KnotExamples) -> Head:
     return Head(examples.bins[0].shape[-1], examples.value.shape[-1], len(examples.bins))
 
 
@@ -89,7 +95,7 @@ def _average(mean: Head, head: Head, memory: float) -> None:
             kept.lerp_(new, 1.0 - memory)
 
 
-def train(examples: Examples, settings: FitSettings, seed: int) -> Iterator[Head]:
+def train(examples: KnotExamples, settings: FitSettings, seed: int) -> Iterator[Head]:
     """Fit a head by mini-batches of field values and yield its running mean at every checkpoint.
 
     Raises:
@@ -100,7 +106,9 @@ def train(examples: Examples, settings: FitSettings, seed: int) -> Iterator[Head
         torch.manual_seed(seed)
         head, mean = _head(examples), _head(examples)
     mean.load_state_dict(head.state_dict())
-    optimizer = Adam(head, settings.learning_rate, settings.weight_decay, decoupled=True)
+    optimizer = torch.optim.AdamW(
+        head.parameters(), settings.learning_rate, weight_decay=settings.weight_decay, fused=True
+    )
     for step in range(1, settings.steps + 1):
         rows = torch.randperm(len(examples), generator=generator)[:BATCH]
         batch = examples.take(rows)
@@ -112,6 +120,7 @@ def train(examples: Examples, settings: FitSettings, seed: int) -> Iterator[Head
                 f"calibrate: the loss of step {step} is {loss.item()}; "
                 "lower calibrate.learning_rate"
             )
+        optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         _average(mean, head, min(MEMORY, step / (step + 10)))
@@ -137,7 +146,7 @@ class Heads:
     held_out: np.ndarray
 
 
-def fit_heads(examples: Examples, settings: FitSettings) -> Heads:
+def fit_heads(examples: KnotExamples, settings: FitSettings) -> Heads:
     """Heads fitted on all groups of field values but one, stopped and weighed by the one left out.
 
     Field values are exchangeable, so a head's loss on values it never saw, in folds whose history
@@ -171,7 +180,7 @@ def fit_heads(examples: Examples, settings: FitSettings) -> Heads:
     )
 
 
-def _best(examples: Examples, corrections: Tensor) -> tuple[int, int]:
+def _best(examples: KnotExamples, corrections: Tensor) -> tuple[int, int]:
     """Checkpoint and share of least held-out loss; share 0 where the gain is not sure."""
     each = torch.stack(
         [torch.stack([log_loss(examples, s * c).double() for s in SHARES]) for c in corrections]

@@ -1,4 +1,4 @@
-"""The competitors, one module each, behind one interface: fit(scores) → map(logit, field value id).
+"""The baselines behind one interface: scores of calibration rows → map(logit, field value id).
 
 Every map is finite and does not decrease in the logit, also at logits and field values that the
 calibration rows did not have.
@@ -11,27 +11,22 @@ import numpy as np
 
 from pipeline.formats.scores import Scores
 
-METHODS = (
-    "identity",
-    "platt",
-    "temperature",
-    "histogram",
-    "isotonic",
-    "beta",
-    "gamma",
-    "sir",
-    "neucalib",
-    "isotonic_per_value",
-    "ratio_per_value",
-    "eb_platt",
-    "eb_platt_forward",
-    "logistic_interaction",
-    "mcgrad",
-)
+# The module of each baseline, where it is the function of its name.
+METHODS = {
+    **dict.fromkeys(("identity", "platt", "temperature"), "global_maps"),
+    **dict.fromkeys(("histogram", "isotonic"), "binned"),
+    **dict.fromkeys(("beta", "gamma"), "global_maps"),
+    "sir": "binned",
+    "neucalib": "neural",
+    "isotonic_per_value": "binned",
+    "ratio_per_value": "per_value",
+    **dict.fromkeys(("eb_platt", "eb_platt_forward", "logistic_interaction"), "per_value"),
+    "mcgrad": "boosted",
+}
 
 
 class CalibrationMap(Protocol):
-    """What a fitted competitor is; a PiecewiseLinearMap wherever the method allows one."""
+    """What a fitted baseline is; a PiecewiseLinearMap wherever the method allows one."""
 
     def __call__(self, uncalibrated_logit: np.ndarray, field_value_id: np.ndarray) -> np.ndarray:
         """The calibrated logit, float64 [n], of logits [n] at field value ids [n] in [0, V)."""
@@ -45,5 +40,6 @@ def fit(method: str, scores: Scores) -> CalibrationMap:
         NotEnoughDataError: no row stands for an impression.
         ModuleNotFoundError: the method is mcgrad and the package of that name is not installed.
     """
-    fitted: CalibrationMap = import_module(f"{__name__}.{method}").fit(scores)
+    module = import_module(f"{__name__}.{METHODS[method]}")
+    fitted: CalibrationMap = getattr(module, method)(scores)
     return fitted

@@ -19,19 +19,23 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from scipy.special import logit as log_odds
 
+from pipeline.calibration.adacalib.compile_map import increasing
 from pipeline.calibration.adacalib.training import single_thread
-from pipeline.calibration.baselines.counting import merged
-from pipeline.calibration.monotone import increasing
+from pipeline.calibration.baselines.rows import merged, response_rate
+from pipeline.calibration.folds import all_counts
 from pipeline.calibration.paper.auxiliary import AuxiliaryNetwork
 from pipeline.calibration.paper.paper_network import PaperNetwork, PaperSettings, train
-from pipeline.calibration.paper.paper_rows import Family, Features, make_families, make_rows
+from pipeline.calibration.paper.paper_rows import Family, RowFeatures, make_families, make_rows
 from pipeline.calibration.prior.anchor import Anchor
-from pipeline.calibration.prior.base_map import still_anchor
+from pipeline.calibration.prior.base_map import static_anchor
 from pipeline.calibration.statistics.bins import tabulate
 from pipeline.calibration.statistics.logits import bounded
 from pipeline.formats.maps import PiecewiseLinearMap, from_knots
 from pipeline.formats.scores import Scores
+
+GRID_CELLS = 160  # of the anchor
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ class PaperFit:
 
 
 def fit_paper(
-    scores: Scores, settings: PaperSettings, features: Features | None = None
+    scores: Scores, settings: PaperSettings, features: RowFeatures | None = None
 ) -> PaperFit:
     """AdaCalib as published, fitted on rows.
 
@@ -81,36 +85,35 @@ def fit_paper(
     grouped = replace(scores, field_value_id=group, n_field_values=n_groups)
     with single_thread(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
-        still = _still(scores)
+        static = _static(scores)
         bins, _ = tabulate(grouped, counts, int(np.lcm.reduce(counts)))
-        families = make_families(bins, counts, n_groups, settings.levels)
+        families = make_families(bins, counts, n_groups)
         size = np.log1p(np.bincount(group, scores.impressions, n_groups))
         frequency = (size - size.mean()) / max(size.std(), 1e-6)
-        rate = (scores.responses.sum() + 0.5) / (scores.impressions.sum() + 1.0)
         used = features if settings.auxiliary else None
         network = PaperNetwork(
             families,
             frequency,
             settings,
-            start=float(np.log(rate / (1 - rate))),
+            start=float(log_odds(response_rate(scores))),
             sizes=used.sizes if used else None,
             n_numeric=used.numeric.shape[1] if used else 0,
         )
         train(network, make_rows(scores, group, families, used), families, settings)
-        return _compile(network, families, counts, still, settings)
+        return _compile(network, families, counts, static, settings)
 
 
-def _still(scores: Scores) -> Anchor:
+def _static(scores: Scores) -> Anchor:
     """Empirical-Bayes Platt, for the row of unseen values."""
-    _, cells = tabulate(scores, (1,), 160)
-    return still_anchor(cells, cells.impressions, cells.responses, scores.n_field_values)
+    _, cells = tabulate(scores, (1,), GRID_CELLS)
+    return static_anchor(cells, all_counts(cells), scores.n_field_values)
 
 
 def _compile(
     network: PaperNetwork,
     families: Sequence[Family],
     counts: Sequence[int],
-    still: Anchor,
+    static: Anchor,
     settings: PaperSettings,
 ) -> PaperFit:
     """Knots at the bounds of each value's chosen family; a straight anchor where it has no bins.
@@ -121,7 +124,7 @@ def _compile(
     with torch.no_grad():
         heights = [knot().double().numpy() for knot in network.knots]
         chosen = network.log_attention().argmax(dim=1).numpy()
-    n_values = len(still.offsets)
+    n_values = len(static.offsets)
     knots, values, chosen_bins = [], [], np.zeros(n_values, dtype=np.int64)
     moved, decreasing, pairs = 0, 0, 0
     for z in range(n_values):
@@ -129,8 +132,8 @@ def _compile(
         family, height = families[chosen[g]], heights[chosen[g]]
         n = family.n_bins[g]
         if n == 0 or (z == 0 and settings.adaptive_function):
-            knots.append(np.array([still.center]))
-            values.append(np.array([still.center + still.offsets[z]]))
+            knots.append(np.array([static.center]))
+            values.append(np.array([static.center + static.offsets[z]]))
             continue
         at, first = np.unique(family.bounds[g, : n + 1], return_index=True)
         value = height[g, : n + 1][first]
@@ -141,17 +144,12 @@ def _compile(
         chosen_bins[z] = counts[chosen[g]]
         knots.append(at)
         values.append(repaired)
-    own = np.where(chosen_bins > 0, 1.0, still.slopes)
+    own = np.where(chosen_bins > 0, 1.0, static.slopes)
     serving = from_knots(knots, values, own, own)
     return PaperFit(serving, network.auxiliary, chosen_bins, moved, decreasing / max(pairs, 1))
 
 
-def fit(scores: Scores, settings: PaperSettings | None = None) -> PiecewiseLinearMap:
-    """The map of AdaCalib as published, without the auxiliary network."""
-    return fit_paper(scores, settings or PaperSettings()).serving
-
-
-def predict(fitted: PaperFit, scores: Scores, features: Features | None = None) -> np.ndarray:
+def predict(fitted: PaperFit, scores: Scores, features: RowFeatures | None = None) -> np.ndarray:
     """The calibrated logit, float64 [n], of rows: the map plus the auxiliary term, if any."""
     logit = fitted.serving(scores.uncalibrated_logit, scores.field_value_id)
     if fitted.auxiliary is None or features is None:

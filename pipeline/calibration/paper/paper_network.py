@@ -10,8 +10,11 @@ from torch.nn import functional
 
 from pipeline.calibration.adacalib.knot_network import annealed, gumbel_weights
 from pipeline.calibration.paper.auxiliary import AuxiliaryNetwork
-from pipeline.calibration.paper.paper_rows import Family, Rows
+from pipeline.calibration.paper.paper_rows import LEVELS, Family, PaperRows
 from pipeline.core.errors import TrainingError
+
+EMBEDDING_SIZE = 8  # numbers per id
+HIDDEN = 32  # units of the knot network
 
 
 @dataclass(frozen=True)
@@ -23,34 +26,28 @@ class PaperSettings:
         adaptive_function: bins of each field value; else bins of all rows together.
         adaptive_binning: a choice among the candidates; else the middle candidate for all values.
         auxiliary: add a network on the row's features, where features are given.
-        candidates: bin counts; (5, 10, 20) for conversions, (2, 4, 8) for clicks in the paper.
-        levels: ids per discretised statistic.
-        embedding_size: numbers per id.
-        hidden: units of the knot network.
         epochs: passes over the rows.
         least_steps: gradient steps at least; a log of few rows is passed over more often.
         batch_size: rows in a step.
         learning_rate: of Adam, falling to a tenth along a cosine.
+        candidates: bin counts; (5, 10, 20) for conversions, (2, 4, 8) for clicks in the paper.
         temperatures: of the Gumbel choice, first and last step, > 0.
         min_slope: least slope of the calibrated in the uncalibrated logit, after the repair.
         seed: of initial weights, batches and Gumbel noise.
     """
 
-    posterior_guidance: bool = True
-    adaptive_function: bool = True
-    adaptive_binning: bool = True
-    auxiliary: bool = False
-    candidates: tuple[int, ...] = (5, 10, 20)
-    levels: int = 64
-    embedding_size: int = 8
-    hidden: int = 32
-    epochs: int = 8
-    least_steps: int = 1000
-    batch_size: int = 512
-    learning_rate: float = 0.01
-    temperatures: tuple[float, float] = (1.0, 0.1)
-    min_slope: float = 0.05
-    seed: int = 1
+    posterior_guidance: bool
+    adaptive_function: bool
+    adaptive_binning: bool
+    auxiliary: bool
+    epochs: int
+    least_steps: int
+    batch_size: int
+    learning_rate: float
+    candidates: tuple[int, ...]
+    temperatures: tuple[float, float]
+    min_slope: float
+    seed: int
 
     def counts(self) -> tuple[int, ...]:
         """The bin counts that take part."""
@@ -61,26 +58,23 @@ class PaperSettings:
 class StatisticKnots(nn.Module):
     """MLP(p_k): the knot values of one family from embedded discretised statistics."""
 
-    def __init__(self, family: Family, settings: PaperSettings, start: float) -> None:
+    def __init__(self, family: Family, start: float) -> None:
         super().__init__()
         self.ids: Tensor
         self.register_buffer("ids", torch.from_numpy(family.statistic))
-        self.levels = settings.levels
-        self.rate = nn.Embedding(self.levels, settings.embedding_size)
-        self.responses = nn.Embedding(self.levels, settings.embedding_size)
-        self.hidden = nn.Linear(2 * settings.embedding_size, settings.hidden)
-        self.last = nn.Linear(settings.hidden, 1)
+        self.rate = nn.Embedding(LEVELS, EMBEDDING_SIZE)
+        self.responses = nn.Embedding(LEVELS, EMBEDDING_SIZE)
+        self.hidden = nn.Linear(2 * EMBEDDING_SIZE, HIDDEN)
+        self.last = nn.Linear(HIDDEN, 1)
         nn.init.constant_(self.last.bias, start)
-        with (
-            torch.no_grad()
-        ):  # ids are ordered: neighbours start alike, or the penalty flattens all
+        with torch.no_grad():  # ids are ordered: neighbours start alike, or the penalty flattens
             for embedding in (self.rate, self.responses):
-                embedding.weight.mul_(0.1)[:, 0] = torch.linspace(-2, 2, self.levels)
+                embedding.weight.mul_(0.1)[:, 0] = torch.linspace(-2, 2, LEVELS)
 
     def forward(self) -> Tensor:
         """Knot values [Z, K + 1]; the network runs once per pair of ids, not once per knot."""
-        pair = torch.arange(self.levels**2)
-        embedded = [self.rate(pair // self.levels), self.responses(pair % self.levels)]
+        pair = torch.arange(LEVELS**2)
+        embedded = [self.rate(pair // LEVELS), self.responses(pair % LEVELS)]
         hidden = functional.relu(self.hidden(torch.cat(embedded, dim=1)))
         return self.last(hidden).squeeze(1)[self.ids]
 
@@ -112,13 +106,13 @@ class PaperNetwork(nn.Module):
     ) -> None:
         super().__init__()
         self.knots = nn.ModuleList(
-            StatisticKnots(f, settings, start) if settings.posterior_guidance else FreeKnots(f)
+            StatisticKnots(f, start) if settings.posterior_guidance else FreeKnots(f)
             for f in families
         )
         self.frequency: Tensor
         self.register_buffer("frequency", torch.from_numpy(frequency).float()[:, None])
-        self.identity = nn.Embedding(len(frequency), settings.embedding_size)
-        self.choice = nn.Linear(1 + settings.embedding_size, len(families))
+        self.identity = nn.Embedding(len(frequency), EMBEDDING_SIZE)
+        self.choice = nn.Linear(1 + EMBEDDING_SIZE, len(families))
         self.auxiliary = None if sizes is None else AuxiliaryNetwork(list(sizes), n_numeric)
 
     def log_attention(self) -> Tensor:
@@ -126,14 +120,14 @@ class PaperNetwork(nn.Module):
         known = torch.cat([self.frequency, self.identity.weight], dim=1)
         return functional.log_softmax(self.choice(known), dim=-1)
 
-    def term(self, rows: Rows) -> Tensor:
+    def term(self, rows: PaperRows) -> Tensor:
         """The auxiliary term [B], zero without features."""
         if self.auxiliary is None:
             return torch.zeros(len(rows.group))
         return self.auxiliary(rows.categorical, rows.numeric)
 
 
-def calibrated(knots: Sequence[Tensor], rows: Rows) -> Tensor:
+def calibrated(knots: Sequence[Tensor], rows: PaperRows) -> Tensor:
     """The paper's equation 3 on logits: [B, candidates]."""
     each = []
     for i, values in enumerate(knots):
@@ -152,7 +146,7 @@ def penalties(knots: Sequence[Tensor], families: Sequence[Family]) -> Tensor:
     return torch.stack(each, dim=1)
 
 
-def _loss(logit: Tensor, rows: Rows) -> Tensor:
+def _loss(logit: Tensor, rows: PaperRows) -> Tensor:
     n, y = rows.impressions, rows.responses
     if logit.dim() == 2:
         n, y = n[:, None], y[:, None]
@@ -160,7 +154,7 @@ def _loss(logit: Tensor, rows: Rows) -> Tensor:
 
 
 def objective(
-    network: PaperNetwork, rows: Rows, families: Sequence[Family], weights: Tensor
+    network: PaperNetwork, rows: PaperRows, families: Sequence[Family], weights: Tensor
 ) -> Tensor:
     """Cross-entropy plus penalty of every candidate, plus cross-entropy of the selected output."""
     knots = [knot() for knot in network.knots]
@@ -174,7 +168,7 @@ def objective(
 
 
 def train(
-    network: PaperNetwork, rows: Rows, families: Sequence[Family], settings: PaperSettings
+    network: PaperNetwork, rows: PaperRows, families: Sequence[Family], settings: PaperSettings
 ) -> None:
     """Mini-batches of rows, `epochs` times over all of them or more.
 

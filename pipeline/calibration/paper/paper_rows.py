@@ -1,7 +1,7 @@
 """AdaCalib as published, its inputs: bounds and statistics of bins, rows among bounds."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
@@ -10,18 +10,20 @@ from torch import Tensor
 from pipeline.formats.scores import Scores
 from pipeline.formats.tables import BinTable
 
+LEVELS = 64  # ids per discretised statistic
+
 
 @dataclass(frozen=True)
-class Features:
+class RowFeatures:
     """Encoded features of rows: categorical int32 [n, C], numeric float32 [n, N], column sizes."""
 
     categorical: np.ndarray
     numeric: np.ndarray
     sizes: tuple[int, ...]
 
-    def take(self, rows: np.ndarray) -> "Features":
+    def take(self, rows: np.ndarray) -> "RowFeatures":
         """The rows that a boolean mask or an index array picks."""
-        return Features(self.categorical[rows], self.numeric[rows], self.sizes)
+        return RowFeatures(self.categorical[rows], self.numeric[rows], self.sizes)
 
 
 @dataclass(frozen=True)
@@ -41,29 +43,24 @@ class Family:
     statistic: np.ndarray
 
 
-def _edges(amounts: np.ndarray, levels: int) -> np.ndarray:
-    """Inner edges that cut amounts into at most `levels` equally filled ids."""
-    return np.unique(np.quantile(amounts, np.arange(1, levels) / levels))
+def _statistics(table: BinTable) -> tuple[np.ndarray, np.ndarray]:
+    """Response rate and log responses of each bin."""
+    return table.posterior, np.log1p(table.responses)
 
 
-def _rates(table: BinTable) -> np.ndarray:
-    return table.posterior
+def _edges(amounts: np.ndarray) -> np.ndarray:
+    """Inner edges that cut amounts into at most LEVELS equally filled ids."""
+    return np.unique(np.quantile(amounts, np.arange(1, LEVELS) / LEVELS))
 
 
-def _responses(table: BinTable) -> np.ndarray:
-    return np.log1p(table.responses)
-
-
-def make_families(
-    bins: BinTable, counts: Sequence[int], n_groups: int, levels: int
-) -> list[Family]:
-    """The families of all candidates; ids of statistics run over levels² pairs.
+def make_families(bins: BinTable, counts: Sequence[int], n_groups: int) -> list[Family]:
+    """The families of all candidates; ids of statistics run over LEVELS² pairs.
 
     Knot K + 1 carries the field value's maxima of both statistics. (The paper's footnote says "the
     maximum values"; the maxima over *all* field values would pull the last bin of each to the rate
     of the best.)
     """
-    statistics = [(amounts, _edges(amounts(bins), levels)) for amounts in (_rates, _responses)]
+    edges = [_edges(amounts) for amounts in _statistics(bins)]
     families = []
     for requested in counts:
         table = bins.candidate(requested)
@@ -76,20 +73,20 @@ def make_families(
         impressions = np.zeros((n_groups, requested))
         impressions[place] = table.impressions
         statistic = np.zeros((n_groups, requested + 1), dtype=np.int64)
-        for amounts, edges in statistics:
-            level = np.searchsorted(edges, amounts(table))
+        for inner, amounts in zip(edges, _statistics(table), strict=True):
+            level = np.searchsorted(inner, amounts)
             greatest = np.zeros(n_groups, dtype=np.int64)
             np.maximum.at(greatest, table.field_value_id, level)
             of_knot = np.repeat(greatest[:, None], requested + 1, axis=1)
             of_knot[place] = level
-            statistic = statistic * levels + of_knot
+            statistic = statistic * LEVELS + of_knot
         bounds = np.maximum.accumulate(lower, axis=1)
         families.append(Family(bounds, n_bins, impressions, statistic))
     return families
 
 
 @dataclass(frozen=True)
-class Rows:
+class PaperRows:
     """Rows ready for batches; per candidate, in which bin a row lies and where between its bounds.
 
     Attributes:
@@ -108,17 +105,14 @@ class Rows:
     categorical: Tensor
     numeric: Tensor
 
-    def take(self, rows: Tensor) -> "Rows":
+    def take(self, rows: Tensor) -> "PaperRows":
         """The rows that an index picks."""
-        return Rows(
-            self.bin_id[rows], self.share[rows], self.group[rows], self.impressions[rows],
-            self.responses[rows], self.categorical[rows], self.numeric[rows],
-        )  # fmt: skip
+        return PaperRows(*(getattr(self, f.name)[rows] for f in fields(self)))
 
 
 def make_rows(
-    scores: Scores, group: np.ndarray, families: Sequence[Family], features: Features | None
-) -> Rows:
+    scores: Scores, group: np.ndarray, families: Sequence[Family], features: RowFeatures | None
+) -> PaperRows:
     """The scores' rows with impressions, placed among the bounds of every family."""
     logit = scores.uncalibrated_logit.astype(np.float64)
     bin_ids, shares = [], []
@@ -132,7 +126,7 @@ def make_rows(
         bin_ids.append(bin_id)
         shares.append(np.where(high > low, (logit - low) / width, 0.0))
     none = np.zeros((len(logit), 0))
-    rows = Rows(
+    rows = PaperRows(
         torch.from_numpy(np.stack(bin_ids, axis=1)),
         torch.from_numpy(np.stack(shares, axis=1)).float(),
         torch.from_numpy(group.astype(np.int64)),

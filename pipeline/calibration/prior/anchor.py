@@ -9,18 +9,18 @@ value with many responses follows its own and one with few the others.
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import expit
 
 from pipeline.calibration.prior.random_slopes import (
     VAGUE_MEAN,
     VAGUE_PRECISION,
-    Evidence,
-    Prior,
+    GroupedRows,
+    SlopePrior,
+    group_rows,
     inverse,
-    make_evidence,
     modes,
     posterior,
 )
-from pipeline.calibration.statistics.logits import sigmoid
 from pipeline.formats.maps import PiecewiseLinearMap, affine_map
 
 FOLDS = 5  # of field values, for the unseen one
@@ -57,19 +57,21 @@ class Anchor:
 
 
 def _raise_slopes(
-    evidence: Evidence, prior: Prior, theta: np.ndarray, min_slope: float
+    rows: GroupedRows, prior: SlopePrior, theta: np.ndarray, min_slope: float
 ) -> np.ndarray:
     """The modes with slopes of at least `min_slope`; where one is raised the offset follows."""
     low = theta[:, 1] < min_slope
     raised = theta.copy()
     if low.any():
         start = np.column_stack([theta[low, 0], np.full(low.sum(), min_slope)])
-        raised[low] = modes(evidence.take(low), prior.holding(min_slope), start)[0]
+        raised[low] = modes(rows.take(low), prior.holding(min_slope), start)[0]
         raised[low, 1] = min_slope
     return raised
 
 
-def _unseen(evidence: Evidence, prior: Prior, theta: np.ndarray, min_slope: float) -> np.ndarray:
+def _unseen(
+    rows: GroupedRows, prior: SlopePrior, theta: np.ndarray, min_slope: float
+) -> np.ndarray:
     """(a, b) of a field value that was never seen: a Platt map fitted on held-out field values.
 
     The prior mean is the logit of a typical value; the mean *rate* of values is higher, because
@@ -77,18 +79,18 @@ def _unseen(evidence: Evidence, prior: Prior, theta: np.ndarray, min_slope: floa
     map is fitted on all these held-out logits. Rows of one value err together: a value with E
     expected responses counts as E / (1 + E s²) of them, s² the relative variance of rates.
     """
-    n = len(evidence.groups)
+    n = len(rows.groups)
     fold = np.arange(n) % FOLDS
     held_out = np.stack(
         [theta[fold != k].mean(axis=0) if n > 1 else VAGUE_MEAN for k in range(min(FOLDS, n))]
     )
-    logit = evidence.logit(held_out[fold])
+    logit = rows.logit(held_out[fold])
     spread = np.expm1(min(prior.numbers()[2], 10.0))
-    (expected,) = evidence.sums(evidence.impressions * sigmoid(logit))
-    weight = np.repeat(1.0 / (1.0 + spread * expected), evidence.sizes)
-    columns = (evidence.impressions * weight, evidence.responses * weight)
-    pooled = make_evidence((np.zeros(len(logit), int), logit, *columns), evidence.center)
-    platt = Prior(VAGUE_MEAN, VAGUE_PRECISION)
+    (expected,) = rows.sums(rows.impressions * expit(logit))
+    weight = np.repeat(1.0 / (1.0 + spread * expected), rows.sizes)
+    columns = (rows.impressions * weight, rows.responses * weight)
+    pooled = group_rows((np.zeros(len(logit), int), logit, *columns), rows.center)
+    platt = SlopePrior(VAGUE_MEAN, VAGUE_PRECISION)
     likeliest, _ = modes(pooled, platt, VAGUE_MEAN[None])
     offset, slope = _raise_slopes(pooled, platt, likeliest, min_slope)[0]
     typical = prior.mean if n > 1 else VAGUE_MEAN
@@ -123,12 +125,12 @@ def fit_anchor(
     Raises:
         NotEnoughDataError: no row stands for an impression.
     """
-    evidence = make_evidence((field_value_id, logit, impressions, responses), center)
-    prior, theta = posterior(evidence)
-    everywhere = np.tile(_unseen(evidence, prior, theta, min_slope), (n_field_values, 1))
-    own = evidence.groups > 0
-    everywhere[evidence.groups[own]] = _raise_slopes(evidence, prior, theta, min_slope)[own]
+    rows = group_rows((field_value_id, logit, impressions, responses), center)
+    prior, theta = posterior(rows)
+    everywhere = np.tile(_unseen(rows, prior, theta, min_slope), (n_field_values, 1))
+    own = rows.groups > 0
+    everywhere[rows.groups[own]] = _raise_slopes(rows, prior, theta, min_slope)[own]
     seen = np.zeros(n_field_values, dtype=bool)
-    seen[evidence.groups[own]] = True
+    seen[rows.groups[own]] = True
     covariance = inverse(prior.precision)
-    return Anchor(evidence.center, everywhere[:, 0], everywhere[:, 1], seen, prior.mean, covariance)
+    return Anchor(rows.center, everywhere[:, 0], everywhere[:, 1], seen, prior.mean, covariance)

@@ -7,22 +7,31 @@ calibrated_logit = c + θ_{z,t} + b_z · (uncalibrated_logit - c) on day t, with
 a_z the field value's lasting offset, u_z mean-reverting movements (Ornstein-Uhlenbeck with the time
 constants TIME_CONSTANTS), w_z noise of single days (it widens what a day can prove), and g what all
 field values share on a day. (a_z, ln b_z) is normal around a line in the field value's mean logit
-and log impressions. All variances are estimated from all field values (`states`). What is served
-is the forecast over the next `horizon_days` (`forecast`). A value's half-life of old days follows
-from its evidence: much data on the last days outweighs the old ones, little does not.
+and log impressions. All variances are estimated from all field values (`state_space`). What is
+served is the forecast over the next `horizon_days`. A value's half-life of old days follows from
+its evidence: much data on the last days outweighs the old ones, little does not.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import expit
+from scipy.special import logit as log_odds
 
 from pipeline.calibration.prior.anchor import Anchor
-from pipeline.calibration.prior.drift_kernels import movements
-from pipeline.calibration.prior.forecast import forecast_offsets
-from pipeline.calibration.prior.state_space import Observations, fit_states, traits_of
+from pipeline.calibration.prior.state_space import (
+    DriftKernels,
+    Observations,
+    Posterior,
+    StatePrior,
+    drift_kernels,
+    fit_states,
+    traits_of,
+)
 
 LOGIT_GROUPS = 32  # groups of neighbouring cells kept apart within a value and day
 MAX_PERIODS = 32  # days are merged until no more remain, which bounds the cost
+FARTHEST = 1.0  # logits by which spread may move a forecast; beyond, the expansion says nothing
 
 
 @dataclass(frozen=True)
@@ -59,22 +68,22 @@ def observe(
     *,
     center: float,
 ) -> tuple[Observations, np.ndarray, int]:
-    """Cells grouped by value, period and logit; the live ids; days per period."""
+    """Cells grouped by value, period and logit; the observed ids; days per period."""
     first, n_days = int(day.min()), int(day.max() - day.min()) + 1
     days_per_period = -(-n_days // MAX_PERIODS)
     period = (day - first) // days_per_period
-    live, row = np.unique(field_value_id, return_inverse=True)
-    shape = (len(live), int(period.max()) + 1)
+    ids, row = np.unique(field_value_id, return_inverse=True)
+    shape = (len(ids), int(period.max()) + 1)
     rank = _rank_within(row, logit, impressions)
     key = ((row * shape[1]) + period) * LOGIT_GROUPS + rank
     keys, place = np.unique(key, return_inverse=True)
-    probability = impressions / (1.0 + np.exp(-logit))
-    n, y, p = (np.bincount(place, amount) for amount in (impressions, responses, probability))
-    centred = np.log(p / (n - p)) - center
+    expected = impressions * expit(logit)
+    n, y, e = (np.bincount(place, amount) for amount in (impressions, responses, expected))
+    centred = log_odds(e / n) - center
     place_row, place_period = np.divmod(keys // LOGIT_GROUPS, shape[1])
     return (
         Observations(place_row, place_period, centred, n, y, center, shape),
-        live,
+        ids,
         days_per_period,
     )
 
@@ -98,7 +107,7 @@ def fit_drifting_anchor(
     responses: np.ndarray,
     day: np.ndarray,
     *,
-    still: Anchor,
+    static: Anchor,
     horizon_days: int,
 ) -> DriftingAnchor:
     """The forecast offsets and slopes of all field values.
@@ -109,46 +118,116 @@ def fit_drifting_anchor(
         impressions: float64 [n], >= 0.
         responses: float64 [n].
         day: int [n].
-        still: the anchor without movement, fitted on the same cells: it gives the center and the
+        static: the anchor without movement, fitted on the same cells: it gives the center and the
             map of field values that were never seen.
         horizon_days: over how many days after the last one the forecast is averaged.
     """
     some = impressions > 0
-    observed, live, days_per_period = observe(
+    observed, ids, days_per_period = observe(
         field_value_id[some],
         logit[some],
         impressions[some],
         responses[some],
         day[some],
-        center=still.center,
+        center=static.center,
     )
     n_periods = observed.shape[1]
-    moves = movements(n_periods, days_per_period, horizon_days)
-    prior, posterior = fit_states(observed, moves, traits_of(observed))
+    kernels = drift_kernels(n_periods, days_per_period, horizon_days)
+    prior, posterior = fit_states(observed, kernels, traits_of(observed))
     lasting = (traits_of(observed) @ prior.coefficients)[:, 0]
-    forecast = forecast_offsets(observed, moves, prior, posterior, lasting)
+    forecast = forecast_offsets(observed, kernels, prior, posterior, lasting)
     first_day = int(day[some].min())
     return _served(
-        still, live, forecast, posterior.modes, first_day=first_day, days_per_period=days_per_period
+        static, ids, forecast, posterior.modes, first_day=first_day, days_per_period=days_per_period
     )
 
 
 def _served(
-    still: Anchor,
-    live: np.ndarray,
+    static: Anchor,
+    ids: np.ndarray,
     forecast: np.ndarray,
     modes: np.ndarray,
     *,
     first_day: int,
     days_per_period: int,
 ) -> DriftingAnchor:
-    """The forecasts put into the still anchor's rows, which keep the map of unseen values."""
-    offsets, slopes = still.offsets.copy(), still.slopes.copy()
+    """The forecasts put into the static anchor's rows, which keep the map of unseen values."""
+    offsets, slopes = static.offsets.copy(), static.slopes.copy()
     past = np.repeat(offsets[:, None], modes.shape[1] - 1, axis=1)
-    own = live > 0
-    offsets[live[own]], slopes[live[own]] = forecast[own], np.exp(modes[own, -1])
-    past[live[own]] = modes[own, :-1]
+    own = ids > 0
+    offsets[ids[own]], slopes[ids[own]] = forecast[own], np.exp(modes[own, -1])
+    past[ids[own]] = modes[own, :-1]
     anchor = Anchor(
-        still.center, offsets, slopes, still.seen, still.prior_mean, still.prior_covariance
+        static.center, offsets, slopes, static.seen, static.prior_mean, static.prior_covariance
     )
     return DriftingAnchor(anchor, past, first_day, days_per_period)
+
+
+def forecast_offsets(
+    observed: Observations,
+    kernels: DriftKernels,
+    prior: StatePrior,
+    posterior: Posterior,
+    lasting: np.ndarray,
+) -> np.ndarray:
+    """Offsets [L] to serve, in the mean over the days ahead: probabilities are right in the mean.
+
+    A mean logit gives too low a mean probability (Jensen: the logistic function is convex where
+    responses are rare), and a posterior with few responses is skew. So what is served is neither
+    the mode nor the mean of a future offset but
+
+        m + v / 2 · (1 - 2p),  which is logit E[expit] to the second order,
+
+    with m and v the predictive mean and variance of the field value's logit on a coming day: what
+    its history leaves open, how far it may still move, noise of single days, and what all values
+    share.
+
+    Args:
+        observed: the history.
+        kernels: its movements, with those of the days ahead.
+        prior: as estimated.
+        posterior: of each field value.
+        lasting: float64 [L], prior mean of the lasting offset.
+    """
+    ahead = np.einsum("j,jht->ht", prior.own.now, kernels.ahead) + prior.spread[0, 0]
+    ahead = np.column_stack([ahead, np.full(len(ahead), prior.spread[0, 1])])
+    weights = ahead @ np.linalg.inv(prior.covariance(kernels))
+    moved = prior.spread[0, 0] + prior.own.now.sum() - (weights * ahead).sum(axis=1).mean()
+    slope_effect, share = _slope_effects(observed, posterior.modes)
+    shared, shared_variance = _shared_forecast(kernels, prior)
+    variance = _left_open(posterior.covariance, weights, slope_effect) + moved + shared_variance
+    shift = np.clip(variance / 2 * (1.0 - 2.0 * share), -FARTHEST, FARTHEST)
+    return lasting + shared + posterior.deviation @ weights.mean(axis=0) + shift
+
+
+def _slope_effects(observed: Observations, modes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean derivative of a field value's logit by ln b, and its response rate, [L] each."""
+    logit, slope_effect = observed.logit(modes)
+    expected = observed.impressions * expit(logit)
+    impressions, responses, effects = (
+        np.bincount(observed.row, amount)
+        for amount in (observed.impressions, expected, expected * slope_effect)
+    )
+    return effects / responses, responses / impressions
+
+
+def _left_open(covariance: np.ndarray, weights: np.ndarray, slope_effect: np.ndarray) -> np.ndarray:
+    """Variance [L] of the forecast logit because the past states are not known for sure.
+
+    Args:
+        covariance: float64 [L, T + 1, T + 1], of the states.
+        weights: float64 [H, T + 1], of the states in the forecasts.
+        slope_effect: float64 [L], what ln b adds to a field value's logit at its usual place.
+    """
+    of_offset = np.einsum("hi,zij,hj->z", weights, covariance, weights, optimize=True)
+    with_slope = covariance[:, -1] @ weights.mean(axis=0)
+    own = covariance[:, -1, -1] * slope_effect**2
+    return of_offset / len(weights) + 2.0 * slope_effect * with_slope + own
+
+
+def _shared_forecast(kernels: DriftKernels, prior: StatePrior) -> tuple[float, float]:
+    """Mean and variance of the shared movement on a coming day."""
+    ahead = np.einsum("j,jht->ht", prior.shared.now, kernels.ahead)
+    weights = np.linalg.solve(kernels.mix(prior.shared.now), ahead.T).T
+    left = prior.shared.now.sum() - (weights * ahead).sum(axis=1).mean()
+    return float(weights.mean(axis=0) @ prior.common), float(left)

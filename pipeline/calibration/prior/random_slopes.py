@@ -8,8 +8,9 @@ at its mode (Laplace; Breslow & Clayton 1993).
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import expit
 
-from pipeline.calibration.statistics.logits import bounded
+from pipeline.calibration.statistics.logits import bounded, log_loss_from_logits
 from pipeline.core.errors import NotEnoughDataError
 
 # What is believed of a log before it is seen: (a, b) near (0, 1), with little force.
@@ -24,7 +25,7 @@ LONGEST_JUMP = 16.0  # in EM steps
 
 
 @dataclass(frozen=True)
-class Evidence:
+class GroupedRows:
     """Rows that stand for impressions, sorted by group; every group has at least one row.
 
     Attributes:
@@ -54,15 +55,17 @@ class Evidence:
         """Sums of each column over the rows of each group, float64 [U]."""
         return [np.add.reduceat(column, self.starts) for column in columns]
 
-    def take(self, picked: np.ndarray) -> "Evidence":
+    def take(self, picked: np.ndarray) -> "GroupedRows":
         """The groups that a boolean mask [U] picks."""
         row = np.repeat(picked, self.sizes)
         columns = (column[row] for column in (self.centred, self.impressions, self.responses))
         sizes = self.sizes[picked]
-        return Evidence(self.groups[picked], np.cumsum(sizes) - sizes, sizes, self.center, *columns)
+        return GroupedRows(
+            self.groups[picked], np.cumsum(sizes) - sizes, sizes, self.center, *columns
+        )
 
 
-def make_evidence(columns: tuple[np.ndarray, ...], center: float | None) -> Evidence:
+def group_rows(columns: tuple[np.ndarray, ...], center: float | None) -> GroupedRows:
     """Rows (group, x, impressions, responses) that have impressions, sorted by group.
 
     Args:
@@ -86,7 +89,7 @@ def make_evidence(columns: tuple[np.ndarray, ...], center: float | None) -> Evid
     )
     if center is None:
         center = float(np.average(logit, weights=impressions))
-    return Evidence(groups, starts, sizes, center, logit - center, impressions, responses)
+    return GroupedRows(groups, starts, sizes, center, logit - center, impressions, responses)
 
 
 @dataclass(frozen=True)
@@ -98,16 +101,13 @@ class _Curvature:
     information: np.ndarray  # float64 [U, 2, 2]
 
 
-def _curvature(evidence: Evidence, theta: np.ndarray) -> _Curvature:
-    logit = evidence.logit(theta)
-    odds = np.exp(-np.abs(logit))
-    probability = np.where(logit >= 0, 1.0, odds) / (1.0 + odds)
-    expected = evidence.impressions * probability
-    softplus = np.maximum(logit, 0.0) + np.log1p(odds)
-    residual, variance = expected - evidence.responses, expected * (1.0 - probability)
-    x = evidence.centred
-    loss, *gradient, aa, ab, bb = evidence.sums(
-        evidence.impressions * softplus - evidence.responses * logit,
+def _curvature(rows: GroupedRows, theta: np.ndarray) -> _Curvature:
+    logit = rows.logit(theta)
+    expected = rows.impressions * expit(logit)
+    residual, variance = expected - rows.responses, expected * expit(-logit)
+    x = rows.centred
+    loss, *gradient, aa, ab, bb = rows.sums(
+        log_loss_from_logits(logit, rows.responses, rows.impressions),
         *(residual, residual * x, variance, variance * x, variance * x * x),
     )
     information = np.stack([aa, ab, ab, bb], axis=1).reshape(-1, 2, 2)
@@ -122,7 +122,7 @@ def inverse(matrices: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Prior:
+class SlopePrior:
     """The normal distribution of (a, b) over groups.
 
     Attributes:
@@ -134,7 +134,7 @@ class Prior:
     precision: np.ndarray
 
     @classmethod
-    def of(cls, numbers: np.ndarray) -> "Prior":
+    def of(cls, numbers: np.ndarray) -> "SlopePrior":
         """The prior whose `numbers` these are."""
         mean, (aa, bb, ab) = numbers[:2], numbers[2:]
         return cls(mean, inverse(np.array([[aa, ab], [ab, bb]])))
@@ -155,24 +155,26 @@ class Prior:
         gradient = curvature.gradient + (theta - self.mean) @ self.precision
         return -np.einsum("uij,uj->ui", covariance, gradient), covariance
 
-    def holding(self, slope: float) -> "Prior":
+    def holding(self, slope: float) -> "SlopePrior":
         """This prior, given that the slope is as named (to a relative 1e-6)."""
         hold = np.array([0.0, 1e6 * self.precision[1, 1]])
         precision = self.precision + np.diag(hold)
-        return Prior(inverse(precision) @ (self.precision @ self.mean + hold * slope), precision)
+        return SlopePrior(
+            inverse(precision) @ (self.precision @ self.mean + hold * slope), precision
+        )
 
 
-def modes(evidence: Evidence, prior: Prior, theta: np.ndarray) -> tuple[np.ndarray, _Curvature]:
+def modes(rows: GroupedRows, prior: SlopePrior, theta: np.ndarray) -> tuple[np.ndarray, _Curvature]:
     """Posterior modes of (a, b) [U, 2], all groups at once, and the curvature there.
 
     Newton's method from `theta` [U, 2]; a group's step is halved where it overshoots.
     """
-    curvature = _curvature(evidence, theta)
+    curvature = _curvature(rows, theta)
     for _ in range(30):
         step, _ = prior.step(theta, curvature)
         objective = curvature.loss + prior.loss(theta)
         while np.abs(step).max() > 1e-6:
-            there = _curvature(evidence, theta + step)
+            there = _curvature(rows, theta + step)
             worse = there.loss + prior.loss(theta + step) > objective + 1e-9 * np.abs(objective)
             if not worse.any():
                 break
@@ -185,33 +187,33 @@ def modes(evidence: Evidence, prior: Prior, theta: np.ndarray) -> tuple[np.ndarr
     return theta, curvature
 
 
-def _em_step(prior: Prior, theta: np.ndarray, curvature: _Curvature) -> Prior:
+def _em_step(prior: SlopePrior, theta: np.ndarray, curvature: _Curvature) -> SlopePrior:
     """A likelier prior, each value taken as normal around its mode."""
     n = len(theta)
     missing = max(TRUSTED_VALUES - n, PROPER)
     step, covariance = prior.step(theta, curvature)
     at = theta + np.clip(step, -1.0, 1.0)  # the normal holds near the mode only
-    pull = prior.precision @ at.sum(axis=0) + VAGUE_PRECISION @ VAGUE_MEAN
-    mean = inverse(n * prior.precision + VAGUE_PRECISION) @ pull
+    weighted = prior.precision @ at.sum(axis=0) + VAGUE_PRECISION @ VAGUE_MEAN
+    mean = inverse(n * prior.precision + VAGUE_PRECISION) @ weighted
     scatter = (at - mean).T @ (at - mean) + covariance.sum(axis=0)
-    return Prior(mean, inverse((scatter + missing * TYPICAL_COVARIANCE) / (n + missing)))
+    return SlopePrior(mean, inverse((scatter + missing * TYPICAL_COVARIANCE) / (n + missing)))
 
 
-def _jump(start: np.ndarray, once: np.ndarray, twice: np.ndarray) -> Prior | None:
+def _jump(start: np.ndarray, once: np.ndarray, twice: np.ndarray) -> SlopePrior | None:
     """Where two EM steps lead to if they go on (SQUAREM, Varadhan & Roland 2008), or None.
 
     No jump is made to what is no covariance or has variances far from those after the two steps.
     """
-    first, bend = once - start, twice - 2 * once + start
-    steepness = max(float(np.linalg.norm(bend)), 1e-12)
+    first, second = once - start, twice - 2 * once + start
+    steepness = max(float(np.linalg.norm(second)), 1e-12)
     length = min(float(np.linalg.norm(first)) / steepness, LONGEST_JUMP)
-    there = start + 2 * length * first + length**2 * bend
+    there = start + 2 * length * first + length**2 * second
     ratio = there[2:4] / twice[2:4]
     sensible = ratio.min() > 0.1 and ratio.max() < 10 and there[2] * there[3] > there[4] ** 2
-    return Prior.of(there) if sensible else None
+    return SlopePrior.of(there) if sensible else None
 
 
-def _estimate(prior: Prior, theta: np.ndarray, curvature: _Curvature) -> Prior:
+def _estimate(prior: SlopePrior, theta: np.ndarray, curvature: _Curvature) -> SlopePrior:
     """The likeliest prior: EM, extrapolated after every two steps."""
     for _ in range(30):
         once = _em_step(prior, theta, curvature)
@@ -223,13 +225,13 @@ def _estimate(prior: Prior, theta: np.ndarray, curvature: _Curvature) -> Prior:
     return prior
 
 
-def posterior(evidence: Evidence) -> tuple[Prior, np.ndarray]:
+def posterior(rows: GroupedRows) -> tuple[SlopePrior, np.ndarray]:
     """The estimated prior and the modes [U, 2] under it."""
-    prior = Prior(VAGUE_MEAN, inverse(TYPICAL_COVARIANCE))
-    theta = np.tile(VAGUE_MEAN, (len(evidence.groups), 1))
+    prior = SlopePrior(VAGUE_MEAN, inverse(TYPICAL_COVARIANCE))
+    theta = np.tile(VAGUE_MEAN, (len(rows.groups), 1))
     for _ in range(20):
-        theta, curvature = modes(evidence, prior, theta)
+        theta, curvature = modes(rows, prior, theta)
         previous, prior = prior, _estimate(prior, theta, curvature)
         if np.abs(prior.numbers() - previous.numbers()).max() < 1e-3:
             break
-    return prior, modes(evidence, prior, theta)[0]
+    return prior, modes(rows, prior, theta)[0]

@@ -1,27 +1,28 @@
-"""Bends of field values: empirical-Bayes curves on an anchor that has offset and slope only.
+"""Empirical-Bayes splines: what an anchor, a line, leaves of a field value's curve.
 
-bend_z(logit) = Σ_j hat_j(logit - m_z) · w_{z,j}, with m_z the field value's mean logit, hat
-functions on knots shared by all, constant beyond the outer ones, and w_z ~ N(μ, Σ) with μ and Σ
-estimated from all field values. Σ is what other field values teach: which bends occur together,
-and how large they are, so that a value with few responses bends only as far as its evidence and
-theirs allow. EM around Newton's modes, as for the anchor; with few values Σ is held near a smooth
-covariance (inverse-Wishart).
+spline_z(logit) = Σ_j hat_j(logit - m_z) · w_{z,j}, with m_z the field value's mean logit, linear
+hat functions on knots shared by all, constant beyond the outer ones, and w_z ~ N(μ, Σ) with μ and Σ
+estimated from all field values. Σ is what other field values teach: which shapes occur, and how
+large they are, so that a value with few responses departs from its line only as far as its evidence
+and theirs allow. EM around Newton's modes, as for the anchor; with few values Σ is held near a
+smooth covariance (inverse-Wishart).
 """
 
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import expit
 
-BENDS = 16  # knots of the hat functions
-TYPICAL_SPREAD = 0.05  # variance of a bend at a knot before any evidence
+KNOTS = 16  # knots of the hat functions
+TYPICAL_SPREAD = 0.05  # variance of a weight before any evidence
 TYPICAL_REACH = 1.0  # logits over which it changes
 TRUSTED_VALUES = 30.0  # field values that the smooth covariance counts for
 ROUNDS = 8
 
 
 @dataclass(frozen=True)
-class Curves:
-    """A bend for every field value, to be added to an anchored logit.
+class Splines:
+    """A spline term for every field value, to be added to an anchored logit.
 
     Attributes:
         origin: float64 [V], m_z.
@@ -34,15 +35,15 @@ class Curves:
     heights: np.ndarray
 
     def __call__(self, uncalibrated_logit: np.ndarray, field_value_id: np.ndarray) -> np.ndarray:
-        """The bend, float64 [n], at logits [n] of field value ids [n]."""
+        """The spline term, float64 [n], at logits [n] of field value ids [n]."""
         left, share = _place(uncalibrated_logit - self.origin[field_value_id], self.knots)
         start, end = (self.heights[field_value_id, left + side] for side in (0, 1))
         return start + share * (end - start)
 
 
-def no_curves(n_field_values: int) -> Curves:
-    """Curves without any bend."""
-    return Curves(np.zeros(n_field_values), np.array([0.0, 1.0]), np.zeros((n_field_values, 2)))
+def no_splines(n_field_values: int) -> Splines:
+    """Splines that add nothing."""
+    return Splines(np.zeros(n_field_values), np.array([0.0, 1.0]), np.zeros((n_field_values, 2)))
 
 
 def _place(distance: np.ndarray, knots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -64,11 +65,11 @@ def _shared_knots(
     distance: np.ndarray, impressions: np.ndarray, anchored: np.ndarray
 ) -> np.ndarray:
     """Knots at equal shares, half by impressions and half by expected responses, kept apart."""
-    expected = impressions / (1.0 + np.exp(-anchored))
+    expected = impressions * expit(anchored)
     weight = (impressions / impressions.sum() + expected / expected.sum()).ravel() / 2
     order = np.argsort(distance, axis=None, kind="stable")
     middle = np.cumsum(weight[order]) - weight[order] / 2
-    knots = np.interp((np.arange(BENDS) + 0.5) / BENDS, middle, distance.ravel()[order])
+    knots = np.interp((np.arange(KNOTS) + 0.5) / KNOTS, middle, distance.ravel()[order])
     kept = [knots[0]]
     for knot in knots[1:]:
         if knot > kept[-1] + 1e-3:
@@ -81,10 +82,10 @@ def _smooth(knots: np.ndarray) -> np.ndarray:
     return TYPICAL_SPREAD * (np.exp(-0.5 * distance**2) + 0.02 * np.eye(len(knots)))
 
 
-def fit_curves(
+def fit_splines(
     logit: np.ndarray, impressions: np.ndarray, responses: np.ndarray, anchored: np.ndarray
-) -> Curves:
-    """The bends that an anchored logit leaves.
+) -> Splines:
+    """The spline terms that an anchored logit leaves.
 
     Args:
         logit: float64 [V, C], mean uncalibrated logit of the cells of each field value.
@@ -93,19 +94,19 @@ def fit_curves(
         anchored: float64 [V, C], anchored logit of the cells.
     """
     total = impressions.sum(axis=1)
-    live = np.flatnonzero(total > 0)
+    observed = np.flatnonzero(total > 0)
     origin = np.zeros(len(logit))
-    origin[live] = (impressions * logit).sum(axis=1)[live] / total[live]
-    distance = (logit - origin[:, None])[live]
-    knots = _shared_knots(distance, impressions[live], anchored[live])
+    origin[observed] = (impressions * logit).sum(axis=1)[observed] / total[observed]
+    distance = (logit - origin[:, None])[observed]
+    knots = _shared_knots(distance, impressions[observed], anchored[observed])
     hats = _hats(distance, knots)
     mean, modes = _posterior(
-        hats, impressions[live], responses[live], anchored[live], _smooth(knots)
+        hats, impressions[observed], responses[observed], anchored[observed], _smooth(knots)
     )
     heights = np.tile(mean, (len(logit), 1))
-    heights[live] = modes
+    heights[observed] = modes
     heights[0] = 0.0  # the row of unseen values keeps its anchor
-    return Curves(origin, knots, heights)
+    return Splines(origin, knots, heights)
 
 
 def _posterior(
@@ -122,20 +123,20 @@ def _posterior(
     for turn in range(ROUNDS):
         precision = np.linalg.inv(covariance)
         for _ in range(2 if turn else 8):
-            bent = anchored + np.einsum("zcj,zj->zc", hats, modes)
-            probability = 1.0 / (1.0 + np.exp(-bent))
+            logit = anchored + np.einsum("zcj,zj->zc", hats, modes)
+            probability = expit(logit)
             expected = impressions * probability
             weighted = hats * (expected * (1.0 - probability))[..., None]
-            open_ = np.linalg.inv(np.matmul(weighted.transpose(0, 2, 1), hats) + precision)
+            covariances = np.linalg.inv(np.matmul(weighted.transpose(0, 2, 1), hats) + precision)
             gradient = (
                 np.einsum("zcj,zc->zj", hats, responses - expected) - (modes - mean) @ precision
             )
-            step = np.einsum("zij,zj->zi", open_, gradient)
+            step = np.einsum("zij,zj->zi", covariances, gradient)
             modes = modes + np.clip(step, -1.0, 1.0)
             if np.abs(step).max() < 1e-3:
                 break
-        mean = modes.sum(axis=0) / (n_values + 1.0)  # one value of zero bend
+        mean = modes.sum(axis=0) / (n_values + 1.0)  # one value of zero weights
         away = modes - mean
-        scatter = np.einsum("zi,zj->ij", away, away) + open_.sum(axis=0)
+        scatter = np.einsum("zi,zj->ij", away, away) + covariances.sum(axis=0)
         covariance = (scatter + TRUSTED_VALUES * smooth) / (n_values + TRUSTED_VALUES)
     return mean, modes

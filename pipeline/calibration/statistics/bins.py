@@ -7,10 +7,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from pipeline.calibration.statistics.sort_keys import SortedRows, sorted_ranges, usable_threads
 from pipeline.calibration.statistics.sums import Cells, Totals, sum_cells
 from pipeline.core.errors import DataError
 from pipeline.formats.scores import Scores
+from pipeline.formats.sort_keys import SortedRows, sorted_ranges, usable_threads
 from pipeline.formats.tables import BinTable, CellTable, per_impression
 
 Table = TypeVar("Table", BinTable, CellTable)
@@ -87,10 +87,10 @@ class Values:
 
 
 def _values(rows: SortedRows) -> Values:
-    ids = np.arange(rows.ids[0], rows.ids[1] + 1, dtype=np.uint64)
-    position = np.append(rows.position(ids[:-1] << np.uint64(32)), len(rows.keys))
+    position = rows.group_starts()
     present = np.flatnonzero(np.diff(position))
-    return Values(ids[present].astype(np.int32), position[present], position[present + 1])
+    ids = (rows.ids[0] + present).astype(np.int32)
+    return Values(ids, position[present], position[present + 1])
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,15 @@ from dataclasses import fields, replace
 import numpy as np
 
 from pipeline.calibration.statistics.bins import posterior_of
-from pipeline.calibration.statistics.logits import sortable_bits
-from pipeline.calibration.statistics.sort_keys import SortedRows, sorted_ranges, usable_threads
 from pipeline.calibration.statistics.sums import Cells, Totals, sum_cells
 from pipeline.core.errors import DataError
 from pipeline.formats.scores import Scores, unit_of
+from pipeline.formats.sort_keys import (
+    SortedRows,
+    sortable_bits,
+    sorted_ranges,
+    usable_threads,
+)
 from pipeline.formats.tables import BinTable, per_impression
 
 
@@ -54,15 +58,15 @@ def largest_ties(scores: Scores, bins: BinTable, threads: int | None = None) -> 
     """
     ties = np.zeros(len(bins), dtype=np.int64)
     for rows in sorted_ranges(scores, threads or usable_threads()):
-        heads = rows.heads(slice(None))
-        first = np.flatnonzero(np.append(True, heads[1:] != heads[:-1])[: len(heads)])
-        impressions = np.diff(rows.impressions_before(np.append(first, len(heads))))
+        first = rows.tie_starts()
+        heads = rows.heads(first)
+        impressions = np.diff(rows.impressions_before(np.append(first, len(rows.keys))))
         for requested in np.unique(bins.requested_bins):
             of_k = np.flatnonzero(bins.requested_bins == requested)
             if not len(of_k):  # a number that is none equals nothing
                 continue
-            place = np.searchsorted(_first_heads(bins.take(of_k)), heads[first], side="right") - 1
-            known = bins.field_value_id[of_k[place]] == heads[first] >> np.uint64(32)
+            place = np.searchsorted(_first_heads(bins.take(of_k)), heads, side="right") - 1
+            known = bins.field_value_id[of_k[place]] == rows.groups(first)
             np.maximum.at(ties, of_k[place[known]], impressions[known])
     unit = unit_of(scores.impressions)
     return ties if unit == 1 else ties / unit
@@ -78,10 +82,10 @@ def _totals_in_bins(scores: Scores, bins: BinTable, threads: int) -> list[Totals
     """Sums of the rows in each bin of one candidate, a range of field values at a time."""
     known = np.zeros(scores.n_field_values, dtype=bool)
     known[bins.field_value_id] = True
-    strange = scores.field_value_id[~known[scores.field_value_id] & (scores.impressions > 0)]
-    if len(strange):
+    unknown = scores.field_value_id[~known[scores.field_value_id] & (scores.impressions > 0)]
+    if len(unknown):
         raise DataError(
-            f"field value id {strange.min()} has impressions but no bins; "
+            f"field value id {unknown.min()} has impressions but no bins; "
             "make the bounds on all the rows that are counted"
         )
     heads = _first_heads(bins)

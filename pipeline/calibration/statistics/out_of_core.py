@@ -9,7 +9,8 @@ from itertools import pairwise
 import numpy as np
 
 from pipeline.calibration.statistics.bins import concatenate, divisors, tables_of
-from pipeline.calibration.statistics.sort_keys import (
+from pipeline.formats.scores import Scores, join_scores, unit_of
+from pipeline.formats.sort_keys import (
     KeyLayout,
     SortedRows,
     Stretch,
@@ -17,7 +18,6 @@ from pipeline.calibration.statistics.sort_keys import (
     sort_packed,
     usable_threads,
 )
-from pipeline.formats.scores import Scores, join_scores, unit_of
 from pipeline.formats.tables import BinTable, CellTable
 
 PACKED_BYTES = 16  # a row that is one impression: its key, and room for the tables made of it

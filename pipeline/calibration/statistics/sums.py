@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from pipeline.calibration.statistics.sort_keys import BLOCK, SortedRows, blocks
+from pipeline.formats.sort_keys import BLOCK, SortedRows, blocks
 from pipeline.formats.tables import CellTable
 
 SPARSE = 8  # with more (cell, day) pairs to a row than this, only those that occur are summed

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pipeline.calibration.adacalib.training import single_thread
-from pipeline.calibration.baselines.counting import global_bins, merged, response_rate
+from pipeline.calibration.baselines.rows import global_bins, merged, response_rate
 from pipeline.formats.maps import PiecewiseLinearMap, from_knots
 from pipeline.formats.scores import Scores
 
@@ -73,7 +73,7 @@ class NeuCalib(nn.Module):
         return from_knots([knots] * len(shifts), list(line + shifts[:, None]), left, right)
 
 
-class _Rows:
+class _TrainingRows:
     """Calibration rows as tensors; a row weighs what its impressions do."""
 
     def __init__(self, scores: Scores):
@@ -93,7 +93,9 @@ class _Rows:
         return (hits + misses * functional.softplus(logit)).sum()
 
 
-def _train(model: NeuCalib, rows: _Rows, training: Tensor, held_out: Tensor, epochs: int) -> int:
+def _train(
+    model: NeuCalib, rows: _TrainingRows, training: Tensor, held_out: Tensor, epochs: int
+) -> int:
     """Fit by mini-batches until the held-out loss stops falling; returns the best epoch."""
     generator = torch.Generator().manual_seed(SEED)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
@@ -123,7 +125,7 @@ def _new_model(scores: Scores) -> NeuCalib:
         return NeuCalib(bounds, scores.n_field_values)
 
 
-def fit(scores: Scores) -> PiecewiseLinearMap:
+def neucalib(scores: Scores) -> PiecewiseLinearMap:
     """The network trained for as many epochs as were best for the last tenth of rows by day.
 
     Raises:
@@ -131,7 +133,7 @@ def fit(scores: Scores) -> PiecewiseLinearMap:
     """
     response_rate(scores)  # refuses scores without impressions
     scores = merged(scores)
-    rows = _Rows(scores)
+    rows = _TrainingRows(scores)
     by_day = torch.from_numpy(np.argsort(scores.day, kind="stable"))
     cut = max(len(by_day) - max(len(by_day) // 10, 1), 1)
     with single_thread():

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from bench.pooled_gain import Pair, mean_gain
 from pipeline.metrics.calibration import deviance_terms, field_rce_terms, log_loss_terms
 from pipeline.metrics.counts import ResponseCounts
-from pipeline.metrics.pooled_gain import Pair, mean_gain
 from pipeline.metrics.significance import Resampling, gain_interval
 from tests.metrics.test_significance import counts_of, two_methods
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import stdtrit
 
-from pipeline.metrics.counts import ResponseCounts
-from pipeline.metrics.ratios import ratio
+from pipeline.metrics.counts import ResponseCounts, ratio
 from pipeline.metrics.significance import (
     MIN_DAYS,
     USUAL,

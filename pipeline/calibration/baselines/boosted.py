@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.special import expit
+from scipy.special import logit as log_odds
 
-from pipeline.calibration.baselines import CalibrationMap, platt
-from pipeline.calibration.baselines.counting import merged
-from pipeline.calibration.statistics.logits import logit as log_odds
-from pipeline.calibration.statistics.logits import sigmoid
+from pipeline.calibration.baselines import CalibrationMap
+from pipeline.calibration.baselines.global_maps import platt
+from pipeline.calibration.baselines.rows import merged
 from pipeline.formats.scores import Scores
 
 ROUNDS = 20
@@ -28,7 +29,7 @@ SEED = 1
 
 def _frame(logit: np.ndarray, field_value_id: np.ndarray) -> pd.DataFrame:
     inside = np.clip(logit.astype(np.float64), LEAST_LOGIT, -LEAST_LOGIT)
-    return pd.DataFrame({"probability": sigmoid(inside), "field_value": field_value_id.astype(str)})
+    return pd.DataFrame({"probability": expit(inside), "field_value": field_value_id.astype(str)})
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class McGradMap:
         return np.clip(calibrated, LEAST_LOGIT, -LEAST_LOGIT)
 
 
-def fit(scores: Scores) -> CalibrationMap:
+def mcgrad(scores: Scores) -> CalibrationMap:
     """Twenty rounds, no early stopping: its defaults take minutes on a million rows.
 
     The package refuses rows of one outcome; they get Platt's map.
@@ -56,7 +57,7 @@ def fit(scores: Scores) -> CalibrationMap:
     from mcgrad.methods import MCGrad
 
     if scores.responses.sum() in (0, scores.impressions.sum()):
-        return platt.fit(scores)
+        return platt(scores)
     scores = merged(replace(scores, day=np.zeros_like(scores.day)))
     counts = np.concatenate([scores.responses, scores.impressions - scores.responses])
     kept = np.flatnonzero(counts)

@@ -1,11 +1,6 @@
-"""Out-of-sample folds of grid cells: forward in time, or by counts where there are too few days.
-
-Leaving single days out instead is a switch: it interpolates between a day's neighbours, which a
-forecast cannot, and so over-trusts offsets that drift.
-"""
+"""Out-of-sample folds of grid cells or rows: forward in time, or by counts where days are few."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -14,7 +9,6 @@ from pipeline.formats.tables import CellTable
 
 FORWARD_DAYS = 4  # calibration days from which folds go forward in time
 FORWARD_FOLDS = 5  # at most
-LEFT_OUT_DAYS = 10  # at most
 COUNT_FOLDS = 10
 BURN_IN = 0.4  # share of the days that only ever are history
 
@@ -33,14 +27,10 @@ class Counts:
 
 @dataclass(frozen=True)
 class Fold:
-    """What is known (`history`) and what is to be predicted (`target`), cell row by cell row.
-
-    `between`: whether history goes on after the target.
-    """
+    """What is known (`history`) and what is to be predicted (`target`), cell row by cell row."""
 
     history: Counts
     target: Counts
-    between: bool = False
 
 
 def all_counts(cells: CellTable | Scores) -> Counts:
@@ -66,29 +56,13 @@ def forward_folds(cells: CellTable | Scores) -> list[Fold]:
     ]
 
 
-def left_out_folds(cells: CellTable | Scores) -> list[Fold]:
-    """Folds whose targets are single days, spread evenly, their histories all other days."""
-    days = np.unique(cells.day)
-    at = np.linspace(0, len(days) - 1, min(len(days), LEFT_OUT_DAYS)).round().astype(np.int64)
-    counts = all_counts(cells)
-    return [
-        Fold(counts.of_days(cells.day != day), counts.of_days(cells.day == day), between=True)
-        for day in days[at]
-    ]
-
-
-def _draw(rng: np.random.Generator, left: np.ndarray, folds_left: int) -> np.ndarray:
-    """One fold's share of what is left of each count."""
-    return rng.binomial(left, 1.0 / folds_left)
-
-
 def count_folds(cells: CellTable | Scores, seed: int, n_folds: int = COUNT_FOLDS) -> list[Fold]:
     """Folds that split every cell row's impressions and responses, not the rows.
 
     Each impression goes to one fold at random, that is: responses and non-responses are split by a
     seeded multinomial draw, so one row may be a field value's whole evidence and still be split.
-    Given the fold sizes this is the multivariate hypergeometric draw. Folds that know nothing or
-    predict nothing are left out; where a log has a single impression it is known and predicted.
+    Folds that know nothing or predict nothing are left out; where a log has a single impression it
+    is known and predicted.
 
     Args:
         cells: the fitting grid, or the scores themselves.
@@ -103,7 +77,7 @@ def count_folds(cells: CellTable | Scores, seed: int, n_folds: int = COUNT_FOLDS
     counts = all_counts(cells)
     folds = []
     for remaining in range(n_folds, 0, -1):
-        drawn = _draw(rng, left, remaining)
+        drawn = rng.binomial(left, 1.0 / remaining)
         left = left - drawn
         drawn = drawn + rest * (fold_of_rest == remaining - 1)
         target = Counts(drawn.sum(axis=0).astype(float), drawn[0].astype(float))
@@ -112,14 +86,12 @@ def count_folds(cells: CellTable | Scores, seed: int, n_folds: int = COUNT_FOLDS
             np.maximum(counts.responses - target.responses, 0.0),
         )
         folds.append(Fold(history, target))
-    told = [f for f in folds if f.history.impressions.any() and f.target.impressions.any()]
-    return told or [Fold(counts, counts)]
+    useful = [f for f in folds if f.history.impressions.any() and f.target.impressions.any()]
+    return useful or [Fold(counts, counts)]
 
 
-def make_folds(
-    cells: CellTable | Scores, seed: int, order: Literal["forward", "leave_day_out"] = "forward"
-) -> list[Fold]:
-    """Folds by days in the wanted order where there are enough days, count folds else."""
+def make_folds(cells: CellTable | Scores, seed: int) -> list[Fold]:
+    """Folds forward in time where there are days enough, folds of counts else."""
     if len(np.unique(cells.day)) >= FORWARD_DAYS:
-        return forward_folds(cells) if order == "forward" else left_out_folds(cells)
+        return forward_folds(cells)
     return count_folds(cells, seed)

@@ -1,15 +1,15 @@
-"""Rows in the order of (field value, logit): the one sort behind every statistic of the field."""
+"""Rows in the order of (group, logit), as 64-bit keys: the one sort behind bins, ranks and ties."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from threading import Lock
 
 import numpy as np
 
-from pipeline.calibration.statistics.logits import from_sortable_bits, sortable_bits
 from pipeline.core.errors import DataError
 from pipeline.formats.scores import Scores, unit_of
 
@@ -29,26 +29,58 @@ def blocks(start: int, stop: int) -> Iterator[slice]:
         yield slice(first, min(first + BLOCK, stop))
 
 
+def sortable_bits(values: np.ndarray) -> np.ndarray:
+    """uint32 or uint64 [n] that compare as the float32 or float64 values do; -0.0 equals 0.0.
+
+    bits ^ (all ones where the sign is set, else the sign alone); NaN has no place in the order.
+    """
+    bits = (np.asarray(values) + 0.0).view(f"i{values.dtype.itemsize}")
+    top = 8 * bits.dtype.itemsize - 1
+    flip = (bits >> top).view(f"u{bits.dtype.itemsize}")
+    flip |= flip.dtype.type(1 << top)
+    return np.bitwise_xor(bits.view(flip.dtype), flip, out=flip)
+
+
+def from_sortable_bits(bits: np.ndarray) -> np.ndarray:
+    """The float32 or float64 values whose `sortable_bits` these uint32 or uint64 are."""
+    size = bits.dtype.itemsize
+    top = 8 * size - 1
+    flip = ~(bits.view(f"i{size}") >> top).view(bits.dtype)
+    flip |= flip.dtype.type(1 << top)
+    return np.bitwise_xor(bits, flip, out=flip).view(f"f{size}")
+
+
 @dataclass(frozen=True)
 class KeyLayout:
-    """What a uint64 key holds, from its top: field value id, sortable bits of the logit, low part.
+    """What a uint64 key holds, from its top: group, sortable bits of the logit, low part.
 
-    The low part is 2 · (day - first_day) + response where a row is one impression (`packed`), and
-    absent where days and counts travel beside the keys. Impressions are counted in parts of one,
-    `unit` of them, where a sampled log makes them fractional.
+    The group is a field value id, or whatever a metric groups by. The low part tells the response,
+    of scores also the day: 2 · (day - first_day) + response where a row is one impression
+    (`packed`); where it stands for any number, counts travel beside the keys.
+
+    Attributes:
+        logit_bits: 32 hold a float32 whole; more are sign, exponent and the leading mantissa bits
+            of a float64, finer than float32 up to 2^28 groups; logits that agree in those are tied.
+        low_bits: of the low part.
+        packed: whether the keys hold everything.
+        first_day: of scores, the first day since 1970-01-01.
+        n_days: of scores, days from the first to the last.
+        unit: parts of one in which impressions are counted, where a sampled log makes them
+            fractional.
     """
 
-    first_day: int
-    n_days: int
+    logit_bits: int
     low_bits: int
     packed: bool
+    first_day: int = 0
+    n_days: int = 1
     unit: int = 1
 
     @classmethod
     def choose(
         cls, first_day: int, last_day: int, n_field_values: int, single: bool, unit: int = 1
     ) -> "KeyLayout":
-        """The layout for a log: packed if every row is one impression and 64 bits are enough.
+        """The layout for scores: packed if every row is one impression and 64 bits are enough.
 
         Raises:
             DataError: the days span so many years that they cannot be days.
@@ -60,7 +92,7 @@ class KeyLayout:
             )
         low_bits = (2 * n_days - 1).bit_length()
         packed = single and unit == 1 and (n_field_values - 1).bit_length() + 32 + low_bits <= 64
-        return cls(first_day, n_days, low_bits if packed else 0, packed, unit)
+        return cls(32, low_bits if packed else 0, packed, first_day, n_days, unit)
 
     @classmethod
     def of(cls, scores: Scores, threads: int = 1) -> "KeyLayout":
@@ -75,11 +107,19 @@ class KeyLayout:
             first_day, last_day, scores.n_field_values, least == most == 1, unit_of(counts)
         )
 
+    def heads(self, group: np.ndarray, logit: np.ndarray) -> np.ndarray:
+        """uint64: group << logit_bits | sortable bits of the logit."""
+        heads = group.astype(np.uint64)
+        heads <<= np.uint64(self.logit_bits)
+        if self.logit_bits == 32:
+            heads |= sortable_bits(logit.astype(np.float32, copy=False)).astype(np.uint64)
+        else:
+            heads |= sortable_bits(logit.astype(np.float64)) >> np.uint64(64 - self.logit_bits)
+        return heads
+
     def keys(self, scores: Scores, rows: slice | np.ndarray) -> np.ndarray:
         """uint64 keys of some rows; nothing of `scores` is written to."""
-        keys = scores.field_value_id[rows].astype(np.uint64)
-        keys <<= np.uint64(32)
-        keys |= sortable_bits(scores.uncalibrated_logit[rows]).astype(np.uint64)
+        keys = self.heads(scores.field_value_id[rows], scores.uncalibrated_logit[rows])
         if self.packed:
             keys <<= np.uint64(self.low_bits)
             low = scores.day[rows] - scores.day.dtype.type(self.first_day)
@@ -93,24 +133,29 @@ class KeyLayout:
 class RowCounts:
     """What travels beside the keys where a row is several impressions; all in the keys' order.
 
-    Impressions and responses are counted in the layout's parts of one.
+    Impressions and responses of scores are counted in the layout's parts of one, those of metrics
+    as they come.
     """
 
+    impressions: np.ndarray  # [n], int64 of scores
+    responses: np.ndarray  # likewise [n]
     day: np.ndarray  # int64 [n], days since the layout's first day
-    impressions: np.ndarray  # int64 [n], > 0
-    responses: np.ndarray  # int64 [n]
-    impressions_before: np.ndarray  # int64 [n + 1], impressions of all earlier rows
+
+    @cached_property
+    def impressions_before(self) -> np.ndarray:
+        """int64 [n + 1]: impressions of all earlier rows."""
+        return np.concatenate([[0], np.cumsum(self.impressions)])
 
 
 @dataclass(frozen=True)
 class SortedRows:
-    """The rows of one range of field values, ascending by (field value, logit).
+    """The rows of one range of groups, ascending by (group, logit).
 
     Attributes:
         keys: uint64 [n] as `layout` says, ascending.
         layout: what the keys hold.
-        counts: days and counts of rows that are several impressions; None where the keys hold them.
-        ids: the half-open range of field value ids [first, last) these rows may have.
+        counts: counts of rows that are several impressions; None where the keys hold them.
+        ids: the half-open range of groups [first, last) these rows may have.
     """
 
     keys: np.ndarray
@@ -119,16 +164,37 @@ class SortedRows:
     ids: tuple[int, int]
 
     def heads(self, rows: np.ndarray | slice) -> np.ndarray:
-        """uint64: field value id << 32 | sortable bits of the logit."""
+        """uint64: group << logit_bits | sortable bits of the logit."""
         return self.keys[rows] >> np.uint64(self.layout.low_bits)
 
+    def groups(self, rows: np.ndarray | slice) -> np.ndarray:
+        """int64 groups of some rows."""
+        return (self.heads(rows) >> np.uint64(self.layout.logit_bits)).view(np.int64)
+
     def logits(self, rows: np.ndarray | slice) -> np.ndarray:
-        """float32 logits of some rows."""
-        return from_sortable_bits(self.heads(rows).astype(np.uint32))
+        """Logits of some rows: float32, or the float64 nearest to 0 that the key can stand for."""
+        heads = self.heads(rows)
+        if self.layout.logit_bits == 32:
+            return from_sortable_bits(heads.astype(np.uint32))
+        dropped = np.uint64(64 - self.layout.logit_bits)
+        bits = heads << dropped
+        negative = bits >> np.uint64(63) == 0
+        bits |= np.where(negative, (np.uint64(1) << dropped) - np.uint64(1), np.uint64(0))
+        return from_sortable_bits(bits)
 
     def position(self, heads: np.ndarray) -> np.ndarray:
         """int64: number of rows before the first one with a given head or a greater one."""
         return np.searchsorted(self.keys, heads << np.uint64(self.layout.low_bits))
+
+    def group_starts(self) -> np.ndarray:
+        """Where the rows of each group of the range begin, int64 [groups + 1], last their end."""
+        groups = np.arange(*self.ids, dtype=np.uint64) << np.uint64(self.layout.logit_bits)
+        return np.append(self.position(groups), len(self.keys))
+
+    def tie_starts(self) -> np.ndarray:
+        """int64: the first row of every run of equal (group, logit)."""
+        heads = self.heads(slice(None))
+        return np.flatnonzero(np.append(True, heads[1:] != heads[:-1])[: len(heads)])
 
     def impressions_before(self, rows: np.ndarray) -> np.ndarray:
         """int64: impressions of all rows before the given ones (a row number up to n)."""
@@ -139,6 +205,36 @@ class SortedRows:
         if self.counts is None:
             return impression
         return np.searchsorted(self.counts.impressions_before, impression, side="right") - 1
+
+
+def sort_by_group(
+    logit: np.ndarray,
+    impressions: np.ndarray,
+    responses: np.ndarray,
+    group: np.ndarray,
+    n_groups: int,
+) -> SortedRows:
+    """The rows of one range of groups by (group, logit), the logit in as many bits as are left.
+
+    Args:
+        logit: float [n], finite.
+        impressions: int or float [n], how many impressions (or which weight) a row stands for.
+        responses: [n], 0 ≤ responses ≤ impressions.
+        group: int [n] in [0, n_groups).
+        n_groups: number of groups.
+    """
+    single = np.issubdtype(impressions.dtype, np.integer) and bool((impressions == 1).all())
+    layout = KeyLayout(63 - max(n_groups - 1, 0).bit_length(), 1, single)
+    keys = np.empty(len(logit), dtype=np.uint64)
+    for rows in blocks(0, len(logit)):
+        keys[rows] = layout.heads(group[rows], logit[rows]) << np.uint64(1)
+    if single:
+        keys |= responses.astype(np.uint64)
+        keys.sort()
+        return SortedRows(keys, layout, None, (0, n_groups))
+    order = np.argsort(keys)
+    counts = RowCounts(impressions[order], responses[order], np.zeros(len(order), np.int64))
+    return SortedRows(keys[order], layout, counts, (0, n_groups))
 
 
 @dataclass(frozen=True)
@@ -229,12 +325,7 @@ def sort_counted(scores: Scores, layout: KeyLayout, ids: tuple[int, int]) -> Sor
         np.multiply(column[rows], layout.unit).astype(np.int64)
         for column in (scores.impressions, scores.responses)
     )
-    counts = RowCounts(
-        day=scores.day[rows].astype(np.int64) - layout.first_day,
-        impressions=impressions,
-        responses=responses,
-        impressions_before=np.concatenate([[0], np.cumsum(impressions)]),
-    )
+    counts = RowCounts(impressions, responses, scores.day[rows].astype(np.int64) - layout.first_day)
     return SortedRows(keys[order], layout, counts, ids)
 
 

@@ -1,0 +1,111 @@
+"""The fitting grid as dense arrays: cells, groups of neighbouring cells, knots of candidates."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.calibration.statistics.logits import bounded
+from pipeline.formats.tables import BinTable, CellTable, cells_to_bins
+
+TARGET_CELLS = 40  # cells of a field value on which the loss is taken
+PROFILE_BINS = 8  # coarse bins whose ratios tell the shape of a whole field value
+
+
+@dataclass(frozen=True)
+class CandidateKnots:
+    """Knots of one candidate bin count: the mean logit of each bin of each field value.
+
+    Attributes:
+        requested_bins: K.
+        bin_id: int64 [n], the bin of each cell row.
+        logit: float64 [V, K], ascending in each row; padded with the last one.
+        count: int64 [V], knots in use; 0 where the value has no impressions.
+        impressions: float64 [V, K], 0 in the padding.
+    """
+
+    requested_bins: int
+    bin_id: np.ndarray
+    logit: np.ndarray
+    count: np.ndarray
+    impressions: np.ndarray
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The cells of all field values with what stays the same in every fold.
+
+    Attributes:
+        cells: the fitting grid.
+        logit: float64 [n], mean logit of each cell row, bounded.
+        coarse: int64 [n], target cell of each cell row, 0 … TARGET_CELLS - 1.
+        profile: int64 [n], coarse bin of each cell row, 0 … PROFILE_BINS - 1.
+        candidates: knots of each candidate.
+        n_field_values: V.
+    """
+
+    cells: CellTable
+    logit: np.ndarray
+    coarse: np.ndarray
+    profile: np.ndarray
+    candidates: tuple[CandidateKnots, ...]
+    n_field_values: int
+
+    @property
+    def observed(self) -> np.ndarray:
+        """bool [V]: field values with cells of their own; not id 0, which stands for others."""
+        observed = self.candidates[0].count > 0
+        observed[0] = False
+        return observed
+
+    def sums(self, group: np.ndarray, width: int, amounts: np.ndarray) -> np.ndarray:
+        """Sums [V, width] of amounts [n] by field value and group [n]."""
+        shape = (self.n_field_values, width)
+        key = self.cells.field_value_id.astype(np.int64) * width + group
+        return np.bincount(key, amounts, shape[0] * width).reshape(shape)
+
+
+def _knots(cells: CellTable, bins: BinTable, requested: int, n_field_values: int) -> CandidateKnots:
+    table = bins.candidate(requested)
+    logit = np.full((n_field_values, requested), -np.inf)
+    impressions = np.zeros((n_field_values, requested))
+    impressions[table.field_value_id, table.bin_id] = table.impressions
+    logit[table.field_value_id, table.bin_id] = bounded(table.logit_sum / table.impressions)
+    logit = np.maximum.accumulate(logit, axis=1)
+    count = (impressions > 0).sum(axis=1)
+    bin_id = cells_to_bins(cells, bins, requested).astype(np.int64)
+    return CandidateKnots(
+        requested, bin_id, np.where(count[:, None] > 0, logit, 0.0), count, impressions
+    )
+
+
+def make_grid(bins: BinTable, cells: CellTable, n_field_values: int) -> Grid:
+    """The grid of `tabulate`'s two tables; both must hold the same days."""
+    candidates = np.unique(bins.requested_bins).tolist()
+    return Grid(
+        cells,
+        bounded(cells.logit_sum / cells.impressions),
+        _groups(cells, TARGET_CELLS),
+        _groups(cells, PROFILE_BINS),
+        tuple(_knots(cells, bins, k, n_field_values) for k in candidates),
+        n_field_values,
+    )
+
+
+def _groups(cells: CellTable, n_groups: int) -> np.ndarray:
+    """Group of each cell row, 0 … n_groups - 1, of neighbouring cells of its field value.
+
+    Groups hold equal shares of the value, half by impressions, half by predicted responses: where
+    responses are, logits are sparse, and a group of equal frequency would blur them.
+    """
+    starts = np.ones(len(cells), dtype=bool)
+    starts[1:] = (np.diff(cells.field_value_id) != 0) | (np.diff(cells.cell_id) != 0)
+    cell = np.cumsum(starts) - 1
+    value = cells.field_value_id[starts]
+    weight = np.zeros(len(value))
+    for amount in (cells.impressions, cells.probability_sum):
+        of_cell = np.bincount(cell, amount)
+        weight += of_cell / np.bincount(value, of_cell)[value] / 2
+    first = np.r_[True, np.diff(value) != 0]
+    before = np.cumsum(weight) - weight
+    within = before - before[first][np.cumsum(first) - 1] + weight / 2
+    return np.clip((within * n_groups).astype(np.int64), 0, n_groups - 1)[cell]
