@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.calibration.adacalib.folds import count_folds
+from pipeline.calibration.folds import count_folds
 from pipeline.calibration.statistics.bins import tabulate
 from pipeline.core.errors import DataError, ParamsError
 from pipeline.core.files import read_json

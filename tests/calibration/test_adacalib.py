@@ -7,18 +7,16 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.calibration.adacalib import fit
-from pipeline.calibration.adacalib.fit import Settings, fit_adacalib
+from pipeline.calibration.adacalib.fit import fit_adacalib
 from pipeline.calibration.adacalib.knot_network import BinChoice, Head, gumbel_weights
 from pipeline.calibration.paper.paper_fit import fit_paper
-from pipeline.calibration.paper.paper_network import PaperSettings
 from pipeline.calibration.statistics.bins import tabulate
 from pipeline.core.errors import ParamsError
 from pipeline.formats.scores import Scores
-from tests.calibration.bent import bent_world, excess
+from tests.calibration.curved_world import curved_world, excess, paper_settings, settings_with
 from tests.reference import field_auc_by_pairs
 
-QUICK = Settings(steps=40)
+QUICK = settings_with(steps=40)
 CANDIDATES, CELLS = (5, 10), 80
 
 
@@ -35,14 +33,14 @@ def everywhere(serving, n_field_values, n=10_000):
 
 @pytest.fixture(scope="module")
 def world():
-    scores, true = bent_world(rows=30_000)
+    scores, true = curved_world(rows=30_000)
     return scores, true, fitted_on(scores)
 
 
-def test_it_predicts_bent_field_values_better_than_its_anchor(world):
+def test_it_predicts_curved_field_values_better_than_its_anchor(world):
     scores, true, fitted = world
     logit, ids = scores.uncalibrated_logit, scores.field_value_id
-    anchor = excess(fitted.basis.still(logit, ids), true)
+    anchor = excess(fitted.base.static(logit, ids), true)
     assert excess(fitted.serving(logit, ids), true) < 0.75 * anchor
 
 
@@ -64,24 +62,24 @@ def test_ranking_within_field_values_is_kept(world):
 
 
 def test_an_untrained_network_is_the_anchor_exactly(world):
-    """Without steps that help, knots lie on the anchor with its bends."""
+    """Without steps that help, knots lie on the anchor with its splines."""
     scores, _, _ = world
-    fitted = fitted_on(scores, replace(QUICK, steps=1, learning_rate=1e-12))
+    fitted = fitted_on(scores, settings_with(steps=1, learning_rate=1e-12))
     assert fitted.correction_share == 0
     logit, ids = scores.uncalibrated_logit.astype(float), scores.field_value_id
     assert fitted.moved_knots == 0
     at_knots = fitted.serving.knots[ids, 0]
-    expected = fitted.basis(at_knots, ids)
+    expected = fitted.base(at_knots, ids)
     np.testing.assert_allclose(fitted.serving(at_knots, ids), expected, rtol=0, atol=1e-9)
-    curve, line = fitted.basis(logit, ids), fitted.serving(logit, ids)
-    assert np.abs(curve - line).max() < 0.05  # bends are broken lines; knots of both are shared
+    curve, line = fitted.base(logit, ids), fitted.serving(logit, ids)
+    assert np.abs(curve - line).max() < 0.05  # splines are broken lines; knots of both are shared
 
 
 def test_a_field_value_without_rows_and_the_unseen_one_keep_their_anchor(world):
     scores, _, fitted = world
     at = np.linspace(-10, 10, 100)
     for row in (0, scores.n_field_values - 1):
-        expected = fitted.basis.anchor(at, np.full(100, row))
+        expected = fitted.base.anchor(at, np.full(100, row))
         np.testing.assert_allclose(fitted.serving(at, np.full(100, row)), expected, atol=1e-9)
         assert fitted.chosen_bins[row] == 0
 
@@ -117,8 +115,8 @@ def test_random_numbers_of_the_caller_are_left_alone(world):
 def test_one_candidate_serves_each_field_value_and_serving_has_no_randomness(world):
     """H11"""
     scores, _, fitted = world
-    live = np.unique(scores.field_value_id)
-    assert set(fitted.chosen_bins[live]) <= set(CANDIDATES)
+    observed = np.unique(scores.field_value_id)
+    assert set(fitted.chosen_bins[observed]) <= set(CANDIDATES)
     logit, ids = scores.uncalibrated_logit[:1000], scores.field_value_id[:1000]
     order = np.random.default_rng(1).permutation(1000)
     once, shuffled = fitted.serving(logit, ids), fitted.serving(logit[order], ids[order])
@@ -140,15 +138,15 @@ def test_temperatures_that_are_not_above_zero_are_refused(world, temperatures):
     """H11"""
     few = world[0].take(np.arange(500))
     with pytest.raises(ParamsError, match="temperatures above 0"):
-        fitted_on(few, replace(QUICK, temperatures=temperatures))
+        fitted_on(few, settings_with(temperatures=temperatures))
     with pytest.raises(ParamsError, match="temperatures above 0"):
-        fit_paper(few, PaperSettings(temperatures=temperatures))
+        fit_paper(few, paper_settings(temperatures=temperatures))
 
 
 def test_the_least_temperature_there_is_gives_a_map(world):
     """H11"""
     few = world[0].take(np.arange(2000))
-    fitted = fitted_on(few, replace(QUICK, steps=8, temperatures=(1e-8, 1e-40)))
+    fitted = fitted_on(few, settings_with(steps=8, temperatures=(1e-8, 1e-40)))
     assert np.isfinite(everywhere(fitted.serving, 3, 50)).all()
 
 
@@ -186,16 +184,16 @@ def test_aggregated_rows_give_what_expanded_rows_give(world):
 
 
 def test_one_calibration_day_is_enough():
-    scores, true = bent_world(rows=10_000, days=1)
+    scores, true = curved_world(rows=10_000, days=1)
     fitted = fitted_on(scores)
-    assert fitted.basis.drifting is None
+    assert fitted.base.drifting is None
     logit, ids = scores.uncalibrated_logit, scores.field_value_id
     assert excess(fitted.serving(logit, ids), true) < 0.7 * excess(logit.astype(float), true)
 
 
 def test_small_constant_and_single_row_field_values_are_served():
     """H2"""
-    scores, _ = bent_world(rows=3000, n_values=4, days=5)
+    scores, _ = curved_world(rows=3000, n_values=4, days=5)
     ids = np.r_[np.full(279, 5), [6, 6, 6, 7]].astype(np.int32)
     logit = np.r_[np.full(279, 0.2727), [-1.0, -2.0, -3.0, 0.5]].astype(np.float32)
     responses = np.r_[np.arange(279) < 5, [0, 1, 0, 0]].astype(np.int32)
@@ -219,7 +217,7 @@ def test_small_constant_and_single_row_field_values_are_served():
 
 
 def test_a_log_without_responses_or_without_failures_is_calibrated_all_the_same():
-    scores, _ = bent_world(rows=1000, days=5)
+    scores, _ = curved_world(rows=1000, days=5)
     for responses in (np.zeros_like(scores.responses), scores.impressions):
         served = everywhere(fitted_on(replace(scores, responses=responses)).serving, 3, 100)
         assert np.isfinite(served).all()
@@ -227,20 +225,14 @@ def test_a_log_without_responses_or_without_failures_is_calibrated_all_the_same(
 
 def test_scores_that_were_sampled_come_back_to_the_rate_of_the_calibration_days():
     """H10: logits of a base trained on a tenth of the negatives are too high by ln 10."""
-    scores, true = bent_world(rows=30_000, bend=0.0)
+    scores, true = curved_world(rows=30_000, curvature=0.0)
     sampled = replace(scores, uncalibrated_logit=scores.uncalibrated_logit + np.float32(2.302585))
     served = fitted_on(sampled).serving(sampled.uncalibrated_logit, sampled.field_value_id)
     rate = (1 / (1 + np.exp(-served))).mean()
     assert abs(rate / (1 / (1 + np.exp(-true))).mean() - 1) < 0.05
 
 
-def test_fit_takes_scores_and_gives_a_map(world):
-    scores, _, fitted = world
-    serving = fit.fit(scores, CANDIDATES, CELLS, QUICK)
-    assert np.array_equal(serving.segment_values, fitted.serving.segment_values)
-
-
-def test_corrections_bend_a_curve_without_lifting_it():
+def test_corrections_change_the_shape_of_a_curve_and_not_its_level():
     """Over the expected responses of a field value they come to nothing; without any, they stay."""
     head = Head(3, 2, 1)
     torch.nn.init.normal_(head.knots.correction.weight, generator=torch.Generator().manual_seed(1))
@@ -250,11 +242,3 @@ def test_corrections_bend_a_curve_without_lifting_it():
     assert at_knots.std() > 0
     assert abs(float((shares * at_knots)[0].sum().detach())) < 1e-6
     assert torch.equal(at_knots[1], head.knots(bins, value)[1])
-
-
-def test_days_left_out_between_others_give_a_map_too():
-    """The switch of the folds: a day between is predicted by its own offsets, not by a forecast."""
-    scores, _ = bent_world(rows=4000, days=6, drift=0.2)
-    fitted = fitted_on(scores, Settings(steps=8, folds="leave_day_out"))
-    assert len(fitted.held_out) == 6
-    assert (np.diff(everywhere(fitted.serving, 4, 500), axis=1) > 0).all()

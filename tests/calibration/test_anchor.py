@@ -4,12 +4,12 @@ import os
 from pathlib import Path
 
 import numpy as np
-from scipy.special import expit
 import pytest
+from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
 from bench.quality_cases import frozen_cases
-from pipeline.calibration.baselines import eb_platt, eb_platt_forward
+from pipeline.calibration.baselines.per_value import eb_platt, eb_platt_forward
 from pipeline.calibration.prior.anchor import fit_anchor
 from pipeline.calibration.statistics.bins import tabulate
 from pipeline.calibration.statistics.logits import log_loss_from_logits
@@ -231,7 +231,7 @@ def test_on_a_real_log_it_is_as_good_as_published():
     for case in frozen_cases(SCORES, list(FIGURES), [0]):
         rows = case.test
         for form, published in zip(above, FIGURES[case.window], strict=True):
-            logit = form.fit(case.calibration)(rows.uncalibrated_logit, rows.field_value_id)
+            logit = form(case.calibration)(rows.uncalibrated_logit, rows.field_value_id)
             loss = log_loss_from_logits(logit, rows.responses, rows.impressions)
             above[form].append(loss.sum() / rows.impressions.sum() - published)
     assert np.mean(above[eb_platt]) < 2e-5

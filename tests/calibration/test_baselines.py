@@ -1,13 +1,13 @@
-"""The competitors: each against an outside reference, all against the same hard cases."""
+"""The baselines: each against an outside reference, all against the same hard cases."""
 
 import logging
 import warnings
 from importlib.util import find_spec
 
 import numpy as np
-from scipy.special import expit
 import pytest
 from scipy.optimize import minimize
+from scipy.special import expit
 from scipy.stats import rankdata
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.frozen import FrozenEstimator
@@ -15,8 +15,8 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
 from pipeline.calibration.baselines import METHODS, fit
-from pipeline.calibration.baselines.counting import merged
-from pipeline.calibration.baselines.logistic import fit_logistic
+from pipeline.calibration.baselines.global_maps import fit_logistic
+from pipeline.calibration.baselines.rows import merged
 from pipeline.calibration.prior.anchor import fit_anchor
 from pipeline.core.errors import NotEnoughDataError
 from pipeline.formats.scores import Scores
@@ -77,13 +77,17 @@ class TestAgainstOutsideReferences:
 
     @pytest.mark.filterwarnings("ignore")  # netcal's
     def test_temperature_is_netcals(self, log):
-        reference = TemperatureScaling().fit(expit(log.uncalibrated_logit), log.responses)
+        reference = TemperatureScaling().fit(
+            expit(log.uncalibrated_logit.astype(float)), log.responses
+        )
         expected = reference.transform(expit(AT))
         np.testing.assert_allclose(expit(fit("temperature", log)(AT, ONE)), expected, rtol=1e-3)
 
     @pytest.mark.filterwarnings("ignore")  # netcal's
     def test_beta_is_netcals(self, log):
-        reference = BetaCalibration().fit(expit(log.uncalibrated_logit), log.responses)
+        reference = BetaCalibration().fit(
+            expit(log.uncalibrated_logit.astype(float)), log.responses
+        )
         expected = reference.transform(expit(AT))
         np.testing.assert_allclose(expit(fit("beta", log)(AT, ONE)), expected, rtol=5e-3)
 
@@ -169,14 +173,14 @@ class TestAgainstOutsideReferences:
         both = [np.append(getattr(before, c), getattr(after, c)) for c in columns]
         moving = scores_of(both[0], both[1], responses=both[2], day=days)
         truth = fit("eb_platt", after)(AT, ONE)
-        still, forward = (fit(m, moving)(AT, ONE) for m in ("eb_platt", "eb_platt_forward"))
-        assert np.abs(forward - truth).max() < 0.5 * np.abs(still - truth).max()
+        static, forward = (fit(m, moving)(AT, ONE) for m in ("eb_platt", "eb_platt_forward"))
+        assert np.abs(forward - truth).max() < 0.5 * np.abs(static - truth).max()
 
     def test_eb_platt_forward_keeps_all_days_where_nothing_changes(self):
         """The half-life is long: the map is nearly that of all days alike."""
         steady = log_of(4)
-        still, forward = (fit(m, steady)(AT, ONE) for m in ("eb_platt", "eb_platt_forward"))
-        np.testing.assert_allclose(still, forward, atol=0.15)
+        static, forward = (fit(m, steady)(AT, ONE) for m in ("eb_platt", "eb_platt_forward"))
+        np.testing.assert_allclose(static, forward, atol=0.15)
 
     def test_logistic_interaction_is_a_regression_per_value_where_evidence_is_plenty(self):
         rng = np.random.default_rng(5)

@@ -3,18 +3,17 @@
 import numpy as np
 import pytest
 
-from pipeline.calibration.adacalib.fit import Settings, fit_adacalib
-from pipeline.calibration.choice import choose, out_of_sample_losses
-from pipeline.calibration.comparison import standard_error
+from pipeline.calibration.adacalib.fit import fit_adacalib
+from pipeline.calibration.choice import choose, losses_of, standard_error
 from pipeline.calibration.statistics.bins import tabulate
 from pipeline.core.errors import NotEnoughDataError
-from tests.calibration.bent import bent_world
+from tests.calibration.curved_world import curved_world, settings_with
 
 NAMES = ("identity", "isotonic", "eb_platt", "adacalib")
 
 
 def losses(*means, folds=5, values=40, noise=0.02, seed=1):
-    """Losses [F, V] of the four contenders around means, with noise of their own."""
+    """Losses [F, V] of the four calibrators around means, with noise of their own."""
     rng = np.random.default_rng(seed)
     shape = (folds, values)
     shared = rng.normal(0, 0.1, shape)
@@ -78,11 +77,11 @@ def test_fewer_than_five_days_say_nothing_about_days():
     assert standard_error(shock, np.ones((4, 50))) == 0
 
 
-def test_the_contenders_are_compared_on_counts_they_have_not_seen():
-    scores, _ = bent_world(rows=20_000, days=6, bend=1.5)
+def test_the_calibrators_are_compared_on_counts_they_have_not_seen():
+    scores, _ = curved_world(rows=20_000, days=6, curvature=1.5)
     bins, cells = tabulate(scores, (5, 10), 80)
-    fitted = fit_adacalib(bins, cells, scores.n_field_values, Settings(steps=16))
-    each, impressions = out_of_sample_losses(cells, fitted.held_out, scores.n_field_values)
+    fitted = fit_adacalib(bins, cells, scores.n_field_values, settings_with(steps=16))
+    each, impressions = losses_of(fitted.comparisons, scores.n_field_values)
     assert tuple(each) == NAMES
     late = scores.day >= np.unique(scores.day)[2]
     assert len(impressions) == 4
@@ -90,27 +89,25 @@ def test_the_contenders_are_compared_on_counts_they_have_not_seen():
     assert choose(each, impressions).name == "adacalib"
 
 
-def test_forward_days_are_the_units_and_add_up_to_their_blocks():
-    """Ten days: six are predicted, in five blocks; what a block lost its days lost."""
-    scores, _ = bent_world(rows=8000, days=10)
+def test_forward_days_are_the_units_each_with_its_own_impressions():
+    """Ten days: six are predicted, in five blocks, by the same map within a block."""
+    scores, _ = curved_world(rows=8000, days=10)
     bins, cells = tabulate(scores, (5, 10), 80)
-    fitted = fit_adacalib(bins, cells, scores.n_field_values, Settings(steps=8))
-    each, impressions = out_of_sample_losses(cells, fitted.held_out, scores.n_field_values)
+    fitted = fit_adacalib(bins, cells, scores.n_field_values, settings_with(steps=8))
+    _, impressions = losses_of(fitted.comparisons, scores.n_field_values)
     days = np.unique(scores.day)[4:]
-    assert len(fitted.held_out) == 5
     for row, day in zip(impressions, days, strict=True):
         assert row.sum() == scores.impressions[scores.day == day].sum()
-    first = fitted.held_out[0].target
-    n, y, logit = first.impressions, first.responses, fitted.held_out[0].still
-    block = (n * np.logaddexp(0, logit) - y * logit).sum()
-    assert each["eb_platt"][:2].sum() == pytest.approx(block)
+    first, second, third = (c.predicted["adacalib"] for c in fitted.comparisons[:3])
+    assert np.array_equal(first, second)
+    assert not np.array_equal(second, third)
 
 
 def test_split_counts_have_folds_as_units():
-    scores, _ = bent_world(rows=4000, days=2)
+    scores, _ = curved_world(rows=4000, days=2)
     bins, cells = tabulate(scores, (5, 10), 80)
-    fitted = fit_adacalib(bins, cells, scores.n_field_values, Settings(steps=8))
-    _, impressions = out_of_sample_losses(cells, fitted.held_out, scores.n_field_values)
+    fitted = fit_adacalib(bins, cells, scores.n_field_values, settings_with(steps=8))
+    _, impressions = losses_of(fitted.comparisons, scores.n_field_values)
     assert len(impressions) == 10
     assert impressions.sum() == scores.impressions.sum()
 
@@ -118,10 +115,10 @@ def test_split_counts_have_folds_as_units():
 def test_noise_alone_does_not_make_adacalib_ship():
     """Scores that are right already: whatever is fitted to them only adds noise."""
     rng = np.random.default_rng(4)
-    scores, _ = bent_world(rows=6000, days=6)
+    scores, _ = curved_world(rows=6000, days=6)
     right = rng.random(6000) < 1 / (1 + np.exp(-scores.uncalibrated_logit.astype(float)))
     scores.responses[:] = right
     bins, cells = tabulate(scores, (5, 10), 80)
-    fitted = fit_adacalib(bins, cells, scores.n_field_values, Settings(steps=16))
-    choice = choose(*out_of_sample_losses(cells, fitted.held_out, scores.n_field_values))
+    fitted = fit_adacalib(bins, cells, scores.n_field_values, settings_with(steps=16))
+    choice = choose(*losses_of(fitted.comparisons, scores.n_field_values))
     assert choice.name == "identity"

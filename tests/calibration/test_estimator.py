@@ -11,11 +11,10 @@ from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from pipeline.calibration.columns import text_of
-from pipeline.calibration.sklearn import AdaCalib
+from pipeline.calibration.sklearn import AdaCalib, text_of
 from pipeline.core.errors import DataError, NotEnoughDataError, ParamsError
 from pipeline.encoding.values import as_text
-from tests.calibration.bent import bent_world
+from tests.calibration.curved_world import curved_world
 
 QUICK = {"candidates": (2, 4), "steps": 8}
 
@@ -23,7 +22,7 @@ QUICK = {"candidates": (2, 4), "steps": 8}
 @pytest.fixture(scope="module")
 def rows():
     """Columns of a notebook: logits, labels, names of items, days."""
-    scores, _ = bent_world(rows=6000, n_values=4, days=5)
+    scores, _ = curved_world(rows=6000, n_values=4, days=5)
     names = np.array(["shoes", "001", "1", "NA", "bags", "x"])[scores.field_value_id]
     day = np.datetime64("2024-03-01") + (scores.day - 20_000)
     return scores.uncalibrated_logit, scores.responses, names, day

@@ -3,19 +3,18 @@
 import numpy as np
 import pytest
 
-from pipeline.calibration.adacalib.folds import (
+from pipeline.calibration.folds import (
     count_folds,
     forward_folds,
-    left_out_folds,
     make_folds,
 )
 from pipeline.calibration.statistics.bins import tabulate
-from tests.calibration.bent import bent_world
+from tests.calibration.curved_world import curved_world
 
 
 @pytest.fixture(scope="module")
 def cells():
-    scores, _ = bent_world(rows=3000, days=7)
+    scores, _ = curved_world(rows=3000, days=7)
     return tabulate(scores, (5,), 20)[1]
 
 
@@ -29,22 +28,6 @@ def test_every_day_after_burn_in_is_predicted_once(cells):
     predicted = sum(fold.target.impressions for fold in forward_folds(cells))
     late = cells.day >= np.unique(cells.day)[3]
     assert np.array_equal(predicted, cells.impressions * late)
-
-
-def test_a_day_that_is_left_out_is_predicted_from_all_other_days(cells):
-    folds = left_out_folds(cells)
-    assert len(folds) == 7
-    for fold, day in zip(folds, np.unique(cells.day), strict=True):
-        known, predicted = (cells.day[c.impressions > 0] for c in (fold.history, fold.target))
-        assert set(predicted) == {day}
-        assert set(known) == set(cells.day) - {day}
-        assert fold.between
-
-
-def test_the_order_of_folds_is_a_switch(cells):
-    forward, between = (make_folds(cells, 1, order) for order in ("forward", "leave_day_out"))
-    assert [fold.between for fold in forward] == [False] * len(forward)
-    assert [fold.between for fold in between] == [True] * 7
 
 
 def test_count_folds_share_out_every_impression_and_response(cells):

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipeline.calibration.adacalib import fit
-from pipeline.calibration.adacalib.fit import Settings
+from pipeline.calibration.adacalib.fit import fit_adacalib
 from pipeline.calibration.paper.paper_fit import fit_paper
-from pipeline.calibration.paper.paper_network import PaperSettings
+from pipeline.calibration.statistics.bins import tabulate
+from tests.calibration.curved_world import paper_settings, settings_with
 from tests.calibration.test_baselines import HARD, scores_of
 
 rng = np.random.default_rng(1)
@@ -64,13 +64,14 @@ OF_ONE_DAY = [name for name in LOGS if "one" in name or "alone" in name or "no r
 def test_adacalib_is_finite_and_rises_everywhere(log, days):
     """H1-H4, H6-H9: 10,000 logits in and far beyond the fitted range, field value by value."""
     scores = replace(LOGS[log], day=(np.arange(len(LOGS[log])) % days).astype(np.int32))
-    serving = fit.fit(scores, (5, 10), 40, Settings(steps=4))
-    nothing_decreases(serving, scores.n_field_values)
+    tables = tabulate(scores, (5, 10), 40)
+    fitted = fit_adacalib(*tables, scores.n_field_values, settings_with(steps=4))
+    nothing_decreases(fitted.serving, scores.n_field_values)
 
 
 @pytest.mark.parametrize("log", LOGS)
 def test_adacalib_as_published_is_finite_and_rises_everywhere(log):
     """H1-H4, H6-H9: the same of the published variant, whose monotonicity is repaired."""
     scores = LOGS[log]
-    fitted = fit_paper(scores, PaperSettings(epochs=1, least_steps=3), None)
+    fitted = fit_paper(scores, paper_settings(epochs=1, least_steps=3))
     nothing_decreases(fitted.serving, scores.n_field_values)

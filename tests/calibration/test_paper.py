@@ -3,25 +3,24 @@
 from dataclasses import replace
 
 import numpy as np
-from scipy.special import expit
 import pytest
 import torch
+from scipy.special import expit
 
-from pipeline.calibration.baselines.counting import merged
-from pipeline.calibration.paper.paper_choice import paper_contests
+from pipeline.calibration.baselines.rows import merged
+from pipeline.calibration.paper.paper_comparison import paper_comparisons
 from pipeline.calibration.paper.paper_fit import fit_paper, predict
 from pipeline.calibration.paper.paper_network import (
     PaperNetwork,
-    PaperSettings,
     calibrated,
     objective,
 )
-from pipeline.calibration.paper.paper_rows import Features, make_families, make_rows
+from pipeline.calibration.paper.paper_rows import LEVELS, RowFeatures, make_families, make_rows
 from pipeline.calibration.statistics.bins import tabulate
 from pipeline.core.errors import TrainingError
-from tests.calibration.bent import bent_world, excess
+from tests.calibration.curved_world import curved_world, excess, paper_settings
 
-QUICK = PaperSettings(candidates=(2, 4, 8), epochs=4, batch_size=256, levels=16, least_steps=1)
+QUICK = paper_settings(candidates=(2, 4, 8), epochs=4, batch_size=256, least_steps=1)
 ABLATIONS = {
     "all but auxiliary": QUICK,
     "one bin count": replace(QUICK, adaptive_binning=False),
@@ -34,15 +33,15 @@ ABLATIONS = {
 
 @pytest.fixture(scope="module")
 def world():
-    return bent_world(rows=12_000, days=5)
+    return curved_world(rows=12_000, days=5)
 
 
 @pytest.fixture(scope="module")
-def pieces(world):
+def parts(world):
     """Families of two candidates, the rows among them, and an untrained network."""
     scores, _ = world
     bins, _ = tabulate(scores, (2, 4), 8)
-    families = make_families(bins, (2, 4), scores.n_field_values, 16)
+    families = make_families(bins, (2, 4), scores.n_field_values)
     rows = make_rows(scores, scores.field_value_id, families, None)
     settings = replace(QUICK, candidates=(2, 4))
     torch.manual_seed(1)
@@ -80,10 +79,10 @@ def test_global_bins_give_one_curve_to_all_field_values(world):
     assert (curves == curves[0]).all()
 
 
-def test_rows_lie_between_the_bounds_of_their_bin_and_the_maximum_in_the_last(world, pieces):
+def test_rows_lie_between_the_bounds_of_their_bin_and_the_maximum_in_the_last(world, parts):
     """H3"""
     scores, _ = world
-    families, rows, _ = pieces
+    families, rows, _ = parts
     for i, family in enumerate(families):
         group, bin_id = rows.group.numpy(), rows.bin_id[:, i].numpy()
         low, high = family.bounds[group, bin_id], family.bounds[group, bin_id + 1]
@@ -95,18 +94,18 @@ def test_rows_lie_between_the_bounds_of_their_bin_and_the_maximum_in_the_last(wo
         assert np.array_equal(counted, family.impressions)
 
 
-def test_the_knot_after_the_last_bin_carries_the_field_values_maxima(pieces):
-    families, _, _ = pieces
+def test_the_knot_after_the_last_bin_carries_the_field_values_maxima(parts):
+    families, _, _ = parts
     for family in families:
         for z in np.flatnonzero(family.n_bins):
-            rate, responses = divmod(family.statistic[z, : family.n_bins[z] + 1], 16)
+            rate, responses = divmod(family.statistic[z, : family.n_bins[z] + 1], LEVELS)
             assert rate[-1] == rate[:-1].max()
             assert responses[-1] == responses[:-1].max()
 
 
-def test_the_calibrated_logit_is_the_papers_line_between_knots(world, pieces):
+def test_the_calibrated_logit_is_the_papers_line_between_knots(world, parts):
     scores, _ = world
-    families, rows, network = pieces
+    families, rows, network = parts
     knots = [knot() for knot in network.knots]
     logits = calibrated(knots, rows).detach().numpy()
     row, family, values = 17, families[1], knots[1].detach().numpy()
@@ -117,8 +116,8 @@ def test_the_calibrated_logit_is_the_papers_line_between_knots(world, pieces):
     assert logits[row, 1] == pytest.approx(expected, abs=1e-5)
 
 
-def test_the_selector_really_trains(pieces):
-    families, rows, network = pieces
+def test_the_selector_really_trains(parts):
+    families, rows, network = parts
     weights = network.log_attention().exp()
     objective(network, rows, families, weights).backward()
     assert network.choice.weight.grad.abs().sum() > 0
@@ -158,7 +157,7 @@ def test_the_auxiliary_network_adds_what_features_know(world):
     kind = rng.integers(0, 3, len(scores))
     probability = 1 / (1 + np.exp(-(true + np.array([-1.0, 0.0, 1.0])[kind])))
     moved = replace(scores, responses=(rng.random(len(scores)) < probability).astype(np.int32))
-    features = Features(
+    features = RowFeatures(
         kind[:, None].astype(np.int32), np.zeros((len(scores), 0), np.float32), (3,)
     )
     truth = np.log(probability) - np.log1p(-probability)
@@ -168,26 +167,26 @@ def test_the_auxiliary_network_adds_what_features_know(world):
     assert both < 0.7 * alone
 
 
-def test_contests_fit_only_what_came_before(world):
+def test_comparisons_fit_only_what_came_before(world):
     scores, _ = world
-    contests = paper_contests(scores, replace(QUICK, epochs=1))
+    comparisons = paper_comparisons(scores, replace(QUICK, epochs=1))
     last = np.unique(scores.day)[-2:]
-    assert [len(c.ids) for c in contests] == [int((scores.day == day).sum()) for day in last]
-    assert all(set(c.predicted) >= {"identity", "eb_platt", "adacalib"} for c in contests)
+    assert [len(c.ids) for c in comparisons] == [int((scores.day == day).sum()) for day in last]
+    assert all(set(c.predicted) >= {"identity", "eb_platt", "adacalib"} for c in comparisons)
 
 
-def test_contests_of_one_day_split_counts():
-    scores, _ = bent_world(rows=2000, days=1)
-    contests = paper_contests(scores, replace(QUICK, epochs=1))
-    assert all(0 < c.impressions.sum() < 500 for c in contests)
+def test_comparisons_of_one_day_split_counts():
+    scores, _ = curved_world(rows=2000, days=1)
+    comparisons = paper_comparisons(scores, replace(QUICK, epochs=1))
+    assert all(0 < c.impressions.sum() < 500 for c in comparisons)
 
 
 def test_aggregated_rows_give_what_expanded_rows_give():
-    """Steps are taken row by row, so rows that are one are one whichever way the log tells them."""
-    scores, _ = bent_world(rows=400, n_values=3, days=2)
+    """Steps are taken row by row, so rows that are one are one however the log has them."""
+    scores, _ = curved_world(rows=400, n_values=3, days=2)
     few = replace(scores, uncalibrated_logit=np.round(scores.uncalibrated_logit, 1))
     together = merged(few)
     assert len(together) < len(few) == together.impressions.sum()
-    quick = PaperSettings(epochs=1, least_steps=3)
+    quick = paper_settings(epochs=1, least_steps=3)
     one, other = (fit_paper(rows, quick).serving for rows in (few, together))
     assert np.array_equal(one.segment_values, other.segment_values)

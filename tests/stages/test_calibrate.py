@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file
 
-from pipeline.calibration.ablation import ABLATION
 from pipeline.calibration.paper.auxiliary import AuxiliaryNetwork
+from pipeline.calibration.paper.paper_comparison import ABLATION
 from pipeline.calibration.statistics.bins import tabulate
 from pipeline.core.errors import CheckFailedError, ParamsError
 from pipeline.core.files import read_json, sha256_of, write_json
@@ -19,7 +19,7 @@ from pipeline.params.reader import read_params, set_values
 from pipeline.params.sections import CalibrateParams, Competitor
 from pipeline.report.terminal import ABLATED, NAMES
 from pipeline.stages import calibrate
-from tests.calibration.bent import bent_world
+from tests.calibration.curved_world import curved_world
 
 DAYS = [f"2024-10-0{day}" for day in range(4, 10)]  # day 20_000 is 2024-10-04
 
@@ -34,7 +34,7 @@ def params_of(**values) -> CalibrateParams:
 @pytest.fixture
 def inputs(tmp_path):
     """Tables of a bent world, their check, and scores' manifest."""
-    scores, _ = bent_world(rows=8000, n_values=4, days=6, bend=1.5)
+    scores, _ = curved_world(rows=8000, n_values=4, days=6, curvature=1.5)
     write_tables(tmp_path / "tables", *tabulate(scores, (2, 4), 40), {})
     write_json(tmp_path / "tables.json", {"passed": True, "breaches": []})
     (tmp_path / "scores").mkdir()
@@ -105,7 +105,7 @@ def score_files(folder, scores):
 
 
 def test_the_paper_variant_writes_its_auxiliary_network_beside_the_maps(inputs):
-    scores, _ = bent_world(rows=8000, n_values=4, days=6, bend=1.5)
+    scores, _ = curved_world(rows=8000, n_values=4, days=6, curvature=1.5)
     score_files(inputs, scores)
     manifest = run(inputs, variant="paper", paper={"auxiliary": True})
     assert manifest["variant"] == "paper"
@@ -116,7 +116,7 @@ def test_the_paper_variant_writes_its_auxiliary_network_beside_the_maps(inputs):
 
 def test_competitors_and_the_ablation_are_maps_of_their_own_where_asked_for(inputs):
     """None of them is chosen, and the maps that are there without them stay as they are."""
-    scores, _ = bent_world(rows=800, n_values=4, days=6, bend=1.5)
+    scores, _ = curved_world(rows=800, n_values=4, days=6, curvature=1.5)
     score_files(inputs, scores)
     chosen, usual = run(inputs)["chosen"], read_maps(inputs / "calibrator" / "maps.parquet")
     names = get_args(Competitor)
@@ -127,18 +127,8 @@ def test_competitors_and_the_ablation_are_maps_of_their_own_where_asked_for(inpu
     assert np.array_equal(maps["adacalib"].knots, usual["adacalib"].knots)
 
 
-def test_the_default_variant_keeps_an_auxiliary_network_only_where_it_helps(inputs):
-    """The features of these scores are drawn without regard to the responses."""
-    scores, _ = bent_world(rows=8000, n_values=4, days=6, bend=1.5)
-    score_files(inputs, scores)
-    assert run(inputs, auxiliary=True)["variant"] == "crossfit"
-    assert not (inputs / "calibrator" / "auxiliary.safetensors").exists()
-    with pytest.raises(ParamsError, match="forward"):
-        run(inputs, auxiliary=True, folds="leave_day_out")
-
-
 def test_the_auxiliary_network_is_refused_where_scores_carry_no_features(inputs):
-    scores, _ = bent_world(rows=800, n_values=4, days=6)
+    scores, _ = curved_world(rows=800, n_values=4, days=6)
     score_files(inputs, scores)
     manifest = read_json(inputs / "scores" / "manifest.json")
     none = {"categorical": [], "numeric": []}

@@ -1,15 +1,34 @@
-"""Small worlds for calibrators: field values that answer a logit along their own curve."""
+"""Small worlds for calibrators: field values with a curve of their own; and how they are fitted."""
+
+from pathlib import Path
 
 import numpy as np
 from scipy.special import expit
 
+from pipeline.calibration.paper.paper_network import PaperSettings
 from pipeline.formats.scores import Scores
+from pipeline.params.reader import read_params
+
+SHIPPED = read_params(Path(__file__).parents[2] / "params.yaml").calibrate
 
 
-def bent_world(rows=20_000, n_values=12, days=6, *, seed=1, bend=1.0, drift=0.0):
+def settings_with(**values):
+    """The shipped settings of a fit with some replaced."""
+    return SHIPPED.model_copy(update=values)
+
+
+def paper_settings(**values):
+    """The shipped settings of AdaCalib as published with some replaced."""
+    shared = {name: getattr(SHIPPED, name) for name in ("temperatures", "min_slope", "seed")}
+    return PaperSettings(
+        **{**SHIPPED.paper.model_dump(), "candidates": (5, 10, 20), **shared, **values}
+    )
+
+
+def curved_world(rows=20_000, n_values=12, days=6, *, seed=1, curvature=1.0, drift=0.0):
     """Scores of field values 1..n_values and the true logit of each row.
 
-    Offsets, slopes and hyperbolic-tangent bends differ by value; every sixth value is rare. With
+    Offsets, slopes and hyperbolic-tangent curves differ by value; every sixth value is rare. With
     `drift` the offsets walk at random from day to day.
     """
     rng = np.random.default_rng(seed)
@@ -19,7 +38,7 @@ def bent_world(rows=20_000, n_values=12, days=6, *, seed=1, bend=1.0, drift=0.0)
     offset = rng.normal(0, 0.5, n_values)[:, None] + np.cumsum(
         rng.normal(0, drift, (n_values, days)), axis=1
     )
-    slope, height = rng.uniform(0.7, 1.3, n_values), rng.uniform(-0.3, 1.0, n_values) * bend
+    slope, height = rng.uniform(0.7, 1.3, n_values), rng.uniform(-0.3, 1.0, n_values) * curvature
     logit = rng.normal(-2.0, 1.0, rows).astype(np.float32)
     distance = logit.astype(float) + 2.0
     true = -2.0 + offset[z, day] + slope[z] * distance + height[z] * np.tanh(1.5 * distance)
