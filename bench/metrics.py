@@ -15,9 +15,9 @@ from scipy.special import expit
 from sklearn.metrics import log_loss as sklearn_log_loss
 from sklearn.metrics import roc_auc_score
 
-from pipeline.metrics.calibration import field_rce, log_loss
+from pipeline.metrics.calibration import field_rce, log_loss_terms
 from pipeline.metrics.counts import count_responses
-from pipeline.metrics.ranking import auc_per_group, field_auc, sort_rows
+from pipeline.metrics.ranking import auc_per_group, field_auc, merge_ties
 
 FIELD_VALUES = 969
 
@@ -45,30 +45,35 @@ def our_field_metrics(log: Log) -> list[float]:
     """Field-RCE and Field-AUC."""
     ones = np.ones(len(log.label), np.int32)
     counts = count_responses(log.logit, ones, log.label, log.value, FIELD_VALUES)
-    by_value = auc_per_group(sort_rows(log.logit, ones, log.label, log.value, FIELD_VALUES))
+    by_value = auc_per_group(merge_ties(log.logit, ones, log.label, log.value, FIELD_VALUES))
     return [field_rce(counts).value, field_auc(by_value, counts.impressions).value]
 
 
 def our_auc(log: Log) -> list[float]:
     """AUC over all rows."""
     ones, zeros = np.ones(len(log.label), np.int32), np.zeros(len(log.label), np.int32)
-    return [float(auc_per_group(sort_rows(log.logit, ones, log.label, zeros, 1))[0])]
+    return [float(auc_per_group(merge_ties(log.logit, ones, log.label, zeros, 1))[0])]
 
 
 def our_log_loss(log: Log) -> list[float]:
     """LogLoss over all rows."""
     ones, zeros = np.ones(len(log.label), np.int32), np.zeros(len(log.label), np.int32)
-    return [log_loss(count_responses(log.logit, ones, log.label, zeros, 1))]
+    return [float(log_loss_terms(count_responses(log.logit, ones, log.label, zeros, 1)).ratio())]
 
 
 def our_four(log: Log) -> list[float]:
     """Field-RCE, Field-AUC, AUC and LogLoss; one pass of counts serves two of them."""
     ones, zeros = np.ones(len(log.label), np.int32), np.zeros(len(log.label), np.int32)
     counts = count_responses(log.logit, ones, log.label, log.value, FIELD_VALUES)
-    by_value = auc_per_group(sort_rows(log.logit, ones, log.label, log.value, FIELD_VALUES))
-    overall = auc_per_group(sort_rows(log.logit, ones, log.label, zeros, 1))
+    by_value = auc_per_group(merge_ties(log.logit, ones, log.label, log.value, FIELD_VALUES))
+    overall = auc_per_group(merge_ties(log.logit, ones, log.label, zeros, 1))
     ranking = field_auc(by_value, counts.impressions)
-    return [field_rce(counts).value, ranking.value, float(overall[0]), log_loss(counts)]
+    return [
+        field_rce(counts).value,
+        ranking.value,
+        float(overall[0]),
+        float(log_loss_terms(counts).ratio()),
+    ]
 
 
 def peer_field_metrics(log: Log) -> list[float]:

@@ -59,16 +59,6 @@ def absolute_error_terms(counts: ResponseCounts) -> Terms:
     return Terms(np.abs(counts.responses - counts.expected_responses), counts.impressions)
 
 
-def log_loss(counts: ResponseCounts) -> float:
-    """Nats per impression; NaN without impressions (see `log_loss_terms`)."""
-    return float(log_loss_terms(counts).ratio())
-
-
-def field_deviance(counts: ResponseCounts) -> float:
-    """Field deviance divided by Σ O; NaN without responses (see `deviance_terms`)."""
-    return float(deviance_terms(counts).ratio())
-
-
 def absolute_field_error(counts: ResponseCounts) -> float:
     """Absolute field error per impression; NaN without impressions (see `absolute_error_terms`)."""
     return float(absolute_error_terms(counts).ratio())

@@ -7,7 +7,6 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import expit, log_expit
 
-from pipeline.core.errors import DataError
 from pipeline.formats.sort_keys import BLOCK
 
 
@@ -82,41 +81,6 @@ def ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
     return np.divide(numerator, denominator, out=undefined, where=denominator != 0)
 
 
-def check_rows(logit: np.ndarray, impressions: np.ndarray, responses: np.ndarray) -> None:
-    """Refuse rows that no metric can count.
-
-    Raises:
-        DataError: lengths differ, a logit is not finite, or responses lie outside [0, impressions].
-    """
-    lengths = {len(logit), len(impressions), len(responses)}
-    if len(lengths) != 1:
-        raise DataError(f"metrics need columns of one length, these have {sorted(lengths)}")
-    if not np.isfinite(logit).all():
-        row = int(np.flatnonzero(~np.isfinite(logit))[0])
-        raise DataError(f"metrics need finite logits, row {row} has {logit[row]}")
-    wrong = (responses < 0) | (responses > impressions)
-    if wrong.any():
-        row = int(np.flatnonzero(wrong)[0])
-        raise DataError(
-            f"responses must lie in [0, impressions], row {row} has "
-            f"{responses[row]} of {impressions[row]}"
-        )
-
-
-def check_groups(group: np.ndarray, n_rows: int, n_groups: int) -> None:
-    """Refuse group numbers that do not name a group.
-
-    Raises:
-        DataError: their number is not that of the rows, or one lies outside [0, n_groups).
-    """
-    if len(group) != n_rows:
-        raise DataError(f"metrics need a group for each of {n_rows} rows, got {len(group)}")
-    if n_rows and not (group.min() >= 0 and group.max() < n_groups):
-        raise DataError(
-            f"groups must lie in [0, {n_groups}), these lie in [{group.min()}, {group.max()}]"
-        )
-
-
 def count_responses(
     calibrated_logit: np.ndarray,
     impressions: np.ndarray,
@@ -135,13 +99,7 @@ def count_responses(
         responses: [n], 0 ≤ responses ≤ impressions.
         group: int [n] in [0, n_groups).
         n_groups: number of groups.
-
-    Raises:
-        DataError: lengths differ, a logit is not finite, responses exceed impressions, or a group
-            lies outside its range.
     """
-    check_rows(calibrated_logit, impressions, responses)
-    check_groups(group, len(calibrated_logit), n_groups)
     whole = np.issubdtype(np.asarray(impressions).dtype, np.integer)
     sums = np.zeros((5, n_groups))
     block = max(BLOCK, n_groups)

@@ -1,36 +1,11 @@
-"""Ranking: rows sorted by (group, logit), ties among them, AUC and Field-AUC on logits."""
+"""Ranking: rows merged by (group, logit), AUC and Field-AUC on logits, ties counted half."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.formats.sort_keys import SortedRows, sort_by_group
-from pipeline.metrics.counts import Measured, check_groups, check_rows, ratio
-
-
-def sort_rows(
-    logit: np.ndarray,
-    impressions: np.ndarray,
-    responses: np.ndarray,
-    group: np.ndarray,
-    n_groups: int,
-) -> SortedRows:
-    """The rows sorted by (group, logit); the order they come in is irrelevant.
-
-    Args:
-        logit: float [n], finite.
-        impressions: int or float [n], how many impressions (or which weight) a row stands for.
-        responses: [n], 0 ≤ responses ≤ impressions.
-        group: int [n] in [0, n_groups).
-        n_groups: number of groups.
-
-    Raises:
-        DataError: lengths differ, a logit is not finite, responses exceed impressions, or a group
-            lies outside its range.
-    """
-    check_rows(logit, impressions, responses)
-    check_groups(group, len(logit), n_groups)
-    return sort_by_group(logit, impressions, responses, group, n_groups)
+from pipeline.formats.sort_keys import sort_by_group
+from pipeline.metrics.counts import Measured, ratio
 
 
 @dataclass(frozen=True)
@@ -66,17 +41,30 @@ class Ties:
         return np.diff(np.append(0, np.cumsum(column))[first])
 
 
-def merge_ties(rows: SortedRows) -> Ties:
-    """The rows that share group and logit, added up."""
+def merge_ties(
+    logit: np.ndarray,
+    impressions: np.ndarray,
+    responses: np.ndarray,
+    group: np.ndarray,
+    n_groups: int,
+) -> Ties:
+    """Rows sorted by (group, logit), those that share both added up; in whatever order they come.
+
+    Args:
+        logit: float [n], finite.
+        impressions: int or float [n], how many impressions (or which weight) a row stands for.
+        responses: [n], 0 ≤ responses ≤ impressions.
+        group: int [n] in [0, n_groups).
+        n_groups: number of groups.
+    """
+    rows = sort_by_group(logit, impressions, responses, group, n_groups)
     starts = rows.tie_starts()
     if rows.counts is None:
-        responses = _sums(rows.keys.astype(np.uint8) & np.uint8(1), starts)
-        impressions = np.diff(starts, append=len(rows.keys))
+        merged = np.diff(starts, append=len(rows.keys))
+        hits = _sums(rows.keys.astype(np.uint8) & np.uint8(1), starts)
     else:
-        impressions = _sums(rows.counts.impressions, starts)
-        responses = _sums(rows.counts.responses, starts)
-    groups, logits = rows.groups(starts), rows.logits(starts)
-    return Ties(groups, logits, impressions, responses, rows.ids[1])
+        merged, hits = (_sums(c, starts) for c in (rows.counts.impressions, rows.counts.responses))
+    return Ties(rows.groups(starts), rows.logits(starts), merged, hits, n_groups)
 
 
 def _sums(column: np.ndarray, starts: np.ndarray) -> np.ndarray:
@@ -87,7 +75,7 @@ def _sums(column: np.ndarray, starts: np.ndarray) -> np.ndarray:
     return np.diff(running[starts], append=running[-1])
 
 
-def auc_per_group(rows: SortedRows) -> np.ndarray:
+def auc_per_group(ties: Ties) -> np.ndarray:
     """AUC within each group, float64 [n_groups]; NaN for a group with only one class or no rows.
 
     AUC = P(logit of a response > logit of a non-response) + ½ P(equal), over all pairs of one
@@ -95,42 +83,10 @@ def auc_per_group(rows: SortedRows) -> np.ndarray:
     float32 probabilities are both 1, and on whole counts (exact up to 4·10⁹ impressions), so
     aggregated rows give exactly what rows of one impression give.
     """
-    if rows.counts is None:
-        doubled_wins, positives, negatives = _of_single_impressions(rows)
-    else:
-        doubled_wins, positives, negatives = _of_aggregated_rows(rows)
-    return ratio(doubled_wins / 2, positives.astype(np.float64) * negatives)
-
-
-def _of_single_impressions(rows: SortedRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Twice the pairs won, responses and non-responses of each group, int64 [n_groups].
-
-    In ascending keys the k-th response, at place i, has i − k non-responses before it: those of
-    lower groups, those at lower logits, and those tied with it, which sort before it. A tie of both
-    classes shows as one step, from its last non-response to its first response.
-    """
-    places = np.flatnonzero((rows.keys & np.uint64(1)).astype(bool))
-    steps = np.flatnonzero((rows.keys[1:] ^ rows.keys[:-1]) == 1)
-    starts = rows.group_starts()
-    firsts = np.searchsorted(places, starts)
-    positives, rows_in_group = np.diff(firsts), np.diff(starts)
-    before = places - np.arange(len(places))
-    won = np.diff(np.append(0, np.cumsum(before))[firsts])
-    won -= positives * (starts[:-1] - firsts[:-1])
-    mixed = rows.keys[steps]
-    tied = (steps + 1 - np.searchsorted(rows.keys, mixed)) * (
-        np.searchsorted(rows.keys, mixed + np.uint64(1), side="right") - steps - 1
-    )
-    lost = np.diff(np.append(0, np.cumsum(tied))[np.searchsorted(steps, starts)])
-    return 2 * won - lost, positives, rows_in_group - positives
-
-
-def _of_aggregated_rows(rows: SortedRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The same three sums from rows that stand for any number of impressions, or are weighted."""
-    ties = merge_ties(rows)
     others = ties.impressions - ties.responses
     doubled_wins = ties.responses * (2 * ties.before(others) + others)
-    return ties.per_group(doubled_wins), ties.per_group(ties.responses), ties.per_group(others)
+    wins, positives, negatives = map(ties.per_group, (doubled_wins, ties.responses, others))
+    return ratio(wins / 2, positives.astype(np.float64) * negatives)
 
 
 def field_auc(auc_by_value: np.ndarray, impressions: np.ndarray) -> Measured:

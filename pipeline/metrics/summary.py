@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, fields
 
 import numpy as np
 
+from pipeline.core.errors import DataError
 from pipeline.formats.scores import Scores
 from pipeline.metrics.calibration import (
     absolute_field_error,
@@ -19,7 +20,7 @@ from pipeline.metrics.calibration import (
     pcoc_band,
 )
 from pipeline.metrics.counts import ResponseCounts, count_responses
-from pipeline.metrics.ranking import auc_per_group, field_auc, merge_ties, sort_rows
+from pipeline.metrics.ranking import auc_per_group, field_auc, merge_ties
 from pipeline.metrics.reliability import (
     ReliabilityBins,
     distinct_outputs,
@@ -85,6 +86,12 @@ def measure(
     Raises:
         DataError: lengths differ, a logit is not finite, or a true probability is none.
     """
+    if len(calibrated_logit) != len(rows) or not np.isfinite(calibrated_logit).all():
+        finite = int(np.isfinite(calibrated_logit).sum())
+        raise DataError(
+            f"a method needs a finite logit for each of {len(rows)} test rows, this one has "
+            f"{finite} in {len(calibrated_logit)}; fit it again"
+        )
     days, counts = _by_day(calibrated_logit, rows)
     by_value = rows.field_value_id, rows.n_field_values
     value_auc, value_bins, _ = _ranked(calibrated_logit, rows, *by_value)
@@ -116,9 +123,8 @@ def _ranked(
     logit: np.ndarray, rows: Scores, group: np.ndarray, n_groups: int
 ) -> tuple[np.ndarray, ReliabilityBins, int]:
     """AUC of each group, reliability bins and the number of distinct logits, from one sort."""
-    ordered = sort_rows(logit, rows.impressions, rows.responses, group, n_groups)
-    ties = merge_ties(ordered)
-    return auc_per_group(ordered), reliability_bins(ties, BINS), distinct_outputs(ties)
+    ties = merge_ties(logit, rows.impressions, rows.responses, group, n_groups)
+    return auc_per_group(ties), reliability_bins(ties, BINS), distinct_outputs(ties)
 
 
 def _against_truth(logit: np.ndarray, truth: np.ndarray, rows: Scores) -> dict[str, float]:

@@ -12,6 +12,12 @@ from tests.metrics.test_significance import counts_of, two_methods
 STATISTICS = [log_loss_terms, deviance_terms, field_rce_terms]
 
 
+@pytest.fixture
+def rng():
+    """Random numbers, the same in every run."""
+    return np.random.default_rng(20120401)
+
+
 def pair_of(rng, days=7, values=100, *, first_day=0, first_value=0, shock=0.0):
     method, reference = two_methods(rng, days, values, shock)
     return Pair(first_day + np.arange(days), first_value + np.arange(values), method, reference)

@@ -10,11 +10,11 @@ from sklearn.metrics import mean_poisson_deviance
 
 from pipeline.metrics.calibration import (
     absolute_field_error,
-    field_deviance,
+    deviance_terms,
     field_rce,
     field_rce_floor,
     field_rce_terms,
-    log_loss,
+    log_loss_terms,
     pcoc,
     pcoc_band,
     well_observed,
@@ -107,34 +107,34 @@ def test_field_deviance_is_the_poisson_deviance_of_the_totals(rng):
     observed, expected = rng.poisson(5, 40) + 1, rng.gamma(5, 1, 40)
     counts = totals(np.full(40, 100), observed, expected)
     reference = 40 * mean_poisson_deviance(observed, expected) / observed.sum()
-    assert field_deviance(counts) == pytest.approx(reference)
+    assert deviance_terms(counts).ratio() == pytest.approx(reference)
 
 
 def test_a_value_without_responses_costs_twice_what_it_was_expected_to_have():
     counts = totals([10, 10], [4, 0], [4.0, 1.5])
-    assert field_deviance(counts) == pytest.approx(2 * 1.5 / 4)
+    assert deviance_terms(counts).ratio() == pytest.approx(2 * 1.5 / 4)
 
 
 def test_field_deviance_is_least_at_the_observed_rates():
     exact = totals([10, 10], [4, 2], [4.0, 2.0])
-    assert field_deviance(exact) == 0.0
-    assert field_deviance(totals([10, 10], [4, 2], [4.4, 2.2])) > 0
-    assert field_deviance(totals([10, 10], [4, 2], [3.6, 1.8])) > 0
+    assert deviance_terms(exact).ratio() == 0.0
+    assert deviance_terms(totals([10, 10], [4, 2], [4.4, 2.2])).ratio() > 0
+    assert deviance_terms(totals([10, 10], [4, 2], [3.6, 1.8])).ratio() > 0
 
 
 def test_metrics_without_responses_are_undefined():
     counts = totals([10, 10], [0, 0], [1.0, 2.0])
-    assert np.isnan(field_deviance(counts))
+    assert np.isnan(deviance_terms(counts).ratio())
     assert np.isnan(pcoc(counts)).all()
     assert np.isnan(pcoc(counts.sum()))
     assert absolute_field_error(counts) == pytest.approx(0.15)
-    assert log_loss(counts) == 0.0
+    assert log_loss_terms(counts).ratio() == 0.0
 
 
 def test_metrics_without_impressions_are_undefined():
     nothing = totals([0], [0], [0.0])
     assert np.isnan(
-        [log_loss(nothing), absolute_field_error(nothing), field_rce(nothing).value]
+        [log_loss_terms(nothing).ratio(), absolute_field_error(nothing), field_rce(nothing).value]
     ).all()
     assert np.isnan(field_rce(nothing).coverage)
 

@@ -11,17 +11,17 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit
 from sklearn.metrics import roc_auc_score
 
-from pipeline.metrics.ranking import auc_per_group, field_auc, merge_ties, sort_rows
+from pipeline.metrics.ranking import auc_per_group, field_auc, merge_ties
 from tests.metrics.test_counts import aggregated_rows
 from tests.reference import auc_by_pairs, field_auc_by_pairs, one_row_per_impression
 
 
 def auc(logit, impressions, responses):
-    return auc_per_group(sort_rows(logit, impressions, responses, np.zeros(len(logit), int), 1))[0]
+    return auc_per_group(merge_ties(logit, impressions, responses, np.zeros(len(logit), int), 1))[0]
 
 
 def measured_field_auc(logit, impressions, responses, value, n_values):
-    by_value = auc_per_group(sort_rows(logit, impressions, responses, value, n_values))
+    by_value = auc_per_group(merge_ties(logit, impressions, responses, value, n_values))
     return field_auc(by_value, np.bincount(value, weights=impressions, minlength=n_values))
 
 
@@ -29,8 +29,8 @@ def measured_field_auc(logit, impressions, responses, value, n_values):
 def test_auc_of_aggregated_rows_is_exactly_that_of_rows_of_one_impression(rows):
     logit, impressions, responses, value = rows
     label, long_logit, long_value = one_row_per_impression(impressions, responses, logit, value)
-    short = auc_per_group(sort_rows(logit, impressions, responses, value, 4))
-    long = auc_per_group(sort_rows(long_logit, np.ones_like(label), label, long_value, 4))
+    short = auc_per_group(merge_ties(logit, impressions, responses, value, 4))
+    long = auc_per_group(merge_ties(long_logit, np.ones_like(label), label, long_value, 4))
     assert_array_equal(short, long)
 
 
@@ -49,7 +49,7 @@ def test_auc_and_field_auc_are_what_counting_pairs_gives(rows):
 def test_auc_is_that_of_scikit_learn_for_any_logit_of_either_dtype(rng, dtype, n_values):
     logit = rng.normal(0, 3, 4000).astype(dtype)
     label, value = rng.integers(0, 2, 4000), rng.integers(0, min(n_values, 5), 4000)
-    measured = auc_per_group(sort_rows(logit, np.ones(4000, int), label, value, n_values))
+    measured = auc_per_group(merge_ties(logit, np.ones(4000, int), label, value, n_values))
     for z in range(min(n_values, 5)):
         own = value == z
         assert measured[z] == pytest.approx(roc_auc_score(label[own], logit[own]), abs=1e-12)
@@ -66,7 +66,7 @@ def test_runs_keep_every_float32_logit_and_its_order(values):
     logit = np.array(values, np.float32)
     ones = np.ones(len(logit), int)
     for many in (1, 1000, 10**6):
-        runs = merge_ties(sort_rows(logit, ones, ones, np.full(len(logit), many - 1), many))
+        runs = merge_ties(logit, ones, ones, np.full(len(logit), many - 1), many)
         assert_array_equal(runs.logit, np.unique(logit + 0.0).astype(np.float64))
 
 
@@ -102,8 +102,8 @@ def test_auc_does_not_depend_on_the_order_of_rows(rng):
     rows[2][:] = rng.integers(0, rows[1] + 1)
     order = rng.permutation(300)
     assert_array_equal(
-        auc_per_group(sort_rows(*rows, 6)),
-        auc_per_group(sort_rows(*(column[order] for column in rows), 6)),
+        auc_per_group(merge_ties(*rows, 6)),
+        auc_per_group(merge_ties(*(column[order] for column in rows), 6)),
     )
 
 
@@ -130,7 +130,7 @@ def values_of_h6():
 def test_values_with_one_class_are_left_out_of_field_auc_and_coverage_says_so():
     """H6: 0.64, where an unweighted mean would say 0.8; coverage 1000/1071."""
     logit, label, value = values_of_h6()
-    by_value = auc_per_group(sort_rows(logit, np.ones_like(label), label, value, 5))
+    by_value = auc_per_group(merge_ties(logit, np.ones_like(label), label, value, 5))
     assert_allclose(by_value, [0.6, 1.0, np.nan, np.nan, np.nan])
     value, coverage = field_auc(by_value, np.array([900, 100, 50, 1, 20]))
     assert value == pytest.approx(0.64)
@@ -145,7 +145,7 @@ def test_field_auc_without_any_ranked_value_is_undefined_with_coverage_zero():
 
 def test_values_without_rows_have_no_auc():
     by_value = auc_per_group(
-        sort_rows(np.arange(2.0), np.ones(2, int), np.array([0, 1]), np.array([1, 1]), 4)
+        merge_ties(np.arange(2.0), np.ones(2, int), np.array([0, 1]), np.array([1, 1]), 4)
     )
     assert_array_equal(by_value, [np.nan, 1, np.nan, np.nan])
 

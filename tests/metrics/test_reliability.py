@@ -8,14 +8,14 @@ from netcal.metrics import ECE
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit
 
-from pipeline.metrics.ranking import merge_ties, sort_rows
+from pipeline.metrics.ranking import merge_ties
 from pipeline.metrics.reliability import distinct_outputs, ece, reliability_bins
 from tests.metrics.test_counts import aggregated_rows
 from tests.reference import one_row_per_impression
 
 
 def ties_among(*rows):
-    return merge_ties(sort_rows(*rows))
+    return merge_ties(*rows)
 
 
 def ties_of(logit, label):

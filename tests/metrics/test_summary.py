@@ -6,6 +6,7 @@ from numpy.testing import assert_allclose
 from scipy.special import expit
 from sklearn.metrics import log_loss, roc_auc_score
 
+from pipeline.core.errors import DataError
 from pipeline.formats.scores import Scores
 from pipeline.metrics.comparison import compare, field_rce_gain_counts, gains
 from pipeline.metrics.significance import Interval, Resampling
@@ -129,6 +130,12 @@ def test_a_comparison_has_every_method_and_gains_of_all_but_the_reference(measur
     assert report["t_tests"]["model"]["logloss"]["days"] == 6
     assert report["claim_over_days"] is True
     assert report["truth"] == {}
+
+
+@pytest.mark.parametrize("change", [lambda x: x[1:], lambda x: np.append(x[1:], np.nan)])
+def test_a_method_without_a_finite_logit_for_every_row_is_refused(rows, change):
+    with pytest.raises(DataError, match="a finite logit for each of 4000 test rows"):
+        measure(change(rows.uncalibrated_logit), rows)
 
 
 def test_comparing_twice_gives_the_same_report(measured):
