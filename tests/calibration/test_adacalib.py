@@ -9,11 +9,9 @@ import torch
 
 from pipeline.calibration.adacalib.fit import fit_adacalib
 from pipeline.calibration.adacalib.knot_network import BinChoice, Head, gumbel_weights
-from pipeline.calibration.paper.paper_fit import fit_paper
 from pipeline.calibration.statistics.bins import tabulate
-from pipeline.core.errors import ParamsError
 from pipeline.formats.scores import Scores
-from tests.calibration.curved_world import curved_world, excess, paper_settings, settings_with
+from tests.calibration.curved_world import curved_world, excess, settings_with
 from tests.reference import field_auc_by_pairs
 
 QUICK = settings_with(steps=40)
@@ -131,16 +129,6 @@ def test_gumbel_weights_stay_finite_under_large_attention_and_small_temperature(
     weights = gumbel_weights(attention, temperature, generator)
     assert torch.isfinite(weights).all()
     torch.testing.assert_close(weights.sum(dim=1), torch.ones(10_000))
-
-
-@pytest.mark.parametrize("temperatures", [(1.0, 0.0), (0.0, 0.1), (-1.0, 0.1), (1.0, math.nan)])
-def test_temperatures_that_are_not_above_zero_are_refused(world, temperatures):
-    """H11"""
-    few = world[0].take(np.arange(500))
-    with pytest.raises(ParamsError, match="temperatures above 0"):
-        fitted_on(few, settings_with(temperatures=temperatures))
-    with pytest.raises(ParamsError, match="temperatures above 0"):
-        fit_paper(few, paper_settings(temperatures=temperatures))
 
 
 def test_the_least_temperature_there_is_gives_a_map(world):

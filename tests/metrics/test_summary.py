@@ -111,7 +111,7 @@ def test_well_observed_values_are_the_same_for_every_method(measured):
 
 
 def test_the_truth_stands_beside_every_method_where_it_is_known(rows):
-    truth = expit(rows.uncalibrated_logit)
+    truth = expit(rows.uncalibrated_logit.astype(float))
     methods = {
         "uncalibrated": measure(rows.uncalibrated_logit, rows, truth),
         "isotonic": measure(rows.uncalibrated_logit + 0.5, rows, truth),

@@ -9,7 +9,7 @@ from scipy.special import expit
 from torch import Tensor
 
 from pipeline.calibration.folds import Counts
-from pipeline.calibration.statistics.grid import PROFILE_BINS, TARGET_CELLS, CandidateKnots, Grid
+from pipeline.calibration.statistics.grid import PROFILE_BINS, CandidateKnots, Grid
 
 SMOOTHING = (1.0, 10.0, 50.0)  # responses added to observed and expected alike
 
@@ -120,26 +120,11 @@ class Target:
     anchored: np.ndarray
     logit: np.ndarray
 
-
-def target_cells(grid: Grid, counts: Counts, anchored: np.ndarray) -> Target:
-    """The rows' counts and logits gathered into target cells.
-
-    Args:
-        grid: cells and knots.
-        counts: target counts of each cell row.
-        anchored: float64 [n], anchored logit of each cell row.
-    """
-    n, y, a, x = (
-        grid.sums(grid.coarse, TARGET_CELLS, amount)
-        for amount in (
-            counts.impressions,
-            counts.responses,
-            counts.impressions * anchored,
-            counts.impressions * grid.logit,
-        )
-    )
-    total = np.where(n > 0, n, 1.0)
-    return Target(*(array.astype(np.float32) for array in (n, y, a / total, x / total)))
+    @classmethod
+    def of(cls, grid: Grid, counts: Counts, anchored: np.ndarray) -> "Target":
+        """Counts and anchored logits [n] of the cell rows, gathered into target cells."""
+        cells = grid.target_cells(counts.impressions, counts.responses, anchored)
+        return cls(*(column.astype(np.float32) for column in cells))
 
 
 def without_common_error(cells: Target) -> Target:

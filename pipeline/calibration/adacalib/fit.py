@@ -27,7 +27,6 @@ from pipeline.calibration.adacalib.examples import (
     knot_evidence,
     make_examples,
     make_scale,
-    target_cells,
     without_common_error,
 )
 from pipeline.calibration.adacalib.training import FitSettings, Heads, fit_heads, single_thread
@@ -93,7 +92,7 @@ def fit_adacalib(
         *bases, final = _base_maps(grid, folds, histories, settings.horizon_days)
         *found, found_of_all = map(partial(_evidence, grid), histories, [*bases, final])
         targets = [
-            target_cells(grid, fold.target, base(grid.logit, cells.field_value_id))
+            Target.of(grid, fold.target, base(grid.logit, cells.field_value_id))
             for fold, base in zip(folds, bases, strict=True)
         ]
         scale = make_scale(found, grid.observed)

@@ -5,7 +5,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pipeline.calibration.adacalib.examples import KnotExamples
-from pipeline.core.errors import ParamsError
 
 
 class KnotNetwork(nn.Module):
@@ -45,22 +44,8 @@ class BinChoice(nn.Module):
         return functional.log_softmax(self.attention(hidden), dim=-1)
 
 
-def _require_warm(temperature: float) -> None:
-    if not temperature > 0:
-        raise ParamsError(
-            f"the Gumbel choice needs temperatures above 0, not {temperature}; "
-            "raise calibrate.temperatures"
-        )
-
-
 def annealed(temperatures: tuple[float, float], share: float) -> float:
-    """The temperature after a share of the steps, from the first to the last geometrically.
-
-    Raises:
-        ParamsError: one is not above zero.
-    """
-    for temperature in temperatures:
-        _require_warm(temperature)
+    """The temperature after a share of the steps, from the first to the last geometrically."""
     first, last = temperatures
     return float(first * (last / first) ** share)
 
@@ -71,11 +56,7 @@ def gumbel_weights(log_attention: Tensor, temperature: float, generator: torch.G
     The noise -ln(-ln u) is made of exponential draws, which are never zero, so no logarithm of
     zero is taken; the temperature divides what the greatest lies above the others, so that it may
     be as small as a number above zero can be.
-
-    Raises:
-        ParamsError: the temperature is not above zero.
     """
-    _require_warm(temperature)
     noise = torch.empty_like(log_attention).exponential_(generator=generator)
     noise = -noise.clamp(min=torch.finfo(noise.dtype).tiny).log()
     noisy = log_attention + noise

@@ -8,7 +8,7 @@ from pipeline.calibration.folds import Counts
 from pipeline.calibration.prior.anchor import Anchor, fit_anchor
 from pipeline.calibration.prior.drift import DriftingAnchor, fit_drifting_anchor
 from pipeline.calibration.prior.splines import Splines, fit_splines, no_splines
-from pipeline.calibration.statistics.grid import TARGET_CELLS, Grid
+from pipeline.calibration.statistics.grid import Grid
 from pipeline.formats.tables import CellTable
 
 DRIFT_DAYS = 3  # days of history from which a drift can be seen
@@ -68,10 +68,8 @@ def make_anchors(grid: Grid, history: Counts, horizon_days: int | None) -> BaseM
     responses = history.responses.sum()
     rarer = min(responses, history.impressions.sum() - responses)
     if n_days >= DRIFT_DAYS and rarer >= DRIFT_RESPONSES:
-        columns = (cells.field_value_id, grid.logit, history.impressions, history.responses)
-        drifting = fit_drifting_anchor(
-            *columns, cells.day, static=static, horizon_days=horizon_days or n_days // HORIZON_SHARE
-        )
+        horizon = horizon_days or n_days // HORIZON_SHARE
+        drifting = fit_drifting_anchor(grid, history, static, horizon)
     return BaseMap(static, drifting, no_splines(grid.n_field_values))
 
 
@@ -92,15 +90,7 @@ def static_anchor(cells: CellTable, counts: Counts, n_field_values: int) -> Anch
 
 def with_splines(base: BaseMap, grid: Grid, history: Counts) -> BaseMap:
     """The base map with the splines that its anchors leave in the history, in full."""
-    n, y, anchored, logit = (
-        grid.sums(grid.coarse, TARGET_CELLS, amount)
-        for amount in (
-            history.impressions,
-            history.responses,
-            history.impressions * base.fitted(grid),
-            history.impressions * grid.logit,
-        )
+    splines = fit_splines(
+        *grid.target_cells(history.impressions, history.responses, base.fitted(grid))
     )
-    total = np.where(n > 0, n, 1.0)
-    splines = fit_splines(logit / total, n, y, anchored / total)
     return replace(base, splines=splines, spline_share=1.0)

@@ -12,12 +12,13 @@ served is the forecast over the next `horizon_days`. A value's half-life of old 
 its evidence: much data on the last days outweighs the old ones, little does not.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import expit
 from scipy.special import logit as log_odds
 
+from pipeline.calibration.folds import Counts
 from pipeline.calibration.prior.anchor import Anchor
 from pipeline.calibration.prior.state_space import (
     DriftKernels,
@@ -28,6 +29,7 @@ from pipeline.calibration.prior.state_space import (
     fit_states,
     traits_of,
 )
+from pipeline.calibration.statistics.grid import Grid
 
 LOGIT_GROUPS = 32  # groups of neighbouring cells kept apart within a value and day
 MAX_PERIODS = 32  # days are merged until no more remain, which bounds the cost
@@ -59,33 +61,19 @@ class DriftingAnchor:
         return self.anchor.center + level + self.anchor.slopes[field_value_id] * centred
 
 
-def observe(
-    field_value_id: np.ndarray,
-    logit: np.ndarray,
-    impressions: np.ndarray,
-    responses: np.ndarray,
-    day: np.ndarray,
-    *,
-    center: float,
-) -> tuple[Observations, np.ndarray, int]:
-    """Cells grouped by value, period and logit; the observed ids; days per period."""
-    first, n_days = int(day.min()), int(day.max() - day.min()) + 1
-    days_per_period = -(-n_days // MAX_PERIODS)
-    period = (day - first) // days_per_period
-    ids, row = np.unique(field_value_id, return_inverse=True)
-    shape = (len(ids), int(period.max()) + 1)
+def _observe(
+    row: np.ndarray, period: np.ndarray, columns: tuple[np.ndarray, ...], center: float
+) -> Observations:
+    """Cells (logit, impressions, responses) grouped by field value, period and logit."""
+    logit, impressions, responses = columns
+    shape = (int(row.max()) + 1, int(period.max()) + 1)
     rank = _rank_within(row, logit, impressions)
     key = ((row * shape[1]) + period) * LOGIT_GROUPS + rank
     keys, place = np.unique(key, return_inverse=True)
     expected = impressions * expit(logit)
     n, y, e = (np.bincount(place, amount) for amount in (impressions, responses, expected))
-    centred = log_odds(e / n) - center
     place_row, place_period = np.divmod(keys // LOGIT_GROUPS, shape[1])
-    return (
-        Observations(place_row, place_period, centred, n, y, center, shape),
-        ids,
-        days_per_period,
-    )
+    return Observations(place_row, place_period, log_odds(e / n) - center, n, y, center, shape)
 
 
 def _rank_within(row: np.ndarray, logit: np.ndarray, impressions: np.ndarray) -> np.ndarray:
@@ -101,65 +89,32 @@ def _rank_within(row: np.ndarray, logit: np.ndarray, impressions: np.ndarray) ->
 
 
 def fit_drifting_anchor(
-    field_value_id: np.ndarray,
-    logit: np.ndarray,
-    impressions: np.ndarray,
-    responses: np.ndarray,
-    day: np.ndarray,
-    *,
-    static: Anchor,
-    horizon_days: int,
+    grid: Grid, history: Counts, static: Anchor, horizon_days: int
 ) -> DriftingAnchor:
-    """The forecast offsets and slopes of all field values.
+    """The forecast offsets and slopes of all field values, and the fitted offsets of the past.
 
     Args:
-        field_value_id: int [n] of grid cells or rows in [0, V).
-        logit: float64 [n], mean uncalibrated logit.
-        impressions: float64 [n], >= 0.
-        responses: float64 [n].
-        day: int [n].
-        static: the anchor without movement, fitted on the same cells: it gives the center and the
+        grid: the cells.
+        history: counts of each cell row.
+        static: the anchor without movement, fitted on the same counts: it gives the center, and the
             map of field values that were never seen.
         horizon_days: over how many days after the last one the forecast is averaged.
     """
-    some = impressions > 0
-    observed, ids, days_per_period = observe(
-        field_value_id[some],
-        logit[some],
-        impressions[some],
-        responses[some],
-        day[some],
-        center=static.center,
-    )
-    n_periods = observed.shape[1]
-    kernels = drift_kernels(n_periods, days_per_period, horizon_days)
+    some = history.impressions > 0
+    day, first_day = grid.cells.day[some], int(grid.cells.day[some].min())
+    days_per_period = -(-(int(day.max()) - first_day + 1) // MAX_PERIODS)
+    ids, row = np.unique(grid.cells.field_value_id[some], return_inverse=True)
+    columns = grid.logit[some], history.impressions[some], history.responses[some]
+    observed = _observe(row, (day - first_day) // days_per_period, columns, static.center)
+    kernels = drift_kernels(observed.shape[1], days_per_period, horizon_days)
     prior, posterior = fit_states(observed, kernels, traits_of(observed))
-    lasting = (traits_of(observed) @ prior.coefficients)[:, 0]
-    forecast = forecast_offsets(observed, kernels, prior, posterior, lasting)
-    first_day = int(day[some].min())
-    return _served(
-        static, ids, forecast, posterior.modes, first_day=first_day, days_per_period=days_per_period
-    )
-
-
-def _served(
-    static: Anchor,
-    ids: np.ndarray,
-    forecast: np.ndarray,
-    modes: np.ndarray,
-    *,
-    first_day: int,
-    days_per_period: int,
-) -> DriftingAnchor:
-    """The forecasts put into the static anchor's rows, which keep the map of unseen values."""
     offsets, slopes = static.offsets.copy(), static.slopes.copy()
-    past = np.repeat(offsets[:, None], modes.shape[1] - 1, axis=1)
+    past = np.repeat(offsets[:, None], observed.shape[1], axis=1)
     own = ids > 0
-    offsets[ids[own]], slopes[ids[own]] = forecast[own], np.exp(modes[own, -1])
-    past[ids[own]] = modes[own, :-1]
-    anchor = Anchor(
-        static.center, offsets, slopes, static.seen, static.prior_mean, static.prior_covariance
-    )
+    offsets[ids[own]] = forecast_offsets(observed, kernels, prior, posterior)[own]
+    slopes[ids[own]] = np.exp(posterior.modes[own, -1])
+    past[ids[own]] = posterior.modes[own, :-1]
+    anchor = replace(static, offsets=offsets, slopes=slopes)
     return DriftingAnchor(anchor, past, first_day, days_per_period)
 
 
@@ -168,7 +123,6 @@ def forecast_offsets(
     kernels: DriftKernels,
     prior: StatePrior,
     posterior: Posterior,
-    lasting: np.ndarray,
 ) -> np.ndarray:
     """Offsets [L] to serve, in the mean over the days ahead: probabilities are right in the mean.
 
@@ -187,7 +141,6 @@ def forecast_offsets(
         kernels: its movements, with those of the days ahead.
         prior: as estimated.
         posterior: of each field value.
-        lasting: float64 [L], prior mean of the lasting offset.
     """
     ahead = np.einsum("j,jht->ht", prior.own.now, kernels.ahead) + prior.spread[0, 0]
     ahead = np.column_stack([ahead, np.full(len(ahead), prior.spread[0, 1])])
@@ -197,6 +150,7 @@ def forecast_offsets(
     shared, shared_variance = _shared_forecast(kernels, prior)
     variance = _left_open(posterior.covariance, weights, slope_effect) + moved + shared_variance
     shift = np.clip(variance / 2 * (1.0 - 2.0 * share), -FARTHEST, FARTHEST)
+    lasting = (traits_of(observed) @ prior.coefficients)[:, 0]
     return lasting + shared + posterior.deviation @ weights.mean(axis=0) + shift
 
 

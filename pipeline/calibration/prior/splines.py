@@ -83,15 +83,15 @@ def _smooth(knots: np.ndarray) -> np.ndarray:
 
 
 def fit_splines(
-    logit: np.ndarray, impressions: np.ndarray, responses: np.ndarray, anchored: np.ndarray
+    impressions: np.ndarray, responses: np.ndarray, anchored: np.ndarray, logit: np.ndarray
 ) -> Splines:
     """The spline terms that an anchored logit leaves.
 
     Args:
-        logit: float64 [V, C], mean uncalibrated logit of the cells of each field value.
-        impressions: float64 [V, C], 0 where there is no cell.
+        impressions: float64 [V, C] of the cells of each field value, 0 where there is no cell.
         responses: float64 [V, C].
         anchored: float64 [V, C], anchored logit of the cells.
+        logit: float64 [V, C], mean uncalibrated logit of the cells.
     """
     total = impressions.sum(axis=1)
     observed = np.flatnonzero(total > 0)

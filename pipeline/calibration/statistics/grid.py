@@ -63,6 +63,21 @@ class Grid:
         key = self.cells.field_value_id.astype(np.int64) * width + group
         return np.bincount(key, amounts, shape[0] * width).reshape(shape)
 
+    def target_cells(
+        self, impressions: np.ndarray, responses: np.ndarray, anchored: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Impressions, responses, mean anchored and mean uncalibrated logit of the target cells.
+
+        float64 [V, TARGET_CELLS] each, 0 where a field value has no such cell.
+
+        Args:
+            impressions, responses, anchored: of each cell row, [n].
+        """
+        columns = (impressions, responses, impressions * anchored, impressions * self.logit)
+        n, y, a, x = (self.sums(self.coarse, TARGET_CELLS, column) for column in columns)
+        total = np.where(n > 0, n, 1.0)
+        return n, y, a / total, x / total
+
 
 def _knots(cells: CellTable, bins: BinTable, requested: int, n_field_values: int) -> CandidateKnots:
     table = bins.candidate(requested)
