@@ -111,7 +111,7 @@ def test_results_names_the_verdict_and_the_report(walked):
     [
         (lambda f: shutil.rmtree(f / "data"), "data"),
         (lambda f: next((f / "data").glob("day=*03/*")).write_bytes(b"PAR1"), "2025-01-03"),
-        (lambda f: (f / "params.yaml").write_text("logs: 1\n"), "has unknown 'logs'"),
+        (lambda f: (f / "params.yaml").write_text("logs: 1\n"), "logs is unknown"),
         (lambda f: set_values(f / "params.yaml", {"log.label": "clock"}), "clock"),
         (lambda f: set_values(f / "params.yaml", {"split.test_days": 500}), "500"),
     ],

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from pipeline.core.typed_yaml import Section
 from pipeline.params.types import (
     Count,
     Day,
@@ -13,11 +14,19 @@ from pipeline.params.types import (
     NotNegative,
     Number,
     Positive,
-    Section,
     Seed,
     Share,
 )
 
+REMOVED = {  # keys that earlier versions had → what to do now
+    "calibrate.auxiliary": "a term of the row's features is part of variant paper alone, where "
+    "calibrate.paper.auxiliary asks for it; delete the line",
+    "calibrate.folds": "what is learned out of sample is always learned forward, on the days after "
+    "those it knows; delete the line",
+    "score.keep_features": "features are kept where a calibrator needs them; delete the line",
+    "train_base.tail_rows": "values beyond train_base.max_vocabulary share the embedding of unseen "
+    "ones; raise max_vocabulary if they matter, and delete the line",
+}
 PARTS = ("training", "calibration", "test")
 COLUMN_KEYS = (  # of the section log, whose values name columns
     "label",

@@ -1,9 +1,9 @@
-"""What the value of a key of params.yaml may be, and how strictly a section is read."""
+"""What the value of a key of params.yaml may be."""
 
 from datetime import date
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 
 def _quoted(day: Any) -> Any:
@@ -41,9 +41,3 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
 KeepRate = Annotated[float, Field(ge=2**-20, le=1)]
 NotNegative = Annotated[float, Field(ge=0)]
-
-
-class Section(BaseModel):
-    """A section: frozen, unknown keys refused, no silent conversion between types."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
