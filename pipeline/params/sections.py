@@ -1,12 +1,14 @@
 """What each section of params.yaml may say: its keys, types and limits, frozen."""
 
 from datetime import date
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from pipeline.core.typed_yaml import Section
 from pipeline.params.types import (
+    BelowOne,
     Count,
     Day,
     Days,
@@ -14,7 +16,6 @@ from pipeline.params.types import (
     NotNegative,
     Number,
     Positive,
-    Seed,
     Share,
 )
 
@@ -40,10 +41,6 @@ COLUMN_KEYS = (  # of the section log, whose values name columns
     "served_probability",
     "weight",
 )
-
-
-def _ordinal(day: str) -> int:
-    return date.fromisoformat(day).toordinal()
 
 
 class KeepRates(Section):
@@ -111,9 +108,9 @@ class LogParams(Section):
             if twice:
                 raise ValueError(f"{role} names {twice} twice; name each column once")
         answers = {name for name in (self.label, self.impressions, self.truth) if name}
-        told = sorted(answers & {*self.field, *self.categorical, *self.numeric})
-        if told:
-            raise ValueError(f"{told} may be no field and no feature: a row's answer is not known")
+        features = sorted(answers & {*self.field, *self.categorical, *self.numeric})
+        if features:
+            raise ValueError(f"{features} may be no field and no feature: a row's answer is not known")
         return self
 
 
@@ -188,19 +185,18 @@ class SplitParams(Section):
 
     @model_validator(mode="after")
     def _parts_follow_each_other(self) -> "SplitParams":
-        before: tuple[str, str] | None = None
-        for part, (first, last) in (self.dates or {}).items():
+        dates = list((self.dates or {}).items())
+        for part, (first, last) in dates:
             if first > last:
                 raise ValueError(f"{part}_dates end on {last}, before they begin on {first}")
-            if before is not None:
-                days_between = _ordinal(first) - _ordinal(before[1]) - 1
-                if days_between:
-                    fault = "leaves a gap after" if days_between > 0 else "overlaps"
-                    raise ValueError(
-                        f"{part}_dates begin on {first}, which {fault} {before[0]}_dates; those "
-                        f"end on {before[1]}, so begin on the day after"
-                    )
-            before = (part, last)
+        for (before, (_, end)), (part, (first, _)) in pairwise(dates):
+            days_between = (date.fromisoformat(first) - date.fromisoformat(end)).days - 1
+            if days_between:
+                fault = "leaves a gap after" if days_between > 0 else "overlaps"
+                raise ValueError(
+                    f"{part}_dates begin on {first}, which {fault} {before}_dates; those end on "
+                    f"{end}, so begin on the day after"
+                )
         return self
 
 
@@ -217,9 +213,9 @@ class TrainBaseParams(Section):
     batch_size: Count
     learning_rate: Positive
     weight_decay: NotNegative
-    unseen_share: Annotated[float, Field(ge=0, lt=1)]
+    unseen_share: BelowOne
     held_out_share: Annotated[float, Field(gt=0, lt=1)]
-    seed: Seed
+    seed: Number
 
 
 class ScoreParams(Section):
@@ -292,7 +288,7 @@ class CalibrateParams(Section):
     weight_decay: NotNegative
     temperatures: tuple[Positive, Positive]
     min_slope: Positive
-    seed: Seed
+    seed: Number
     auxiliary: bool
     competitors: tuple[Competitor, ...]
     ablation: bool
@@ -311,7 +307,7 @@ class EvaluateParams(Section):
     replicates: Count
     largest_field_values: Count
     confidence: Annotated[float, Field(gt=0, lt=1)]
-    seed: Seed
+    seed: Number
 
 
 class GateParams(Section):

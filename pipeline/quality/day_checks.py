@@ -12,6 +12,7 @@ from pipeline.quality.suites import (
     SEVERITIES,
     CheckResult,
     Suite,
+    between,
     rule,
     run_suites,
     with_not_finite,
@@ -20,14 +21,7 @@ from pipeline.quality.suites import (
 CHANCE = 2.0  # of square roots of counts: four standard errors, as theirs is 1/2
 DAY_RULES = (
     FINITE,
-    rule(
-        gxe.ExpectColumnValuesToBeBetween,
-        "day_holds_rows",
-        "every day has impressions",
-        "it has {impressions} impressions and {responses} responses",
-        column="impressions",
-        min_value=1,
-    ),
+    between("day_holds_rows", "impressions", "every day has impressions", min_value=1),
     rule(
         gxe.ExpectColumnPairValuesAToBeGreaterThanB,
         "day_has_field",
@@ -37,7 +31,7 @@ DAY_RULES = (
         column_B="field_nulls",
     ),
 )
-RECENT_RULES = {  # a key of the section validate, and a column → what keeps its limit, what does not
+RECENT_RULES = {  # a key of the section validate and a column → what is true, what is wrong
     "impressions_factor": (
         "a day has about as many impressions as the recent days",
         "it has {impressions:,} impressions, the recent days {recent_impressions:,.0f} (median)",
@@ -78,9 +72,12 @@ def day_frame(facts: Mapping[str, Mapping[str, Any]], recent_days: int) -> pd.Da
     """
     days = sorted(facts)
     frame = pd.DataFrame([{"day": day, **facts[day]} for day in days])
-    before = frame[["impressions", "responses"]].shift().rolling(recent_days, min_periods=1)
-    shown, responses, total = frame["impressions"], frame["responses"], before["impressions"].sum()
-    usual, rate = before["impressions"].median(), before["responses"].sum() / total
+    shown, responses = frame["impressions"], frame["responses"]
+    before, responses_before = (
+        column.shift().rolling(recent_days, min_periods=1) for column in (shown, responses)
+    )
+    total, usual = before.sum(), before.median()
+    rate = responses_before.sum() / total
     expected, chance = shown * rate, CHANCE * np.sqrt(1 + shown / total)
     surely_more = (np.sqrt(responses) - chance).clip(lower=0) ** 2
     more = (surely_more / expected).mask(surely_more == 0, 0)
@@ -101,7 +98,7 @@ def day_frame(facts: Mapping[str, Mapping[str, Any]], recent_days: int) -> pd.Da
 def column_frame(
     nulls: Mapping[str, Mapping[str, int]], rows: Mapping[str, int], recent_days: int
 ) -> pd.DataFrame:
-    """One row for every day but the first and column: its `share` of nulls, and that of recent days.
+    """One row for every day but the first and column: its share of nulls and the recent days'.
 
     Args:
         nulls: day → column → rows without a value.
@@ -146,13 +143,12 @@ def check_days(days: pd.DataFrame, columns: pd.DataFrame, limits: Limits) -> lis
 def _limited(rules: Mapping[str, tuple[str, str]], limits: Limits) -> list[gxe.Expectation]:
     """The rules that have a limit; a share of new values must be below it, others may reach it."""
     return [
-        rule(
-            gxe.ExpectColumnValuesToBeBetween,
+        between(
+            name,
             name,
             *words,
             severity=severity,
             limit=limit,
-            column=name,
             max_value=limit,
             strict_max=name == "new_value_share" and limit > 0,
         )

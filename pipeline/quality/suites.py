@@ -64,7 +64,7 @@ class Suite:
 
     def expectations(self) -> gx.ExpectationSuite:
         """The suite as great-expectations runs it."""
-        some = rule(gxe.ExpectTableRowCountToBeBetween, None, "there are rows", "", min_value=1)
+        some = rule(gxe.ExpectTableRowCountToBeBetween, None, "there are rows", min_value=1)
         return gx.ExpectationSuite(self.name, expectations=[some, *map(copy, self.rules)])
 
 
@@ -72,7 +72,7 @@ def rule(
     kind: type[gxe.Expectation],
     name: str | None,
     sentence: str,
-    breach: str,
+    breach: str = "",
     *,
     severity: str = "error",
     limit: float | None = None,
@@ -84,13 +84,41 @@ def rule(
         kind: its class.
         name: of the rule, in reports; None: the expectation's own.
         sentence: what is true where it passes.
-        breach: what is wrong with a row, with the row's columns as {places}.
+        breach: what is wrong with a row, with the row's columns as {places}; empty: the values of
+            the columns that are looked at.
         severity: "error" or "warning".
         limit: the parameter that it keeps, for the sentence.
         arguments: of `kind`.
     """
+    looked_at = [arguments[key] for key in arguments if key.startswith("column")]
+    values = " and ".join(f"{column} is {{{column}}}" for column in looked_at)
+    breach = breach or f"{values}, expected that {sentence}"
     meta = {"name": name, "breach": breach, "severity": severity, "limit": limit}
     return kind(description=sentence, severity=SEVERITIES[severity], meta=meta, **arguments)
+
+
+def between(name: str, column: str, sentence: str, breach: str = "", **limits: Any) -> Any:
+    """The rule that a column lies between limits: `min_value`, `strict_min`, `max_value` …"""
+    kind = gxe.ExpectColumnValuesToBeBetween
+    return rule(kind, name, sentence, breach, column=column, **limits)
+
+
+def holds(name: str, column: str, sentence: str, breach: str = "", value: Any = True) -> Any:
+    """The rule that a column is `value` in every row."""
+    kind = gxe.ExpectColumnValuesToBeInSet
+    return rule(kind, name, sentence, breach, column=column, value_set=[value])
+
+
+def equal(name: str, one: str, other: str, sentence: str) -> Any:
+    """The rule that two columns are equal in every row."""
+    kind = gxe.ExpectColumnPairValuesToBeEqual
+    return rule(kind, name, sentence, column_A=one, column_B=other)
+
+
+def at_least(name: str, larger: str, smaller: str, sentence: str) -> Any:
+    """The rule that one column is nowhere less than another."""
+    kind = gxe.ExpectColumnPairValuesAToBeGreaterThanB
+    return rule(kind, name, sentence, column_A=larger, column_B=smaller, or_equal=True)
 
 
 def with_not_finite(frame: pd.DataFrame) -> pd.DataFrame:
@@ -106,14 +134,7 @@ def with_not_finite(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(not_finite=said)
 
 
-FINITE = rule(
-    gxe.ExpectColumnValuesToBeInSet,
-    "finite",
-    "every number is finite",
-    "{not_finite}",
-    column="not_finite",
-    value_set=[""],
-)
+FINITE = holds("finite", "not_finite", "every number is finite", "{not_finite}", value="")
 
 
 def quiet_context() -> Any:

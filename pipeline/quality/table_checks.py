@@ -8,13 +8,20 @@ import numpy as np
 import pandas as pd
 
 from pipeline.formats.tables import BinTable, CellTable
-from pipeline.quality.suites import FINITE, CheckResult, Suite, rule, run_suites, with_not_finite
+from pipeline.quality.suites import (
+    FINITE,
+    CheckResult,
+    Suite,
+    at_least,
+    between,
+    equal,
+    holds,
+    rule,
+    run_suites,
+    with_not_finite,
+)
 
 GROUP = ["field_value_id", "requested_bins"]
-BELOW = gxe.ExpectColumnValuesToBeBetween
-EQUAL = gxe.ExpectColumnPairValuesToBeEqual
-AT_LEAST = gxe.ExpectColumnPairValuesAToBeGreaterThanB
-AMONG = gxe.ExpectColumnValuesToBeInSet
 
 
 @dataclass(frozen=True)
@@ -35,149 +42,85 @@ class LogSums:
 
 
 COUNTS = (
-    rule(
-        BELOW,
-        "impressions",
-        "there are impressions",
-        "it has {impressions} impressions",
-        column="impressions",
-        min_value=0,
-        strict_min=True,
-    ),
-    rule(
-        BELOW,
-        "responses",
-        "responses are 0 or more",
-        "it has {responses} responses",
-        column="responses",
-        min_value=0,
-    ),
-    rule(
-        AT_LEAST,
-        "counts",
-        "there are no more responses than impressions",
-        "it has {responses} responses of {impressions} impressions",
-        column_A="impressions",
-        column_B="responses",
-        or_equal=True,
-    ),
+    between("impressions", "impressions", "there are impressions", min_value=0, strict_min=True),
+    between("responses", "responses", "responses are 0 or more", min_value=0),
+    at_least("counts", "impressions", "responses", "no more responses than impressions are there"),
 )
 BIN_RULES = (
     FINITE,
-    rule(
-        EQUAL,
-        "order",
-        "rows are in the order of field value, K and bin",
-        "it is row {row} and would be row {place}",
-        column_A="row",
-        column_B="place",
+    equal("order", "row", "sorted_row", "rows are in the order of field value, K and bin"),
+    equal("bin_numbers", "bin_id", "number", "the bins of a field value are numbered from 0"),
+    equal("effective_bins", "effective_bins", "bins", "a field value has as many bins as it says"),
+    at_least(
+        "requested_bins", "requested_bins", "bins", "a field value has no more bins than requested"
     ),
-    rule(
-        EQUAL,
-        "bin_numbers",
-        "the bins of a field value are numbered from 0",
-        "it is bin {number} of its field value and K",
-        column_A="bin_id",
-        column_B="number",
-    ),
-    rule(
-        EQUAL,
-        "effective_bins",
-        "a field value has as many bins as it says",
-        "it says {effective_bins} effective bins, there are {bins}",
-        column_A="effective_bins",
-        column_B="bins",
-    ),
-    rule(
-        AT_LEAST,
-        "requested_bins",
-        "there are no more bins than requested",
-        "it says {effective_bins} effective of {requested_bins} requested bins",
-        column_A="requested_bins",
-        column_B="effective_bins",
-        or_equal=True,
-    ),
-    rule(
-        AMONG,
+    holds(
         "increasing_bounds",
+        "increases",
         "bounds increase strictly, except of an only bin",
         "its bounds {lower_bound} and {upper_bound} do not increase",
-        column="increases",
-        value_set=[True],
     ),
-    rule(
-        EQUAL,
+    equal(
         "contiguous_bounds",
+        "lower_bound",
+        "bound_before",
         "the upper bound of a bin is the lower bound of the next",
-        "its lower bound {lower_bound} is not the upper bound {bound_before} of the bin before",
-        column_A="lower_bound",
-        column_B="bound_before",
     ),
     *COUNTS,
-    rule(
-        BELOW,
+    between(
         "posterior",
+        "posterior_error",
         "the posterior is responses / impressions",
         "its posterior {posterior} is not {responses} / {impressions}",
-        column="posterior_error",
         max_value=1e-9,
     ),
-    rule(
-        BELOW,
+    between(
         "mean_logit",
+        "mean_outside",
         "the mean logit of a bin lies between its bounds",
         "its mean logit, {logit_sum} / {impressions}, is outside [{lower_bound}, {upper_bound}]",
-        column="mean_outside",
         max_value=1e-9,
     ),
-    rule(
-        AMONG,
+    holds(
         "equal_frequency",
+        "even",
         "bins share the impressions of their field value evenly, as far as ties allow",
         "it has {impressions} impressions, which is not an even share and no tie explains it",
-        column="even",
-        value_set=[True],
     ),
 )
 CELL_RULES = (
     FINITE,
     *COUNTS,
-    rule(
-        BELOW,
+    between(
         "probability_sum",
+        "mean_probability",
         "the probabilities of a cell add up to at most its impressions",
-        "its probabilities add up to {probability_sum} in {impressions} impressions",
-        column="mean_probability",
         min_value=0,
         max_value=1 + 1e-6,
     ),
 )
 GROUP_RULES = (
-    rule(
-        BELOW,
+    between(
         "coverage",
+        "bins",
         "every field value with impressions has bins of every candidate",
         "the log has {log_impressions} impressions, the table no bins",
-        column="bins",
         min_value=1,
     ),
-    rule(
-        BELOW,
+    between(
         "expected",
+        "log_impressions",
         "every field value in the table has impressions in the log, and its K is a candidate",
         "the table has {bins} bins where none are expected",
-        column="log_impressions",
         min_value=0,
         strict_min=True,
     ),
     *(
-        rule(
-            EQUAL,
+        equal(
             f"{table}_{counts}_add_up",
+            f"{table}_{counts}",
+            f"log_{counts}",
             f"the {counts} of a field value's {table}s add up to the log's",
-            f"its {table}s hold {{{table}_{counts}}} {counts}, the log {{log_{counts}}}",
-            column_A=f"{table}_{counts}",
-            column_B=f"log_{counts}",
         )
         for table in ("bin", "cell")
         for counts in ("impressions", "responses")
@@ -202,7 +145,7 @@ def bin_frame(table: BinTable, largest_tie: np.ndarray, tolerance: float) -> pd.
     outside = np.maximum(lower - mean, mean - upper) / (1 + np.maximum(lower.abs(), upper.abs()))
     return frame.assign(
         row=np.arange(len(frame)),
-        place=np.argsort(order, kind="stable"),
+        sorted_row=np.argsort(order, kind="stable"),
         number=number,
         bins=bins,
         increases=(lower < upper) | ((lower == upper) & (bins == 1)),
@@ -220,14 +163,11 @@ def _evenly_shared(table: BinTable, largest_tie: np.ndarray, tolerance: float) -
     joined the bin before because no bound lies between.
     """
     key = [table.field_value_id, table.requested_bins]
-    groups = pd.DataFrame({"n": table.impressions, "tie": largest_tie}).groupby(key, dropna=False)
+    frame = pd.DataFrame({"n": table.impressions, "tie": largest_tie})
+    groups = frame.groupby(key, dropna=False)
     even = groups["n"].transform("sum").to_numpy("f8") / table.requested_bins
-    ties = [
-        largest_tie,
-        groups["tie"].shift(1, fill_value=0),
-        groups["tie"].shift(-1, fill_value=0),
-    ]
-    moved = 2 * np.max(np.stack(ties), axis=0)
+    before, after = (groups["tie"].shift(by, fill_value=0).to_numpy() for by in (1, -1))
+    moved = 2 * np.maximum(largest_tie, np.maximum(before, after))
     moved = np.where(moved > 2, moved, 0)  # one impression at a logit is no tie
     return np.abs(table.impressions - even) <= tolerance * even + 2 + moved
 
@@ -285,7 +225,6 @@ def table_suites(
         gxe.ExpectTableRowCountToEqual,
         None,
         "there are as many bins as effective bins over the expected field values",
-        "",
         value=int(groups["effective_bins"].sum()),
     )
     cell_frame = table_frame(cells)
