@@ -110,7 +110,7 @@ class LogParams(Section):
         answers = {name for name in (self.label, self.impressions, self.truth) if name}
         features = sorted(answers & {*self.field, *self.categorical, *self.numeric})
         if features:
-            raise ValueError(f"{features} may be no field and no feature: a row's answer is not known")
+            raise ValueError(f"{features} may be no field and no feature: answers are not known")
         return self
 
 

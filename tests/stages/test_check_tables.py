@@ -57,7 +57,7 @@ def test_the_same_tables_give_the_same_report(walk):
 
 def test_a_breach_fails_the_stage_by_field_value_and_bin_and_leaves_no_report(walk):
     break_table(walk[1], lambda bins: changed(bins, "responses", 3, bins.impressions[3] + 1))
-    with pytest.raises(CheckFailedError, match=r"field value id 0 \(None\), K = 5, bin 1: impressions is"):
+    with pytest.raises(CheckFailedError, match=r"field value id 0 \(None\), K = 5, bin 1: "):
         run(*walk, params=PARAMS)
     assert not walk[3].exists()
 
