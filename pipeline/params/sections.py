@@ -24,7 +24,6 @@ REMOVED = {  # keys that earlier versions had → what to do now
     "calibrate.paper.auxiliary asks for it; delete the line",
     "calibrate.folds": "what is learned out of sample is always learned forward, on the days after "
     "those it knows; delete the line",
-    "score.keep_features": "features are kept where a calibrator needs them; delete the line",
     "train_base.tail_rows": "values beyond train_base.max_vocabulary share the embedding of unseen "
     "ones; raise max_vocabulary if they matter, and delete the line",
 }
@@ -114,20 +113,20 @@ class LogParams(Section):
         return self
 
 
-class Limits(Section):
+class DayLimits(Section):
     """How far a day may be from the days before it; None: any way."""
 
     warning: NotNegative | None
     error: NotNegative | None
 
     @model_validator(mode="after")
-    def _warning_first(self) -> "Limits":
+    def _warning_first(self) -> "DayLimits":
         if self.warning is not None and self.error is not None and self.warning > self.error:
             raise ValueError(f"the warning {self.warning:g} must come before the error")
         return self
 
 
-class Factors(Limits):
+class Factors(DayLimits):
     """Limits of a quotient, which is turned so that it is 1 or more."""
 
     @model_validator(mode="after")
@@ -145,8 +144,8 @@ class ValidateParams(Section):
     recent_days: Count
     impressions_factor: Factors
     response_rate_factor: Factors
-    null_share_rise: Limits
-    new_value_share: Limits
+    null_share_rise: DayLimits
+    new_value_share: DayLimits
 
 
 class SplitParams(Section):

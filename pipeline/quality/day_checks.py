@@ -52,7 +52,7 @@ COLUMN_RULES = {
         "{share:.1%} of the rows have no value, on the recent days {recent_share:.1%}",
     ),
 }
-Limits = Mapping[str, Mapping[str, float | None]]
+RuleLimits = Mapping[str, Mapping[str, float | None]]
 
 
 def day_frame(facts: Mapping[str, Mapping[str, Any]], recent_days: int) -> pd.DataFrame:
@@ -122,7 +122,7 @@ def column_frame(
     return frame.assign(day=places.index, column=places["variable"].to_numpy())
 
 
-def check_days(days: pd.DataFrame, columns: pd.DataFrame, limits: Limits) -> list[CheckResult]:
+def check_days(days: pd.DataFrame, columns: pd.DataFrame, limits: RuleLimits) -> list[CheckResult]:
     """Every check; no days, missing numbers, NaN and infinities all fail.
 
     Args:
@@ -140,7 +140,7 @@ def check_days(days: pd.DataFrame, columns: pd.DataFrame, limits: Limits) -> lis
     )
 
 
-def _limited(rules: Mapping[str, tuple[str, str]], limits: Limits) -> list[gxe.Expectation]:
+def _limited(rules: Mapping[str, tuple[str, str]], limits: RuleLimits) -> list[gxe.Expectation]:
     """The rules that have a limit; a share of new values must be below it, others may reach it."""
     return [
         between(

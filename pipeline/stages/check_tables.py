@@ -15,10 +15,10 @@ from pipeline.formats.scores import join_scores
 from pipeline.formats.table_files import read_bins, read_cells, read_tables_manifest
 from pipeline.formats.tables import BinTable, CellTable
 from pipeline.params.sections import CheckTablesParams
-from pipeline.quality.drift import table_drift
 from pipeline.quality.memorisation import memorisation
 from pipeline.quality.suites import build_data_docs
 from pipeline.quality.table_checks import LogSums, check_tables, table_suites, uneven_field_values
+from pipeline.quality.table_drift import table_drift
 
 
 def run(scores: Path, tables: Path, pin: Path, report: Path, *, params: CheckTablesParams) -> None:
