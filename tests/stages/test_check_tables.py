@@ -63,14 +63,14 @@ def test_a_breach_fails_the_stage_by_field_value_and_bin_and_leaves_no_report(wa
 
 
 def test_a_value_that_vanished_from_the_table_fails_the_stage(walk):
-    """H23: bins for a field value of the log are missing entirely."""
+    """Bins for a field value of the log are missing entirely."""
     break_table(walk[1], lambda bins: bins.take(bins.field_value_id != 2))
     with pytest.raises(CheckFailedError, match=r"field value id 2 \('b'\), K = 2: the log has"):
         run(*walk, params=PARAMS)
 
 
 def test_an_empty_table_fails_the_stage(walk):
-    """H23: a table without rows breaks no rule on rows."""
+    """A table without rows breaks no rule on rows."""
     break_table(walk[1], lambda bins: bins.take(np.zeros(0, dtype=np.int64)))
     with pytest.raises(CheckFailedError, match="bins: expected that there are rows"):
         run(*walk, params=PARAMS)
