@@ -310,7 +310,7 @@ class EvaluateParams(Section):
 
 
 class GateParams(Section):
-    """What a model must show to be worth promoting."""
+    """What a model must show to be promoted."""
 
     min_test_responses: Count
     max_pcoc_error: Positive

@@ -126,12 +126,12 @@ def with_not_finite(frame: pd.DataFrame) -> pd.DataFrame:
 
     Columns of text are left out.
     """
-    said = np.full(len(frame), "", dtype=object)
+    text = np.full(len(frame), "", dtype=object)
     for name in reversed(frame.select_dtypes("number").columns):
         numbers = frame[name].to_numpy(dtype=np.float64, na_value=np.nan)
         for row in np.flatnonzero(~np.isfinite(numbers)):
-            said[row] = f"{name} is {numbers[row]}"
-    return frame.assign(not_finite=said)
+            text[row] = f"{name} is {numbers[row]}"
+    return frame.assign(not_finite=text)
 
 
 FINITE = holds("finite", "not_finite", "every number is finite", "{not_finite}", value="")
@@ -217,7 +217,7 @@ def _breach(suite: Suite, config: Any, result: Any, field_values: Sequence[str |
         )
     if "partial_unexpected_index_list" not in found:
         return (
-            f"{suite.name}: it could not be told whether {config.description} "
+            f"{suite.name}: it could not be evaluated whether {config.description} "
             f"({result.exception_info})"
         )
     rows = suite.frame.iloc[found["partial_unexpected_index_list"][:SHOWN]].to_dict("records")

@@ -126,8 +126,8 @@ def show_results(found: dict[str, Any], changed: list[str]) -> None:
     if truth:
         console.print("excess: LogLoss over that of the true probabilities, × 10⁴", highlight=False)
     if "champion" in evaluation:
-        said = "; ".join(champion_lines(evaluation["champion"]))
-        console.print(f"champion: {said}", highlight=False)
+        lines = "; ".join(champion_lines(evaluation["champion"]))
+        console.print(f"champion: {lines}", highlight=False)
     console.print(f"verdict: [bold]{gate['verdict']}[/bold]")
     for reason in gate["reasons"]:
         console.print(f"  - {reason}", highlight=False)
@@ -230,7 +230,7 @@ def left_out_rows(
 
 
 def _rce_coverage(model: dict[str, Any]) -> str:
-    """Field-RCE divides by a value's responses: those without any are told apart."""
+    """Field-RCE divides by a value's responses: those without any are reported apart."""
     text = f"covers {100 * (model['field_rce_coverage'] or 0.0):.1f} % of impressions"
     values = model["field_rce_values_left_out"]
     if not values:
