@@ -43,7 +43,7 @@ from pathlib import Path
 from pipeline.core.files import publish, sha256_of, write_json
 from pipeline.params.reader import read_params
 from pipeline.core.checksums import seal
-from pipeline.report.terminal import METRICS
+from pipeline.report.result_tables import METRICS
 
 stage, output = sys.argv[1], Path(sys.argv[2])
 last_day = read_params().log.last_day

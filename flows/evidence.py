@@ -20,7 +20,7 @@ from prefect.logging import get_run_logger
 from flows.secrets import masked
 from pipeline.core.files import read_json
 from pipeline.registry.tools.programs import run_leashed
-from pipeline.report.terminal import METRICS, metric_rows
+from pipeline.report.result_tables import METRICS, metric_rows
 
 REPORT = Path("artifacts/report")
 DATA_DOCS = Path("artifacts/data_docs/index.html")

@@ -35,7 +35,7 @@ def main() -> None:
     if len(sys.argv) < 2:
         sys.exit("usage: python -m pipeline STAGE PATH…")
     # Threads that wait for one another give the core away: where others use it too, spinning made
-    # training ten times slower. It changes no result, and has to be said before torch is loaded.
+    # training ten times slower. It changes no result, and has to be set before torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         run_stage(sys.argv[1], [Path(argument) for argument in sys.argv[2:]])

@@ -7,10 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
+import pandas as pd
 import pytest
 
-from pipeline.cli.backtest import _pooled, table
+from pipeline.cli.backtest import pooled, table
 from pipeline.cli.workspace import share_data
 from pipeline.metrics.significance import Resampling
 from pipeline.params.reader import set_values
@@ -150,29 +150,31 @@ def test_what_cannot_be_back_tested_is_refused_before_anything_is_made(
     assert not (checkout / "demo").exists()
 
 
-def sums_of(values: list[str], losses: list[float]) -> dict:
+def sums_of(method: str, values: list[str], losses: list[float]) -> pd.DataFrame:
     """The sums of one method at one origin."""
-    n = len(values)
-    return {
-        "field_value": np.array(values, dtype=object),
-        "impressions": np.full(n, 10),
-        "responses": np.ones(n, np.int64),
-        "expected_responses": np.ones(n),
-        "expected_variance": np.ones(n),
-        "log_loss": np.array(losses),
+    columns = {
+        "impressions": 10,
+        "responses": 1,
+        "expected_responses": 1.0,
+        "expected_variance": 1.0,
+        "log_loss": losses,
     }
+    keys = [(method, value) for value in values]
+    return pd.DataFrame(columns, pd.MultiIndex.from_tuples(keys, names=["method", "field_value"]))
 
 
 def test_pooling_adds_sums_by_the_text_of_field_values_and_divides_at_the_end():
     """Ids are each origin's own, so values meet by their text; more impressions weigh more."""
+    losses = [({"uncalibrated": [4.0, 6.0], "model": [3.0, 6.0]}, ["a", "b"])]
+    losses += [({"uncalibrated": [2.0], "model": [2.0]}, ["b"])]
     origins = [
-        {"uncalibrated": sums_of(["a", "b"], [4.0, 6.0]), "model": sums_of(["a", "b"], [3.0, 6.0])},
-        {"uncalibrated": sums_of(["b"], [2.0]), "model": sums_of(["b"], [2.0])},
+        pd.concat([sums_of(method, values, loss) for method, loss in of_origin.items()])
+        for of_origin, values in losses
     ]
-    pooled = _pooled(origins, Resampling(0.95, 200, 1))
-    assert pooled["logloss"] == {"model": 11 / 30, "uncalibrated": 12 / 30}
-    assert pooled["gains"]["model"]["value"] == pytest.approx(1 / 30)
-    assert (pooled["origins"], pooled["impressions"], pooled["responses"]) == (2, 30, 3)
+    found = pooled(origins, Resampling(0.95, 200, 1))
+    assert found["logloss"] == {"model": 11 / 30, "uncalibrated": 12 / 30}
+    assert found["gains"]["model"]["value"] == pytest.approx(1 / 30)
+    assert (found["origins"], found["impressions"], found["responses"]) == (2, 30, 3)
 
 
 def test_the_table_says_undefined_where_nothing_is_known():

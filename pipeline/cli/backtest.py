@@ -1,15 +1,13 @@
 """A back-test with a rolling origin: the pipeline at several last days, in a copy of its own."""
 
-import fcntl
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, fields
+from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
+import pandas as pd
+from filelock import FileLock, Timeout
 
 from pipeline.cli.workspace import copy_project, share_data
 from pipeline.core.errors import AdaCalibError, ParamsError, ToolError
@@ -26,6 +24,7 @@ from pipeline.registry.tools.dvc import reproduce
 
 FOLDER = Path("demo/backtest")
 REFERENCE = "uncalibrated"
+COUNTED = [field.name for field in fields(ResponseCounts)]
 SHOWN = {
     REFERENCE: "base model",
     "eb_platt": "EB-Platt",
@@ -48,7 +47,7 @@ def run_backtest(first: str, last: str, step: int, tell: Tell) -> dict[str, Any]
 
     Returns:
         `origins`: of each, its `origin` and either `refused`, a sentence, or rows, responses,
-        `logloss` and `gains` by method, verdict and reasons; `pooled`: as `_pooled` says.
+        `logloss` and `gains` by method, verdict and reasons; `pooled`: as `pooled` says.
 
     Raises:
         ParamsError: the split is by dates, which a last day does not move.
@@ -57,15 +56,23 @@ def run_backtest(first: str, last: str, step: int, tell: Tell) -> dict[str, Any]
     """
     params = read_params()
     days = _origins(first, last, step, params)
-    with _alone():
-        copy_project(FOLDER)
-        share_data(Path("data"), FOLDER / "data")
-        found = [_run(day, f"{day} ({n} of {len(days)})", tell) for n, day in enumerate(days, 1)]
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(FOLDER.with_suffix(".lock"), timeout=0):
+            copy_project(FOLDER)
+            share_data(Path("data"), FOLDER / "data")
+            found = [
+                _run(day, f"{day} ({n} of {len(days)})", tell) for n, day in enumerate(days, 1)
+            ]
+    except Timeout:
+        raise ToolError(
+            f"another back-test runs in {FOLDER}; start this one when that has ended"
+        ) from None
     resampling = Resampling(
         params.evaluate.confidence, params.evaluate.replicates, params.evaluate.seed
     )
     sums = [origin.pop("sums") for origin in found if "sums" in origin]
-    return {"origins": found, "pooled": _pooled(sums, resampling) if sums else None}
+    return {"origins": found, "pooled": pooled(sums, resampling) if sums else None}
 
 
 def _origins(first: str, last: str, step: int, params: Params) -> list[str]:
@@ -88,22 +95,6 @@ def _origins(first: str, last: str, step: int, params: Params) -> list[str]:
             "whose labels are mature; land more days, or end earlier with --to"
         )
     return days
-
-
-@contextmanager
-def _alone() -> Iterator[None]:
-    """Hold the back-test's folder; the system frees it when the process ends, however it ends."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(FOLDER, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise ToolError(
-            f"another back-test runs in {FOLDER}; start this one when that has ended"
-        ) from None
-    finally:
-        os.close(descriptor)
 
 
 def _run(origin: str, place: str, tell: Tell) -> dict[str, Any]:
@@ -138,33 +129,34 @@ def _run(origin: str, place: str, tell: Tell) -> dict[str, Any]:
     }
 
 
-def _sums(evaluation: Path) -> dict[str, dict[str, np.ndarray]]:
-    """Method → the text of field values, as `field_value`, and sums over the test days of each."""
-    names = np.array(read_json(evaluation / "manifest.json")["field_values"], dtype=object)
-    columns = [field.name for field in fields(ResponseCounts)]
-    rows = pq.read_table(evaluation / "counts.parquet").group_by(["method", "field_value_id"])
-    table = rows.aggregate([(column, "sum") for column in columns])
-    method = np.array(table["method"].to_pylist())
-    sums = {column: table[f"{column}_sum"].to_numpy() for column in columns}
-    sums["field_value"] = names[table["field_value_id"].to_numpy()]
-    return {
-        name: {column: values[method == name] for column, values in sums.items()}
-        for name in np.unique(method)
-    }
+def _sums(evaluation: Path) -> pd.DataFrame:
+    """Sums over the test days by method and the text of field values."""
+    names = np.array(read_json(evaluation / "manifest.json")["field_values"], dtype=str)
+    counts = pd.read_parquet(evaluation / "counts.parquet")
+    counts["field_value"] = names[counts["field_value_id"]]
+    return counts.groupby(["method", "field_value"])[COUNTED].sum()
 
 
-def _pooled(
-    origins: list[dict[str, dict[str, np.ndarray]]], resampling: Resampling
-) -> dict[str, Any]:
+def pooled(origins: list[pd.DataFrame], resampling: Resampling) -> dict[str, Any]:
     """All origins together, by method: LogLoss per impression, and its gain over the base model.
 
-    The interval is `gain_interval`'s, with origins in the place of days. Test days that several
-    origins share count several times.
+    Field values meet by their text, as ids are each origin's own. The interval is
+    `gain_interval`'s, with origins in the place of days. Test days that several origins share
+    count several times.
+
+    Args:
+        origins: of each, sums of ResponseCounts' fields, indexed by method and field value.
+        resampling: how the interval is made.
     """
-    values = sorted({str(v) for sums in origins for m in sums.values() for v in m["field_value"]})
-    place = {value: number for number, value in enumerate(values)}
-    methods = sorted(set.intersection(*(set(sums) for sums in origins)))
-    counts = {name: _counts([sums[name] for sums in origins], place) for name in methods}
+    every = pd.concat(dict(enumerate(origins)), names=["origin"])
+    methods = sorted(set.intersection(*({*sums.index.unique("method")} for sums in origins)))
+    values = every.index.unique("field_value")
+    cells = pd.MultiIndex.from_product([range(len(origins)), values])
+    counts = {}
+    for name in methods:
+        of_method = every.xs(name, level="method").reindex(cells, fill_value=0)
+        columns = (of_method[c].to_numpy().reshape(len(origins), -1) for c in COUNTED)
+        counts[name] = ResponseCounts(*columns)
     base = counts[REFERENCE]
     gains = {
         name: gain_interval(log_loss_terms, own, base, resampling)
@@ -178,47 +170,28 @@ def _pooled(
         "responses": int(base.responses.sum()),
         "logloss": ratios,
         "gains": {
-            name: {end: asdict(gain)[end] for end in ("value", "low", "high")}
+            name: {end: getattr(gain, end) for end in ("value", "low", "high")}
             for name, gain in gains.items()
         },
     }
 
 
-def _counts(sums: list[dict[str, np.ndarray]], place: dict[str, int]) -> ResponseCounts:
-    """Counts of shape [origins, field values]."""
-    columns = {}
-    for field in fields(ResponseCounts):
-        column = np.zeros((len(sums), len(place)), sums[0][field.name].dtype)
-        for number, origin in enumerate(sums):
-            columns_of = [place[str(value)] for value in origin["field_value"]]
-            np.add.at(column[number], columns_of, origin[field.name])
-        columns[field.name] = column
-    return ResponseCounts(**columns)
-
-
 def table(found: dict[str, Any]) -> str:
     """The result as text: a row an origin, the pooled row, and what was refused."""
-    heads = ["origin", "rows", "responses", *SHOWN.values(), "verdict"]
-    rows = [
-        _row(origin, origin["origin"]) for origin in found["origins"] if "refused" not in origin
-    ]
-    if found["pooled"]:
-        pooled = found["pooled"] | {"rows": found["pooled"]["impressions"], "verdict": ""}
-        rows.append(_row(pooled, "pooled"))
-    widths = [max(len(row[i]) for row in [heads, *rows]) for i in range(len(heads))]
-    lines = [
-        "  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
-        for row in [heads, *rows]
-    ]
     refused = [f"{o['origin']}: {o['refused']}" for o in found["origins"] if "refused" in o]
-    passed = sum(origin.get("verdict") == "pass" for origin in found["origins"])
+    ran = [origin for origin in found["origins"] if "refused" not in origin]
+    rows = [_row(origin, origin["origin"]) for origin in ran]
+    if found["pooled"]:
+        together = found["pooled"] | {"rows": found["pooled"]["impressions"], "verdict": ""}
+        rows.append(_row(together, "pooled"))
+    heads = ["origin", "rows", "responses", *SHOWN.values(), "verdict"]
+    passed = sum(origin["verdict"] == "pass" for origin in ran)
     return "\n".join(
         [
-            *lines,
+            pd.DataFrame(rows, columns=heads).to_string(index=False),
             "LogLoss in nats per impression × 10⁴, and its gain over the base model with interval",
-            f"{len(found['origins'])} origins: {passed} passed, "
-            f"{len(found['origins']) - passed - len(refused)} refused by the gate, "
-            f"{len(refused)} could not run",
+            f"{len(found['origins'])} origins: {passed} passed, {len(ran) - passed} refused by the "
+            f"gate, {len(refused)} could not run",
             *refused,
         ]
     )

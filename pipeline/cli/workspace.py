@@ -87,10 +87,11 @@ def share_data(source: Path, target: Path) -> None:
     Landing renames new files into place, so what is shared here never changes under a reader.
     """
     with publish(target) as temporary:
-        for file in sorted(path for path in source.rglob("*") if path.is_file()):
-            place = temporary / file.relative_to(source)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                os.link(file, place)
-            except OSError:  # another disk, or one without links
-                shutil.copy2(file, place)
+        shutil.copytree(source, temporary, copy_function=_link)
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another disk, or one without links
+        shutil.copy2(source, target)

@@ -1,11 +1,14 @@
 """What each section of params.yaml may say: its keys, types and limits, frozen."""
 
 from datetime import date
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from pipeline.core.typed_yaml import Section
 from pipeline.params.types import (
+    BelowOne,
     Count,
     Day,
     Days,
@@ -13,11 +16,17 @@ from pipeline.params.types import (
     NotNegative,
     Number,
     Positive,
-    Section,
-    Seed,
     Share,
 )
 
+REMOVED = {  # keys that earlier versions had → what to do now
+    "calibrate.auxiliary": "a term of the row's features is part of variant paper alone, where "
+    "calibrate.paper.auxiliary asks for it; delete the line",
+    "calibrate.folds": "what is learned out of sample is always learned forward, on the days after "
+    "those it knows; delete the line",
+    "train_base.tail_rows": "values beyond train_base.max_vocabulary share the embedding of unseen "
+    "ones; raise max_vocabulary if they matter, and delete the line",
+}
 PARTS = ("training", "calibration", "test")
 COLUMN_KEYS = (  # of the section log, whose values name columns
     "label",
@@ -31,10 +40,6 @@ COLUMN_KEYS = (  # of the section log, whose values name columns
     "served_probability",
     "weight",
 )
-
-
-def _ordinal(day: str) -> int:
-    return date.fromisoformat(day).toordinal()
 
 
 class KeepRates(Section):
@@ -102,26 +107,26 @@ class LogParams(Section):
             if twice:
                 raise ValueError(f"{role} names {twice} twice; name each column once")
         answers = {name for name in (self.label, self.impressions, self.truth) if name}
-        told = sorted(answers & {*self.field, *self.categorical, *self.numeric})
-        if told:
-            raise ValueError(f"{told} may be no field and no feature: a row's answer is not known")
+        features = sorted(answers & {*self.field, *self.categorical, *self.numeric})
+        if features:
+            raise ValueError(f"{features} may be no field and no feature: answers are not known")
         return self
 
 
-class Limits(Section):
+class DayLimits(Section):
     """How far a day may be from the days before it; None: any way."""
 
     warning: NotNegative | None
     error: NotNegative | None
 
     @model_validator(mode="after")
-    def _warning_first(self) -> "Limits":
+    def _warning_first(self) -> "DayLimits":
         if self.warning is not None and self.error is not None and self.warning > self.error:
             raise ValueError(f"the warning {self.warning:g} must come before the error")
         return self
 
 
-class Factors(Limits):
+class Factors(DayLimits):
     """Limits of a quotient, which is turned so that it is 1 or more."""
 
     @model_validator(mode="after")
@@ -139,8 +144,8 @@ class ValidateParams(Section):
     recent_days: Count
     impressions_factor: Factors
     response_rate_factor: Factors
-    null_share_rise: Limits
-    new_value_share: Limits
+    null_share_rise: DayLimits
+    new_value_share: DayLimits
 
 
 class SplitParams(Section):
@@ -179,19 +184,18 @@ class SplitParams(Section):
 
     @model_validator(mode="after")
     def _parts_follow_each_other(self) -> "SplitParams":
-        before: tuple[str, str] | None = None
-        for part, (first, last) in (self.dates or {}).items():
+        dates = list((self.dates or {}).items())
+        for part, (first, last) in dates:
             if first > last:
                 raise ValueError(f"{part}_dates end on {last}, before they begin on {first}")
-            if before is not None:
-                days_between = _ordinal(first) - _ordinal(before[1]) - 1
-                if days_between:
-                    fault = "leaves a gap after" if days_between > 0 else "overlaps"
-                    raise ValueError(
-                        f"{part}_dates begin on {first}, which {fault} {before[0]}_dates; those "
-                        f"end on {before[1]}, so begin on the day after"
-                    )
-            before = (part, last)
+        for (before, (_, end)), (part, (first, _)) in pairwise(dates):
+            days_between = (date.fromisoformat(first) - date.fromisoformat(end)).days - 1
+            if days_between:
+                fault = "leaves a gap after" if days_between > 0 else "overlaps"
+                raise ValueError(
+                    f"{part}_dates begin on {first}, which {fault} {before}_dates; those end on "
+                    f"{end}, so begin on the day after"
+                )
         return self
 
 
@@ -208,9 +212,9 @@ class TrainBaseParams(Section):
     batch_size: Count
     learning_rate: Positive
     weight_decay: NotNegative
-    unseen_share: Annotated[float, Field(ge=0, lt=1)]
+    unseen_share: BelowOne
     held_out_share: Annotated[float, Field(gt=0, lt=1)]
-    seed: Seed
+    seed: Number
 
 
 class ScoreParams(Section):
@@ -282,7 +286,7 @@ class CalibrateParams(Section):
     weight_decay: NotNegative
     temperatures: tuple[Positive, Positive]
     min_slope: Positive
-    seed: Seed
+    seed: Number
     competitors: tuple[Competitor, ...]
     ablation: bool
     paper: PaperParams
@@ -300,11 +304,11 @@ class EvaluateParams(Section):
     replicates: Count
     largest_field_values: Count
     confidence: Annotated[float, Field(gt=0, lt=1)]
-    seed: Seed
+    seed: Number
 
 
 class GateParams(Section):
-    """What a model must show to be worth promoting."""
+    """What a model must show to be promoted."""
 
     min_test_responses: Count
     max_pcoc_error: Positive

@@ -9,10 +9,11 @@ from typing import Any
 
 import altair as alt
 import numpy as np
+import pandas as pd
 import vl_convert
 
-from pipeline.report.page_data import PARTS
-from pipeline.report.terminal import NAMES
+from pipeline.report.page_data import PARTS, day_rows, drawn_bins
+from pipeline.report.result_tables import NAMES
 
 Spec = dict[str, Any]
 ROWS = alt.NamedData("rows")
@@ -88,7 +89,7 @@ def _method(names: tuple[str, ...]) -> alt.Color:
 
 
 def _log_odds(title: str, ticks: Any = _Y_TICKS) -> Any:
-    """Channel options; the page sets the ticks anew where these leave an axis without any."""
+    """Channel options; the page sets other ticks where these leave an axis without any."""
     axis = alt.Axis(labelExpr=_AS_PROBABILITY, values=alt.ExprRef(ticks.name), labelOverlap=True)
     return {"title": title, "axis": axis, "scale": alt.Scale(zero=False)}
 
@@ -203,25 +204,6 @@ def day_chart(methods: tuple[str, ...]) -> Spec:
     return _spec(alt.layer(one, band, line), 260)
 
 
-def drift_chart(methods: tuple[str, ...]) -> Spec:
-    """Mean prediction by test day, and the rate that was observed (dashed).
-
-    Rows: method, day, predicted, rate, impressions, responses.
-    """
-    x = alt.X("day:T", **_ONE_A_DAY)
-    scale = alt.Scale(zero=False)
-    base = alt.Chart(ROWS)
-    seen = base.mark_line(color="currentColor", strokeDash=[4, 4], point={"color": "currentColor"})
-    observed = seen.encode(x=x, y=alt.Y("rate:Q", scale=scale), tooltip=_tooltip("rate")[1:])
-    predicted = base.mark_line(point=True).encode(
-        x=x,
-        y=alt.Y("predicted:Q", scale=scale, title="mean prediction, observed rate"),
-        color=_method(methods),
-        tooltip=["day:N", *_tooltip("predicted", "rate")],
-    )
-    return _spec(alt.layer(observed, predicted), 260)
-
-
 def volume_chart() -> Spec:
     """Share of field values by chosen bin count, in ten groups by responses.
 
@@ -242,20 +224,23 @@ def volume_chart() -> Spec:
     return _spec(bars, 260)
 
 
-def rows_chart() -> Spec:
-    """Share of the training days' and of the calibration days' impressions in the same bins.
+def drawing_script() -> str:
+    """Vega, Vega-Lite and Vega-Embed as one script, from the installed package; takes seconds."""
+    return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
 
-    Rows: those of `sums.training_rows`.
+
+def plot_files(counts: pd.DataFrame, bins: pd.DataFrame, reliability: Spec) -> dict[str, str]:
+    """What stands beside the page, texts by file name: tables for `dvc plots`, a still picture.
+
+    Args:
+        counts: sums by method, test day and field value.
+        bins: sums by method, field value and bin; those of all rows (-1) are drawn, in log-odds.
+        reliability: the specification of the picture.
     """
-    bars = (
-        alt.Chart(ROWS)
-        .mark_bar()
-        .encode(
-            x=alt.X("bin:O", title="bins by the base model's score", axis={"labelAngle": 0}),
-            xOffset=alt.XOffset("method:N", sort=list(PARTS.values())),
-            y=alt.Y("share:Q", title="share of impressions", axis=alt.Axis(format="%")),
-            color=_method(tuple(PARTS)),
-            tooltip=[*_tooltip(), alt.Tooltip("share:Q", format=".2%")],
-        )
-    )
-    return _spec(bars, 340)
+    drawn = drawn_bins(bins[bins["field_value_id"] == -1]).replace({"method": NAMES})
+    columns = ["method", "predicted", "observed", "low", "high", "impressions", "responses"]
+    return {
+        "reliability.csv": drawn[columns].round(4).to_csv(index=False),
+        "days.csv": pd.DataFrame(day_rows(counts)).to_csv(index=False),
+        "reliability.svg": static(reliability, drawn[columns].to_dict("records")),
+    }

@@ -146,10 +146,7 @@ for (const choice of document.querySelectorAll("input[name=forest]")) {
 showTable();
 draw("overall", "reliability", reliabilityRows("-1"));
 draw("days", "days", sums.days);
-draw("drift", "drift", sums.days);
 if (byId("volume")) draw("volume", "volume", sums.volume);
-for (const place of ["training-rates", "training-rows"]) {
-  if (byId(place)) draw(place, place, sums.training);
-}
+if (byId("training-rates")) draw("training-rates", "training-rates", sums.training);
 drawForest();
 if (everyValue.length) pick(0);

@@ -11,17 +11,18 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from pipeline.formats.maps import PiecewiseLinearMap
 from pipeline.report import charts, page_data
-from pipeline.report.page_rows import (
+from pipeline.report.result_tables import (
     CALIBRATORS,
     MEASURES,
+    METRICS,
     ablation_rows,
     choice_rows,
+    excess_rows,
     gain_rows,
     largest_rows,
     left_out_rows,
     result_rows,
 )
-from pipeline.report.terminal import METRICS, excess_rows
 
 HERE = Path(__file__).parent
 COLUMNS = (
@@ -93,10 +94,8 @@ def specifications(
         "curves": charts.curve_chart(curves),
         "forest": charts.forest_chart(),
         "days": charts.day_chart(shown),
-        "drift": charts.drift_chart(shown),
         "volume": charts.volume_chart(),
         "training-rates": charts.reliability_chart(tuple(page_data.PARTS)),
-        "training-rows": charts.rows_chart(),
     }
 
 

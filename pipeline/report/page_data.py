@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pipeline.encoding.values import MARK, SEPARATOR
 from pipeline.formats.maps import PiecewiseLinearMap
 from pipeline.metrics.calibration import deviance_terms, pcoc, pcoc_band, wilson_interval
 from pipeline.metrics.counts import ResponseCounts
-from pipeline.report.terminal import NAMES
+from pipeline.report.result_tables import NAMES, display_name
 
 LEAST_EXPECTED = 5.0
 """Neighbouring bins are drawn as one until this many responses are expected in them."""
@@ -27,11 +26,6 @@ SUMS = [f.name for f in fields(ResponseCounts)]
 PICTURED = ("uncalibrated", "champion", "model")
 PARTS = {"training": "training days", "calibration": "calibration days"}
 CURVES = ("isotonic", "neucalib", "eb_platt", "adacalib")
-
-
-def display_name(name: str | None) -> str:
-    """A field value as people read it: parts of a tuple apart, the row of id 0 by its meaning."""
-    return "unseen" if name is None else name.replace(SEPARATOR, " / ").removeprefix(MARK)
 
 
 def logit(probability: np.ndarray) -> np.ndarray:
@@ -223,27 +217,19 @@ def volume_groups(responses: np.ndarray, chosen_bins: np.ndarray) -> list[dict[s
 
 
 def training_rows(memorisation: dict[str, Any] | None) -> list[dict[Hashable, Any]]:
-    """A row per bin of the base model's logit and part of the days: rates with bands, and shares.
+    """A row per bin of the base model's logit and part of the days: observed rates with bands.
 
-    Empty where no training day was compared. The columns are those of a reliability picture, and
-    `bin` and `share` of the part's impressions.
+    Empty where no training day was compared. The columns are those of a reliability picture.
 
     Args:
         memorisation: of reports/tables.json.
     """
     if not memorisation or not memorisation["training_days"]:
         return []
-    sides = memorisation["by_bin"]
-    frames = []
+    sides, frames = memorisation["by_bin"], []
     for part, name in PARTS.items():
         n, o = (np.array(sides[f"{part}_{kind}"], float) for kind in ("impressions", "responses"))
-        columns = {
-            "predicted": rounded(sides["logit"]),
-            **{end: rounded(numbers) for end, numbers in _seen(o, n).items()},
-            "share": rounded(n / max(n.sum(), 1), 5),
-            "impressions": n.tolist(),
-            "responses": o.tolist(),
-        }
-        frames.append(pd.DataFrame(columns).assign(method=name, bin=range(1, len(n) + 1)))
+        columns = {"predicted": sides["logit"], **_seen(o, n), "impressions": n, "responses": o}
+        frames.append(pd.DataFrame(columns).round(3).assign(method=name))
     joined = pd.concat(frames)
     return joined.astype(object).where(joined.notna(), None).to_dict("records")

@@ -15,10 +15,10 @@ from pipeline.formats.scores import join_scores
 from pipeline.formats.table_files import read_bins, read_cells, read_tables_manifest
 from pipeline.formats.tables import BinTable, CellTable
 from pipeline.params.sections import CheckTablesParams
-from pipeline.quality.checks import check_tables, suites, uneven_field_values
-from pipeline.quality.drift import table_drift
-from pipeline.quality.frames import LogSums
 from pipeline.quality.memorisation import memorisation
+from pipeline.quality.suites import build_data_docs
+from pipeline.quality.table_checks import LogSums, check_tables, table_suites, uneven_field_values
+from pipeline.quality.table_drift import table_drift
 
 
 def run(scores: Path, tables: Path, pin: Path, report: Path, *, params: CheckTablesParams) -> None:
@@ -63,14 +63,12 @@ def _evidence(
 
 
 def build_docs(scores: Path, tables: Path, folder: Path, params: CheckTablesParams) -> Path:
-    """The index of great-expectations' pages on the tables, built anew in a folder.
+    """The index of great-expectations' pages on the tables, built again in a folder.
 
     Raises:
         ArtifactError: scores or tables are missing or damaged.
     """
-    from pipeline.quality.docs import build_data_docs
-
-    expected = suites(*_evidence(scores, tables, params), params.equal_frequency_tolerance)
+    expected = table_suites(*_evidence(scores, tables, params), params.equal_frequency_tolerance)
     with publish(folder) as temporary:
         build_data_docs(expected, temporary)
     return folder / "index.html"

@@ -1,4 +1,4 @@
-"""evaluate: test days, rivals, the model that ships → how good each is, and the sums behind it."""
+"""evaluate: test days, baselines, the model that ships → metrics of each, and sums behind them."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,7 +42,7 @@ def run(
     """Write reports/evaluation.json and, under artifacts/evaluation, the sums it is made from.
 
     What is measured is what ships: the ONNX file that is deployed scores the raw rows of the test
-    days, one day in memory at a time. The rivals' maps are applied to its uncalibrated logit. The
+    days, one day in memory at a time. The baselines' maps are applied to its uncalibrated logit. The
     champion that champion.json pins scores the same rows, whole, as production would.
 
     Raises:
@@ -121,7 +121,7 @@ def _counts(table: pa.Table, column: str, day: str) -> np.ndarray:
 def _methods(
     rows: Scores, shipped: np.ndarray, calibrator: Path, champion: Champion | None
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Every method and its logit, one at a time: the base, the rivals, the champion, what ships."""
+    """Every method and its logit, one at a time: the base, the baselines, the champion, what ships."""
     yield "uncalibrated", rows.uncalibrated_logit
     for name, serving_map in read_maps(calibrator / "maps.parquet").items():
         if name != "identity":
@@ -147,11 +147,11 @@ def _largest(
 
 def _maturity(contract: dict[str, Any]) -> dict[str, Any]:
     """How long labels take to be final, and the calibration and test days that are younger."""
-    told = contract.get("conventions", {}).get("label_maturity") or {}
-    newest = told.get("newest_mature_day")
+    maturity = contract.get("conventions", {}).get("label_maturity") or {}
+    newest = maturity.get("newest_mature_day")
     used = {day for part in ("calibration", "test") for day in contract["parts"].get(part, [])}
     return {
-        "maturity_days": told.get("maturity_days", 0),
+        "maturity_days": maturity.get("maturity_days", 0),
         "newest_mature_day": newest,
         "young_days": sorted(day for day in used if newest is not None and day > newest),
     }

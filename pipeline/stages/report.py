@@ -9,9 +9,8 @@ from pipeline.core.files import publish, read_json
 from pipeline.formats.map_files import read_maps
 from pipeline.formats.table_files import read_bins
 from pipeline.params.sections import ReportParams
+from pipeline.report.charts import drawing_script, plot_files
 from pipeline.report.page import page_sums, pictured, render, specifications
-from pipeline.report.plots import plot_files
-from pipeline.report.vega import bundled, start_bundle
 
 
 def run(
@@ -38,34 +37,33 @@ def run(
         "gate": gate,
     }
     reports = {name: read_json(path) for name, path in sources.items()}
-    with start_bundle() as bundling:
-        names = read_json(evaluation_sums / "manifest.json")
-        about = read_json(calibrator / "manifest.json")
-        maps = read_maps(calibrator / "maps.parquet")
-        counts = pd.read_parquet(evaluation_sums / "counts.parquet")
-        bins = pd.read_parquet(evaluation_sums / "reliability.parquet")
-        shown = pictured(reports["evaluation"], about["chosen"])
-        carried = page_sums(
-            counts,
-            bins,
-            maps,
-            field_values=names["field_values"],
-            chosen_bins=about.get("chosen_bins", []),
-            calibration_responses=_calibration_responses(tables, len(names["field_values"])),
-            listed=params.field_values,
-            shown=shown,
-            memorisation=reports["tables"].get("memorisation"),
-        )
-        specs = specifications(maps, shown)
-        beside = plot_files(counts, bins, specs["reliability"])
-        page = render(
-            reports,
-            carried,
-            specs,
-            field=" × ".join(names["field"]),
-            calibrator=about,
-            vega=bundled(bundling),
-        )
+    names = read_json(evaluation_sums / "manifest.json")
+    about = read_json(calibrator / "manifest.json")
+    maps = read_maps(calibrator / "maps.parquet")
+    counts = pd.read_parquet(evaluation_sums / "counts.parquet")
+    bins = pd.read_parquet(evaluation_sums / "reliability.parquet")
+    shown = pictured(reports["evaluation"], about["chosen"])
+    carried = page_sums(
+        counts,
+        bins,
+        maps,
+        field_values=names["field_values"],
+        chosen_bins=about.get("chosen_bins", []),
+        calibration_responses=_calibration_responses(tables, len(names["field_values"])),
+        listed=params.field_values,
+        shown=shown,
+        memorisation=reports["tables"].get("memorisation"),
+    )
+    specs = specifications(maps, shown)
+    beside = plot_files(counts, bins, specs["reliability"])
+    page = render(
+        reports,
+        carried,
+        specs,
+        field=" × ".join(names["field"]),
+        calibrator=about,
+        vega=drawing_script(),
+    )
     with publish(report) as folder:
         folder.mkdir()
         for name, text in {"report.html": page, **beside}.items():

@@ -31,8 +31,8 @@ from pipeline.data.log_store.splits import label_maturity
 from pipeline.encoding.values import field_keys
 from pipeline.formats.scores import served_column
 from pipeline.params.sections import LogParams, ValidateParams
-from pipeline.quality.day_frames import column_frame, day_frame
-from pipeline.quality.raw_days import DayCheck, check_days
+from pipeline.quality.day_checks import check_days, column_frame, day_frame
+from pipeline.quality.suites import CheckResult
 
 
 def run(data: Path, report: Path, details: Path, *, params: ValidateParams, log: LogParams) -> None:
@@ -98,7 +98,7 @@ def _days(
 
 def _checks(
     facts: Mapping[str, DayFacts], fields: Mapping[str, FieldFacts], params: ValidateParams
-) -> list[DayCheck]:
+) -> list[CheckResult]:
     names = ("rows", "impressions", "responses", "field_nulls", "new_rows")
     counts = {d: {n: day[n] for n in names} for d, day in _days(facts, fields).items()}
     nulls = {day: found.nulls for day, found in facts.items()}
@@ -110,7 +110,7 @@ def _checks(
     )
 
 
-def _refuse_errors(checks: list[DayCheck]) -> None:
+def _refuse_errors(checks: list[CheckResult]) -> None:
     errors = [check.breach for check in checks if check.breach and check.severity == "error"]
     if errors:
         raise DataError(

@@ -71,7 +71,7 @@ def test_calibrators_see_calibration_rows_and_are_judged_on_test_rows(scores_fil
 
 
 def test_values_of_test_rows_alone_are_unseen(scores_file):
-    """H9, H12: "001" and "1" are two values, "new" has the id 0."""
+    """ "001" and "1" are two values, "new" has the id 0."""
     case = next(frozen_cases(scores_file, None, None))
     assert case.test.n_field_values == 4
     unseen = case.test.day == case.test.day.max()
@@ -238,7 +238,7 @@ def log_file(folder, suffix):
 @pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".parquet", ".csv.gz"])
 def test_a_raw_log_becomes_a_case_with_features(tmp_path, suffix, monkeypatch):
-    """H12: 001, 01 and 1 stay three values in either format."""
+    """001, 01 and 1 stay three values in either format."""
     log = log_file(tmp_path, suffix)
     (case,) = log_cases(log, Window.of("2020-01-02", "6/3/2"), [5], read_params())
     assert case.window == "2020-01-02 6/3/2"
@@ -249,7 +249,6 @@ def test_a_raw_log_becomes_a_case_with_features(tmp_path, suffix, monkeypatch):
 
 
 def test_ids_of_64_bits_with_gaps_keep_their_digits(tmp_path):
-    """H13."""
     ids = pa.array([1582218195625938945, 1582218195625938946, 7, None])
     table = pa.table({"ad": ids, "when": ["2020-01-01"] * 4, "click": [0, 1, 0, 1]})
     pq.write_table(table, tmp_path / "log.parquet")

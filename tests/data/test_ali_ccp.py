@@ -14,7 +14,7 @@ from pipeline.data.log_store.days import read_day
 from pipeline.data.log_store.landing import Roles
 from pipeline.data.log_store.manifest import content_sha256, holds, read_manifest
 from pipeline.params.reader import read_params
-from pipeline.params.sections import Limits, LogParams
+from pipeline.params.sections import DayLimits, LogParams
 from pipeline.stages import split, validate
 from tests.data.ali_ccp_files import (
     ITEM,
@@ -122,7 +122,7 @@ def test_the_training_file_is_ten_days_by_visit_and_the_test_file_the_eleventh(t
         truth=None,
         last_day=None,
     )
-    anything = Limits(warning=None, error=None)  # the test day has one row
+    anything = DayLimits(warning=None, error=None)  # the test day has one row
     loose = {"max_null_share": 1.0, "new_value_share": anything}
     checks = params.validate_.model_copy(update=loose)
     counts = {"training_days": 5, "calibration_days": 5, "test_days": 1}

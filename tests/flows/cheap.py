@@ -13,7 +13,7 @@ from pathlib import Path
 from pipeline.core.checksums import seal
 from pipeline.core.files import sha256_of
 from pipeline.params.reader import read_params
-from pipeline.report.terminal import METRICS
+from pipeline.report.result_tables import METRICS
 
 
 def verdict(last_day: str) -> dict:

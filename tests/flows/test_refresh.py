@@ -20,7 +20,7 @@ from pipeline.params.reader import read_params, set_values
 from pipeline.registry.promotion import Production, production
 from pipeline.registry.run_log import last_refresh
 from pipeline.registry.tools.programs import git, run_leashed
-from pipeline.report.terminal import METRICS
+from pipeline.report.result_tables import METRICS
 from tests.flows.conftest import Server, save, until
 
 GATE = {

@@ -4,7 +4,7 @@ import pytest
 
 from pipeline.calibration.statistics.bins import tabulate
 from tests.calibration.logs import random_scores
-from tests.quality.test_checks import CANDIDATES, log_sums
+from tests.quality.test_table_checks import CANDIDATES, log_sums
 
 
 @pytest.fixture(scope="session")

@@ -1,14 +1,16 @@
 """Data Docs: a page for every suite, built beside the stages."""
 
-from pipeline.quality.checks import suites
-from pipeline.quality.docs import build_data_docs
-from tests.quality.test_checks import CANDIDATES, TOLERANCE, changed
+from pipeline.quality.suites import build_data_docs
+from pipeline.quality.table_checks import table_suites
+from tests.quality.test_table_checks import CANDIDATES, TOLERANCE, changed
 
 
 def test_every_suite_has_a_page_that_says_what_failed(log, tmp_path):
     bins, cells, sums = log
     broken = changed(bins, "responses", 0, bins.impressions[0] + 1)
-    index = build_data_docs(suites(broken, cells, sums, CANDIDATES, TOLERANCE), tmp_path / "docs")
+    index = build_data_docs(
+        table_suites(broken, cells, sums, CANDIDATES, TOLERANCE), tmp_path / "docs"
+    )
     assert index.is_file()
     pages = {page.stem: page.read_text() for page in (tmp_path / "docs").glob("expectations/*")}
     assert set(pages) == {"bins", "cells", "field values"}

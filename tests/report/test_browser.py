@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.report.vega import bundled, start_bundle
+from pipeline.report.charts import drawing_script
 from tests.report.worlds import page
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -24,13 +24,11 @@ FLAGS = [
 PICTURES = (
     "overall",
     "days",
-    "drift",
     "forest",
     "value-reliability",
     "value-curves",
     "volume",
     "training-rates",
-    "training-rows",
 )
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
 
@@ -48,7 +46,7 @@ def browser() -> Iterator["playwright.Browser"]:
 def report(tmp_path_factory) -> Path:
     """The page on disk."""
     path = tmp_path_factory.mktemp("report") / "report.html"
-    path.write_text(page(vega=bundled(start_bundle())))
+    path.write_text(page(vega=drawing_script()))
     return path
 
 

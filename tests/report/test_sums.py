@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pipeline.report import page_data
-from pipeline.report.charts import reliability_chart, static
+from pipeline.report.charts import plot_files, reliability_chart, static
 from pipeline.report.page import page_sums
 from pipeline.report.page_data import (
     LEAST_EXPECTED,
@@ -18,7 +18,6 @@ from pipeline.report.page_data import (
     value_columns,
     volume_groups,
 )
-from pipeline.report.plots import plot_files
 from tests.report import worlds
 
 
@@ -86,7 +85,6 @@ def test_volume_groups_hold_every_field_value_that_chose_once():
 def test_training_and_calibration_rows_of_a_bin_are_told_apart():
     rows = training_rows(worlds.MEMORISATION)
     assert [row["impressions"] for row in rows] == [300, 200, 100, 100, 100, 100]
-    assert [row["share"] for row in rows[:3]] == pytest.approx([1 / 2, 1 / 3, 1 / 6], abs=1e-5)
     assert rows[1]["observed"] == pytest.approx(np.log(9 / 191), abs=1e-3)
     assert rows[2]["observed"] is None  # no response: a band, no point
     assert rows[2]["low"] < rows[2]["high"]

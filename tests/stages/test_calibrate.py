@@ -17,7 +17,7 @@ from pipeline.formats.score_files import write_day, write_scores_manifest
 from pipeline.formats.table_files import write_tables
 from pipeline.params.reader import read_params, set_values
 from pipeline.params.sections import CalibrateParams, Competitor
-from pipeline.report.terminal import ABLATED, NAMES
+from pipeline.report.result_tables import ABLATED, NAMES
 from pipeline.stages import calibrate
 from tests.calibration.curved_world import curved_world
 

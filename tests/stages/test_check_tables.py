@@ -14,7 +14,7 @@ from pipeline.formats.table_files import read_bins, read_cells, read_tables_mani
 from pipeline.params.sections import CheckTablesParams
 from pipeline.stages import tabulate
 from pipeline.stages.check_tables import build_docs, run
-from tests.quality.test_checks import changed
+from tests.quality.test_table_checks import changed
 from tests.release.parts import write_parts
 from tests.stages.test_tabulate import PARAMS as TABULATE
 from tests.stages.test_tabulate import write_scores
@@ -57,20 +57,20 @@ def test_the_same_tables_give_the_same_report(walk):
 
 def test_a_breach_fails_the_stage_by_field_value_and_bin_and_leaves_no_report(walk):
     break_table(walk[1], lambda bins: changed(bins, "responses", 3, bins.impressions[3] + 1))
-    with pytest.raises(CheckFailedError, match=r"field value id 0 \(None\), K = 5, bin 1: it has"):
+    with pytest.raises(CheckFailedError, match=r"field value id 0 \(None\), K = 5, bin 1: "):
         run(*walk, params=PARAMS)
     assert not walk[3].exists()
 
 
 def test_a_value_that_vanished_from_the_table_fails_the_stage(walk):
-    """H23: bins for a field value of the log are missing entirely."""
+    """Bins for a field value of the log are missing entirely."""
     break_table(walk[1], lambda bins: bins.take(bins.field_value_id != 2))
     with pytest.raises(CheckFailedError, match=r"field value id 2 \('b'\), K = 2: the log has"):
         run(*walk, params=PARAMS)
 
 
 def test_an_empty_table_fails_the_stage(walk):
-    """H23: a table without rows breaks no rule on rows."""
+    """A table without rows breaks no rule on rows."""
     break_table(walk[1], lambda bins: bins.take(np.zeros(0, dtype=np.int64)))
     with pytest.raises(CheckFailedError, match="bins: expected that there are rows"):
         run(*walk, params=PARAMS)

@@ -165,7 +165,7 @@ def test_a_log_with_the_truth_is_measured_against_it(tmp_path):
 def test_test_days_without_a_response_leave_metrics_undefined_and_log_loss_defined(
     tmp_path, tables
 ):
-    """H18, H6: null in the report, which the gate refuses; never a plausible number."""
+    """Null in the report, which the gate refuses; never a plausible number."""
     none = [t.drop_columns(["late"]).append_column("late", pa.array([0] * 300)) for t in tables]
     report = evaluate(tmp_path, write_walk(tmp_path, none))
     model = report["methods"]["model"]
@@ -176,7 +176,6 @@ def test_test_days_without_a_response_leave_metrics_undefined_and_log_loss_defin
 
 
 def test_a_second_run_writes_the_same_bytes(tmp_path, inputs):
-    """H21."""
     evaluate(tmp_path, inputs)
     names = ["evaluation.json", "sums/counts.parquet", "sums/reliability.parquet"]
     before = [(tmp_path / name).read_bytes() for name in names]
@@ -185,7 +184,7 @@ def test_a_second_run_writes_the_same_bytes(tmp_path, inputs):
 
 
 def test_a_null_response_stops_the_stage_and_is_named(tmp_path, tables):
-    """H16: a null label is never counted as no response."""
+    """A null label is never counted as no response."""
     late = [None, *tables[2]["late"].to_pylist()[1:]]
     tables[2] = tables[2].drop_columns(["late"]).append_column("late", pa.array(late, pa.int64()))
     inputs = write_walk(tmp_path, tables)

@@ -75,7 +75,7 @@ RATES = [0.01, 0.05, 0.02, 0.08]
 
 
 def falling_map():
-    """H8: bin rates 0.01, 0.05, 0.02, 0.08 taken as they are, for one value of five."""
+    """Bin rates 0.01, 0.05, 0.02, 0.08 taken as they are, for one value of five."""
     rising = [np.array([-3.0, -2.0, -1.0, 0.0])] * 5
     values = [np.array([-4.0, -3.0, -2.0, -1.0])] * 5
     values[2] = np.log(RATES) - np.log1p(-np.array(RATES))
@@ -83,7 +83,7 @@ def falling_map():
 
 
 def test_a_map_that_falls_is_refused_by_value_and_scores_of_the_deployed_file(tmp_path, evidence):
-    """H8: 10,000 scores through the exported artifact, for every value."""
+    """10,000 scores through the exported artifact, for every value."""
     write_model(tmp_path / "falling", tmp_path / "falling" / "model", falling_map())
     run(*evidence[:2], tmp_path / "falling" / "model", tmp_path / "gate.json", params=PARAMS)
     gate = read_json(tmp_path / "gate.json")

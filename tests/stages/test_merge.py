@@ -82,7 +82,6 @@ def test_the_manifest_says_from_which_rows_parameters_code_and_libraries_it_was_
 
 
 def test_the_bytes_do_not_depend_on_where_and_when(log, tmp_path):
-    """H21."""
     for name in ("one", "two"):
         stage.run(*log, *write_parts(tmp_path / name), tmp_path / name / "model", params=PARAMS)
     one, two = (tmp_path / name / "model" for name in ("one", "two"))
@@ -99,7 +98,6 @@ def test_without_parity_there_is_no_artifact(log, tmp_path, monkeypatch):
 
 
 def test_a_map_that_falls_is_refused_with_the_value_and_the_knots(log, tmp_path):
-    """H8."""
     knots = [np.array([-1.0, 0.0])] * 5
     values = [np.array([-1.0, 0.0])] * 4 + [np.array([0.0, -1.0])]
     falling = from_knots(knots, values, np.ones(5), np.ones(5))

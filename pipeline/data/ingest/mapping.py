@@ -6,23 +6,19 @@ docs/data.md says what each key means.
 
 import re
 from collections.abc import Iterable, Iterator
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pyarrow as pa
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Field,
-    ValidationError,
     field_validator,
     model_validator,
 )
-from ruamel.yaml import YAML, YAMLError
 
 from pipeline.core.errors import DataError
+from pipeline.core.typed_yaml import Section, read_typed
 from pipeline.data.log_store.days import zone_of
 from pipeline.data.log_store.landing import LogKind
 
@@ -51,20 +47,14 @@ def _known(zone: str) -> str:
 Zone = Annotated[str, AfterValidator(_known)]
 
 
-class Part(BaseModel):
-    """A part of a mapping: frozen, unknown keys refused, no silent conversion between types."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class ColumnRule(Part):
+class ColumnRule(Section):
     """Where a column of the log comes from, and its type."""
 
     source: str
     type: Literal["text", "bool", "int8", "int16", "int32", "int64", "float32", "float64"]
 
 
-class TimeRule(Part):
+class TimeRule(Section):
     """A column with time stamps; the row's day is theirs in the log's time zone.
 
     Attributes:
@@ -77,14 +67,14 @@ class TimeRule(Part):
     zone: Zone | None = None
 
 
-class DateRule(Part):
+class DateRule(Section):
     """A column with the row's day; `format` is a strptime format such as %Y%m%d."""
 
     column: str
     format: str
 
 
-class MadeRule(Part):
+class MadeRule(Section):
     """A column that is made of others.
 
     Attributes:
@@ -113,7 +103,7 @@ class MadeRule(Part):
         return self
 
 
-class Mapping(Part):
+class Mapping(Section):
     """See docs/data.md.
 
     Attributes:
@@ -261,35 +251,8 @@ def read_mapping(name: str, others: Iterable[str] = ()) -> Mapping:
     """
     path = SHIPPED / f"{name}.yaml" if name in shipped() else Path(name)
     try:
-        document = YAML(typ="safe", pure=True).load(path.read_text())
-    except OSError:
+        return read_typed(path, Mapping, DataError)
+    except FileNotFoundError:
         raise DataError(
             f"no mapping {name!r}: it is neither a file nor one of {sorted([*shipped(), *others])}"
         ) from None
-    except YAMLError as error:
-        raise DataError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
-    try:
-        return Mapping.model_validate(_tuples(document))
-    except ValidationError as error:
-        faults = "; ".join(_fault(item) for item in error.errors())
-        raise DataError(f"mapping {path}: {faults}; docs/data.md lists the keys") from None
-    except ValueError as error:
-        raise DataError(f"mapping {path}: {error}") from None
-
-
-def _fault(item: Any) -> str:
-    """One of the faults that pydantic found, in this project's words."""
-    *parents, key = item["loc"] or ("the file",)
-    name = ".".join(map(str, [*parents, key]))
-    if item["type"] == "extra_forbidden":
-        near = get_close_matches(str(key), Mapping.model_fields, 1)
-        return f"there is no key {name}" + (f", did you mean {near[0]}?" if near else "")
-    if item["type"] == "missing":
-        return f"the key {name} is missing"
-    return f"{name}: {item['msg'].removeprefix('Value error, ')}"
-
-
-def _tuples(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _tuples(item) for key, item in value.items()}
-    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value

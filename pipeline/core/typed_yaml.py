@@ -1,0 +1,88 @@
+"""A YAML file as one frozen, typed model; what does not fit is one sentence."""
+
+import json
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from ruamel.yaml import YAML, YAMLError
+
+from pipeline.core.errors import AdaCalibError
+
+
+class Section(BaseModel):
+    """A part of a file: frozen, unknown keys refused, no silent conversion between types."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+Model = TypeVar("Model", bound=Section)
+
+
+def read_typed(
+    path: Path,
+    model: type[Model],
+    refusal: type[AdaCalibError],
+    removed: Mapping[str, str] | None = None,
+) -> Model:
+    """What a file says, as a model; numbers as YAML 1.2 reads them (1e-3 is a number).
+
+    Args:
+        path: a YAML file.
+        model: its keys, their types and limits.
+        refusal: the error to raise.
+        removed: keys that earlier versions had, dotted → what to do now.
+
+    Raises:
+        refusal: the file is no YAML; a key is unknown, removed, missing or mistyped, or a value is
+            outside its limits; the sentence names every such key by its path, and its value.
+        FileNotFoundError: there is no such file.
+    """
+    try:
+        document = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise
+    except (OSError, UnicodeDecodeError) as error:
+        raise refusal(f"{path} cannot be read as UTF-8 text: {error}") from None
+    except YAMLError as error:
+        raise refusal(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+    try:
+        return model.model_validate(_tuples(document))
+    except ValidationError as error:
+        known = _names(model)
+        faults = [_fault(item, known, removed or {}) for item in error.errors()]
+        raise refusal(f"{path}: {'; '.join(faults)}") from None
+
+
+def _tuples(value: Any) -> Any:
+    """The value with its lists as tuples, which are as frozen as the model."""
+    if isinstance(value, dict):
+        return {key: _tuples(item) for key, item in value.items()}
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def _names(model: type[BaseModel], prefix: str = "") -> list[str]:
+    """The keys that a model takes, dotted."""
+    found = []
+    for name, field in model.model_fields.items():
+        found.append(prefix + (field.alias or name))
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            found += _names(field.annotation, f"{found[-1]}.")
+    return found
+
+
+def _fault(item: Any, known: list[str], removed: Mapping[str, str]) -> str:
+    """One of the faults that pydantic found: its place, the value as YAML spells it, the rule."""
+    name = ".".join(map(str, item["loc"])) or "the file"
+    if name in removed:
+        return f"{name} was removed: {removed[name]}"
+    if item["type"] == "extra_forbidden":
+        near = get_close_matches(name, known, 1)
+        return f"{name} is unknown" + (f" (did you mean {near[0]}?)" if near else "")
+    if item["type"] == "missing":
+        return f"{name} is missing"
+    whole = isinstance(item["input"], (dict, BaseModel))
+    value = "" if whole else f" is {json.dumps(item['input'], default=str, ensure_ascii=False)}"
+    return f"{name}{value}: {item['msg'].removeprefix('Value error, ')}"

@@ -1,0 +1,239 @@
+"""Suites of great-expectations' built-in expectations on prepared frames, and what they found.
+
+A built-in expectation on a column passes over values that are missing, so every frame says in a
+column of its own which of its numbers is not finite (`with_not_finite`), and a suite asks first
+whether there are rows at all.
+"""
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import great_expectations as gx
+import great_expectations.expectations as gxe
+import numpy as np
+import pandas as pd
+from great_expectations.checkpoint import UpdateDataDocsAction
+from great_expectations.data_context.types.base import ProgressBarsConfig
+
+SEVERITIES = {"error": "critical", "warning": "warning"}  # ours, and great-expectations' word
+SHOWN = 3  # rows a sentence names
+KEYS = {  # columns that say where a row is, and the word before each
+    "requested_bins": "K =",
+    "bin_id": "bin",
+    "cell_id": "cell",
+    "day": "day",
+    "column": "column",
+}
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """One expectation and what came of it.
+
+    Attributes:
+        table: the name of the frame that was looked at.
+        name: the rule, or the built-in expectation's name.
+        sentence: what was expected.
+        severity: "error" or "warning".
+        limit: the limit that was set; None where the rule has none.
+        rows: how many rows were looked at.
+        breaches: how many of them broke it.
+        breach: one sentence with the first places and their values; None where it passed.
+    """
+
+    table: str
+    name: str
+    sentence: str
+    severity: str
+    limit: float | None
+    rows: int
+    breaches: int
+    breach: str | None
+
+
+@dataclass(frozen=True)
+class Suite:
+    """What is expected of one frame: that it has rows, and what `rule` made."""
+
+    name: str
+    frame: pd.DataFrame
+    rules: Sequence[gxe.Expectation]
+
+    def expectations(self) -> gx.ExpectationSuite:
+        """The suite as great-expectations runs it."""
+        some = rule(gxe.ExpectTableRowCountToBeBetween, None, "there are rows", min_value=1)
+        return gx.ExpectationSuite(self.name, expectations=[some, *map(copy, self.rules)])
+
+
+def rule(
+    kind: type[gxe.Expectation],
+    name: str | None,
+    sentence: str,
+    breach: str = "",
+    *,
+    severity: str = "error",
+    limit: float | None = None,
+    **arguments: Any,
+) -> gxe.Expectation:
+    """A built-in expectation that carries its own words.
+
+    Args:
+        kind: its class.
+        name: of the rule, in reports; None: the expectation's own.
+        sentence: what is true where it passes.
+        breach: what is wrong with a row, with the row's columns as {places}; empty: the values of
+            the columns that are looked at.
+        severity: "error" or "warning".
+        limit: the parameter that it keeps, for the sentence.
+        arguments: of `kind`.
+    """
+    looked_at = [arguments[key] for key in arguments if key.startswith("column")]
+    values = " and ".join(f"{column} is {{{column}}}" for column in looked_at)
+    breach = breach or f"{values}, expected that {sentence}"
+    meta = {"name": name, "breach": breach, "severity": severity, "limit": limit}
+    return kind(description=sentence, severity=SEVERITIES[severity], meta=meta, **arguments)
+
+
+def between(name: str, column: str, sentence: str, breach: str = "", **limits: Any) -> Any:
+    """The rule that a column lies between limits: `min_value`, `strict_min`, `max_value` …"""
+    kind = gxe.ExpectColumnValuesToBeBetween
+    return rule(kind, name, sentence, breach, column=column, **limits)
+
+
+def holds(name: str, column: str, sentence: str, breach: str = "", value: Any = True) -> Any:
+    """The rule that a column is `value` in every row."""
+    kind = gxe.ExpectColumnValuesToBeInSet
+    return rule(kind, name, sentence, breach, column=column, value_set=[value])
+
+
+def equal(name: str, one: str, other: str, sentence: str) -> Any:
+    """The rule that two columns are equal in every row."""
+    kind = gxe.ExpectColumnPairValuesToBeEqual
+    return rule(kind, name, sentence, column_A=one, column_B=other)
+
+
+def at_least(name: str, larger: str, smaller: str, sentence: str) -> Any:
+    """The rule that one column is nowhere less than another."""
+    kind = gxe.ExpectColumnPairValuesAToBeGreaterThanB
+    return rule(kind, name, sentence, column_A=larger, column_B=smaller, or_equal=True)
+
+
+def with_not_finite(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame with a column `not_finite`: the first number of a row that is none, or "".
+
+    Columns of text are left out.
+    """
+    text = np.full(len(frame), "", dtype=object)
+    for name in reversed(frame.select_dtypes("number").columns):
+        numbers = frame[name].to_numpy(dtype=np.float64, na_value=np.nan)
+        for row in np.flatnonzero(~np.isfinite(numbers)):
+            text[row] = f"{name} is {numbers[row]}"
+    return frame.assign(not_finite=text)
+
+
+FINITE = holds("finite", "not_finite", "every number is finite", "{not_finite}", value="")
+
+
+def quiet_context() -> Any:
+    """A great-expectations context that lives in memory, sends nothing and draws no bars."""
+    context = gx.get_context(mode="ephemeral")
+    context.enable_analytics(False)
+    context.variables.progress_bars = ProgressBarsConfig(globally=False)
+    return context
+
+
+def run_suites(
+    suites: Sequence[Suite], field_values: Sequence[str | None] = ()
+) -> list[CheckResult]:
+    """What came of every expectation; one that could not be evaluated is a breach, too.
+
+    Args:
+        suites: what is expected.
+        field_values: text of each field value id, for the places in sentences.
+    """
+    source = quiet_context().data_sources.add_pandas("frames")
+    found = []
+    for suite in suites:
+        definition = source.add_dataframe_asset(suite.name).add_batch_definition_whole_dataframe("")
+        batch = definition.get_batch({"dataframe": suite.frame})
+        results = batch.validate(suite.expectations(), result_format="SUMMARY").results
+        found += [_check_result(suite, result, field_values) for result in results]
+    return found
+
+
+def build_data_docs(suites: Sequence[Suite], folder: Path) -> Path:
+    """Validate every suite and write its page below `folder`; the index page comes back.
+
+    The pages carry the time of the run and load styles from the web, so they are built beside the
+    stages and are no tracked output.
+    """
+    context = quiet_context()
+    for site in list(context.get_site_names()):
+        context.delete_data_docs_site(site)
+    store = {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(folder.resolve())}
+    index = {"class_name": "DefaultSiteIndexBuilder"}
+    site = {"class_name": "SiteBuilder", "site_index_builder": index, "store_backend": store}
+    context.add_data_docs_site("pages", site)
+    source = context.data_sources.add_pandas("frames")
+    for suite in suites:
+        asset = source.add_dataframe_asset(suite.name)
+        definition = gx.ValidationDefinition(
+            name=suite.name,
+            data=asset.add_batch_definition_whole_dataframe("whole"),
+            suite=context.suites.add(suite.expectations()),
+        )
+        checkpoint = gx.Checkpoint(
+            name=suite.name,
+            validation_definitions=[context.validation_definitions.add(definition)],
+            actions=[UpdateDataDocsAction(name="pages", site_names=["pages"])],
+        )
+        context.checkpoints.add(checkpoint).run({"dataframe": suite.frame})
+    return folder / "index.html"
+
+
+def _check_result(suite: Suite, result: Any, field_values: Sequence[str | None]) -> CheckResult:
+    config, found = result.expectation_config, result.result
+    meta = config.meta
+    return CheckResult(
+        suite.name,
+        meta["name"] or config.type,
+        config.description,
+        meta["severity"],
+        meta["limit"],
+        len(suite.frame),
+        found.get("unexpected_count", 0),
+        None if result.success else _breach(suite, config, result, field_values),
+    )
+
+
+def _breach(suite: Suite, config: Any, result: Any, field_values: Sequence[str | None]) -> str:
+    found, meta = result.result, config.meta
+    if "observed_value" in found:
+        return (
+            f"{suite.name}: expected that {config.description}, there are {found['observed_value']}"
+        )
+    if "partial_unexpected_index_list" not in found:
+        return (
+            f"{suite.name}: it could not be evaluated whether {config.description} "
+            f"({result.exception_info})"
+        )
+    rows = suite.frame.iloc[found["partial_unexpected_index_list"][:SHOWN]].to_dict("records")
+    sentences = [f"{_place(row, field_values)}: {meta['breach'].format(**row)}" for row in rows]
+    more = found["unexpected_count"] - len(rows)
+    sentences += [f"and {more:,} more of {len(suite.frame):,} rows"] if more else []
+    key = "validate.{name}.{severity} is {limit:g}".format(**meta) if meta["limit"] else ""
+    return "; ".join(sentences) + (f" ({key})" if key else "")
+
+
+def _place(row: dict[Any, Any], field_values: Sequence[str | None]) -> str:
+    """Where a row is: the parts of its key that it has, the field value by its name."""
+    parts = [f"{word} {row[name]}" for name, word in KEYS.items() if name in row]
+    if "field_value_id" in row:
+        value = row["field_value_id"]
+        known = value in range(len(field_values))
+        name = f" ({field_values[int(value)]!r})" if known else ""
+        parts.insert(0, f"field value id {value}{name}")
+    return ", ".join(parts)

@@ -1,0 +1,251 @@
+"""What must be true of the field statistics: of bins, of cells, and of both beside the log."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import great_expectations.expectations as gxe
+import numpy as np
+import pandas as pd
+
+from pipeline.formats.tables import BinTable, CellTable
+from pipeline.quality.suites import (
+    FINITE,
+    CheckResult,
+    Suite,
+    at_least,
+    between,
+    equal,
+    holds,
+    rule,
+    run_suites,
+    with_not_finite,
+)
+
+GROUP = ["field_value_id", "requested_bins"]
+
+
+@dataclass(frozen=True)
+class LogSums:
+    """What the log itself says, against which its tables are checked.
+
+    Attributes:
+        field_values: text of each field value id, None for the first.
+        impressions: int64 [n_field_values], of each field value id.
+        responses: int64 [n_field_values].
+        largest_tie: int64 [rows of the bin table], the most impressions at one logit in each bin.
+    """
+
+    field_values: Sequence[str | None]
+    impressions: np.ndarray
+    responses: np.ndarray
+    largest_tie: np.ndarray
+
+
+COUNTS = (
+    between("impressions", "impressions", "there are impressions", min_value=0, strict_min=True),
+    between("responses", "responses", "responses are 0 or more", min_value=0),
+    at_least("counts", "impressions", "responses", "no more responses than impressions are there"),
+)
+BIN_RULES = (
+    FINITE,
+    equal("order", "row", "sorted_row", "rows are in the order of field value, K and bin"),
+    equal("bin_numbers", "bin_id", "number", "the bins of a field value are numbered from 0"),
+    equal("effective_bins", "effective_bins", "bins", "a field value has as many bins as it says"),
+    at_least(
+        "requested_bins", "requested_bins", "bins", "a field value has no more bins than requested"
+    ),
+    holds(
+        "increasing_bounds",
+        "increases",
+        "bounds increase strictly, except of an only bin",
+        "its bounds {lower_bound} and {upper_bound} do not increase",
+    ),
+    equal(
+        "contiguous_bounds",
+        "lower_bound",
+        "bound_before",
+        "the upper bound of a bin is the lower bound of the next",
+    ),
+    *COUNTS,
+    between(
+        "posterior",
+        "posterior_error",
+        "the posterior is responses / impressions",
+        "its posterior {posterior} is not {responses} / {impressions}",
+        max_value=1e-9,
+    ),
+    between(
+        "mean_logit",
+        "mean_outside",
+        "the mean logit of a bin lies between its bounds",
+        "its mean logit, {logit_sum} / {impressions}, is outside [{lower_bound}, {upper_bound}]",
+        max_value=1e-9,
+    ),
+    holds(
+        "equal_frequency",
+        "even",
+        "bins share the impressions of their field value evenly, as far as ties allow",
+        "it has {impressions} impressions, which is not an even share and no tie explains it",
+    ),
+)
+CELL_RULES = (
+    FINITE,
+    *COUNTS,
+    between(
+        "probability_sum",
+        "mean_probability",
+        "the probabilities of a cell add up to at most its impressions",
+        min_value=0,
+        max_value=1 + 1e-6,
+    ),
+)
+GROUP_RULES = (
+    between(
+        "coverage",
+        "bins",
+        "every field value with impressions has bins of every candidate",
+        "the log has {log_impressions} impressions, the table no bins",
+        min_value=1,
+    ),
+    between(
+        "expected",
+        "log_impressions",
+        "every field value in the table has impressions in the log, and its K is a candidate",
+        "the table has {bins} bins where none are expected",
+        min_value=0,
+        strict_min=True,
+    ),
+    *(
+        equal(
+            f"{table}_{counts}_add_up",
+            f"{table}_{counts}",
+            f"log_{counts}",
+            f"the {counts} of a field value's {table}s add up to the log's",
+        )
+        for table in ("bin", "cell")
+        for counts in ("impressions", "responses")
+    ),
+)
+
+
+def table_frame(table: BinTable | CellTable) -> pd.DataFrame:
+    """The columns of a table, and which of its numbers is not finite."""
+    return with_not_finite(pd.DataFrame({f.name: getattr(table, f.name) for f in fields(table)}))
+
+
+def bin_frame(table: BinTable, largest_tie: np.ndarray, tolerance: float) -> pd.DataFrame:
+    """The bin table with what its rules compare: a row's place, its neighbours, its errors."""
+    frame = table_frame(table)
+    groups = frame.groupby(GROUP, sort=False, dropna=False)
+    number, bins = groups.cumcount(), groups["bin_id"].transform("size")
+    order = np.lexsort((frame["bin_id"], frame["requested_bins"], frame["field_value_id"]))
+    lower, upper = frame["lower_bound"], frame["upper_bound"]
+    impressions = frame["impressions"].astype("f8")
+    mean = frame["logit_sum"] / impressions
+    outside = np.maximum(lower - mean, mean - upper) / (1 + np.maximum(lower.abs(), upper.abs()))
+    return frame.assign(
+        row=np.arange(len(frame)),
+        sorted_row=np.argsort(order, kind="stable"),
+        number=number,
+        bins=bins,
+        increases=(lower < upper) | ((lower == upper) & (bins == 1)),
+        bound_before=groups["upper_bound"].shift().where(number > 0, lower),
+        posterior_error=(frame["posterior"] - frame["responses"] / impressions).abs(),
+        mean_outside=outside,
+        even=_evenly_shared(table, largest_tie, tolerance),
+    )
+
+
+def _evenly_shared(table: BinTable, largest_tie: np.ndarray, tolerance: float) -> np.ndarray:
+    """A cut moves to an end of the tie it falls into, so no farther than ties near it are large.
+
+    Two impressions are always granted: one for the rounding of ranks, one for a greatest logit that
+    joined the bin before because no bound lies between.
+    """
+    key = [table.field_value_id, table.requested_bins]
+    frame = pd.DataFrame({"n": table.impressions, "tie": largest_tie})
+    groups = frame.groupby(key, dropna=False)
+    even = groups["n"].transform("sum").to_numpy("f8") / table.requested_bins
+    before, after = (groups["tie"].shift(by, fill_value=0).to_numpy() for by in (1, -1))
+    moved = 2 * np.maximum(largest_tie, np.maximum(before, after))
+    moved = np.where(moved > 2, moved, 0)  # one impression at a logit is no tie
+    return np.abs(table.impressions - even) <= tolerance * even + 2 + moved
+
+
+def uneven_field_values(bins: BinTable, tolerance: float) -> np.ndarray:
+    """Ids of field values whose bins are so uneven that only ties could explain it, ascending.
+
+    Args:
+        bins: the bin table.
+        tolerance: a bin may hold this share more or less than its even part.
+    """
+    even = _evenly_shared(bins, np.zeros(len(bins), np.int64), tolerance)
+    return np.unique(bins.field_value_id[~even])
+
+
+def group_frame(
+    bins: BinTable, cells: CellTable, log: LogSums, candidates: list[int]
+) -> pd.DataFrame:
+    """One row per (field value, candidate) that the log or the bin table has.
+
+    Columns `log_…` are the log's sums of the field value, 0 where the log has none or the number of
+    bins is no candidate; `bins` and `bin_…` are those of its bins, 0 where it has none, `cell_…`
+    those of its cells; `effective_bins` is what the first of its bins says.
+    """
+    ids = np.flatnonzero(log.impressions)
+    expected = pd.DataFrame(
+        {
+            "field_value_id": np.repeat(ids, len(candidates)),
+            "requested_bins": np.tile(np.array(candidates, dtype=np.int64), len(ids)),
+            "log_impressions": np.repeat(log.impressions[ids], len(candidates)),
+            "log_responses": np.repeat(log.responses[ids], len(candidates)),
+        }
+    )
+    of_bins = table_frame(bins).groupby(GROUP, dropna=False, as_index=False)
+    of_cells = table_frame(cells).groupby("field_value_id")[["impressions", "responses"]].sum()
+    groups = expected.merge(
+        of_bins.agg(
+            bins=("bin_id", "size"),
+            effective_bins=("effective_bins", "first"),
+            bin_impressions=("impressions", "sum"),
+            bin_responses=("responses", "sum"),
+        ),
+        on=GROUP,
+        how="outer",
+    ).merge(of_cells.add_prefix("cell_").reset_index(), on="field_value_id", how="left")
+    return groups.fillna(0).convert_dtypes()
+
+
+def table_suites(
+    bins: BinTable, cells: CellTable, log: LogSums, candidates: list[int], tolerance: float
+) -> list[Suite]:
+    """All that is expected of the field statistics; arguments as in `check_tables`."""
+    groups = group_frame(bins, cells, log, candidates)
+    effective = rule(
+        gxe.ExpectTableRowCountToEqual,
+        None,
+        "there are as many bins as effective bins over the expected field values",
+        value=int(groups["effective_bins"].sum()),
+    )
+    cell_frame = table_frame(cells)
+    mean = cell_frame["probability_sum"] / cell_frame["impressions"]
+    return [
+        Suite("bins", bin_frame(bins, log.largest_tie, tolerance), [effective, *BIN_RULES]),
+        Suite("cells", cell_frame.assign(mean_probability=mean), CELL_RULES),
+        Suite("field values", groups, GROUP_RULES),
+    ]
+
+
+def check_tables(
+    bins: BinTable, cells: CellTable, log: LogSums, candidates: list[int], tolerance: float
+) -> list[CheckResult]:
+    """Every check of the field statistics; no rows, missing values, NaN and infinities all fail.
+
+    Args:
+        bins: the bin table.
+        cells: the cells of the grid.
+        log: sums of the log itself.
+        candidates: the numbers of bins that every field value with impressions must have.
+        tolerance: a bin may hold this share more or less than its even part, ties excepted.
+    """
+    return run_suites(table_suites(bins, cells, log, candidates, tolerance), log.field_values)

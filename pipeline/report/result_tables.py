@@ -1,0 +1,240 @@
+"""Results as rows of texts, for the terminal and for the page."""
+
+from pathlib import Path
+from typing import Any
+
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+
+from pipeline.core.files import read_json
+from pipeline.encoding.values import MARK, SEPARATOR
+
+# Column title, key in reports/evaluation.json, format.
+METRICS = (
+    ("LogLoss", "logloss", ".5f"),
+    ("deviance", "field_deviance", ".4f"),
+    ("Field-RCE", "field_rce", ".4f"),
+    ("Field-AUC", "field_auc", ".4f"),
+    ("AUC", "auc", ".4f"),
+    ("PCOC", "pcoc", ".4f"),
+)
+NAMES = {
+    "uncalibrated": "base model",
+    "platt": "Platt",
+    "temperature": "temperature",
+    "sir": "SIR",
+    "isotonic": "isotonic",
+    "isotonic_per_value": "isotonic per value",
+    "ratio_per_value": "ratio per value",
+    "logistic_interaction": "logistic regression",
+    "neucalib": "NeuCalib",
+    "eb_platt": "EB-Platt",
+    "eb_platt_forward": "EB-Platt, forward",
+    "adacalib": "AdaCalib",
+    "champion": "champion",
+    "model": "what ships",
+}
+ABLATED = {  # the paper's second table
+    "paper": "as published",
+    "paper_one_bin_count": "− adaptive binning",
+    "paper_shared_bins": "− adaptive function",
+    "paper_free_knots": "− posterior guidance",
+}
+
+CALIBRATORS = NAMES | {"identity": "none, the base model as it is"}
+MEASURES = [("LogLoss", "logloss"), ("deviance", "field_deviance"), ("Field-RCE", "field_rce")]
+
+
+def display_name(name: str | None) -> str:
+    """A field value as people read it: parts of a tuple apart, the row of id 0 by its meaning."""
+    return "unseen" if name is None else name.replace(SEPARATOR, " / ").removeprefix(MARK)
+
+
+def number(value: Any, form: str) -> str:
+    """A number as a table shows it; what is undefined says so."""
+    return "undefined" if value is None else format(value, form)
+
+
+def metric_rows(evaluation: dict[str, Any], names: dict[str, str] = NAMES) -> list[list[str]]:
+    """One row of texts a method, in the order of `names`: its name, then METRICS."""
+    methods = evaluation["methods"]
+    return [
+        [name] + [number(methods[method][key], form) for _, key, form in METRICS]
+        for method, name in names.items()
+        if method in methods
+    ]
+
+
+def excess_rows(evaluation: dict[str, Any]) -> dict[str, list[str]]:
+    """Excess log-loss over the true probabilities × 10⁴ by method; empty where they are unknown."""
+    excess = (evaluation.get("truth") or {}).get("excess_logloss", {})
+    return {NAMES[m]: [f"{1e4 * excess[m]:.2f}"] for m in NAMES if m in excess}
+
+
+def champion_lines(champion: dict[str, Any] | None) -> list[str]:
+    """What an evaluation says of the champion: a sentence each for its version and every gain."""
+    if champion is None:
+        return ["none, champion.json pins no version"]
+    version = f"{champion['version']}, made from days up to {champion['last_day']}"
+    if not champion["readable"]:
+        return [f"{version}, cannot score the test days: {champion['why']}"]
+    lines = [version]
+    for title, key, form in METRICS:
+        gain = champion["gains"].get(key)
+        if gain and gain["value"] is not None:
+            ends = [gain["low"], gain["high"]]
+            known = f"{ends[0]:+{form}} to {ends[1]:+{form}}" if None not in ends else "no interval"
+            lines.append(f"{title} gains {gain['value']:+{form}} ({known}) over it")
+    return lines
+
+
+def read_results(folder: Path) -> dict[str, Any]:
+    """The last `evaluation`, `gate` and the place of the `report` in a project's folder.
+
+    Raises:
+        ArtifactError: the pipeline has not run in `folder`.
+    """
+    return {
+        "evaluation": read_json(folder / "reports/evaluation.json"),
+        "gate": read_json(folder / "reports/gate.json"),
+        "report": str((folder / "artifacts/report/report.html").resolve()),
+    }
+
+
+def show_results(found: dict[str, Any], changed: list[str]) -> None:
+    """Print the metric table of an evaluation, the verdict and the place of the report.
+
+    Args:
+        found: what `read_results` returns.
+        changed: what is no longer as it was when the results were made.
+    """
+    evaluation, gate = found["evaluation"], found["gate"]
+    console = Console()
+    title = (
+        f"{evaluation['rows']:,} test rows, {evaluation['responses']:,} responses, "
+        f"{evaluation['first_day']} to {evaluation['last_day']}"
+    )
+    table = Table(title=title, box=SIMPLE, padding=0, pad_edge=False)
+    table.add_column("method", no_wrap=True)
+    truth = excess_rows(evaluation)
+    for name in [*(name for name, _, _ in METRICS), *(["excess"] if truth else [])]:
+        table.add_column(name, justify="right")
+    for row in metric_rows(evaluation):
+        table.add_row(*row, *truth.get(row[0], []))
+    console.print(table)
+    if truth:
+        console.print("excess: LogLoss over that of the true probabilities, × 10⁴", highlight=False)
+    if "champion" in evaluation:
+        lines = "; ".join(champion_lines(evaluation["champion"]))
+        console.print(f"champion: {lines}", highlight=False)
+    console.print(f"verdict: [bold]{gate['verdict']}[/bold]")
+    for reason in gate["reasons"]:
+        console.print(f"  - {reason}", highlight=False)
+    console.print(f"report: {found['report']}", soft_wrap=True)
+    if changed:
+        console.print(
+            f"[bold]out of date[/bold]: {', '.join(changed)} changed after these results were "
+            "made; dvc repro makes them again",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+def gain_rows(
+    gains: dict[str, dict[str, dict[str, Any]]], names: dict[str, str] = NAMES
+) -> list[list[str]]:
+    """One row a method: each measure's gain and its interval."""
+    return [
+        [name, *(_gain(gains[method].get(measure)) for _, measure in MEASURES)]
+        for method, name in names.items()
+        if method in gains
+    ]
+
+
+def _gain(gain: dict[str, Any] | None) -> str:
+    if gain is None or gain["value"] is None:
+        return "undefined"
+    if gain["low"] is None:
+        return f"{gain['value']:+.5f} (no interval)"
+    return f"{gain['value']:+.5f} ({gain['low']:+.5f} to {gain['high']:+.5f})"
+
+
+def result_rows(evaluation: dict[str, Any], names: dict[str, str] = NAMES) -> list[list[str]]:
+    """One row a method: its metrics, the interval of Field-RCE, its floor, different outputs."""
+    rows = []
+    methods = [evaluation["methods"][name] for name in names if name in evaluation["methods"]]
+    for row, values in zip(metric_rows(evaluation, names), methods, strict=True):
+        ends = [values["field_rce_low"], values["field_rce_high"], values["field_rce_floor"]]
+        texts = ["undefined" if end is None else f"{end:.4f}" for end in ends]
+        outputs = f"{values['distinct_outputs']:,}"
+        rows.append([*row, f"{texts[0]} to {texts[1]}", texts[2], outputs])
+    return rows
+
+
+def ablation_rows(evaluation: dict[str, Any]) -> list[list[str]]:
+    """The paper's second table where it was asked for: metrics, and the gain in Field-RCE."""
+    rows = metric_rows(evaluation, ABLATED)
+    gains = gain_rows(evaluation["gains"], ABLATED)
+    return [[*row, gain[-1]] for row, gain in zip(rows, gains, strict=True)]
+
+
+def choice_rows(held_out: dict[str, Any]) -> list[list[str]]:
+    """One row a calibrator: its out-of-sample LogLoss, its distance to the best, and its error."""
+    columns = [held_out[name] for name in ("logloss", "excess", "standard_error")]
+    return [
+        [CALIBRATORS[name], *(number(column[name], ".5f") for column in columns)]
+        for name in sorted(held_out["logloss"], key=held_out["logloss"].__getitem__)
+    ]
+
+
+def largest_rows(evaluation: dict[str, Any]) -> list[list[str]]:
+    """One row each of the largest field values: its PCOC and the gate's interval of it."""
+    return [
+        [
+            display_name(row["field_value"]),
+            number(row["pcoc"], ".3f"),
+            f"{number(row['low'], '.3f')} to {number(row['high'], '.3f')}",
+        ]
+        for row in evaluation.get("largest_field_values", [])
+    ]
+
+
+def left_out_rows(
+    evaluation: dict[str, Any], validation: dict[str, Any], tables: dict[str, Any]
+) -> list[tuple[str, str]]:
+    """What each metric does not cover, and what the log was."""
+    model, champion = evaluation["methods"]["model"], evaluation.get("champion")
+    auc = model["field_auc_coverage"] or 0.0
+    return [
+        ("Field-RCE", _rce_coverage(model)),
+        ("Field-AUC", f"covers {100 * auc:.1f} % of impressions: values with both outcomes"),
+        ("LogLoss, deviance, AUC", "cover everything"),
+        (
+            "The log",
+            f"{validation['days']} days, {validation['first_day']} to {validation['last_day']}; "
+            f"{validation['impressions']:,} impressions, {validation['responses']:,} responses",
+        ),
+        *[
+            ("Days that wait for labels", ", ".join(days))
+            for days in [validation["waiting"]]
+            if days
+        ],
+        *[("Warning", warning) for warning in validation["warnings"]],
+        (
+            "Bin tables",
+            f"{'passed' if tables['passed'] else 'failed'}, {len(tables['checks'])} checks",
+        ),
+        ("Champion", "; ".join(champion_lines(champion))),
+    ]
+
+
+def _rce_coverage(model: dict[str, Any]) -> str:
+    """Field-RCE divides by a value's responses: those without any are reported apart."""
+    text = f"covers {100 * (model['field_rce_coverage'] or 0.0):.1f} % of impressions"
+    values = model["field_rce_values_left_out"]
+    if not values:
+        return f"{text}: every field value has responses"
+    error = model["field_rce_absolute_error_left_out"]
+    expected = "undefined" if error is None else f"{error:,.1f}"
+    return f"{text}; left out: {values:,} without responses, where {expected} were expected"
