@@ -70,3 +70,15 @@ def files_of(folder: Path) -> dict[str, bytes]:
     """Every file below `folder`, hidden ones too, and its bytes."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+def write_clicks(folder: Path) -> None:
+    """Two files of clicks, the second with three late events of the first day; and a mapping."""
+    (folder / "clicks.yaml").write_text(
+        "{format: clicks, kind: csv, time_zone: UTC, time: {column: at, format: iso8601},"
+        " columns: {shop: text, click: int8}}\n"
+    )
+    first = ["2024-04-01T10:00:00Z,a,0\n"] * 1500
+    second = ["2024-04-01T23:59:30Z,a,1\n"] * 3 + ["2024-04-02T10:00:00Z,b,0\n"] * 1500
+    for day, rows in {"2024-04-01": first, "2024-04-02": second}.items():
+        (folder / f"{day}.csv").write_text("at,shop,click\n" + "".join(rows))

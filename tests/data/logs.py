@@ -38,7 +38,7 @@ def written(path: Path, text: str | bytes) -> Path:
 
 def landed(folder: Path, rules: Mapping, *sources: Path) -> dict[str, pa.Table]:
     """The days that the log in `folder` has after the sources were landed."""
-    manifest, _ = land_files(folder, rules, sources)
+    manifest = land_files(folder, rules, sources).manifest
     return {day: read_day(folder, day) for day in manifest.days}
 
 

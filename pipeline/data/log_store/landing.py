@@ -15,6 +15,7 @@ from pipeline.data.log_store.manifest import (
     PART,
     DayEntry,
     Manifest,
+    amount,
     day_folder,
     holds,
     type_name,
@@ -50,21 +51,39 @@ class LogKind:
 
 
 @dataclass(frozen=True)
-class Roles:
-    """What the log section of params.yaml says of the columns of a log.
+class LandingOptions:
+    """How days land: what the log section of params.yaml says of the columns, and what is allowed.
 
     Attributes:
-        format: of the log.
-        event_id: column with the ids of events; None: none.
+        format: of the log whose columns these are.
+        event_id: column with the ids of events, each of which counts once a day; None: none.
         label: column with the responses; None: none is known.
+        allow_shrink: whether a day that has landed may lose more than LARGEST_SHRINK of its rows.
     """
 
-    format: str
-    event_id: str | None
-    label: str | None
+    format: str = ""
+    event_id: str | None = None
+    label: str | None = None
+    allow_shrink: bool = False
 
 
-NO_ROLES = Roles("", None, None)
+DEFAULTS = LandingOptions()
+LARGEST_SHRINK = 0.1  # share of a landed day's rows: a file with late events alone brings far fewer
+
+
+@dataclass(frozen=True)
+class Landed:
+    """What a landing of days did.
+
+    Attributes:
+        manifest: of the log as it is now.
+        days: what came: day → its entry, also where no row was left to land.
+        changes: the days that were there with other rows.
+    """
+
+    manifest: Manifest
+    days: dict[str, DayEntry]
+    changes: list[DayChange]
 
 
 def land_log(
@@ -130,37 +149,45 @@ def land_days(
     folder: Path,
     kind: LogKind,
     fill: Callable[[DayStage], None],
-    roles: Roles = NO_ROLES,
-    changed: Callable[[DayChange], None] = lambda _: None,
-) -> tuple[Manifest, dict[str, DayEntry]]:
+    options: LandingOptions = DEFAULTS,
+) -> Landed:
     """Make the rows that `fill` adds to a stage the days of `folder`, in place of any of the same
-    name, and return the manifest and the entries of those days.
+    name.
 
     All days are first written whole, beside `folder` and in bounded memory; where `fill` refuses,
     the log stays as it was. Then they take their names as in `land_day`. A day whose every row was
     dropped is not landed.
 
-    Args:
-        roles: what the columns are; where an event id is named, an event counts once a day.
-        changed: told of every day that was there with other rows, once the new ones are.
-
     Raises:
-        DataError: as `land_day`, or what `fill` raises.
+        DataError: as `land_day`, what `fill` raises, or a day would lose more than LARGEST_SHRINK
+            of its rows and `options` does not allow it.
     """
     with landing_lock(folder), writing(folder):
         _refuse_other_kind(folder, kind, "what comes")
         with beside(folder) as place:
-            stage = DayStage(place, kind.schema, roles.event_id)
+            stage = DayStage(place, kind.schema, options.event_id)
             fill(stage)
             staged = {day: (file, entry) for day, file, entry in stage.finish()}
             whole = {day: landed for day, landed in staged.items() if landed[1].rows}
             manifest = standing_log(folder) or kind.manifest({})
-            changes = list(changes_of(folder, manifest, whole, roles.label))
+            if not options.allow_shrink:
+                _refuse_shrinking(manifest, {day: entry for day, (_, entry) in whole.items()})
+            changes = list(changes_of(folder, manifest, whole, options.label))
             if whole:
                 manifest = commit(folder, manifest, whole)
-        for change in changes:
-            changed(change)
-        return manifest, {day: entry for day, (_, entry) in staged.items()}
+        return Landed(manifest, {day: entry for day, (_, entry) in staged.items()}, changes)
+
+
+def _refuse_shrinking(standing: Manifest, coming: Mapping[str, DayEntry]) -> None:
+    """Refuse a day that would lose many of its rows: what comes is hardly the whole of it."""
+    for day, entry in coming.items():
+        rows = standing.days[day].rows if day in standing.days else 0
+        if entry.rows < (1 - LARGEST_SHRINK) * rows:
+            raise DataError(
+                f"day {day} has {amount(rows, 'row')} and would have {entry.rows:,}, as a day that "
+                "comes takes the place of the whole day; name all files with rows of that day in "
+                "one call, or where it shall shrink, add --allow-shrink; nothing was landed"
+            )
 
 
 def _refuse_other_kind(folder: Path, kind: LogKind, what: str) -> None:
