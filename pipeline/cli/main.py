@@ -77,7 +77,7 @@ def data(
         with WorkProgress("read", size, "bytes") as progress:
             say(
                 land_sources(
-                    log_format, Path("data"), sources, limit_days, progress.advance, landing
+                    log_format, Path("data"), sources, limit_days, progress.advance, options=landing
                 )
             )
     else:

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pipeline.core.errors import DataError
+
 BLOCK_ROWS = 16_384  # looked up at a time: what is gathered for them stays in a core's cache
 
 
@@ -34,8 +36,18 @@ class PiecewiseLinearMap:
         return len(self.knots)
 
     def __call__(self, uncalibrated_logit: np.ndarray, field_value_id: np.ndarray) -> np.ndarray:
-        """The calibrated logit, float64 [n], of logits [n] at field value ids [n] in [0, V)."""
+        """The calibrated logit, float64 [n], of logits [n] at field value ids [n] in [0, V).
+
+        Raises:
+            DataError: an id is negative.
+        """
         logits, ids = np.asarray(uncalibrated_logit), np.asarray(field_value_id)
+        if len(ids) and ids.min() < 0:
+            row = int(np.argmax(ids < 0))
+            raise DataError(
+                f"field value ids are 0 or more, row {row} has {ids[row]}; the id of null and of "
+                "an unseen value is 0"
+            )
         calibrated = np.empty(len(logits))
         for start in range(0, len(logits), BLOCK_ROWS):
             rows = slice(start, start + BLOCK_ROWS)

@@ -66,6 +66,7 @@ def land_files(
     sources: Sequence[Path],
     limit_days: int | None = None,
     report: Report = lambda _: None,
+    *,
     options: LandingOptions = DEFAULTS,
 ) -> Landed:
     """Land the days of files of the data set; see `reader.land_files`.

@@ -38,6 +38,7 @@ def land_files(
     sources: Sequence[Path],
     limit_days: int | None = None,
     report: Report = lambda _: None,
+    *,
     options: LandingOptions = DEFAULTS,
 ) -> Landed:
     """Land the days of `sources` in `folder`.

@@ -89,6 +89,7 @@ def land_sources(
     sources: Sequence[Path],
     limit_days: int | None = None,
     report: Callable[[int], None] = lambda _: None,
+    *,
     options: LandingOptions = DEFAULTS,
 ) -> str:
     """Land the days of the files `sources` in `folder`, and say what came: one line, and one for
@@ -117,7 +118,7 @@ def land_sources(
         name, land_them = rules.format, partial(land_files, folder, rules, sources)
     heeded = options.format == name
     known = options if heeded else LandingOptions(allow_shrink=options.allow_shrink)
-    landed = land_them(limit_days, report, known)
+    landed = land_them(limit_days, report, options=known)
     if not any(entry.rows for entry in landed.days.values()):
         dropped = sum(sum(entry.dropped.values()) for entry in landed.days.values())
         why = f"all {dropped:,} rows were dropped by the mapping's rules" if dropped else "no rows"
