@@ -7,7 +7,13 @@ import pytest
 
 from pipeline.core.errors import ArtifactError, DataError
 from pipeline.formats.map_files import read_maps, write_maps
-from pipeline.formats.maps import PiecewiseLinearMap, affine_map, from_knots, identity_map, shared_map
+from pipeline.formats.maps import (
+    PiecewiseLinearMap,
+    affine_map,
+    from_knots,
+    identity_map,
+    shared_map,
+)
 
 FIELD_VALUES = [None, "a", "b"]
 
