@@ -11,7 +11,6 @@ from pipeline.params.types import (
     Days,
     KeepRate,
     NotNegative,
-    Number,
     Positive,
     Section,
     Seed,
@@ -201,7 +200,6 @@ class TrainBaseParams(Section):
     embedding_size: Count
     hidden_sizes: tuple[Count, ...]
     max_vocabulary: Count
-    tail_rows: Number = 0
     max_field_values: Count | None = None
     epochs: Count
     patience: Count

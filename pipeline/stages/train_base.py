@@ -113,7 +113,7 @@ def _pass_on(
     for day, table in read_days(data, days, log.field):
         with named(day):
             sums.add_field_values(table)
-    vocabulary = sums.encoder(0, 0, params.max_field_values).field_values
+    vocabulary = sums.encoder(0, params.max_field_values).field_values
     encoder = Encoder({}, (score,), log.field, vocabulary)
     manifest = {
         "conventions": contract["conventions"],
@@ -151,7 +151,7 @@ def _encoder(
     for day, table in read_days(data, others, log.field):
         with named(day):
             sums.add_field_values(table)
-    return sums.encoder(params.max_vocabulary, params.tail_rows, params.max_field_values)
+    return sums.encoder(params.max_vocabulary, params.max_field_values)
 
 
 def _shard(folder: Path, encoder: Encoder, data: Path, days: list[str], log: LogParams) -> Shard:
