@@ -19,7 +19,7 @@ from pipeline.encoding.hashing import hashes, shares
 from tests.data.logs import HEADER, mapping, refused, written
 from tests.tiny_logs import PRIVATE, tiny_day
 
-PINNED = ["0x458e476aefb71288", "0x1f363a509b596f95"]
+PINNED = ["0xc5cc2910f4bacb8d", "0x41546d447dee0726"]
 OPTIONS = LandingOptions("tiny", "item", "click")
 
 
