@@ -4,12 +4,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.core.files import sha256_of
-from pipeline.data.log_store.landing import LogKind
-from pipeline.data.log_store.manifest import content_sha256
+from pipeline.data.log_store.day_writer import DayStage
+from pipeline.data.log_store.landing import LandingOptions, LogKind, land_days
+from pipeline.data.log_store.manifest import Manifest, content_sha256
+from pipeline.formats.days import day_number
 from pipeline.params.sections import LogParams
 
 SCHEMA = pa.schema(
@@ -46,6 +49,15 @@ def tiny_log_params(**values: Any) -> LogParams:
         "last_day": None,
     }
     return LogParams(**{**section, **values})
+
+
+def land_day(folder: Path, kind: LogKind, day: str, table: pa.Table) -> Manifest:
+    """Make `table` the rows of a day, however many there were."""
+
+    def fill(stage: DayStage) -> None:
+        stage.add(table, np.full(len(table), day_number(day)))
+
+    return land_days(folder, kind, fill, LandingOptions(allow_shrink=True)).manifest
 
 
 def write_log(folder: Path, days: dict[str, pa.Table | list[pa.Table]]) -> Path:

@@ -14,10 +14,10 @@ from pipeline.data.log_store import deduplication
 from pipeline.data.log_store.day_writer import DayStage
 from pipeline.data.log_store.days import read_day
 from pipeline.data.log_store.deduplication import EventIds, came_before, marks
-from pipeline.data.log_store.landing import LandingOptions, land_day, land_days
+from pipeline.data.log_store.landing import LandingOptions, land_days
 from pipeline.encoding.hashing import hashes, shares
 from tests.data.logs import HEADER, mapping, refused, written
-from tests.tiny_logs import PRIVATE, tiny_day
+from tests.tiny_logs import PRIVATE, land_day, tiny_day
 
 PINNED = ["0xc5cc2910f4bacb8d", "0x41546d447dee0726"]
 OPTIONS = LandingOptions("tiny", "item", "click")

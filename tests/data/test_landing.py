@@ -14,10 +14,10 @@ from pipeline.core.errors import DataError
 from pipeline.data.ingest.sources import land_sources
 from pipeline.data.log_store.day_writer import DayStage
 from pipeline.data.log_store.days import read_day
-from pipeline.data.log_store.landing import LandingOptions, land_day, land_days, land_log
+from pipeline.data.log_store.landing import LandingOptions, land_days, land_log
 from pipeline.data.log_store.manifest import holds, read_manifest
 from pipeline.formats.days import day_name
-from tests.tiny_logs import KIND, PRIVATE, files_of, tiny_day, write_clicks
+from tests.tiny_logs import KIND, PRIVATE, files_of, land_day, tiny_day, write_clicks
 
 DAYS = [day_name(19_700 + index) for index in range(3)]
 
@@ -118,34 +118,37 @@ def test_files_that_no_manifest_names_are_left_alone(tmp_path, name):
     assert (tmp_path / "data" / name).exists()
 
 
-@pytest.mark.parametrize(
-    ("kind", "table", "match"),
-    [
-        (replace(PRIVATE, time_zone="Asia/Tokyo"), tiny_day(), "another kind"),
-        (PRIVATE, tiny_day().drop_columns("click"), "day 2024-01-05 lacks the column click"),
-        (
-            PRIVATE,
-            tiny_day().set_column(0, "item", pa.array([1, 2, 3, 4])),
-            "column item is int64 on day 2024-01-05, the format tiny declares string",
-        ),
-    ],
-    ids=["zone", "column", "type"],
-)
-def test_a_day_that_does_not_belong_to_the_log_is_refused_and_changes_nothing(
-    tmp_path, kind, table, match
-):
-    """H14, H16: types come from one declaration."""
+def test_days_of_another_kind_are_refused_and_change_nothing(tmp_path):
     land_day(tmp_path / "data", PRIVATE, DAYS[0], tiny_day(3))
     before = files_of(tmp_path / "data")
-    with pytest.raises(DataError, match=match):
-        land_day(tmp_path / "data", kind, "2024-01-05", table)
+    with pytest.raises(DataError, match="another kind"):
+        land_day(tmp_path / "data", replace(PRIVATE, time_zone="Asia/Tokyo"), DAYS[0], tiny_day(3))
     assert files_of(tmp_path / "data") == before
 
 
-def test_a_day_that_is_no_date_is_refused(tmp_path):
-    with pytest.raises(DataError, match="YYYY-MM-DD"):
-        land_day(tmp_path / "data", PRIVATE, "yesterday", tiny_day())
-    assert files_of(tmp_path) == {}
+@pytest.mark.parametrize(
+    ("day", "table", "match"),
+    [
+        ("yesterday", tiny_day(), "YYYY-MM-DD"),
+        (DAYS[1], tiny_day().drop_columns("click"), f"day {DAYS[1]} lacks the column click"),
+        (
+            DAYS[1],
+            tiny_day().set_column(0, "item", pa.array([1, 2, 3, 4])),
+            f"column item is int64 on day {DAYS[1]}, the format tiny declares string",
+        ),
+    ],
+    ids=["date", "column", "type"],
+)
+def test_a_day_that_breaks_its_kind_is_refused_and_leaves_the_previous_log(
+    tmp_path, day, table, match
+):
+    """Types come from one declaration."""
+    land_log(tmp_path / "data", KIND, {DAYS[0]: tiny_day(3)}.items)
+    before = files_of(tmp_path / "data")
+    other = replace(KIND, origin={"seed": 2})
+    with pytest.raises(DataError, match=match):
+        land_log(tmp_path / "data", other, {DAYS[0]: tiny_day(3), day: table}.items)
+    assert files_of(tmp_path / "data") == before
 
 
 def test_a_log_that_fails_half_way_leaves_the_previous_one(tmp_path):

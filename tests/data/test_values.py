@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from pipeline.core.errors import DataError
 from pipeline.data.log_store.days import read_day
-from pipeline.data.log_store.landing import LogKind, land_day
+from pipeline.data.log_store.landing import LogKind
 from pipeline.encoding.values import NULL_NAME, POOLED_NAME, as_numbers, as_text, field_keys
 from pipeline.encoding.vocabulary import ValueCounts, Vocabulary
+from tests.tiny_logs import land_day
 
 TRICKY = ["NA", "null", "None", "001", "01", "1", "TRUE", None]
 texts = st.lists(st.one_of(st.none(), st.text(max_size=5)), max_size=40)

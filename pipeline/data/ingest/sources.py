@@ -13,9 +13,8 @@ from pipeline.data.ingest import ali_ccp, flights, obd
 from pipeline.data.ingest.mapping import read_mapping, shipped
 from pipeline.data.ingest.reader import land_files
 from pipeline.data.ingest.simulated import Simulation
-from pipeline.data.log_store.landing import DEFAULTS, LandingOptions, land_log
+from pipeline.data.log_store.landing import DEFAULTS, DayChange, LandingOptions, land_log
 from pipeline.data.log_store.manifest import DayEntry, Manifest, amount
-from pipeline.data.log_store.revisions import DayChange
 
 FETCHED = {"flights": flights.ROWS, "obd": obd.ROWS}  # rows of each
 FORMATS = (*FETCHED, "simulated")
