@@ -18,9 +18,9 @@ from pipeline.core.progress import WorkProgress
 from pipeline.model.adam import Adam
 from pipeline.model.batches import Batch, Batches
 from pipeline.model.checkpoints import EpochRecord, best_epoch, resume_epoch, save_epoch
+from pipeline.model.examples import Shard
 from pipeline.model.network import BaseNetwork, initialise
 from pipeline.model.scoring import logits_of
-from pipeline.model.shards import Shard
 
 EVALUATION_BATCH = 4096  # rows: what the layers make of them fits a cache
 SPARSE_FROM = 4  # embeddings for every id of a batch from which changing only those is faster

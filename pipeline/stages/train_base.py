@@ -18,10 +18,9 @@ from pipeline.encoding.features import Encoder, EncoderSums, named, pooled_share
 from pipeline.encoding.scaling import Served
 from pipeline.formats.scores import keep_rate_of, served_column
 from pipeline.model.checkpoints import best_epoch
-from pipeline.model.examples import examples_of, hold_out
+from pipeline.model.examples import Shard, examples_of, hold_out, write_shard
 from pipeline.model.network import SERVED, BaseNetwork, ServedNetwork
 from pipeline.model.scoring import write_base
-from pipeline.model.shards import Shard, write_shard
 from pipeline.model.training import Recipe, train
 from pipeline.params.sections import LogParams, TrainBaseParams
 

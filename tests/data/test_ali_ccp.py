@@ -177,7 +177,7 @@ def test_blocks_slices_and_compression_do_not_change_a_byte(tmp_path, monkeypatc
         "pipeline.data.ingest.ali_ccp.read_blocks", lambda path: read_blocks(path, 500)
     )
     monkeypatch.setattr("pipeline.data.ingest.ali_ccp.JOINED", 4000)
-    monkeypatch.setattr("pipeline.data.ingest.partitions.BATCH", 3000)
+    monkeypatch.setattr("pipeline.data.ingest.ali_ccp_features.BATCH", 3000)
     (tmp_path / "gz").mkdir()
     zipped = files(tmp_path / "gz", {f"{name}.gz": text for name, text in LINES.items()})
     land_files(tmp_path / "other", "ali-ccp", zipped)

@@ -178,10 +178,9 @@ def test_two_writers_at_once_end_in_one_whole_log(tmp_path, what):
 
 
 def test_a_second_writer_says_that_it_waits(tmp_path, caplog):
-    with ThreadPoolExecutor(1) as pool:
-        with store.landing_lock(tmp_path / "data"):
-            second = pool.submit(land_day, tmp_path / "data", PRIVATE, DAYS[0], tiny_day())
-            while "waiting" not in caplog.text:
-                assert not second.done()
-            assert not (tmp_path / "data").exists()
+    with ThreadPoolExecutor(1) as pool, store.landing_lock(tmp_path / "data"):
+        second = pool.submit(land_day, tmp_path / "data", PRIVATE, DAYS[0], tiny_day())
+        while "waiting" not in caplog.text:
+            assert not second.done()
+        assert not (tmp_path / "data").exists()
     assert list(second.result().days) == [DAYS[0]]

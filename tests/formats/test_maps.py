@@ -6,13 +6,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.core.errors import ArtifactError, DataError
-from pipeline.formats.map_files import read_maps, write_maps
 from pipeline.formats.maps import (
     PiecewiseLinearMap,
     affine_map,
     from_knots,
     identity_map,
+    read_maps,
     shared_map,
+    write_maps,
 )
 
 FIELD_VALUES = [None, "a", "b"]

@@ -12,12 +12,10 @@ import numpy as np
 
 from pipeline.core.errors import DataError
 from pipeline.core.files import sha256_of
-from pipeline.data.ingest.csv_blocks import by_line, count_rows, header_of, parse
-from pipeline.data.ingest.csv_quotes import whole_records
+from pipeline.data.ingest.csv_blocks import by_line, count_rows, header_of, parse, whole_records
 from pipeline.data.ingest.mapping import Mapping
 from pipeline.data.ingest.parquet_blocks import by_row, count_stored, read_row_blocks, typed
-from pipeline.data.ingest.prefetch import prefetched
-from pipeline.data.ingest.text_blocks import read_blocks
+from pipeline.data.ingest.text_blocks import prefetched, read_blocks
 from pipeline.data.ingest.transform import Rows, transform
 from pipeline.data.log_store.day_writer import DayStage
 from pipeline.data.log_store.landing import (

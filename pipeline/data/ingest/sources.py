@@ -9,14 +9,14 @@ from pathlib import Path
 import pyarrow as pa
 
 from pipeline.core.errors import DataError
-from pipeline.data.ingest import ali_ccp, flights, obd
+from pipeline.data.ingest import ali_ccp, fetched, obd
 from pipeline.data.ingest.mapping import read_mapping, shipped
 from pipeline.data.ingest.reader import land_files
 from pipeline.data.ingest.simulated import Simulation
 from pipeline.data.log_store.landing import DEFAULTS, DayChange, LandingOptions, land_log
 from pipeline.data.log_store.manifest import DayEntry, Manifest, amount
 
-FETCHED = {"flights": flights.ROWS, "obd": obd.ROWS}  # rows of each
+FETCHED = {"flights": fetched.ROWS, "obd": obd.ROWS}  # rows of each
 FORMATS = (*FETCHED, "simulated")
 MOST_CHANGES = 20  # days whose new version is told of one by one
 
@@ -63,7 +63,7 @@ def land(
         simulation = Simulation(**size)
         kind, days = simulation.kind(), simulation.tables
     else:
-        public = {"flights": flights, "obd": obd}[log_format]
+        public = {"flights": fetched, "obd": obd}[log_format]
         kind, days = public.KIND, public.days
     manifest, changed = land_log(folder, kind, lambda: _counted(days(), report))
     rows = sum(entry.rows for entry in manifest.days.values())
