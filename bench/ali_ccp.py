@@ -22,7 +22,7 @@ OURS = """
 from pathlib import Path; from time import perf_counter; import resource, sys
 from pipeline.data.ingest.ali_ccp import land_files
 start, place = perf_counter(), Path(sys.argv[1])
-manifest, _ = land_files(place / "data", "ali-ccp", sorted(place.glob("*.csv")))
+manifest = land_files(place / "data", "ali-ccp", sorted(place.glob("*.csv"))).manifest
 seconds, peak = perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 print(seconds, peak, sum(day.rows for day in manifest.days.values()))
 """

@@ -28,14 +28,14 @@ made: {hour: {rule: hour}}
 """
 OURS = """
 from pathlib import Path; from time import perf_counter; import sys
-from pipeline.data.log_store.landing import Roles
+from pipeline.data.log_store.landing import LandingOptions
 from pipeline.data.ingest.mapping import read_mapping
 from pipeline.data.ingest.reader import land_files
 start = perf_counter()
 source, folder = Path(sys.argv[1]), Path(sys.argv[2])
-roles = Roles("bench", sys.argv[3] if len(sys.argv) > 3 else None, None)
+options = LandingOptions("bench", sys.argv[3] if len(sys.argv) > 3 else None)
 mapping = read_mapping(str(folder / "bench.yaml"))
-manifest, _ = land_files(folder / "data", mapping, [source], roles=roles)
+manifest = land_files(folder / "data", mapping, [source], options=options).manifest
 rows = sum(day.rows for day in manifest.days.values())
 """
 PEER = """

@@ -27,9 +27,8 @@ from torch.nn import functional
 
 from bench import process
 from pipeline.core.progress import WorkProgress
-from pipeline.model.examples import Examples
+from pipeline.model.examples import Examples, Shard, write_shard
 from pipeline.model.network import BaseNetwork, initialise
-from pipeline.model.shards import Shard, write_shard
 from pipeline.model.training import Recipe, train
 
 FIELDS, BATCH = 16, 4096

@@ -12,8 +12,8 @@ from pipeline.core.errors import DataError
 from pipeline.core.files import read_json
 from pipeline.data.ingest.sources import land_sources
 from pipeline.encoding.values import NULL_NAME, POOLED_NAME
-from pipeline.formats.map_files import read_maps
-from pipeline.formats.table_files import read_bins
+from pipeline.formats.maps import read_maps
+from pipeline.formats.tables import read_bins
 from pipeline.report.page_data import display_name
 from tests.whole_walk import DAYS, asked, project, scored, walk
 

@@ -13,7 +13,7 @@ from pipeline.core.files import read_json
 from pipeline.encoding.features import Encoder
 from pipeline.encoding.vocabulary import Vocabulary
 from pipeline.formats.scores import Scores, before_sampling
-from pipeline.formats.table_files import read_bins, read_cells
+from pipeline.formats.tables import read_bins, read_cells
 from pipeline.metrics.summary import measure
 from pipeline.model.examples import examples_of
 from pipeline.model.scoring import load_base

@@ -4,12 +4,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.core.files import sha256_of
-from pipeline.data.log_store.landing import LogKind
-from pipeline.data.log_store.manifest import content_sha256
+from pipeline.data.log_store.day_writer import DayStage
+from pipeline.data.log_store.landing import LandingOptions, LogKind, land_days
+from pipeline.data.log_store.manifest import Manifest, content_sha256
+from pipeline.formats.days import day_number
 from pipeline.params.sections import LogParams
 
 SCHEMA = pa.schema(
@@ -48,6 +51,15 @@ def tiny_log_params(**values: Any) -> LogParams:
     return LogParams(**{**section, **values})
 
 
+def land_day(folder: Path, kind: LogKind, day: str, table: pa.Table) -> Manifest:
+    """Make `table` the rows of a day, however many there were."""
+
+    def fill(stage: DayStage) -> None:
+        stage.add(table, np.full(len(table), day_number(day)))
+
+    return land_days(folder, kind, fill, LandingOptions(allow_shrink=True)).manifest
+
+
 def write_log(folder: Path, days: dict[str, pa.Table | list[pa.Table]]) -> Path:
     """A log as any other tool might have written it: types and columns as they come."""
     folder.mkdir(parents=True)
@@ -70,3 +82,15 @@ def files_of(folder: Path) -> dict[str, bytes]:
     """Every file below `folder`, hidden ones too, and its bytes."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+def write_clicks(folder: Path) -> None:
+    """Two files of clicks, the second with three late events of the first day; and a mapping."""
+    (folder / "clicks.yaml").write_text(
+        "{format: clicks, kind: csv, time_zone: UTC, time: {column: at, format: iso8601},"
+        " columns: {shop: text, click: int8}}\n"
+    )
+    first = ["2024-04-01T10:00:00Z,a,0\n"] * 1500
+    second = ["2024-04-01T23:59:30Z,a,1\n"] * 3 + ["2024-04-02T10:00:00Z,b,0\n"] * 1500
+    for day, rows in {"2024-04-01": first, "2024-04-02": second}.items():
+        (folder / f"{day}.csv").write_text("at,shop,click\n" + "".join(rows))

@@ -16,8 +16,7 @@ from pipeline.core.checksums import MANIFEST, seal, verify
 from pipeline.core.errors import ArtifactError
 from pipeline.core.files import read_json
 from pipeline.encoding.features import Encoder
-from pipeline.formats.map_files import read_maps, write_maps
-from pipeline.formats.maps import PiecewiseLinearMap
+from pipeline.formats.maps import PiecewiseLinearMap, read_maps, write_maps
 from pipeline.model.network import network_from
 from pipeline.model.scoring import base_state
 

@@ -163,7 +163,7 @@ def _ids(graph: _Graph, texts: str, vocabulary: Vocabulary, absent: str, name: s
         texts,
         result=name,
         keys_strings=[absent, *vocabulary.values, *vocabulary.pooled],
-        values_int64s=[vocabulary.null_id, *own, *vocabulary.pooled_ids.tolist()],
+        values_int64s=[vocabulary.null_id, *own, *[vocabulary.pooled_id] * len(vocabulary.pooled)],
         default_int64=0,
     )
 

@@ -17,8 +17,7 @@ from pipeline.checkpoint.exports import PROGRAM_FILE
 from pipeline.checkpoint.merged_model import MergedModel
 from pipeline.checkpoint.onnx_parts import IDS, LOGIT64, MAPPED, part_of
 from pipeline.encoding.features import Encoded
-from pipeline.formats.map_files import read_maps
-from pipeline.formats.maps import PiecewiseLinearMap
+from pipeline.formats.maps import PiecewiseLinearMap, read_maps
 from pipeline.serving.predictor import NUMBER, ONNX_FILE
 from pipeline.serving.predictor import load as load_predictor
 

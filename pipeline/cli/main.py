@@ -42,6 +42,9 @@ def data(
     limit_days: Annotated[
         int | None, typer.Option(min=1, help="SOURCE: only its first so many days")
     ] = None,
+    allow_shrink: Annotated[
+        bool, typer.Option("--allow-shrink", help="SOURCE: a landed day may lose many rows")
+    ] = False,
     rows: Annotated[int | None, typer.Option(help="simulated: impressions in all")] = None,
     days: Annotated[int | None, typer.Option(help="simulated: number of days")] = None,
     field_values: Annotated[int | None, typer.Option(help="simulated: number of items")] = None,
@@ -50,14 +53,15 @@ def data(
     """Bring a log into data/, a folder a day, and into DVC's cache; nothing is done where it fits.
 
     Files of a log (CSV, .gz, .zst, Parquet) are read by a mapping, one that ships or a YAML file of
-    yours: docs/data.md. Their days take the place of days of the same name, other days stay. Where
+    yours: docs/data.md. Their days take the place of days of the same name, other days stay; one
+    that would lose more than a tenth of its rows is refused, unless --allow-shrink says so. Where
     log.event_id of params.yaml names a column, an event that comes twice in a day counts once.
 
     Examples: adacalib data flights; adacalib data avazu train.gz; adacalib data my.yaml day.csv
     """
     from pipeline.core.progress import WorkProgress
     from pipeline.data.ingest.sources import land_sources
-    from pipeline.data.log_store.landing import Roles
+    from pipeline.data.log_store.landing import LandingOptions
     from pipeline.formats.champion import start_pin
     from pipeline.params.reader import read_params
     from pipeline.registry.tools.dvc import commit_data
@@ -68,12 +72,12 @@ def data(
         raise typer.BadParameter(f"{sorted(given)} are for simulated alone")
     if sources:
         log = read_params().log
-        roles = Roles(log.format, log.event_id, log.label)
+        landing = LandingOptions(log.format, log.event_id, log.label, allow_shrink)
         size = sum(path.stat().st_size for path in sources if path.is_file())
         with WorkProgress("read", size, "bytes") as progress:
             say(
                 land_sources(
-                    log_format, Path("data"), sources, limit_days, progress.advance, roles=roles
+                    log_format, Path("data"), sources, limit_days, progress.advance, options=landing
                 )
             )
     else:

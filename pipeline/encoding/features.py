@@ -62,9 +62,7 @@ class Encoder:
         """The encoder as JSON can hold it: `categorical`, `numeric` and `field`."""
         return {
             "categorical": [
-                {"name": name, "values": known.names}
-                | ({"pooled": list(known.pooled)} if known.pooled else {})
-                for name, known in self.categorical.items()
+                {"name": name, "values": known.names} for name, known in self.categorical.items()
             ],
             "numeric": [vars(scaling) for scaling in self.numeric],
             "field": {
@@ -149,17 +147,16 @@ class EncoderSums:
         """
         self._field_values.add(field_keys(table, self._field))
 
-    def encoder(self, max_vocabulary: int, tail_rows: int, max_field_values: int | None) -> Encoder:
+    def encoder(self, max_vocabulary: int, max_field_values: int | None) -> Encoder:
         """The encoder of what was added.
 
         Args:
             max_vocabulary: values of a categorical feature with an id of their own.
-            tail_rows: ids that its rarer values share, as `Vocabulary.of` has it.
             max_field_values: ids of field values; the rarer ones are pooled. None: all.
         """
         counts, sums = self._categorical.items(), self._numeric.items()
         return Encoder(
-            {name: Vocabulary.of(values, max_vocabulary, tail_rows) for name, values in counts},
+            {name: Vocabulary.of(values, max_vocabulary) for name, values in counts},
             tuple(numbers.scaling(name) for name, numbers in sums),
             self._field,
             Vocabulary.of_field(self._field_values, max_field_values),

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import torch
 
-from pipeline.model.shards import Shard
+from pipeline.model.examples import Shard
 
 BLOCK = 8192  # rows that are read together
 WINDOW = 128  # blocks that are in memory and shuffled together

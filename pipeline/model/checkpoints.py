@@ -11,8 +11,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import nn
 
-from pipeline.core.adam import Adam
 from pipeline.core.files import publish
+from pipeline.model.adam import Adam
 
 LAST_EPOCH = "last_epoch.safetensors"
 
@@ -91,9 +91,7 @@ def resume_epoch(
     if note.get("sha256") != _sha256(tensors):
         return [], {}
     network.load_state_dict(_under("network.", tensors))
-    saved = _under("optimizer.", tensors)
-    for name, tensor in optimizer.state().items():
-        tensor.copy_(saved[name])
+    optimizer.load(_under("optimizer.", tensors))
     return [EpochRecord(**record) for record in note["history"]], _under("best.", tensors)
 
 

@@ -13,14 +13,14 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from pipeline.core.adam import Adam
 from pipeline.core.errors import NotEnoughDataError, TrainingError
 from pipeline.core.progress import WorkProgress
+from pipeline.model.adam import Adam
 from pipeline.model.batches import Batch, Batches
 from pipeline.model.checkpoints import EpochRecord, best_epoch, resume_epoch, save_epoch
+from pipeline.model.examples import Shard
 from pipeline.model.network import BaseNetwork, initialise
 from pipeline.model.scoring import logits_of
-from pipeline.model.shards import Shard
 
 EVALUATION_BATCH = 4096  # rows: what the layers make of them fits a cache
 SPARSE_FROM = 4  # embeddings for every id of a batch from which changing only those is faster
@@ -222,7 +222,7 @@ def _mean_loss(network: BaseNetwork, shard: Shard, epoch: int) -> float:
 def _deterministic(device: str) -> Iterator[None]:
     """Kernels whose bytes do not depend on the order in which threads finish.
 
-    Those of the CPU that are used here never do; asking torch for them imports its compiler.
+    Those of the CPU that are used here never do.
     """
     if device == "cpu":
         yield

@@ -14,7 +14,6 @@ from pipeline.params.types import (
     Days,
     KeepRate,
     NotNegative,
-    Number,
     Positive,
     Share,
 )
@@ -205,7 +204,6 @@ class TrainBaseParams(Section):
     embedding_size: Count
     hidden_sizes: tuple[Count, ...]
     max_vocabulary: Count
-    tail_rows: Number = 0
     max_field_values: Count | None = None
     epochs: Count
     patience: Count

@@ -17,11 +17,16 @@ from pipeline.calibration.paper.paper_network import PaperSettings
 from pipeline.calibration.paper.paper_rows import RowFeatures
 from pipeline.core.errors import CheckFailedError, ParamsError
 from pipeline.core.files import publish, read_json, write_json
-from pipeline.formats.map_files import write_maps
-from pipeline.formats.maps import PiecewiseLinearMap
+from pipeline.formats.maps import PiecewiseLinearMap, write_maps
 from pipeline.formats.score_files import read_features, read_scores, read_scores_manifest
-from pipeline.formats.table_files import read_bins, read_cells, read_tables_manifest
-from pipeline.formats.tables import BinTable, CellTable, scaled
+from pipeline.formats.tables import (
+    BinTable,
+    CellTable,
+    read_bins,
+    read_cells,
+    read_tables_manifest,
+    scaled,
+)
 from pipeline.params.sections import CalibrateParams
 
 

@@ -18,7 +18,7 @@ from pipeline.encoding.vocabulary import Vocabulary
 from pipeline.formats.champion import MODEL as CHAMPION
 from pipeline.formats.champion import pinned
 from pipeline.formats.days import day_number
-from pipeline.formats.map_files import read_maps
+from pipeline.formats.maps import read_maps
 from pipeline.formats.scores import Scores, before_sampling, keep_rate_of
 from pipeline.gate.champion_comparison import Champion, report_of, score_champion
 from pipeline.metrics.comparison import compare, largest_field_values

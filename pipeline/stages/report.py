@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 
 from pipeline.core.files import publish, read_json
-from pipeline.formats.map_files import read_maps
-from pipeline.formats.table_files import read_bins
+from pipeline.formats.maps import read_maps
+from pipeline.formats.tables import read_bins
 from pipeline.params.sections import ReportParams
 from pipeline.report.charts import drawing_script, plot_files
 from pipeline.report.page import page_sums, pictured, render, specifications

@@ -18,10 +18,9 @@ from pipeline.encoding.features import Encoder, EncoderSums, named, pooled_share
 from pipeline.encoding.scaling import Served
 from pipeline.formats.scores import keep_rate_of, served_column
 from pipeline.model.checkpoints import best_epoch
-from pipeline.model.examples import examples_of, hold_out
+from pipeline.model.examples import Shard, examples_of, hold_out, write_shard
 from pipeline.model.network import SERVED, BaseNetwork, ServedNetwork
 from pipeline.model.scoring import write_base
-from pipeline.model.shards import Shard, write_shard
 from pipeline.model.training import Recipe, train
 from pipeline.params.sections import LogParams, TrainBaseParams
 
@@ -113,7 +112,7 @@ def _pass_on(
     for day, table in read_days(data, days, log.field):
         with named(day):
             sums.add_field_values(table)
-    vocabulary = sums.encoder(0, 0, params.max_field_values).field_values
+    vocabulary = sums.encoder(0, params.max_field_values).field_values
     encoder = Encoder({}, (score,), log.field, vocabulary)
     manifest = {
         "conventions": contract["conventions"],
@@ -151,7 +150,7 @@ def _encoder(
     for day, table in read_days(data, others, log.field):
         with named(day):
             sums.add_field_values(table)
-    return sums.encoder(params.max_vocabulary, params.tail_rows, params.max_field_values)
+    return sums.encoder(params.max_vocabulary, params.max_field_values)
 
 
 def _shard(folder: Path, encoder: Encoder, data: Path, days: list[str], log: LogParams) -> Shard:

@@ -11,6 +11,8 @@ from pipeline.core.progress import followed
 from pipeline.data.log_store.contract import (
     Contract,
     DayFacts,
+    FieldFacts,
+    RecentValues,
     by_day,
     check_day,
     check_null_shares,
@@ -26,7 +28,6 @@ from pipeline.data.log_store.manifest import (
     refuse_unknown,
     used_days,
 )
-from pipeline.data.log_store.novelty import FieldFacts, RecentValues
 from pipeline.data.log_store.splits import label_maturity
 from pipeline.encoding.values import field_keys
 from pipeline.formats.scores import served_column

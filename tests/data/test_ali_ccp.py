@@ -11,7 +11,7 @@ from pipeline.data.ingest.ali_ccp_features import MANY, MEASURED, ONE, feature_c
 from pipeline.data.ingest.sources import land_sources
 from pipeline.data.ingest.text_blocks import read_blocks
 from pipeline.data.log_store.days import read_day
-from pipeline.data.log_store.landing import Roles
+from pipeline.data.log_store.landing import LandingOptions
 from pipeline.data.log_store.manifest import content_sha256, holds, read_manifest
 from pipeline.params.reader import read_params
 from pipeline.params.sections import DayLimits, LogParams
@@ -177,7 +177,7 @@ def test_blocks_slices_and_compression_do_not_change_a_byte(tmp_path, monkeypatc
         "pipeline.data.ingest.ali_ccp.read_blocks", lambda path: read_blocks(path, 500)
     )
     monkeypatch.setattr("pipeline.data.ingest.ali_ccp.JOINED", 4000)
-    monkeypatch.setattr("pipeline.data.ingest.partitions.BATCH", 3000)
+    monkeypatch.setattr("pipeline.data.ingest.ali_ccp_features.BATCH", 3000)
     (tmp_path / "gz").mkdir()
     zipped = files(tmp_path / "gz", {f"{name}.gz": text for name, text in LINES.items()})
     land_files(tmp_path / "other", "ali-ccp", zipped)
@@ -198,8 +198,8 @@ def test_only_the_first_days_are_landed(tmp_path):
 def test_an_impression_that_is_there_twice_counts_once_by_its_id(tmp_path):
     twice = LINES["sample_skeleton_train.csv"] + skeleton(0, 1, 1, VISITS[0], ITEM)
     sources = files(tmp_path, {**LINES, "sample_skeleton_train.csv": twice})
-    roles = Roles("ali-ccp", "sample_id", "click")
-    land_files(tmp_path / "data", "ali-ccp", sources, roles=roles)
+    options = LandingOptions("ali-ccp", "sample_id", "click")
+    land_files(tmp_path / "data", "ali-ccp", sources, options=options)
     assert len(rows_of(tmp_path / "data")) == 120
     assert dropped(tmp_path / "data")["sample_id came before"] == 1
 

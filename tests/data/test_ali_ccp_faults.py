@@ -45,7 +45,7 @@ def test_a_line_that_is_not_of_the_format_is_named(tmp_path, line, reason):
         land_files(tmp_path / "data", "ali-ccp", [path, other])
     assert str(error.value).startswith(f"{path}, line 5: ")
     assert reason in str(error.value)
-    assert sorted(tmp_path.iterdir()) == [other, path]
+    assert sorted(tmp_path.glob("[!.]*")) == [other, path]
 
 
 def test_a_damaged_line_of_the_common_features_is_named(tmp_path):

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,10 +12,10 @@ import pytest
 
 from pipeline.data.log_store import store
 from pipeline.data.log_store.days import read_day
-from pipeline.data.log_store.landing import land_day, land_log
+from pipeline.data.log_store.landing import land_log
 from pipeline.data.log_store.manifest import holds, read_manifest
 from pipeline.formats.days import day_name
-from tests.tiny_logs import KIND, PRIVATE, files_of, tiny_day
+from tests.tiny_logs import KIND, PRIVATE, files_of, land_day, tiny_day
 
 DAYS = [day_name(19_700 + index) for index in range(3)]
 
@@ -27,7 +28,7 @@ from pathlib import Path
 from pipeline.data.log_store import store
 from pipeline.data.log_store import landing
 from pipeline.data.log_store import day_writer
-from tests.tiny_logs import KIND, PRIVATE, tiny_day
+from tests.tiny_logs import KIND, PRIVATE, land_day, tiny_day
 
 folder, mark, place = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 die = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
@@ -63,7 +64,7 @@ elif sys.argv[4] == "log":
     kind = dataclasses.replace(KIND, origin={"seed": mark})
     landing.land_log(folder, kind, days)
 else:
-    landing.land_day(folder, PRIVATE, "2024-01-01", table)
+    land_day(folder, PRIVATE, "2024-01-01", table)
 """
 
 
@@ -88,7 +89,7 @@ def test_a_killed_landing_leaves_the_previous_log_and_the_next_one_clears_up(tmp
     assert files_of(tmp_path / "data") == before
     assert writer(tmp_path / "data", 1, "nowhere", "log").wait() == 0
     assert marks(tmp_path / "data") == {1}
-    assert os.listdir(tmp_path) == ["data"]
+    assert sorted(os.listdir(tmp_path)) == [".data.tmp-lock", "data"]
 
 
 @pytest.mark.slow
@@ -100,7 +101,7 @@ def test_a_landing_killed_between_two_renames_is_put_back_by_the_next(tmp_path):
     assert writer(tmp_path / "data", 1, "between two renames", "log").wait() == -signal.SIGKILL
     assert not (tmp_path / "data").exists()
     assert land_log(tmp_path / "data", kind, old.items) == (manifest, False)
-    assert os.listdir(tmp_path) == ["data"]
+    assert sorted(os.listdir(tmp_path)) == [".data.tmp-lock", "data"]
 
 
 @pytest.mark.slow
@@ -119,7 +120,7 @@ def test_a_killed_day_is_the_previous_day_or_the_whole_new_one(tmp_path, place, 
     assert (marks(folder), marks(folder, "2024-01-02")) == ({mark}, {0})
     land_day(folder, PRIVATE, "2024-01-01", tiny_day(3000, click=[1] * 3000))
     assert marks(folder) == {1}
-    assert os.listdir(tmp_path) == ["data"]
+    assert sorted(os.listdir(tmp_path)) == [".data.tmp-lock", "data"]
     assert sorted(os.listdir(folder)) == ["day=2024-01-01", "day=2024-01-02", "manifest.json"]
 
 
@@ -134,8 +135,7 @@ def test_a_log_whose_first_landing_was_killed_can_be_landed(tmp_path):
 FULL = """
 import resource, signal, sys
 from pathlib import Path
-from pipeline.data.log_store.landing import land_day
-from tests.tiny_logs import PRIVATE, tiny_day
+from tests.tiny_logs import PRIVATE, land_day, tiny_day
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
@@ -174,18 +174,13 @@ def test_two_writers_at_once_end_in_one_whole_log(tmp_path, what):
     assert [process.wait() for process in writers] == [0, 0]
     assert holds(tmp_path / "data", read_manifest(tmp_path / "data" / "manifest.json"))
     assert marks(tmp_path / "data") in ({0}, {1})
-    assert os.listdir(tmp_path) == ["data"]
+    assert sorted(os.listdir(tmp_path)) == [".data.tmp-lock", "data"]
 
 
-def test_a_second_writer_says_that_it_waits(tmp_path, caplog, monkeypatch):
-    calls = []
-
-    def busy(descriptor: int, operation: int) -> None:
-        calls.append(operation)
-        if operation & store.fcntl.LOCK_NB:
-            raise BlockingIOError
-
-    monkeypatch.setattr(store.fcntl, "flock", busy)
-    land_day(tmp_path / "data", PRIVATE, DAYS[0], tiny_day())
-    assert "waiting" in caplog.text
-    assert calls[-1] == store.fcntl.LOCK_EX
+def test_a_second_writer_says_that_it_waits(tmp_path, caplog):
+    with ThreadPoolExecutor(1) as pool, store.landing_lock(tmp_path / "data"):
+        second = pool.submit(land_day, tmp_path / "data", PRIVATE, DAYS[0], tiny_day())
+        while "waiting" not in caplog.text:
+            assert not second.done()
+        assert not (tmp_path / "data").exists()
+    assert list(second.result().days) == [DAYS[0]]

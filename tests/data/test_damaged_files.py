@@ -132,7 +132,7 @@ def test_a_quote_that_is_never_closed_is_named_where_it_opens(tmp_path, size, mo
     monkeypatch.setattr(
         "pipeline.data.ingest.reader.read_blocks", lambda path: read_blocks(path, size)
     )
-    monkeypatch.setattr("pipeline.data.ingest.csv_quotes.LONGEST_RECORD", 1000)
+    monkeypatch.setattr("pipeline.data.ingest.csv_blocks.LONGEST_RECORD", 1000)
     for rows in (1, 200):
         text = HEADER + '0,"a",1,0\n' * 5 + '1,"b,1,0\n' + "2,c,1,0\n" * rows
         sentence = refusal(tmp_path, mapping(), text)

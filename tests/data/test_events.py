@@ -1,5 +1,7 @@
 """Events that come twice: found by their ids, within a day, however their rows came."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -12,13 +14,13 @@ from pipeline.data.log_store import deduplication
 from pipeline.data.log_store.day_writer import DayStage
 from pipeline.data.log_store.days import read_day
 from pipeline.data.log_store.deduplication import EventIds, came_before, marks
-from pipeline.data.log_store.landing import Roles, land_day, land_days
+from pipeline.data.log_store.landing import LandingOptions, land_days
 from pipeline.encoding.hashing import hashes, shares
 from tests.data.logs import HEADER, mapping, refused, written
-from tests.tiny_logs import PRIVATE, tiny_day
+from tests.tiny_logs import PRIVATE, land_day, tiny_day
 
-PINNED = ["0x458e476aefb71288", "0x1f363a509b596f95"]
-ROLES = Roles("tiny", "item", "click")
+PINNED = ["0xc5cc2910f4bacb8d", "0x41546d447dee0726"]
+OPTIONS = LandingOptions("tiny", "item", "click")
 
 
 def test_equal_texts_have_equal_hashes_and_others_differ():
@@ -64,7 +66,8 @@ def test_an_event_counts_once_a_day_and_what_was_dropped_is_counted(tmp_path):
         stage.add(first, np.zeros(4, np.int32))
         stage.add(second, np.array([0, 0, 0, 1], np.int32))
 
-    manifest, came = land_days(tmp_path / "data", PRIVATE, fill, ROLES)
+    landed = land_days(tmp_path / "data", PRIVATE, fill, OPTIONS)
+    manifest, came = landed.manifest, landed.days
     day = read_day(tmp_path / "data", "1970-01-01")
     assert day["item"].to_pylist() == ["a", "b", None, "c", None]
     assert day["click"].to_pylist() == [0, 1, 0, 1, 0]
@@ -82,7 +85,7 @@ def test_a_day_without_duplicates_has_the_bytes_of_one_that_never_had_any(tmp_pa
             part = whole.slice(start, 70)
             stage.add(part, np.zeros(len(part), np.int32))
 
-    manifest, _ = land_days(tmp_path / "twice", PRIVATE, fill, ROLES)
+    manifest = land_days(tmp_path / "twice", PRIVATE, fill, OPTIONS).manifest
     once = land_day(tmp_path / "once", PRIVATE, "1970-01-01", whole.slice(0, 150))
     assert manifest.days["1970-01-01"].content_sha256 == once.days["1970-01-01"].content_sha256
     assert manifest.days["1970-01-01"].files == once.days["1970-01-01"].files
@@ -90,7 +93,7 @@ def test_a_day_without_duplicates_has_the_bytes_of_one_that_never_had_any(tmp_pa
 
 def test_an_event_id_that_is_no_column_is_refused(tmp_path):
     with pytest.raises(DataError, match=r"log\.event_id is id, which is no column of the log"):
-        land_days(tmp_path / "data", PRIVATE, lambda _: None, Roles("tiny", "id", None))
+        land_days(tmp_path / "data", PRIVATE, lambda _: None, LandingOptions("tiny", "id"))
 
 
 def test_the_same_file_twice_is_refused_unless_an_event_id_tells_its_rows_apart(tmp_path):
@@ -103,8 +106,8 @@ def test_the_same_file_twice_is_refused_unless_an_event_id_tells_its_rows_apart(
         f"b.csv holds the same bytes as {first}: every row would count twice"
     )
     assert "holds the same bytes" in refused(tmp_path, mapping(), first, first)
-    roles = Roles("mine", "item", "click")
-    _, came = land_files(tmp_path / "data", mapping(), [first, again, *empty], roles=roles)
+    options = LandingOptions("mine", "item", "click")
+    came = land_files(tmp_path / "data", mapping(), [first, again, *empty], options=options).days
     assert (came["1970-01-01"].rows, came["1970-01-01"].dropped) == (2, {"item came before": 2})
 
 
@@ -112,8 +115,8 @@ def test_a_day_sent_again_with_more_rows_counts_every_event_once(tmp_path):
     """H15: the file of noon and that of midnight, which holds its rows again."""
     noon = written(tmp_path / "noon.csv", HEADER + "0,x,1,0\n1,y,1,1\n2,,1,0\n")
     midnight = written(tmp_path / "midnight.csv", noon.read_text() + "3,z,1,0\n")
-    roles = Roles("mine", "item", "click")
-    land_files(tmp_path / "data", mapping(), [noon, midnight], roles=roles)
+    options = LandingOptions("mine", "item", "click")
+    land_files(tmp_path / "data", mapping(), [noon, midnight], options=options)
     assert read_day(tmp_path / "data", "1970-01-01")["item"].to_pylist() == [
         "x",
         "y",
@@ -121,5 +124,6 @@ def test_a_day_sent_again_with_more_rows_counts_every_event_once(tmp_path):
         None,
         "z",
     ]
-    land_files(tmp_path / "data", mapping(), [midnight], roles=roles)
+    options = replace(options, allow_shrink=True)
+    land_files(tmp_path / "data", mapping(), [midnight], options=options)
     assert read_day(tmp_path / "data", "1970-01-01")["item"].to_pylist() == ["x", "y", None, "z"]

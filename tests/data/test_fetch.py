@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.core.errors import ToolError
 from pipeline.core.files import sha256_of
-from pipeline.data.ingest.fetch import fetch_members, read_members
+from pipeline.data.ingest.fetched import fetch_members, read_members
 
 MEMBER = "tiny_log/log.csv"
 

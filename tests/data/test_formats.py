@@ -3,7 +3,7 @@
 import pytest
 
 from pipeline.core.errors import DataError
-from pipeline.data.ingest import flights, obd
+from pipeline.data.ingest import fetched, obd
 from pipeline.data.ingest.sources import FORMATS, expected_rows, land, land_sources
 from pipeline.data.log_store.days import read_day
 from pipeline.data.log_store.manifest import read_manifest
@@ -36,7 +36,7 @@ RANDOM_MEN = HEADER + (
 
 
 def test_flights_have_one_day_folder_a_day_and_are_late_from_16_minutes_on():
-    days = dict(flights.days_of(FLIGHTS))
+    days = dict(fetched.days_of(FLIGHTS))
     assert {day: table["late"].to_pylist() for day, table in days.items()} == {
         "2013-01-01": [0, 1],
         "2013-02-09": [0],
@@ -45,7 +45,7 @@ def test_flights_have_one_day_folder_a_day_and_are_late_from_16_minutes_on():
 
 
 def test_flights_carry_what_is_known_at_departure_and_nothing_later():
-    table = dict(flights.days_of(FLIGHTS))["2013-10-01"]
+    table = dict(fetched.days_of(FLIGHTS))["2013-10-01"]
     assert table.slice(0, 1).to_pylist() == [
         {
             "carrier": "AA",
@@ -62,7 +62,7 @@ def test_flights_carry_what_is_known_at_departure_and_nothing_later():
 
 def test_a_carrier_named_na_is_a_carrier_and_a_delay_named_na_is_null():
     """H12."""
-    (row,) = dict(flights.days_of(FLIGHTS))["2013-02-09"].to_pylist()
+    (row,) = dict(fetched.days_of(FLIGHTS))["2013-02-09"].to_pylist()
     assert (row["carrier"], row["dep_delay"]) == ("NA", None)
 
 
@@ -161,7 +161,7 @@ def test_the_columns_that_params_name_are_columns_of_the_format(project, tmp_pat
         )
     log = read_params(path).log
     assert log.format in FORMATS
-    schema = {"flights": flights.KIND.schema, "obd": obd.KIND.schema, "simulated": SCHEMA}[
+    schema = {"flights": fetched.KIND.schema, "obd": obd.KIND.schema, "simulated": SCHEMA}[
         log.format
     ]
     named = {log.label, *log.field, *log.categorical, *log.numeric, log.truth} - {None}

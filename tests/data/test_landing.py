@@ -1,19 +1,23 @@
 """Landing: twice is once, a rewrite replaces, a killed or second writer leaves one whole log."""
 
+import shutil
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from pipeline.core.errors import DataError
+from pipeline.data.ingest.sources import land_sources
 from pipeline.data.log_store.day_writer import DayStage
 from pipeline.data.log_store.days import read_day
-from pipeline.data.log_store.landing import Roles, land_day, land_days, land_log
+from pipeline.data.log_store.landing import LandingOptions, land_days, land_log
 from pipeline.data.log_store.manifest import holds, read_manifest
-from pipeline.data.log_store.revisions import DayChange
 from pipeline.formats.days import day_name
-from tests.tiny_logs import KIND, PRIVATE, files_of, tiny_day
+from tests.tiny_logs import KIND, PRIVATE, files_of, land_day, tiny_day, write_clicks
 
 DAYS = [day_name(19_700 + index) for index in range(3)]
 
@@ -114,34 +118,37 @@ def test_files_that_no_manifest_names_are_left_alone(tmp_path, name):
     assert (tmp_path / "data" / name).exists()
 
 
-@pytest.mark.parametrize(
-    ("kind", "table", "match"),
-    [
-        (replace(PRIVATE, time_zone="Asia/Tokyo"), tiny_day(), "another kind"),
-        (PRIVATE, tiny_day().drop_columns("click"), "day 2024-01-05 lacks the column click"),
-        (
-            PRIVATE,
-            tiny_day().set_column(0, "item", pa.array([1, 2, 3, 4])),
-            "column item is int64 on day 2024-01-05, the format tiny declares string",
-        ),
-    ],
-    ids=["zone", "column", "type"],
-)
-def test_a_day_that_does_not_belong_to_the_log_is_refused_and_changes_nothing(
-    tmp_path, kind, table, match
-):
-    """H14, H16: types come from one declaration."""
+def test_days_of_another_kind_are_refused_and_change_nothing(tmp_path):
     land_day(tmp_path / "data", PRIVATE, DAYS[0], tiny_day(3))
     before = files_of(tmp_path / "data")
-    with pytest.raises(DataError, match=match):
-        land_day(tmp_path / "data", kind, "2024-01-05", table)
+    with pytest.raises(DataError, match="another kind"):
+        land_day(tmp_path / "data", replace(PRIVATE, time_zone="Asia/Tokyo"), DAYS[0], tiny_day(3))
     assert files_of(tmp_path / "data") == before
 
 
-def test_a_day_that_is_no_date_is_refused(tmp_path):
-    with pytest.raises(DataError, match="YYYY-MM-DD"):
-        land_day(tmp_path / "data", PRIVATE, "yesterday", tiny_day())
-    assert files_of(tmp_path) == {}
+@pytest.mark.parametrize(
+    ("day", "table", "match"),
+    [
+        ("yesterday", tiny_day(), "YYYY-MM-DD"),
+        (DAYS[1], tiny_day().drop_columns("click"), f"day {DAYS[1]} lacks the column click"),
+        (
+            DAYS[1],
+            tiny_day().set_column(0, "item", pa.array([1, 2, 3, 4])),
+            f"column item is int64 on day {DAYS[1]}, the format tiny declares string",
+        ),
+    ],
+    ids=["date", "column", "type"],
+)
+def test_a_day_that_breaks_its_kind_is_refused_and_leaves_the_previous_log(
+    tmp_path, day, table, match
+):
+    """Types come from one declaration."""
+    land_log(tmp_path / "data", KIND, {DAYS[0]: tiny_day(3)}.items)
+    before = files_of(tmp_path / "data")
+    other = replace(KIND, origin={"seed": 2})
+    with pytest.raises(DataError, match=match):
+        land_log(tmp_path / "data", other, {DAYS[0]: tiny_day(3), day: table}.items)
+    assert files_of(tmp_path / "data") == before
 
 
 def test_a_log_that_fails_half_way_leaves_the_previous_one(tmp_path):
@@ -159,21 +166,65 @@ def test_a_log_that_fails_half_way_leaves_the_previous_one(tmp_path):
 
 def test_a_day_with_other_rows_is_told_of_with_its_responses_before_and_after(tmp_path):
     """Late labels make a new version of a day; the same rows again make none."""
-    told: list[DayChange] = []
-    roles = Roles("tiny", None, "click")
+    changes = []
+    options = LandingOptions("tiny", None, "click")
     for clicks in ([0, 0, 0, 1], [0, 1, 1, 1], [0, 1, 1, 1]):
 
         def fill(stage: DayStage, clicks: list[int] = clicks) -> None:
             stage.add(tiny_day(4, click=clicks), np.zeros(4, np.int32))
 
-        manifest, _ = land_days(tmp_path / "data", PRIVATE, fill, roles, told.append)
-    (change,) = told
+        landed = land_days(tmp_path / "data", PRIVATE, fill, options)
+        changes += landed.changes
+    (change,) = changes
     versions = change.before.content_sha256[:8], change.after.content_sha256[:8]
     assert str(change) == (
         f"1970-01-01 has a new version: 4 -> 4 rows, 1 -> 3 responses "
         f"(content {versions[0]} -> {versions[1]})"
     )
-    assert manifest.days["1970-01-01"] == change.after
+    assert landed.manifest.days["1970-01-01"] == change.after
+
+
+def land_rows_of(folder, rows, day=0, **options):
+    """Land a day of so many rows."""
+
+    def fill(stage: DayStage) -> None:
+        stage.add(tiny_day(rows), np.full(rows, day, np.int32))
+
+    return land_days(folder, PRIVATE, fill, LandingOptions(**options)).manifest
+
+
+def test_a_day_that_would_lose_more_than_a_tenth_of_its_rows_is_refused_and_stays(tmp_path):
+    land_rows_of(tmp_path / "data", 100)
+    land_rows_of(tmp_path / "data", 90)
+    before = files_of(tmp_path)
+    with pytest.raises(DataError) as refusal:
+        land_rows_of(tmp_path / "data", 80)
+    assert str(refusal.value) == (
+        "day 1970-01-01 has 90 rows and would have 80, as a day that comes takes the place of the "
+        "whole day; name all files with rows of that day in one call, or where it shall shrink, "
+        "add --allow-shrink; nothing was landed"
+    )
+    assert files_of(tmp_path) == before
+    manifest = land_rows_of(tmp_path / "data", 80, allow_shrink=True)
+    assert manifest.days["1970-01-01"].rows == 80
+
+
+def test_the_command_refuses_a_file_that_would_replace_a_day_by_its_late_events(tmp_path, project):
+    """Exit code 1 and one sentence; all files of the day in one call are what it asks for."""
+    write_clicks(tmp_path)
+    shutil.copyfile(project / "params.yaml", tmp_path / "params.yaml")
+    paths = [tmp_path / f"2024-04-0{day}.csv" for day in (1, 2)]
+    land_sources(str(tmp_path / "clicks.yaml"), tmp_path / "data", paths[:1])
+    before = files_of(tmp_path / "data")
+    program = Path(sys.executable).parent / "adacalib"
+    command = [program, "data", "clicks.yaml", paths[1].name]
+    refused = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert refused.returncode == 1
+    (sentence,) = refused.stderr.splitlines()
+    assert sentence.startswith("adacalib: day 2024-04-01 has 1,500 rows and would have 3, ")
+    assert files_of(tmp_path / "data") == before
+    answer = land_sources(str(tmp_path / "clicks.yaml"), tmp_path / "data", paths)
+    assert "2024-04-01 has a new version: 1,500 -> 1,503 rows" in answer
 
 
 def test_a_damaged_manifest_is_named(tmp_path):

@@ -10,7 +10,7 @@ from pipeline.core.errors import DataError
 from pipeline.data.ingest.mapping import read_mapping, shipped
 from pipeline.data.ingest.sources import land_sources
 from pipeline.data.log_store.days import read_day
-from pipeline.data.log_store.landing import Roles
+from pipeline.data.log_store.landing import LandingOptions
 from pipeline.data.log_store.manifest import read_manifest
 
 AVAZU = (
@@ -170,9 +170,9 @@ def test_roles_of_another_format_are_not_heeded_and_that_is_said(tmp_path):
     (tmp_path / "log.csv").write_text(text)
     said = {}
     for name in ("flights", "daily-counts"):
-        roles = Roles(name, "id", "clicks")
+        options = LandingOptions(name, "id", "clicks", allow_shrink=True)
         folder, sources = tmp_path / "data", [tmp_path / "log.csv"]
-        said[name] = land_sources("daily-counts", folder, sources, roles=roles).splitlines()
+        said[name] = land_sources("daily-counts", folder, sources, options=options).splitlines()
     assert said["flights"][1:] == [
         "events were not told apart: log.event_id is for flights, not daily-counts"
     ]

@@ -9,6 +9,7 @@ from pipeline.core.errors import DataError
 from pipeline.data.ingest.reader import land_files, read_rows
 from pipeline.data.ingest.text_blocks import read_blocks
 from pipeline.data.log_store.days import read_day
+from pipeline.data.log_store.landing import LandingOptions
 from pipeline.data.log_store.manifest import read_manifest
 from tests.data.logs import HEADER, landed, mapping, refusal, written
 from tests.tiny_logs import files_of
@@ -80,7 +81,8 @@ def test_rules_make_labels_and_drop_rows_and_count_what_they_drop(tmp_path):
     )
     text = HEADER + "0,a,1,1\n1,b,2,1\n2,c,3,1\n3,,1.5,1\n4,a,1,0\n5,a,,1\n86400,a,1,0\n"
     source = written(tmp_path / "log.csv", text)
-    manifest, came = land_files(tmp_path / "data", rules, [source])
+    landed = land_files(tmp_path / "data", rules, [source])
+    manifest, came = landed.manifest, landed.days
     table = read_day(tmp_path / "data", "1970-01-01")
     assert table["dear"].to_pylist() == [0, 1, 1, 0]
     assert table["known"].to_pylist() == [1, 1, 0, None]
@@ -92,7 +94,7 @@ def test_rules_make_labels_and_drop_rows_and_count_what_they_drop(tmp_path):
 
 
 def test_landing_twice_changes_nothing_and_a_smaller_rewrite_takes_the_place_of_its_day(tmp_path):
-    """H15: six rows, then three."""
+    """Six rows, then three, where that is allowed."""
     rows = [f"{86400 * (i // 6) + i},a,1,0\n" for i in range(12)]
     whole = written(tmp_path / "whole.csv", HEADER + "".join(rows))
     less = written(tmp_path / "less.csv", HEADER + "".join(rows[:3]))
@@ -100,8 +102,11 @@ def test_landing_twice_changes_nothing_and_a_smaller_rewrite_takes_the_place_of_
     before = files_of(tmp_path / "data")
     landed(tmp_path / "data", mapping(), whole)
     assert files_of(tmp_path / "data") == before
-    tables = landed(tmp_path / "data", mapping(), less)
-    assert [len(table) for table in tables.values()] == [3, 6]
+    with pytest.raises(DataError, match="has 6 rows and would have 3"):
+        land_files(tmp_path / "data", mapping(), [less])
+    allowed = LandingOptions(allow_shrink=True)
+    manifest = land_files(tmp_path / "data", mapping(), [less], options=allowed).manifest
+    assert [entry.rows for entry in manifest.days.values()] == [3, 6]
     assert {name: content for name, content in files_of(tmp_path / "data").items() if "02" in name}
 
 
@@ -121,7 +126,7 @@ def test_only_the_first_days_are_landed_and_reading_ends_there(tmp_path, monkeyp
     )
     rows = "".join(f"{86400 * (i // 10)},a,1,0\n" for i in range(100)) + "not read\n"
     source = written(tmp_path / "log.csv", HEADER + rows)
-    manifest, _ = land_files(tmp_path / "data", mapping(), [source], limit_days=2)
+    manifest = land_files(tmp_path / "data", mapping(), [source], limit_days=2).manifest
     assert {day: entry.rows for day, entry in manifest.days.items()} == {
         "1970-01-01": 10,
         "1970-01-02": 10,

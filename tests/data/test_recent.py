@@ -4,7 +4,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.data.log_store.novelty import FieldFacts, RecentValues
+from pipeline.data.log_store.contract import FieldFacts, RecentValues
 
 
 def facts_of(days: list[list[str | None]], recent_days: int) -> list[FieldFacts]:

@@ -6,10 +6,10 @@ import pytest
 
 from pipeline.core.errors import DataError
 from pipeline.data.log_store.day_writer import DayStage
-from pipeline.data.log_store.landing import land_day, land_days
+from pipeline.data.log_store.landing import land_days
 from pipeline.data.log_store.manifest import CONTENT_BLOCK, content_sha256
 from pipeline.formats.days import day_name
-from tests.tiny_logs import KIND, PRIVATE, files_of, tiny_day
+from tests.tiny_logs import KIND, PRIVATE, files_of, land_day, tiny_day
 
 
 @pytest.mark.parametrize("budget", [1, 200_000, 1 << 30])

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from pipeline.core.errors import DataError
 from pipeline.data.log_store.days import read_day
-from pipeline.data.log_store.landing import LogKind, land_day
+from pipeline.data.log_store.landing import LogKind
 from pipeline.encoding.values import NULL_NAME, POOLED_NAME, as_numbers, as_text, field_keys
-from pipeline.encoding.vocabulary import TAIL, ValueCounts, Vocabulary
+from pipeline.encoding.vocabulary import ValueCounts, Vocabulary
+from tests.tiny_logs import land_day
 
 TRICKY = ["NA", "null", "None", "001", "01", "1", "TRUE", None]
 texts = st.lists(st.one_of(st.none(), st.text(max_size=5)), max_size=40)
@@ -185,67 +186,18 @@ def test_values_out_of_order_are_no_vocabulary():
             Vocabulary(values)
 
 
-def test_pooled_values_without_ids_to_share_are_no_vocabulary():
-    for pooled, shared_ids in ((("b",), 0), ((), 1)):
-        with pytest.raises(DataError, match="ids that they share; build it again"):
-            Vocabulary(("a",), False, pooled, shared_ids)
-
-
-@given(texts, st.integers(1, 6), st.integers(0, 9), st.randoms())
-def test_a_tail_shares_ids_after_those_of_the_values_and_changes_none_of_them(
-    values, own, tail_rows, random
-):
-    """Whatever the order of the rows; null and what nobody has seen stay 0."""
-    counts = Counter(value for value in values if value is not None)
-    most = sorted(counts, key=lambda value: (-counts[value], value))
-    tail = most[own : own + TAIL * own] if tail_rows else []
-    without = Vocabulary.of(ValueCounts(pa.array(values, pa.string())), own)
-    random.shuffle(values)
-    vocabulary = Vocabulary.of(ValueCounts(pa.array(values, pa.string())), own, tail_rows)
-    assert vocabulary.values == without.values
-    assert vocabulary.pooled == tuple(sorted(tail))
-    assert len(vocabulary) == len(without) + min(tail_rows, len(tail))
-    assert Vocabulary.of_names(vocabulary.names, vocabulary.pooled) == vocabulary
-
-    ids = dict(zip(most, vocabulary.ids(pa.array(most, pa.string())).tolist(), strict=True))
-    assert [ids[v] for v in most[:own]] == without.ids(pa.array(most[:own], pa.string())).tolist()
-    assert all(len(without) < ids[value] <= len(vocabulary) for value in tail)
-    assert all(ids[value] == 0 for value in most[own + len(tail) :])
-    assert vocabulary.ids(pa.array([None, "unseen"])).tolist() == [0, 0]
-    assert vocabulary.is_pooled(np.array([ids[v] for v in most])).tolist() == [
-        value in tail for value in most
-    ]
-
-
-@given(st.sets(st.integers(0, 10**6), min_size=2, max_size=22), st.integers(1, 9))
-def test_a_tail_s_ids_are_those_of_its_texts_whatever_type_holds_them(numbers, tail_rows):
-    """H14."""
-    column = pa.array(sorted(numbers))
-    vocabulary = Vocabulary.of(ValueCounts(column), 2, tail_rows)
-    assert (vocabulary.ids(column) > 0).all()
-    for kind in (pa.int32(), pa.float64(), pa.string(), pa.decimal128(20)):
-        np.testing.assert_array_equal(vocabulary.ids(column.cast(kind)), vocabulary.ids(column))
-
-
-def test_the_id_of_a_tail_s_text_is_the_same_in_every_version():
-    """Weights were trained by these ids, so the hash may never change."""
-    vocabulary = Vocabulary(("own",), pooled=("", "001", "NA", "é"), shared_ids=1000)
-    assert vocabulary.ids(pa.array(["", "001", "NA", "é", "own"])).tolist() == [
-        620,
-        622,
-        856,
-        482,
-        1,
-    ]
-
-
-def test_a_tail_spreads_evenly_over_its_ids():
-    names = [f"item-{number:06}" for number in range(10_000)]
-    vocabulary = Vocabulary((), pooled=tuple(names), shared_ids=100)
-    found = np.bincount(vocabulary.pooled_ids, minlength=101)
-    assert found[0] == 0
-    assert found[1:].min() > 50
-    assert found.max() < 150
+@pytest.mark.parametrize(
+    ("names", "pooled"),
+    [
+        ([None, "a"], ["b"]),
+        ([None, POOLED_NAME], []),
+        ([None, "a", POOLED_NAME, POOLED_NAME], "bc"),
+    ],
+)
+def test_pooled_values_share_one_id_or_are_no_vocabulary(names, pooled):
+    """Several were those of hashed embeddings, which models of earlier versions may have."""
+    with pytest.raises(DataError, match="they share one; build it again"):
+        Vocabulary.of_names(names, pooled)
 
 
 @given(

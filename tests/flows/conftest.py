@@ -28,7 +28,7 @@ os.environ.pop("PREFECT_API_URL", None)
 
 from flows.settings import use_defaults
 from flows.worktree import commit_day, release_worktree, take_code
-from pipeline.data.ingest.flights import KIND
+from pipeline.data.ingest.fetched import KIND
 from pipeline.data.log_store.landing import land_log
 from pipeline.registry.tools.programs import git, run_leashed
 

@@ -1,10 +1,14 @@
 """Landing: the files of a day, those that came late, and a day that has not come."""
 
-import pytest
+import shutil
 
-from flows.landing import bring, files_of, files_to_land
-from pipeline.core.errors import AdaCalibError
+import pytest
+from prefect import flow
+
+from flows.landing import bring, files_of, files_to_land, landed_days
+from pipeline.core.errors import AdaCalibError, ToolError
 from pipeline.core.files import write_json
+from tests.tiny_logs import write_clicks
 
 
 def arrive(folder, *days):
@@ -61,3 +65,15 @@ def test_nothing_lands_before_the_day_itself_has_come(tmp_path):
 def test_the_first_day_of_a_log_comes_alone(tmp_path):
     arrive(tmp_path, "2013-09-27", "2013-09-28")
     assert names(files_to_land("log-{day}.csv", "2013-09-28", tmp_path, tmp_path)) == ["2013-09-28"]
+
+
+def test_an_unattended_run_stops_where_a_file_of_late_events_would_replace_a_day(
+    checkout, prefect_server
+):
+    shutil.rmtree(checkout / "data")
+    write_clicks(checkout)
+    run = flow(bring)
+    assert run("2024-04-01", checkout, checkout, "{day}.csv", "clicks.yaml") == ""
+    with pytest.raises(ToolError, match="land: day 2024-04-01 has 1,500 rows and would have 3, "):
+        run("2024-04-02", checkout, checkout, "{day}.csv", "clicks.yaml")
+    assert landed_days(checkout) == ["2024-04-01"]

@@ -8,8 +8,7 @@ import torch
 
 from pipeline.model import batches
 from pipeline.model.batches import Batches, prefetched
-from pipeline.model.examples import Examples
-from pipeline.model.shards import Shard, write_shard
+from pipeline.model.examples import Examples, Shard, write_shard
 
 
 def shard_of(folder, rows: int, parts: int = 2) -> Shard:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pipeline.core.errors import DataError
 from pipeline.encoding.features import Encoder, EncoderSums, counts, encode, named
 from pipeline.encoding.scaling import NumberSums, signed_log
-from pipeline.encoding.values import POOLED_NAME, as_numbers
+from pipeline.encoding.values import as_numbers
 from pipeline.encoding.vocabulary import ValueCounts, Vocabulary
 
 NUMBERS = st.floats(-1e300, 1e300)
@@ -149,32 +149,7 @@ def test_only_the_most_frequent_values_keep_an_id():
     sums = EncoderSums(["item"], [], ["item"])
     for day in (["a", "b", "c", "c"], ["b", "c", "d", None]):
         sums.add_features(table(item=day))
-    assert sums.encoder(2, 0, None).categorical["item"].names == [None, "b", "c"]
-
-
-def test_a_tail_is_in_the_manifest_and_in_the_sizes_and_the_field_knows_nothing_of_it():
-    sums = EncoderSums(["item"], [], ["item"])
-    rows = table(item=["a", "b", "b", "c", "c", "d", None])
-    sums.add_features(rows)
-    sums.add_field_values(rows)
-    encoder = sums.encoder(2, 1, None)
-    manifest = json.loads(json.dumps(encoder.manifest()))
-    described = {"name": "item", "values": [None, "b", "c", POOLED_NAME], "pooled": ["a", "d"]}
-    assert manifest["categorical"] == [described]
-    assert Encoder.from_manifest(manifest) == encoder
-    assert encoder.vocabulary_sizes == [4]
-    encoded = encoder.encode(table(item=["a", "b", "c", "d", "e", None]))
-    assert encoded.categorical.tolist() == [[3], [1], [2], [3], [0], [0]]
-    assert encoded.field_value_id.tolist() == [1, 2, 3, 4, 0, 5]
-
-
-def test_without_values_beyond_the_vocabulary_tail_rows_change_nothing():
-    sums = EncoderSums(["item"], [], ["item"])
-    sums.add_features(table(item=["a", "b", None]))
-    assert sums.encoder(2, 1000, None) == sums.encoder(2, 0, None)
-    assert sums.encoder(2, 1000, None).manifest()["categorical"] == [
-        {"name": "item", "values": [None, "a", "b"]}
-    ]
+    assert sums.encoder(2, None).categorical["item"].names == [None, "b", "c"]
 
 
 def test_without_a_column_for_them_every_row_is_one_impression():

@@ -29,7 +29,7 @@ def encoder() -> Encoder:
     sums = EncoderSums(["item"], ["price"], ["item"])
     sums.add_features(tiny_day(4))
     sums.add_field_values(tiny_day(4))
-    return sums.encoder(10, 0, None)
+    return sums.encoder(10, None)
 
 
 @pytest.fixture

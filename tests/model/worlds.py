@@ -5,9 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.core.progress import WorkProgress
-from pipeline.model.examples import Examples
+from pipeline.model.examples import Examples, Shard, write_shard
 from pipeline.model.network import BaseNetwork, initialise
-from pipeline.model.shards import Shard, write_shard
 from pipeline.model.training import Recipe, train
 
 RECIPE = Recipe(

@@ -12,8 +12,7 @@ from pipeline.core.files import read_json, write_json
 from pipeline.encoding.features import Encoder
 from pipeline.encoding.scaling import Scaling
 from pipeline.encoding.vocabulary import Vocabulary
-from pipeline.formats.map_files import write_maps
-from pipeline.formats.maps import PiecewiseLinearMap, from_knots
+from pipeline.formats.maps import PiecewiseLinearMap, from_knots, write_maps
 from pipeline.model.network import initialise, network_from
 from pipeline.model.scoring import write_base
 from pipeline.serving.predictor import ONNX_FILE

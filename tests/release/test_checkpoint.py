@@ -18,8 +18,7 @@ from pipeline.checkpoint.serving_table import read_table
 from pipeline.core.checksums import file_sums, verify
 from pipeline.core.errors import ArtifactError, DataError
 from pipeline.core.files import read_json, write_json
-from pipeline.formats.map_files import read_maps
-from pipeline.formats.maps import PiecewiseLinearMap
+from pipeline.formats.maps import PiecewiseLinearMap, read_maps
 from pipeline.model.scoring import load_base
 from tests.release.parts import CONVENTIONS, bent_map, rows, write_parts
 

@@ -23,8 +23,7 @@ from pipeline.core.files import write_json
 from pipeline.encoding.features import Encoder
 from pipeline.encoding.scaling import Scaling
 from pipeline.encoding.vocabulary import Vocabulary
-from pipeline.formats.map_files import read_maps, write_maps
-from pipeline.formats.maps import from_knots, identity_map
+from pipeline.formats.maps import from_knots, identity_map, read_maps, write_maps
 from pipeline.model.network import initialise, network_from
 from pipeline.model.scoring import load_base, write_base
 from pipeline.serving.predictor import load as load_predictor

@@ -10,7 +10,7 @@ from pipeline.core.checksums import file_sums
 from pipeline.core.errors import ArtifactError, CheckFailedError
 from pipeline.core.files import read_json, sha256_of
 from pipeline.formats.champion import MODEL, TABLES, Pin, write_pin
-from pipeline.formats.table_files import read_bins, read_cells, read_tables_manifest, write_tables
+from pipeline.formats.tables import read_bins, read_cells, read_tables_manifest, write_tables
 from pipeline.params.sections import CheckTablesParams
 from pipeline.stages import tabulate
 from pipeline.stages.check_tables import build_docs, run

@@ -15,8 +15,7 @@ from pipeline.checkpoint.bundle import load
 from pipeline.core.errors import ArtifactError, DataError
 from pipeline.core.files import read_json, sha256_of, write_json
 from pipeline.formats.champion import MODEL, TABLES, Pin, write_pin
-from pipeline.formats.map_files import write_maps
-from pipeline.formats.maps import affine_map, identity_map
+from pipeline.formats.maps import affine_map, identity_map, write_maps
 from pipeline.gate.champion_comparison import score_champion
 from pipeline.params.sections import EvaluateParams
 from pipeline.stages.evaluate import run

@@ -8,10 +8,9 @@ import pyarrow as pa
 import pytest
 
 from pipeline.core.errors import AdaCalibError, DataError, NotEnoughDataError
-from pipeline.data.log_store.landing import land_day
 from pipeline.params.sections import ValidateParams
 from pipeline.stages import validate
-from tests.tiny_logs import PRIVATE, files_of, tiny_day, tiny_log_params, write_log
+from tests.tiny_logs import PRIVATE, files_of, land_day, tiny_day, tiny_log_params, write_log
 
 DAYS = ["2024-01-01", "2024-01-02", "2024-01-03"]
 LIMITS = {

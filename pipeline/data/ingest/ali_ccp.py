@@ -27,15 +27,18 @@ from pyarrow import csv
 
 from pipeline.core.errors import DataError
 from pipeline.data.ingest import ali_ccp_features as features
+from pipeline.data.ingest.ali_ccp_features import PARTS, Partitions
 from pipeline.data.ingest.csv_blocks import by_line
-from pipeline.data.ingest.partitions import PARTS, Partitions
-from pipeline.data.ingest.prefetch import prefetched
 from pipeline.data.ingest.reader import Report, equal_files
-from pipeline.data.ingest.text_blocks import read_blocks
+from pipeline.data.ingest.text_blocks import prefetched, read_blocks
 from pipeline.data.log_store.day_writer import DayStage
-from pipeline.data.log_store.landing import NO_ROLES, LogKind, Roles, land_days
-from pipeline.data.log_store.manifest import DayEntry, Manifest
-from pipeline.data.log_store.revisions import DayChange
+from pipeline.data.log_store.landing import (
+    DEFAULTS,
+    Landed,
+    LandingOptions,
+    LogKind,
+    land_days,
+)
 from pipeline.encoding.hashing import hashes, shares
 
 FORMATS = ("ali-ccp", "ali-ccp-cvr")
@@ -72,10 +75,9 @@ def land_files(
     limit_days: int | None = None,
     report: Report = lambda _: None,
     *,
-    roles: Roles = NO_ROLES,
-    changed: Callable[[DayChange], None] = lambda _: None,
-) -> tuple[Manifest, dict[str, DayEntry]]:
-    """Land the days of `sources` in `folder`; return the manifest and what came, day by day.
+    options: LandingOptions = DEFAULTS,
+) -> Landed:
+    """Land the days of `sources` in `folder`.
 
     Rows with a conversion and no click, and rows whose common features are in no file, are dropped
     and counted. The rows of a day are in the order of the 128 parts, then of the files.
@@ -87,7 +89,7 @@ def land_files(
             ending; each may be several files.
         limit_days: only the first so many days.
         report: called with bytes of the files that were read since the last call.
-        roles, changed: see `land_days`.
+        options: see `land_days`.
 
     Raises:
         DataError: a file is missing or is not of the format; it is named, with the line.
@@ -101,7 +103,7 @@ def land_files(
                 join = _Join(Path(place), log_format, name, days, stage)
                 join.land(files, report)
 
-    return land_days(folder, kind(log_format), fill, roles, changed)
+    return land_days(folder, kind(log_format), fill, options)
 
 
 def _parts_of(sources: Sequence[Path]) -> dict[str, _Part]:

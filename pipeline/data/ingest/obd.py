@@ -6,7 +6,7 @@ impressions with 287 clicks; the whole data set of 26 million is read from its f
 """
 
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,15 +15,13 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from pipeline.core.errors import DataError
-from pipeline.data.ingest.fetch import fetch_members
+from pipeline.data.ingest.fetched import fetch_members
 from pipeline.data.ingest.mapping import Mapping as FileMapping
-from pipeline.data.ingest.prefetch import prefetched
 from pipeline.data.ingest.reader import Report, equal_files, land_rows, read_rows
+from pipeline.data.ingest.text_blocks import prefetched
 from pipeline.data.ingest.transform import Rows
 from pipeline.data.log_store.days import local_days, rows_by_day
-from pipeline.data.log_store.landing import NO_ROLES, LogKind, Roles
-from pipeline.data.log_store.manifest import DayEntry, Manifest
-from pipeline.data.log_store.revisions import DayChange
+from pipeline.data.log_store.landing import DEFAULTS, Landed, LandingOptions, LogKind
 
 REQUIREMENT = "obp==0.4.1"
 SHA256 = "87dec9caf4283c25ab13036532e0a24566f1c7bdcad1653a8ded43b2f5ef8208"
@@ -69,9 +67,8 @@ def land_files(
     limit_days: int | None = None,
     report: Report = lambda _: None,
     *,
-    roles: Roles = NO_ROLES,
-    changed: Callable[[DayChange], None] = lambda _: None,
-) -> tuple[Manifest, dict[str, DayEntry]]:
+    options: LandingOptions = DEFAULTS,
+) -> Landed:
     """Land the days of files of the data set; see `reader.land_files`.
 
     The rows of a day are in the order of the files. A file's folders name its policy and campaign:
@@ -85,7 +82,7 @@ def land_files(
         raise DataError(f"{sources[position]} holds the same bytes as {earlier}; name one of them")
     rows = prefetched(_rows_of(parts, report))
     kind = replace(KIND, origin={})
-    return land_rows(folder, kind, rows, limit_days, in_order=False, roles=roles, changed=changed)
+    return land_rows(folder, kind, rows, limit_days, options, in_order=False)
 
 
 def _part_of(path: Path) -> tuple[str, str]:

@@ -12,17 +12,19 @@ import numpy as np
 
 from pipeline.core.errors import DataError
 from pipeline.core.files import sha256_of
-from pipeline.data.ingest.csv_blocks import by_line, count_rows, header_of, parse
-from pipeline.data.ingest.csv_quotes import whole_records
+from pipeline.data.ingest.csv_blocks import by_line, count_rows, header_of, parse, whole_records
 from pipeline.data.ingest.mapping import Mapping
 from pipeline.data.ingest.parquet_blocks import by_row, count_stored, read_row_blocks, typed
-from pipeline.data.ingest.prefetch import prefetched
-from pipeline.data.ingest.text_blocks import read_blocks
+from pipeline.data.ingest.text_blocks import prefetched, read_blocks
 from pipeline.data.ingest.transform import Rows, transform
 from pipeline.data.log_store.day_writer import DayStage
-from pipeline.data.log_store.landing import NO_ROLES, LogKind, Roles, land_days
-from pipeline.data.log_store.manifest import DayEntry, Manifest
-from pipeline.data.log_store.revisions import DayChange
+from pipeline.data.log_store.landing import (
+    DEFAULTS,
+    Landed,
+    LandingOptions,
+    LogKind,
+    land_days,
+)
 
 Report = Callable[[int], None]
 NONE_TWICE: Names[int, Path] = MappingProxyType({})
@@ -35,10 +37,9 @@ def land_files(
     limit_days: int | None = None,
     report: Report = lambda _: None,
     *,
-    roles: Roles = NO_ROLES,
-    changed: Callable[[DayChange], None] = lambda _: None,
-) -> tuple[Manifest, dict[str, DayEntry]]:
-    """Land the days of `sources` in `folder`; return the manifest and what came, day by day.
+    options: LandingOptions = DEFAULTS,
+) -> Landed:
+    """Land the days of `sources` in `folder`.
 
     Every day of the sources takes the place of the whole day that was there: all files with rows
     of a day belong into one call.
@@ -49,15 +50,15 @@ def land_files(
         limit_days: only the first so many days met are landed, and reading ends at the first
             block that holds none of them; None: all.
         report: called with the bytes of the files that were read since the last call.
-        roles, changed: see `land_days`. Where an event id is named a file may come twice.
+        options: see `land_days`. Where an event id is named a file may come twice.
 
     Raises:
         DataError: a file is not what the mapping says; it is named, with line or row. Or two files
             with rows are equal byte for byte, and no event id tells their rows apart.
     """
-    twice = {} if roles.event_id else equal_files(sources)
+    twice = {} if options.event_id else equal_files(sources)
     rows = prefetched(read_rows(mapping, sources, report, twice))
-    return land_rows(folder, mapping.log_kind(), rows, limit_days, roles=roles, changed=changed)
+    return land_rows(folder, mapping.log_kind(), rows, limit_days, options)
 
 
 def land_rows(
@@ -65,11 +66,10 @@ def land_rows(
     kind: LogKind,
     parts: Generator[Rows, None, None],
     limit_days: int | None,
+    options: LandingOptions = DEFAULTS,
     *,
     in_order: bool = True,
-    roles: Roles = NO_ROLES,
-    changed: Callable[[DayChange], None] = lambda _: None,
-) -> tuple[Manifest, dict[str, DayEntry]]:
+) -> Landed:
     """Land the days of `parts`, rows of a log of this kind; see `land_files`.
 
     Args:
@@ -88,7 +88,7 @@ def land_rows(
                 for rule, days in rows.dropped.items():
                     stage.drop(rule, days[np.isin(days, met)] if limit_days else days)
 
-    return land_days(folder, kind, fill, roles, changed)
+    return land_days(folder, kind, fill, options)
 
 
 def _wanted(rows: Rows, met: list[int], limit_days: int | None) -> np.ndarray:

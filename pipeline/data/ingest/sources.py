@@ -9,15 +9,14 @@ from pathlib import Path
 import pyarrow as pa
 
 from pipeline.core.errors import DataError
-from pipeline.data.ingest import ali_ccp, flights, obd
+from pipeline.data.ingest import ali_ccp, fetched, obd
 from pipeline.data.ingest.mapping import read_mapping, shipped
 from pipeline.data.ingest.reader import land_files
 from pipeline.data.ingest.simulated import Simulation
-from pipeline.data.log_store.landing import NO_ROLES, Roles, land_log
+from pipeline.data.log_store.landing import DEFAULTS, DayChange, LandingOptions, land_log
 from pipeline.data.log_store.manifest import DayEntry, Manifest, amount
-from pipeline.data.log_store.revisions import DayChange
 
-FETCHED = {"flights": flights.ROWS, "obd": obd.ROWS}  # rows of each
+FETCHED = {"flights": fetched.ROWS, "obd": obd.ROWS}  # rows of each
 FORMATS = (*FETCHED, "simulated")
 MOST_CHANGES = 20  # days whose new version is told of one by one
 
@@ -64,7 +63,7 @@ def land(
         simulation = Simulation(**size)
         kind, days = simulation.kind(), simulation.tables
     else:
-        public = {"flights": flights, "obd": obd}[log_format]
+        public = {"flights": fetched, "obd": obd}[log_format]
         kind, days = public.KIND, public.days
     manifest, changed = land_log(folder, kind, lambda: _counted(days(), report))
     rows = sum(entry.rows for entry in manifest.days.values())
@@ -90,7 +89,7 @@ def land_sources(
     limit_days: int | None = None,
     report: Callable[[int], None] = lambda _: None,
     *,
-    roles: Roles = NO_ROLES,
+    options: LandingOptions = DEFAULTS,
 ) -> str:
     """Land the days of the files `sources` in `folder`, and say what came: one line, and one for
     each of the first days that were there with other rows.
@@ -100,15 +99,15 @@ def land_sources(
         folder: the log's folder; days that do not come stay as they are.
         limit_days: only the first so many days; see `land_files`.
         report: called with the bytes read since the last call.
-        roles: what params.yaml says of the columns; not heeded where it is for another format.
+        options: see `land_days`; what they say of the columns is not heeded where it is for a log
+            of another format.
 
     Raises:
         DataError: the mapping or a file is not what it should be (the sentence names the line), or
-            no row is left to land.
+            no row is left to land, or a day would lose many of its rows.
     """
     if mapping in FORMATS and mapping != "obd":
         raise DataError(f"{mapping} is fetched, not read from files; call it without sources")
-    changes: list[DayChange] = []
     if mapping in ali_ccp.FORMATS:
         name, land_them = mapping, partial(ali_ccp.land_files, folder, mapping, sources)
     elif mapping == "obd":
@@ -116,15 +115,18 @@ def land_sources(
     else:
         rules = read_mapping(mapping, [*ali_ccp.FORMATS, "obd"])
         name, land_them = rules.format, partial(land_files, folder, rules, sources)
-    known = roles if roles.format == name else NO_ROLES
-    manifest, landed = land_them(limit_days, report, roles=known, changed=changes.append)
-    if not any(entry.rows for entry in landed.values()):
-        dropped = sum(sum(entry.dropped.values()) for entry in landed.values())
+    heeded = options.format == name
+    known = options if heeded else LandingOptions(allow_shrink=options.allow_shrink)
+    landed = land_them(limit_days, report, options=known)
+    if not any(entry.rows for entry in landed.days.values()):
+        dropped = sum(sum(entry.dropped.values()) for entry in landed.days.values())
         why = f"all {dropped:,} rows were dropped by the mapping's rules" if dropped else "no rows"
         raise DataError(f"{', '.join(map(str, sources))}: {why}; nothing was landed")
-    lines = [_sentence(folder, manifest, landed), *_told(changes)]
-    if roles.event_id and known is NO_ROLES:
-        lines.append(f"events were not told apart: log.event_id is for {roles.format}, not {name}")
+    lines = [_sentence(folder, landed.manifest, landed.days), *_told(landed.changes)]
+    if options.event_id and not heeded:
+        lines.append(
+            f"events were not told apart: log.event_id is for {options.format}, not {name}"
+        )
     return "\n".join(lines)
 
 

@@ -212,7 +212,3 @@ def _local(stamps: pa.ChunkedArray, mapping: Mapping) -> pa.ChunkedArray:
         )
     zoned = stamps.cast(pa.timestamp(stamps.type.unit, mapping.time_zone))
     return pc.local_timestamp(zoned)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0]

@@ -1,11 +1,13 @@
-"""Landing: a log, or one day of it, becomes whole under its name or stays as it was."""
+"""Landing: a log, or some days of it, become whole under their names or stay as they were."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from pipeline.core.errors import DataError
 from pipeline.core.files import publish
@@ -15,13 +17,14 @@ from pipeline.data.log_store.manifest import (
     PART,
     DayEntry,
     Manifest,
+    amount,
     day_folder,
     holds,
     type_name,
     write_manifest,
 )
-from pipeline.data.log_store.revisions import DayChange, changes_of
 from pipeline.data.log_store.store import beside, commit, landing_lock, standing_log, writing
+from pipeline.encoding.values import as_numbers
 from pipeline.formats.days import day_number
 
 
@@ -50,21 +53,65 @@ class LogKind:
 
 
 @dataclass(frozen=True)
-class Roles:
-    """What the log section of params.yaml says of the columns of a log.
+class LandingOptions:
+    """How days land: what the log section of params.yaml says of the columns, and what is allowed.
 
     Attributes:
-        format: of the log.
-        event_id: column with the ids of events; None: none.
+        format: of the log whose columns these are.
+        event_id: column with the ids of events, each of which counts once a day; None: none.
         label: column with the responses; None: none is known.
+        allow_shrink: whether a day that has landed may lose more than LARGEST_SHRINK of its rows.
     """
 
-    format: str
-    event_id: str | None
-    label: str | None
+    format: str = ""
+    event_id: str | None = None
+    label: str | None = None
+    allow_shrink: bool = False
 
 
-NO_ROLES = Roles("", None, None)
+@dataclass(frozen=True)
+class DayChange:
+    """A day that was landed again with other rows; the content hashes name its versions.
+
+    Attributes:
+        before, after: the day's entries.
+        responses_before, responses_after: sums of the label; None where it is not known.
+    """
+
+    day: str
+    before: DayEntry
+    after: DayEntry
+    responses_before: int | None
+    responses_after: int | None
+
+    def __str__(self) -> str:
+        responses = ""
+        if self.responses_before is not None and self.responses_after is not None:
+            responses = f", {self.responses_before:,} -> {self.responses_after:,} responses"
+        return (
+            f"{self.day} has a new version: {self.before.rows:,} -> {self.after.rows:,} rows"
+            f"{responses} (content {self.before.content_sha256[:8]} -> "
+            f"{self.after.content_sha256[:8]})"
+        )
+
+
+DEFAULTS = LandingOptions()
+LARGEST_SHRINK = 0.1  # share of a landed day's rows: a file with late events alone brings far fewer
+
+
+@dataclass(frozen=True)
+class Landed:
+    """What a landing of days did.
+
+    Attributes:
+        manifest: of the log as it is now.
+        days: what came: day → its entry, also where no row was left to land.
+        changes: the days that were there with other rows.
+    """
+
+    manifest: Manifest
+    days: dict[str, DayEntry]
+    changes: list[DayChange]
 
 
 def land_log(
@@ -107,60 +154,51 @@ def land_log(
         return manifest, True
 
 
-def land_day(folder: Path, kind: LogKind, day: str, table: pa.Table) -> Manifest:
-    """Make `table` the rows of `day`, in place of any that were there, and return the manifest.
-
-    Landing the same rows again changes no byte; other days are not touched. A reader sees the
-    previous day or the whole new one, also where the writer was killed. A log with a day from
-    elsewhere can no longer be brought again by a command, so new rows clear its origin.
-
-    Raises:
-        DataError: `folder` holds a log of another kind, the rows break the schema, or the disk
-            takes no more.
-    """
-    with landing_lock(folder), writing(folder):
-        _refuse_other_kind(folder, kind, f"day {day}")
-        with beside(folder) as place:
-            entry = _write_part(place / PART, kind, day, table)
-            standing = standing_log(folder) or kind.manifest({})
-            return commit(folder, standing, {day: (place / PART, entry)})
-
-
 def land_days(
     folder: Path,
     kind: LogKind,
     fill: Callable[[DayStage], None],
-    roles: Roles = NO_ROLES,
-    changed: Callable[[DayChange], None] = lambda _: None,
-) -> tuple[Manifest, dict[str, DayEntry]]:
+    options: LandingOptions = DEFAULTS,
+) -> Landed:
     """Make the rows that `fill` adds to a stage the days of `folder`, in place of any of the same
-    name, and return the manifest and the entries of those days.
+    name.
 
     All days are first written whole, beside `folder` and in bounded memory; where `fill` refuses,
-    the log stays as it was. Then they take their names as in `land_day`. A day whose every row was
-    dropped is not landed.
-
-    Args:
-        roles: what the columns are; where an event id is named, an event counts once a day.
-        changed: told of every day that was there with other rows, once the new ones are.
+    the log stays as it was. Then they take their names: a reader sees the previous day or the whole
+    new one, also where the writer was killed. The same rows change no byte, other days are not
+    touched. A day whose every row was dropped is not landed. A log with a day from elsewhere can no
+    longer be brought again by a command, so new rows clear its origin.
 
     Raises:
-        DataError: as `land_day`, or what `fill` raises.
+        DataError: `folder` holds a log of another kind, what `fill` raises, the disk takes no more,
+            or a day would lose more than LARGEST_SHRINK of its rows and that is not allowed.
     """
     with landing_lock(folder), writing(folder):
         _refuse_other_kind(folder, kind, "what comes")
         with beside(folder) as place:
-            stage = DayStage(place, kind.schema, roles.event_id)
+            stage = DayStage(place, kind.schema, options.event_id)
             fill(stage)
             staged = {day: (file, entry) for day, file, entry in stage.finish()}
             whole = {day: landed for day, landed in staged.items() if landed[1].rows}
             manifest = standing_log(folder) or kind.manifest({})
-            changes = list(changes_of(folder, manifest, whole, roles.label))
+            if not options.allow_shrink:
+                _refuse_shrinking(manifest, {day: entry for day, (_, entry) in whole.items()})
+            changes = list(_changes_of(folder, manifest, whole, options.label))
             if whole:
                 manifest = commit(folder, manifest, whole)
-        for change in changes:
-            changed(change)
-        return manifest, {day: entry for day, (_, entry) in staged.items()}
+        return Landed(manifest, {day: entry for day, (_, entry) in staged.items()}, changes)
+
+
+def _refuse_shrinking(standing: Manifest, coming: Mapping[str, DayEntry]) -> None:
+    """Refuse a day that would lose many of its rows: what comes is hardly the whole of it."""
+    for day, entry in coming.items():
+        rows = standing.days[day].rows if day in standing.days else 0
+        if entry.rows < (1 - LARGEST_SHRINK) * rows:
+            raise DataError(
+                f"day {day} has {amount(rows, 'row')} and would have {entry.rows:,}, as a day that "
+                "comes takes the place of the whole day; name all files with rows of that day in "
+                "one call, or where it shall shrink, add --allow-shrink; nothing was landed"
+            )
 
 
 def _refuse_other_kind(folder: Path, kind: LogKind, what: str) -> None:
@@ -188,3 +226,36 @@ def _write_part(path: Path, kind: LogKind, day: str, table: pa.Table) -> DayEntr
     writer = PartWriter(path, kind.schema)
     writer.write(table.select(kind.schema.names).replace_schema_metadata(None))
     return writer.entry()
+
+
+def _changes_of(
+    folder: Path,
+    standing: Manifest,
+    staged: Mapping[str, tuple[Path, DayEntry]],
+    label: str | None,
+) -> Iterator[DayChange]:
+    """The days that stand with other rows than those that come.
+
+    Args:
+        folder: the log's folder, and `standing` its manifest.
+        staged: day → its new file and entry.
+        label: column with the responses; None: they are not counted.
+    """
+    for day, (file, entry) in staged.items():
+        before = standing.days.get(day)
+        if before is not None and before.content_sha256 != entry.content_sha256:
+            files = [day_folder(folder, day) / name for name in before.files]
+            yield DayChange(day, before, entry, _sum(files, label), _sum([file], label))
+
+
+def _sum(files: Sequence[Path], label: str | None) -> int | None:
+    """The responses in `files`; None where no column says them, or a file is damaged."""
+    total = 0
+    try:
+        for path in files:
+            with pq.ParquetFile(path) as file:
+                for batch in file.iter_batches(columns=[label]):
+                    total += int(np.nansum(as_numbers(batch.column(0))))
+    except (OSError, pa.ArrowInvalid, IndexError, TypeError, DataError):
+        return None
+    return total

@@ -1,14 +1,14 @@
 """Putting days into a log: one writer at a time, and a reader sees whole days alone."""
 
-import fcntl
 import logging
-import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from filelock import FileLock, Timeout
 
 from pipeline.core.errors import DataError
 from pipeline.core.files import publish
@@ -28,21 +28,23 @@ from pipeline.data.log_store.manifest import (
 def landing_lock(folder: Path) -> Iterator[None]:
     """Hold the right to write `folder`; a second writer waits until the first has ended.
 
-    The lock is on the parent folder itself and is the kernel's, so no file stays behind and a
-    killed writer holds nothing. What such a writer left behind is put in order first.
+    A killed writer holds nothing; what it left behind is put in order first.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder.parent, os.O_RDONLY)
+    lock = FileLock(_lock_file(folder), poll_interval=0.2)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            logging.getLogger(__name__).warning("another landing in %s runs; waiting", folder)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        held = lock.acquire(timeout=0)
+    except Timeout:
+        logging.getLogger(__name__).warning("another landing in %s runs; waiting", folder)
+        held = lock.acquire()
+    with held:
         _clear_up(folder)
         yield
-    finally:
-        os.close(descriptor)
+
+
+def _lock_file(folder: Path) -> Path:
+    """Named like an unfinished write, which git and DVC pass over."""
+    return folder.parent / f".{folder.name}.tmp-lock"
 
 
 def _clear_up(folder: Path) -> None:
@@ -56,7 +58,7 @@ def _clear_up(folder: Path) -> None:
     for path in [*leftovers, *folder.glob("day=*/.*.tmp-*")]:
         if path.is_dir():
             shutil.rmtree(path)
-        else:
+        elif path != _lock_file(folder):
             path.unlink()
     if (folder / COMING).exists():
         _settle(folder, read_manifest(folder / MANIFEST))

@@ -5,9 +5,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.core.errors import ArtifactError
-from pipeline.formats.map_files import read_maps, write_maps
-from pipeline.formats.maps import PiecewiseLinearMap, affine_map, from_knots, identity_map
+from pipeline.core.errors import ArtifactError, DataError
+from pipeline.formats.maps import (
+    PiecewiseLinearMap,
+    affine_map,
+    from_knots,
+    identity_map,
+    read_maps,
+    shared_map,
+    write_maps,
+)
 
 FIELD_VALUES = [None, "a", "b"]
 
@@ -110,3 +117,12 @@ def test_a_file_that_is_not_a_map_is_named(tmp_path, bent, damage):
         pq.write_table(pa.table({"x": [1]}), path)
     with pytest.raises(ArtifactError, match=r"maps\.parquet"):
         read_maps(path)
+
+
+def test_a_negative_field_value_id_is_refused_and_takes_no_other_values_map(bent):
+    """-1 is the code of null in pandas; as an index it would be the last value's row."""
+    logit, sentence = np.zeros(3), r"ids are 0 or more, row 1 has -1; the id of null"
+    for serving_map in (bent, identity_map(3), shared_map(np.zeros(1), np.ones(1), 1.0, 1.0, 3)):
+        with pytest.raises(DataError, match=sentence):
+            serving_map(logit, np.array([0, -1, 2]))
+        assert len(serving_map(logit[:0], np.array([], np.int64))) == 0
