@@ -20,27 +20,42 @@ from tests.release.parts import rows
 
 
 @contextmanager
+def running(versions, limits=None):
+    """A server in a thread while the block runs, and a client of it."""
+    app = make_app(versions, limits or Limits())
+    server = uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False))
+    with listening("127.0.0.1", 0) as place:
+        port = place.getsockname()[1]
+        thread = threading.Thread(target=server.run, args=([place],), daemon=True)
+        thread.start()
+        while not server.started:
+            assert thread.is_alive()
+            thread.join(0.01)
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+            yield server, client
+        server.should_exit = True
+        thread.join()
+
+
+@contextmanager
 def served(versions, limits=None):
     """A client of a server that runs while the block does."""
-    app = make_app(versions, limits or Limits())
-    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error", access_log=False)
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        assert thread.is_alive()
-        thread.join(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+    with running(versions, limits) as (_, client):
         yield client
-    server.should_exit = True
-    thread.join()
 
 
 @pytest.fixture(scope="module")
 def client(made):
     with served(Versions(made[0]), Limits(body_bytes=20_000, rows=100)) as one:
         yield one
+
+
+def test_an_accepted_connection_does_not_wait_for_acknowledgements(made):
+    with running(Versions(made[0])) as (server, client):
+        client.get("/health")
+        (connection,) = server.server_state.connections
+        accepted = connection.transport.get_extra_info("socket")
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
 
 
 def columns(table):
