@@ -25,7 +25,7 @@ from pipeline.core.errors import AdaCalibError, ReleaseError
 from pipeline.registry import tags
 from pipeline.registry.promotion import promote
 from pipeline.registry.pull import pull
-from pipeline.registry.tools.programs import git, run_leashed
+from pipeline.registry.tools.programs import git, run_program
 
 NAMES = ("ann", "bob")
 FIRST = date(2025, 3, 1)
@@ -165,7 +165,7 @@ def _configure(clone: Path) -> None:
 def make_model(clone: Path, day: str) -> None:
     """A model of a day, by the clone's promoter."""
     (clone / "params.yaml").write_text(f"day: '{day}'\nby: {clone.name}\n")
-    done = run_leashed(["dvc", "repro", "--quiet"], clone)
+    done = run_program(["dvc", "repro", "--quiet"], clone)
     if done.code:
         raise AdaCalibError(f"dvc repro failed: {done.errors}")
 

@@ -25,7 +25,7 @@ from pipeline.formats.map_files import read_maps
 from pipeline.model.network import BaseNetwork
 from pipeline.model.scoring import load_base
 from pipeline.serving.predictor import load as load_predictor
-from tests.release.parts import CONVENTIONS, bent_map
+from tests.checkpoint.parts import CONVENTIONS, bent_map
 from tests.whole_walk import DAYS, asked, project, walk
 
 OWN, TAIL_ROWS = 2, 3

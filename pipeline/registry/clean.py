@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pipeline.core.errors import ReleaseError, ToolError
 from pipeline.registry import atomic_tags, commits, gc_roots, tags
-from pipeline.registry.tools.dvc_command import refuse_busy
+from pipeline.registry.tools.dvc import refuse_busy
 from pipeline.registry.tools.locks import hold, run_lock
 from pipeline.registry.tools.programs import git
 from pipeline.registry.tools.stores import Store, stores

@@ -20,7 +20,7 @@ from pipeline.params.reader import set_values
 from pipeline.registry.promotion import production
 from pipeline.registry.run_log import last_refresh
 from pipeline.registry.tools.dvc import reproduce
-from pipeline.registry.tools.programs import run_leashed
+from pipeline.registry.tools.programs import run_program
 from tests.flows.conftest import SECONDS, Server, until
 
 DAY = "2013-09-29"
@@ -135,7 +135,7 @@ def test_whatever_is_killed_the_next_run_ends_as_an_undisturbed_one(
     assert state.name == "Promoted", state.message
 
     set_values(checkout / "params.yaml", {"log.last_day": DAY})
-    run_leashed(["dvc", "repro", "--quiet"], checkout)
+    run_program(["dvc", "repro", "--quiet"], checkout)
     for name in ("dvc.lock", "reports/gate.json", "artifacts/model/weights.txt"):
         assert (checkout / ".release" / name).read_bytes() == (checkout / name).read_bytes(), name
     assert not list((checkout / ".release").glob("**/.*.tmp-*"))

@@ -19,7 +19,7 @@ from pipeline.core.files import read_json
 from pipeline.params.reader import read_params, set_values
 from pipeline.registry.promotion import Production, production
 from pipeline.registry.run_log import last_refresh
-from pipeline.registry.tools.programs import git, run_leashed
+from pipeline.registry.tools.programs import git, run_program
 from pipeline.report.terminal import METRICS
 from tests.flows.conftest import Server, save, until
 
@@ -114,7 +114,7 @@ def add_remotes(checkout: Path) -> Path:
     bare, stored = checkout.parent / "remote.git", checkout.parent / "stored"
     git(checkout.parent, "init", "--quiet", "--bare", str(bare))
     git(checkout, "remote", "add", "origin", str(bare))
-    run_leashed(["dvc", "remote", "add", "--quiet", "--default", "kept", str(stored)], checkout)
+    run_program(["dvc", "remote", "add", "--quiet", "--default", "kept", str(stored)], checkout)
     save(checkout)
     (bare / "hooks/pre-receive").write_text(
         f"#!/bin/sh\nfind {stored} -type f | wc -l >> held\n[ $(wc -l < held) -gt 1 ]\n"

@@ -16,7 +16,7 @@ from pipeline.serving.app import Limits, make_app, serve
 from pipeline.serving.predictor import load
 from pipeline.serving.sockets import listening
 from pipeline.serving.versions import Versions
-from tests.release.parts import rows
+from tests.checkpoint.parts import rows
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from pipeline.cli.main import app
 from pipeline.core.errors import ArtifactError, DataError
 from pipeline.serving import offline
 from pipeline.serving.predictor import load
-from tests.release.parts import rows
+from tests.checkpoint.parts import rows
 
 
 def test_a_file_is_scored_row_by_row_and_what_was_odd_is_counted(made, tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ import pytest
 from pipeline.core.checksums import seal
 from pipeline.core.errors import ArtifactError, DataError
 from pipeline.serving.predictor import load
-from tests.release.parts import rows
+from tests.checkpoint.parts import rows
 
 
 def test_a_file_cut_by_100_bytes_is_refused_by_its_checksum(model):

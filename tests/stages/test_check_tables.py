@@ -15,7 +15,7 @@ from pipeline.params.sections import CheckTablesParams
 from pipeline.stages import tabulate
 from pipeline.stages.check_tables import build_docs, run
 from tests.quality.test_checks import changed
-from tests.release.parts import write_parts
+from tests.checkpoint.parts import write_parts
 from tests.stages.test_tabulate import PARAMS as TABULATE
 from tests.stages.test_tabulate import write_scores
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.release.evidence import TABLES, changed, good, verdict
+from tests.gate.evidence import TABLES, changed, good, verdict
 
 
 def numbers(report: Any, path: str = "") -> list[str]:

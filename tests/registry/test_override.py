@@ -11,7 +11,7 @@ from pipeline.core.files import read_json, write_json
 from pipeline.registry.override import GATE, OVERRIDE, overridden, override
 from pipeline.registry.promotion import production, promote
 from pipeline.registry.status import status
-from tests.release.conftest import dvc, git, params
+from tests.registry.conftest import dvc, git, params
 
 
 def refuse(folder, name="pcoc", **check):

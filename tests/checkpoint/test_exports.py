@@ -29,7 +29,7 @@ from pipeline.model.network import initialise, network_from
 from pipeline.model.scoring import load_base, write_base
 from pipeline.serving.predictor import load as load_predictor
 from pipeline.serving.triton import triton_repository
-from tests.release.parts import CONVENTIONS, bent_map, rows, write_parts
+from tests.checkpoint.parts import CONVENTIONS, bent_map, rows, write_parts
 
 
 def exported(folder, parts=None):

@@ -11,7 +11,7 @@ from pipeline.cli.main import app
 from pipeline.core.errors import ReleaseError
 from pipeline.registry.history import Span, history, table
 from pipeline.registry.promotion import production
-from tests.release.conftest import git
+from tests.registry.conftest import git
 
 SINCE = ("2026-01-02 03:00", "2026-01-02 03:09")
 

@@ -16,7 +16,7 @@ from pipeline.registry.pull import pull
 from pipeline.registry.rollback import rollback
 from pipeline.registry.status import status
 from pipeline.registry.tools import dvc as dvc_tool
-from tests.release.conftest import add_remotes, dvc, git, next_model, params
+from tests.registry.conftest import add_remotes, dvc, git, next_model, params
 
 
 def state(folder: Path) -> tuple[str, str]:

@@ -21,7 +21,7 @@ from pipeline.core.files import read_json, write_json
 from pipeline.formats.map_files import read_maps
 from pipeline.formats.maps import PiecewiseLinearMap
 from pipeline.model.scoring import load_base
-from tests.release.parts import CONVENTIONS, bent_map, rows, write_parts
+from tests.checkpoint.parts import CONVENTIONS, bent_map, rows, write_parts
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.registry.promotion import production, promote
 from pipeline.registry.tags import assignments
-from tests.release.conftest import git, next_model
+from tests.registry.conftest import git, next_model
 
 # Kill this process after a step, or as soon as a step has put something into a folder.
 KILLED = """

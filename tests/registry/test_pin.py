@@ -11,7 +11,7 @@ from pipeline.formats.champion import MODEL, PIN, TABLES, pinned, read_pin, star
 from pipeline.registry.pin import fetch_champion, pin_champion
 from pipeline.registry.promotion import promote
 from pipeline.registry.status import status
-from tests.release.conftest import dvc, git, params
+from tests.registry.conftest import dvc, git, params
 
 TABULATE = """  tabulate:
     cmd: mkdir artifacts/tables && cp data/part.txt artifacts/tables/bins.parquet

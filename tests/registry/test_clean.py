@@ -14,7 +14,7 @@ from pipeline.registry.history import history
 from pipeline.registry.promotion import production, promote
 from pipeline.registry.pull import pull
 from pipeline.registry.rollback import rollback
-from tests.release.conftest import git, next_model
+from tests.registry.conftest import git, next_model
 
 
 def objects(*folders: Path) -> dict[str, bytes]:

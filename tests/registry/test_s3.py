@@ -14,7 +14,7 @@ import pytest
 from pipeline.registry.clean import clean
 from pipeline.registry.promotion import promote
 from pipeline.registry.pull import pull
-from tests.release.conftest import git
+from tests.registry.conftest import git
 
 pytest.importorskip("dvc_s3", reason="dvc-s3 is not installed")
 pytest.importorskip("flask_cors", reason="moto[server] is not installed")

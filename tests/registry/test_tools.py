@@ -13,8 +13,8 @@ import pytest
 from pipeline.core.errors import AdaCalibError, ToolError
 from pipeline.registry.tools import dvc, programs
 from pipeline.registry.tools.dvc import commit_data, folder_md5, locked_md5, reproduce, status
-from pipeline.registry.tools.programs import run_leashed
-from tests.release.conftest import params
+from pipeline.registry.tools.programs import run_program
+from tests.registry.conftest import params
 
 SLEEPER = (
     "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(99)'])"
@@ -40,16 +40,16 @@ def gone(processes: list[psutil.Process]) -> bool:
 
 
 def test_a_program_on_the_leash_says_how_it_ended(tmp_path):
-    finished = run_leashed([sys.executable, "-c", "import sys; print(1); sys.exit(3)"], tmp_path)
+    finished = run_program([sys.executable, "-c", "import sys; print(1); sys.exit(3)"], tmp_path)
     assert (finished.code, finished.output) == (3, "1\n")
-    killed = run_leashed([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"], tmp_path)
+    killed = run_program([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"], tmp_path)
     assert killed.code == 128 + signal.SIGKILL
 
 
 def test_lines_are_told_in_order_from_both_streams(tmp_path):
     program = "import sys; print('a', flush=True); print('b', file=sys.stderr, flush=True)"
     lines: list[str] = []
-    finished = run_leashed([sys.executable, "-c", program], tmp_path, lines.append)
+    finished = run_program([sys.executable, "-c", program], tmp_path, lines.append)
     assert lines == ["a", "b"]
     assert finished.output == "a\nb\n"
 
@@ -58,8 +58,8 @@ def test_lines_are_told_in_order_from_both_streams(tmp_path):
 def test_no_descendant_outlives_the_one_who_asked(tmp_path, how):
     program = (
         "import sys; from pathlib import Path\n"
-        "from pipeline.registry.tools.programs import run_leashed\n"
-        f"run_leashed([sys.executable, '-c', {SLEEPER!r}], Path())"
+        "from pipeline.registry.tools.programs import run_program\n"
+        f"run_program([sys.executable, '-c', {SLEEPER!r}], Path())"
     )
     asker = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.DEVNULL)
     process = psutil.Process(asker.pid)
@@ -81,7 +81,7 @@ def test_a_child_left_behind_by_a_killed_program_is_ended(tmp_path):
         "import os, subprocess, sys\nprint(os.getpid(), flush=True)\n"
         "subprocess.run([sys.executable, '-c', 'import time; time.sleep(99)'])"
     )
-    finished = run_leashed([sys.executable, "-c", program], tmp_path, kill_the_middle)
+    finished = run_program([sys.executable, "-c", program], tmp_path, kill_the_middle)
     assert finished.code == 128 + signal.SIGKILL  # its child held the pipe: this would hang
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pipeline.gate.judge import Verdict, judge
-from tests.release.evidence import CALIBRATOR, PARAMS, TABLES, changed, gain, good, verdict
+from tests.gate.evidence import CALIBRATOR, PARAMS, TABLES, changed, gain, good, verdict
 
 
 def test_good_evidence_passes_and_every_check_says_what_it_saw():

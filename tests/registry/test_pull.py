@@ -15,7 +15,7 @@ from pipeline.core.files import sha256_of
 from pipeline.registry.promotion import production
 from pipeline.registry.pull import pull
 from pipeline.registry.rollback import rollback
-from tests.release.conftest import git
+from tests.registry.conftest import git
 
 
 def weights(target: Path) -> str:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pipeline.checkpoint.serving_table import arrays_of, falls, map_of
 from pipeline.core.errors import ArtifactError
 from pipeline.formats.maps import PiecewiseLinearMap, from_knots, identity_map, shared_map
-from tests.release.parts import bent_map
+from tests.checkpoint.parts import bent_map
 
 VALUES = [None, "a", "b"]
 
