@@ -6,14 +6,12 @@ from pathlib import Path
 import pytest
 
 from pipeline.core.errors import ReleaseError, ToolError
-from pipeline.registry import atomic_tags, tags
-from pipeline.registry.clean import clean
+from pipeline.registry import tags
+from pipeline.registry.clean import clean, kept_versions
 from pipeline.registry.commits import identity
-from pipeline.registry.gc_roots import kept_versions
 from pipeline.registry.history import history
-from pipeline.registry.promotion import production, promote
+from pipeline.registry.promotion import production, promote, rollback
 from pipeline.registry.pull import pull
-from pipeline.registry.rollback import rollback
 from tests.registry.conftest import git, next_model
 
 
@@ -88,34 +86,32 @@ def test_with_nothing_in_production_nothing_is_removed(folder):
 
 def test_promotion_and_clean_up_exclude_one_another(judged, monkeypatch):
     who, before = identity(judged), tags.assignments(judged)
-    begun = atomic_tags.begin_clean(judged, who, ".", before[-1], {"v0.0.2": before[1].commit})
+    begun = tags.begin_clean(judged, who, ".", before[-1], {"v0.0.2": before[1].commit})
     with (
         pytest.raises(ReleaseError, match="another promotion came first"),
-        atomic_tags.proposed(judged, who, ".", before[-1]),  # by who looked before
+        tags.proposed(judged, who, ".", before[-1]),  # by who looked before
     ):
         pass
     with pytest.raises(ReleaseError, match="another promotion came first"):
-        atomic_tags.begin_clean(judged, who, ".", before[-1], {})
+        tags.begin_clean(judged, who, ".", before[-1], {})
     with pytest.raises(
         ReleaseError, match=r"Ann began adacalib clean at .* if it was killed, from"
     ):
-        atomic_tags.refuse_while_cleaning(tags.assignments(judged))  # it looks now
+        tags.refuse_while_cleaning(tags.assignments(judged))  # it looks now
 
     assert list(tags.removals(judged)) == ["v0.0.2"]
     assert tags.spans(tags.assignments(judged)) == tags.spans(before)  # production did not change
     monkeypatch.setattr(time, "time", lambda: begun.seconds + 901.0)
-    atomic_tags.refuse_while_cleaning(
-        tags.assignments(judged)
-    )  # it was killed, nobody has to mend it
+    tags.refuse_while_cleaning(tags.assignments(judged))  # it was killed, nobody has to mend it
     monkeypatch.undo()
-    atomic_tags.end_clean(judged, who, ".", begun)
-    atomic_tags.refuse_while_cleaning(tags.assignments(judged))
+    tags.end_clean(judged, who, ".", begun)
+    tags.refuse_while_cleaning(tags.assignments(judged))
 
 
 @pytest.mark.parametrize(
     ("order", "kept"), [("1", "1"), ("12", "12"), ("123", "23"), ("1232", "321"), ("12321", "21")]
 )
 def test_production_and_what_a_rollback_goes_back_to_stay(order, kept):
-    held = [tags.Assignment(v, v * 40, f"model#prod#{n}", n) for n, v in enumerate(order, 1)]
+    held = [tags.Tag(v, v * 40, f"model#prod#{n}", n) for n, v in enumerate(order, 1)]
     assert set(kept_versions(held)) == set(kept)
     assert set(kept_versions(held, removed="1")) == set(kept) - {"1"}  # gone with an earlier one

@@ -15,8 +15,7 @@ from tests.registry.conftest import git, next_model
 KILLED = """
 import os, signal, sys, threading, time
 from pathlib import Path
-from pipeline.registry import commits
-from pipeline.registry import atomic_tags
+from pipeline.registry import commits, tags
 from pipeline.registry.tools import dvc
 from pipeline.registry.promotion import promote
 
@@ -51,15 +50,15 @@ def killed(folder: Path, step: str, grows: Path | str = "") -> None:
 
 @pytest.mark.slow
 def test_a_promotion_killed_at_each_step_is_safe_and_the_same_again_goes_on(twice, tmp_path):
-    """H19, of promotion: nothing is left to remove by hand, nothing is promoted by halves."""
+    """Nothing is left to remove by hand, nothing is promoted by halves."""
     remote, before = tmp_path / "remote.git", production(twice)
     next_model(twice, copies=3)
     killed(twice, "commits.commit_naming_files")
     assert git(twice, "status", "--porcelain") == ""
-    killed(twice, "registry.push", tmp_path / "store")
+    killed(twice, "dvc.push", tmp_path / "store")
     assert production(twice) == before
     assert [a.version for a in assignments(remote)] == ["v0.0.1", "v0.0.2"]
-    killed(twice, "fence._push_tags")  # the tags are at the remote; here nobody knows
+    killed(twice, "tags._push_tags")  # the tags are at the remote; here nobody knows
     assert production(twice) == before
     assert assignments(remote)[-1].version == "v0.0.3"
     assert promote(twice).startswith("v0.0.3 is this model: it is in production since")

@@ -11,10 +11,9 @@ import pytest
 
 from pipeline.core.errors import ArtifactError, ReleaseError, ToolError
 from pipeline.registry import tags
-from pipeline.registry.promotion import production, promote
+from pipeline.registry.history import status
+from pipeline.registry.promotion import production, promote, rollback
 from pipeline.registry.pull import pull
-from pipeline.registry.rollback import rollback
-from pipeline.registry.status import status
 from pipeline.registry.tools import dvc as dvc_tool
 from tests.registry.conftest import add_remotes, dvc, git, next_model, params
 
@@ -214,7 +213,7 @@ def test_what_was_promoted_before_there_was_a_remote_is_gone_back_to_where_other
     ],
 )
 def test_the_predecessor_is_what_was_there_when_the_version_first_came(order, before):
-    held = [tags.Assignment(v, v * 40, f"model#prod#{n}", n) for n, v in enumerate(order, 1)]
+    held = [tags.Tag(v, v * 40, f"model#prod#{n}", n) for n, v in enumerate(order, 1)]
     found = tags.predecessor(held)
     assert (found.version if found else None) == before
 

@@ -12,9 +12,8 @@ import pytest
 from pipeline.core.checksums import verify
 from pipeline.core.errors import AdaCalibError, ArtifactError, ReleaseError, ToolError
 from pipeline.core.files import sha256_of
-from pipeline.registry.promotion import production
+from pipeline.registry.promotion import production, rollback
 from pipeline.registry.pull import pull
-from pipeline.registry.rollback import rollback
 from tests.registry.conftest import git
 
 
@@ -104,14 +103,14 @@ def test_a_refused_first_pull_leaves_nothing_behind(folder, tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     (tmp_path / "letter").touch()
     before = sorted(path for path in tmp_path.rglob("*") if folder not in path.parents)
-    for target, fault in {
-        "letter": "was not made by adacalib pull",
-        ".": "was not made by adacalib pull",
-        "letter/served": "letter is no folder",
-        "new/served": "no DVC remote 'elsewhere'",
-    }.items():
+    for target, remote, fault in (
+        ("letter", None, "was not made by adacalib pull"),
+        (".", None, "was not made by adacalib pull"),
+        ("letter/served", None, "letter is no folder"),
+        ("new/served", "elsewhere", "no DVC remote 'elsewhere'"),
+    ):
         with pytest.raises(AdaCalibError, match=fault):
-            pull(folder, Path(target), "elsewhere")
+            pull(folder, Path(target), remote)
     after = sorted(path for path in tmp_path.rglob("*") if folder not in path.parents)
     assert after == before
 

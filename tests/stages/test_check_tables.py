@@ -14,8 +14,8 @@ from pipeline.formats.table_files import read_bins, read_cells, read_tables_mani
 from pipeline.params.sections import CheckTablesParams
 from pipeline.stages import tabulate
 from pipeline.stages.check_tables import build_docs, run
-from tests.quality.test_checks import changed
 from tests.checkpoint.parts import write_parts
+from tests.quality.test_checks import changed
 from tests.stages.test_tabulate import PARAMS as TABULATE
 from tests.stages.test_tabulate import write_scores
 

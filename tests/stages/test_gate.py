@@ -13,8 +13,8 @@ from pipeline.gate import monotonicity as scanning
 from pipeline.gate.monotonicity import scan
 from pipeline.serving.predictor import ONNX_FILE
 from pipeline.stages.gate import run
-from tests.gate.evidence import PARAMS, TABLES, good
 from tests.checkpoint.parts import write_parts
+from tests.gate.evidence import PARAMS, TABLES, good
 
 
 @pytest.fixture

@@ -15,8 +15,7 @@ import psutil
 from ruamel.yaml import YAML
 
 from pipeline.core.errors import AdaCalibError, ToolError
-from pipeline.registry.atomic_tags import proposed
-from pipeline.registry.tags import NAME, STAGE, Assignment, assignments, next_version, versions
+from pipeline.registry.tags import NAME, STAGE, Tag, assignments, next_version, proposed, versions
 from pipeline.registry.tools.programs import Finished, beside_python, run_program
 from pipeline.registry.tools.stores import Remote
 
@@ -301,8 +300,8 @@ def assign(
     commit: str,
     identity: dict[str, str],
     authority: str,
-    replaced: Assignment | None,
-) -> Assignment:
+    replaced: Tag | None,
+) -> Tag:
     """Put the model of a commit into production, as a new version unless it has one already.
 
     Args:

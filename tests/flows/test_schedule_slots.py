@@ -51,7 +51,7 @@ def test_without_a_day_and_a_schedule_nothing_is_guessed(project):
 def test_after_an_outage_only_the_newest_slot_runs_and_the_others_name_it(
     checkout, prefect_server, monkeypatch
 ):
-    """H22: the slots are those that a real schedule made; the clock alone is another."""
+    """The slots are those that a real schedule made; the clock alone is another."""
     watch = {"deployments": {"name": {"any_": ["watch"]}}}
     (deployed,) = prefect_server.ask("deployments/filter", **watch)
     runs: list[dict] = []
@@ -92,7 +92,6 @@ def test_a_range_of_days_goes_over_the_ends_of_months_and_leap_years():
     ],
 )
 def test_the_days_of_an_outage_are_those_between_two_refreshed_ones(newest, day, left_out):
-    """H22."""
     assert days_between(newest, day) == left_out
 
 

@@ -1,4 +1,4 @@
-"""Telling people: every channel gets day, stage, reason and next step; none can fail the day."""
+"""Notifications: every channel gets day, stage, reason and next step; none can fail the day."""
 
 import json
 import logging
@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from flows import watch
-from flows.notifications import NEXT_STEPS, News, tell
+from flows.notifications import NEXT_STEPS, News, notify
 from flows.secrets import NOTIFY, masked
 from pipeline.registry.promotion import Production
 
@@ -53,7 +53,7 @@ def no_events(monkeypatch: pytest.MonkeyPatch) -> list[dict]:
 def test_a_message_says_day_stage_reason_and_next_step(webhook, monkeypatch, no_events):
     host, received = webhook
     monkeypatch.setenv(NOTIFY, f"json://{host}/one json://{host}/two")
-    tell(LATE)
+    notify(LATE)
     assert {message["path"] for message in received} == {"/one", "/two"}
     assert received[0]["title"] == "AdaCalib: late, day 2013-09-30"
     lines = received[0]["message"].splitlines()
@@ -69,11 +69,11 @@ def test_a_channel_that_fails_costs_a_warning_without_its_address(webhook, monke
     channels = f"json://{host}/broken-s3cr3t nonsense json://127.0.0.1:9/closed json://{host}/good"
     monkeypatch.setenv(NOTIFY, channels)
     monkeypatch.setattr(logging.getLogger("prefect"), "propagate", True)
-    tell(LATE)
+    notify(LATE)
     assert "/good" in {message["path"] for message in received}
-    said = [record.getMessage() for record in caplog.records if NOTIFY in record.getMessage()]
-    assert len(said) == 3
-    assert not [line for line in said if "s3cr3t" in line or "127.0.0.1" in line]
+    warned = [record.getMessage() for record in caplog.records if NOTIFY in record.getMessage()]
+    assert len(warned) == 3
+    assert not [line for line in warned if "s3cr3t" in line or "127.0.0.1" in line]
 
 
 def test_an_event_that_cannot_be_emitted_fails_nothing(monkeypatch):
@@ -82,7 +82,7 @@ def test_an_event_that_cannot_be_emitted_fails_nothing(monkeypatch):
 
     monkeypatch.setattr("flows.notifications.emit_event", refuse)
     monkeypatch.delenv(NOTIFY, raising=False)
-    tell(LATE)
+    notify(LATE)
 
 
 @pytest.mark.parametrize("what", NEXT_STEPS)
@@ -115,12 +115,12 @@ def test_no_log_record_holds_a_secret(monkeypatch, caplog):
     ("since", "name"),
     [("2999-01-01 00:00 UTC", "InOrder"), ("2013-10-01 09:30 UTC", "Overdue"), (None, "Overdue")],
 )
-def test_people_are_told_when_nothing_was_promoted_for_days(tmp_path, monkeypatch, since, name):
+def test_people_are_notified_when_nothing_was_promoted_for_days(tmp_path, monkeypatch, since, name):
     held = Production("v0.0.1", "a" * 40, since, "2013-09-30", "b" * 64, ()) if since else None
-    told: list[News] = []
+    sent: list[News] = []
     monkeypatch.setattr("flows.watch.production", lambda folder: held)
-    monkeypatch.setattr("flows.watch.tell", told.append)
+    monkeypatch.setattr("flows.watch.notify", sent.append)
     state = watch.watch.fn(str(tmp_path), max_days=3)
     assert state.name == name
-    assert [news.what for news in told] == (["overdue"] if name == "Overdue" else [])
+    assert [news.what for news in sent] == (["overdue"] if name == "Overdue" else [])
     assert state.is_completed() == (name == "InOrder")
