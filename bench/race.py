@@ -35,7 +35,7 @@ import random, sys
 from pathlib import Path
 from ruamel.yaml import YAML
 from pipeline.core.files import publish, sha256_of, write_json
-from pipeline.core.checksums import seal
+from pipeline.core.checksums import write_checksums
 
 params = YAML(typ="safe").load(Path("params.yaml").read_text())
 if sys.argv[1] == "merge":
@@ -44,7 +44,7 @@ if sys.argv[1] == "merge":
         folder.mkdir()
         for part in range(8):
             (folder / f"part-{part}").write_bytes(chance.randbytes(1 << 18))
-        seal(folder, params)
+        write_checksums(folder, params)
 else:
     model = sha256_of(Path("artifacts/model/manifest.json"))
     write_json(Path("reports/gate.json"), {"passed": True, "reasons": [], "checks": [],

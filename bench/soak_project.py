@@ -42,7 +42,7 @@ import json, os, sys, time
 from pathlib import Path
 from pipeline.core.files import publish, sha256_of, write_json
 from pipeline.params.reader import read_params
-from pipeline.core.checksums import seal
+from pipeline.core.checksums import write_checksums
 from pipeline.report.terminal import METRICS
 
 stage, output = sys.argv[1], Path(sys.argv[2])
@@ -61,7 +61,7 @@ elif stage == "merge":
             Path(os.environ["SOAK_MARK"]).write_text(str(os.getpid()))
             time.sleep(3)
         weights.write_text(json.dumps(known, sort_keys=True) * 100)
-        seal(folder, {"last_day": last_day})
+        write_checksums(folder, {"last_day": last_day})
 elif stage == "evaluate":
     metrics = {key: None for _, key, _ in METRICS} | {"logloss": 0.25}
     write_json(output, {"last_day": last_day, "methods": {"model": metrics}})

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from pipeline.checkpoint.bundle import load
 from pipeline.checkpoint.merged_model import MergedModel, MergedNetwork
 from pipeline.checkpoint.onnx_graph import null_text, onnx_model
-from pipeline.checkpoint.onnx_parts import IDS, part_of
 from pipeline.checkpoint.parity import prove_parity
 from pipeline.checkpoint.runtimes import forms_of
+from pipeline.checkpoint.serving_table import IDS, part_of
 from pipeline.core.errors import ArtifactError
 from pipeline.core.files import read_json
 from pipeline.encoding.features import Encoder

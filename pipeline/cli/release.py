@@ -158,10 +158,10 @@ def serve(
 
     Example: adacalib serve --port 8080
     """
-    from pipeline.serving.app import Limits
+    from pipeline.serving.app import RequestLimits
     from pipeline.serving.app import serve as serve_folder
 
-    serve_folder(model, host, port, Limits(max_bytes, max_rows), tell)
+    serve_folder(model, host, port, RequestLimits(max_bytes, max_rows), tell)
 
 
 @app.command()

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from pipeline.checkpoint.bundle import load, merge
 from pipeline.checkpoint.onnx_graph import onnx_model
-from pipeline.core.checksums import MANIFEST, seal
+from pipeline.core.checksums import MANIFEST, write_checksums
 from pipeline.core.files import read_json, write_json
 from pipeline.encoding.features import Encoder
 from pipeline.encoding.scaling import Scaling
@@ -90,4 +90,4 @@ def write_model(base: Path, calibrator: Path, folder: Path) -> None:
     manifest = read_json(folder / MANIFEST)
     (folder / MANIFEST).unlink()
     (folder / ONNX_FILE).write_bytes(content)
-    seal(folder, {key: manifest[key] for key in manifest.keys() - {"files", "sha256"}})
+    write_checksums(folder, {key: manifest[key] for key in manifest.keys() - {"files", "sha256"}})

@@ -1,4 +1,4 @@
-"""The merged checkpoint: the same as its parts, the same bytes, and vouched for."""
+"""The merged checkpoint: the same as its parts, the same bytes, verified."""
 
 import json
 from dataclasses import replace
@@ -30,7 +30,7 @@ def parts(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def sealed(parts, tmp_path_factory):
+def checkpoint(parts, tmp_path_factory):
     target = tmp_path_factory.mktemp("merged") / "model"
     merge(*parts, target)
     return target
@@ -43,15 +43,14 @@ def copy(parts, tmp_path):
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 7, 256, 4096])
-def test_the_merged_model_is_base_then_map_at_every_batch_size(parts, sealed, n):
-    """H25."""
+def test_the_merged_model_is_base_then_map_at_every_batch_size(parts, checkpoint, n):
     base, calibrator = parts
     table = rows(n)
     model = load_base(base)
     encoded = model.encode(table)
     logit = model.uncalibrated_logit(encoded, 100)
     serving_map = read_maps(calibrator / "maps.parquet")["adacalib"]
-    prediction = load(sealed).predict(table)
+    prediction = load(checkpoint).predict(table)
     np.testing.assert_allclose(prediction.uncalibrated_logit, logit, atol=2e-5)
     np.testing.assert_array_equal(prediction.field_value_id, encoded.field_value_id)
     np.testing.assert_allclose(
@@ -70,7 +69,7 @@ def test_the_merged_model_is_base_then_map_at_every_batch_size(parts, sealed, n)
 
 @pytest.mark.parametrize("ids", [np.int32, np.int64])
 def test_torch_and_numpy_find_the_same_segment_around_every_knot(ids):
-    """H25, H3: in both widths of ids, and one ulp to either side of a knot."""
+    """In both widths of ids, and one ulp to either side of a knot."""
     serving_map = bent_map(50, knots=12)
     network = MergedNetwork(torch.nn.Identity(), serving_map, None)
     logit, value = around_knots(serving_map)
@@ -78,9 +77,8 @@ def test_torch_and_numpy_find_the_same_segment_around_every_knot(ids):
     np.testing.assert_array_equal(step.numpy(), serving_map(logit, value))
 
 
-def test_logits_far_out_stay_finite_ordered_and_inside_the_unit_interval(sealed):
-    """H3, H4."""
-    model = load(sealed)
+def test_logits_far_out_stay_finite_ordered_and_inside_the_unit_interval(checkpoint):
+    model = load(checkpoint)
     far = np.array([-120, -20, 17, 18, 25, 120], dtype=np.float32)
 
     class Fixed(torch.nn.Module):
@@ -94,19 +92,17 @@ def test_logits_far_out_stay_finite_ordered_and_inside_the_unit_interval(sealed)
     assert (np.diff(prediction.probability) >= 0).all()
 
 
-def test_null_and_unseen_values_are_served_by_the_row_of_id_0(sealed):
-    """H9."""
+def test_null_and_unseen_values_are_served_by_the_row_of_id_0(checkpoint):
     table = rows(6).set_column(
         1, "carrier", pa.array(["AA", None, "", "ZZ", "UA", "aa"], pa.string())
     )
-    prediction = load(sealed).predict(table)
+    prediction = load(checkpoint).predict(table)
     assert prediction.field_value_id.tolist() == [1, 0, 0, 0, 4, 0]
     assert np.isfinite(prediction.calibrated_logit).all()
 
 
-def test_columns_may_come_in_any_order_and_one_that_is_missing_is_named(sealed):
-    """H25."""
-    model, table = load(sealed), rows(50)
+def test_columns_may_come_in_any_order_and_one_that_is_missing_is_named(checkpoint):
+    model, table = load(checkpoint), rows(50)
     other_order = table.select(table.column_names[::-1]).append_column("more", table["late"])
     np.testing.assert_array_equal(
         model.predict(other_order).calibrated_logit, model.predict(table).calibrated_logit
@@ -115,9 +111,9 @@ def test_columns_may_come_in_any_order_and_one_that_is_missing_is_named(sealed):
         model.predict(table.drop_columns(["distance"]))
 
 
-def test_scoring_twice_or_shuffled_gives_the_same(sealed):
-    """H11: nothing is drawn at serving."""
-    model, table = load(sealed), rows(1000)
+def test_scoring_twice_or_shuffled_gives_the_same(checkpoint):
+    """Nothing is drawn at serving."""
+    model, table = load(checkpoint), rows(1000)
     order = np.random.default_rng(0).permutation(1000)
     once = model.predict(table).calibrated_logit
     np.testing.assert_array_equal(model.predict(table).calibrated_logit, once)
@@ -125,30 +121,28 @@ def test_scoring_twice_or_shuffled_gives_the_same(sealed):
     np.testing.assert_allclose(shuffled, once[order], atol=1e-5)
 
 
-def test_the_same_parts_give_the_same_bytes(parts, sealed, copy):
-    """H21."""
-    assert file_sums(sealed) == file_sums(copy)
-    assert set(file_sums(sealed)) == {
+def test_the_same_parts_give_the_same_bytes(parts, checkpoint, copy):
+    assert file_sums(checkpoint) == file_sums(copy)
+    assert set(file_sums(checkpoint)) == {
         "weights.safetensors",
         "calibration.parquet",
         "manifest.json",
     }
 
 
-def test_the_manifest_holds_conventions_and_vocabularies(sealed):
-    assert read_json(sealed / "manifest.json")["map"] == "adacalib"
-    model = load(sealed)
+def test_the_manifest_holds_conventions_and_vocabularies(checkpoint):
+    assert read_json(checkpoint / "manifest.json")["map"] == "adacalib"
+    model = load(checkpoint)
     assert model.field_values == [None, "AA", "B6", "DL", "UA"]
     assert {key: model.conventions[key] for key in CONVENTIONS} == CONVENTIONS
     assert model.conventions["serving"]["dtypes"]["calibrated_logit"] == "float64"
-    bare = read_maps(sealed / "calibration.parquet")["adacalib"]
-    np.testing.assert_array_equal(bare.knots, read_table(sealed, 5).knots)
+    bare = read_maps(checkpoint / "calibration.parquet")["adacalib"]
+    np.testing.assert_array_equal(bare.knots, read_table(checkpoint, 5).knots)
 
 
 @pytest.mark.parametrize("name", ["weights.safetensors", "calibration.parquet", "manifest.json"])
 @pytest.mark.parametrize("damage", ["flip", "cut", "remove"])
 def test_a_damaged_file_is_named_and_never_loaded(copy, name, damage):
-    """H15, H24."""
     content = bytearray((copy / name).read_bytes())
     if damage == "remove":
         (copy / name).unlink()
@@ -195,9 +189,9 @@ def moved(serving_map: PiecewiseLinearMap, by: float) -> PiecewiseLinearMap:
     return replace(serving_map, segment_values=values)
 
 
-def test_parity_holds_for_its_parts_and_nothing_else(parts, sealed):
+def test_parity_holds_for_its_parts_and_nothing_else(parts, checkpoint):
     base, calibrator = parts
-    model = load(sealed)
+    model = load(checkpoint)
     serving_map = read_maps(calibrator / "maps.parquet")["adacalib"]
     prove(model, load_base(base), serving_map, [rows(0), rows(300)])
     prove(model, load_base(base), moved(serving_map, 1e-7), [])
@@ -226,9 +220,9 @@ def test_the_auxiliary_network_is_added_where_adacalib_ships_with_one(tmp_path):
     prove(model, parts, serving_map, [table])
 
 
-def test_parity_notices_a_network_that_is_not_the_base(parts, sealed):
+def test_parity_notices_a_network_that_is_not_the_base(parts, checkpoint):
     base, calibrator = parts
-    model = load(sealed)
+    model = load(checkpoint)
     with torch.no_grad():
         model.network.base.layers[-1].bias.add_(1e-3)
     serving_map = read_maps(calibrator / "maps.parquet")["adacalib"]

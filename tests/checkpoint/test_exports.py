@@ -13,10 +13,9 @@ from safetensors.torch import save_file
 
 from pipeline.calibration.paper.auxiliary import AuxiliaryNetwork
 from pipeline.checkpoint.bundle import load, merge
-from pipeline.checkpoint.exports import export
 from pipeline.checkpoint.onnx_graph import null_text
 from pipeline.checkpoint.parity import prove_parity
-from pipeline.checkpoint.runtimes import forms_of
+from pipeline.checkpoint.runtimes import export, forms_of
 from pipeline.core.checksums import file_sums, verify
 from pipeline.core.errors import ArtifactError, ReleaseError
 from pipeline.core.files import write_json
@@ -77,13 +76,13 @@ def line_through(knots, values, left_slope, right_slope, logit):
     return inside + left_slope * below + right_slope * above
 
 
-SCORES = [1e-6, 0.01, 0.2, 0.2000001, 0.99]  # H3
-LOGITS = [-120.0, -20.0, 17.0, 18.0, 25.0, 120.0]  # H4
+SCORES = [1e-6, 0.01, 0.2, 0.2000001, 0.99]
+LOGITS = [-120.0, -20.0, 17.0, 18.0, 25.0, 120.0]
 
 
 @pytest.mark.parametrize("id_type", [np.int32, np.int64])
 def test_every_form_draws_the_line_through_the_knots_at_every_logit(forms, id_type):
-    """H3, H4, H25: far out, on each knot and an ulp from it, at every batch size."""
+    """Far out, on each knot and an ulp from it, at every batch size."""
     p, serving_map = np.array(SCORES), fitted_map()
     for row in range(5):
         knots = serving_map.knots[row][serving_map.knots[row] < np.inf]
@@ -102,12 +101,12 @@ def test_every_form_draws_the_line_through_the_knots_at_every_logit(forms, id_ty
 
 
 def test_every_form_says_what_base_then_map_say(made):
-    """H25: batches, widths of ids and orders of columns are in the proof itself."""
+    """Batches, widths of ids and orders of columns are in the proof itself."""
     prove(*made, [rows(300), rows(0)])
 
 
 def test_the_proof_looks_far_out_too(made, forms):
-    """H4: a form that is right at all knots and bends the wrong way beyond them is refused."""
+    """A form that is right at all knots and bends the wrong way beyond them is refused."""
     base, calibrator = made[1:]
     steeper = replace(fitted_map(), segment_slopes=fitted_map().segment_slopes * (1 + 1e-7))
     wrong = [replace(form, serving_map=steeper) for form in forms if form.name.endswith("parquet")]
@@ -118,7 +117,7 @@ def test_the_proof_looks_far_out_too(made, forms):
 
 @pytest.mark.parametrize("n", [0, 1, 2, 7, 256, 4096])
 def test_the_served_file_predicts_what_the_merged_model_predicts(made, n):
-    """H25, H9: nulls and unseen values are among the rows."""
+    """Nulls and unseen values are among the rows."""
     table = rows(n)
     scores, prediction = load_predictor(made[0]).predict(table), load(made[0]).predict(table)
     np.testing.assert_array_equal(scores.field_value_id, prediction.field_value_id)
@@ -129,7 +128,6 @@ def test_the_served_file_predicts_what_the_merged_model_predicts(made, n):
 
 
 def test_the_same_model_gives_the_same_bytes_and_no_path_is_in_them(made, tmp_path):
-    """H21."""
     again, *_ = exported(tmp_path, write_parts(tmp_path, fitted_map()))
     assert file_sums(again) == file_sums(made[0])
     assert {"model.onnx", "model.pt2"} <= verify(again)["files"].keys()
@@ -166,7 +164,7 @@ def parts_of(folder, encoder, conventions):
 
 
 def test_joint_fields_strange_texts_and_features_of_one_kind_are_exported(tmp_path):
-    """H12, H9: the empty text is a value, a null part makes a null key."""
+    """The empty text is a value, a null part makes a null key."""
     strange = Vocabulary(("", "\x1f", "001", "NA", "é"))
     joint = Vocabulary(("AA\x1fEWR", "UA\x1f"))
     encoder = Encoder({"carrier": strange}, (), ("carrier", "origin"), joint)
@@ -195,7 +193,7 @@ def test_a_model_of_numbers_alone_is_exported(tmp_path):
 
 
 def test_a_logit_beyond_the_outermost_knots_is_told(tmp_path):
-    """H3: an answer is given, and counted; a map with one knot has no range to leave."""
+    """An answer is given, and counted; a map with one knot has no range to leave."""
     folder, *_ = exported(tmp_path)
     table = rows(500)
     scores = load_predictor(folder).predict(table)

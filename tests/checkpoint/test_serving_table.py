@@ -37,7 +37,7 @@ def scanned_falls(serving_map: PiecewiseLinearMap, n: int = 10_000) -> set[int]:
 
 
 def test_bin_rates_out_of_order_are_named_with_value_and_knots():
-    """H8: rates 0.01, 0.05, 0.02, 0.08."""
+    """Rates 0.01, 0.05, 0.02, 0.08."""
     rates = np.array([0.01, 0.05, 0.02, 0.08])
     serving_map = three([-4, -3, -2, -1], list(np.log(rates / (1 - rates))), 1, 1)
     assert falls(serving_map, VALUES) == [
@@ -50,7 +50,6 @@ def test_bin_rates_out_of_order_are_named_with_value_and_knots():
     [(-0.5, 1, "between the knots -inf and 0"), (1, -0.5, "between the knots 1 and inf")],
 )
 def test_a_falling_end_is_found_beyond_the_outer_knots(left, right, place):
-    """H3, H8."""
     assert falls(three([0, 1], [0, 1], left, right), VALUES) == [
         f"the calibrated logit of field value 'b' falls by 0.5 {place}"
     ]
@@ -91,7 +90,6 @@ def test_what_never_falls_is_not_blamed_plateaus_included(serving_map):
 
 @given(st.integers(0, 10_000))
 def test_a_scan_of_ten_thousand_logits_finds_no_fall_that_is_not_named(seed):
-    """H8."""
     draw = np.random.default_rng(seed)
     knots = [np.sort(draw.choice(np.arange(-8, 8), 4, replace=False)) * 1.0 for _ in VALUES]
     values = [np.sort(draw.normal(size=4)) for _ in VALUES]
@@ -123,7 +121,7 @@ def test_a_table_with_a_hole_is_refused(name):
 
 
 def test_knots_out_of_order_are_refused_with_the_value():
-    """H8: sorted where written and where loaded."""
+    """Sorted where written and where loaded."""
     arrays = arrays_of(three([0, 1], [0, 1], 1, 1))
     arrays["calibration.knots"][2] = [1, 0]
     with pytest.raises(ArtifactError, match=r"field value id 2 must have ascending knots"):

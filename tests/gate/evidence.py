@@ -3,7 +3,8 @@
 import copy
 from typing import Any
 
-from pipeline.gate.judge import Verdict, judge
+from pipeline.gate.judge import judge
+from pipeline.gate.verdict import Verdict
 from pipeline.params.sections import GateParams
 
 PARAMS = GateParams(

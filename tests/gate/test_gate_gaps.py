@@ -28,7 +28,6 @@ PLACES = [p for p in numbers(good()) if not p.endswith("/days") and not p.starts
     st.sampled_from([None, math.nan, math.inf, -math.inf]),
 )
 def test_no_verdict_passes_on_a_number_that_is_none_or_not_finite(places, nothing):
-    """H5, H18, H23."""
     assert not verdict(without(good(), places, nothing)).passed
 
 
@@ -100,7 +99,6 @@ def test_a_log_without_responses_is_told_so_and_what_helps():
 )
 @pytest.mark.parametrize("value", [..., None, {}, "", True])
 def test_no_verdict_passes_where_something_it_needs_is_missing_or_no_number(place, value):
-    """H18, H23."""
     assert not verdict(changed(place, value)).passed
 
 
@@ -108,14 +106,13 @@ def test_no_verdict_passes_where_something_it_needs_is_missing_or_no_number(plac
     "evaluation", [{}, {"methods": [], "gains": []}, {"methods": {"model": {}}}]
 )
 def test_an_empty_evaluation_is_refused(evaluation):
-    """H23."""
     refused = verdict(evaluation)
     assert not refused.passed
     assert not any("impressions responded" in reason for reason in refused.reasons)
 
 
 def test_a_test_day_without_responses_is_undefined_and_not_promoted():
-    """H18: every ratio to the responses is undefined."""
+    """Every ratio to the responses is undefined."""
     evaluation = good()
     evaluation["responses"] = 0
     for measured in evaluation["methods"].values():

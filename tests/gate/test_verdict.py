@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.gate.judge import Verdict, judge
+from pipeline.gate.judge import judge
+from pipeline.gate.verdict import Verdict
 from tests.gate.evidence import CALIBRATOR, PARAMS, TABLES, changed, gain, good, verdict
 
 
@@ -28,7 +29,6 @@ def test_a_verdict_cannot_be_changed():
 
 
 def test_no_checks_at_all_are_no_pass():
-    """H23."""
     assert not Verdict(()).passed
 
 
@@ -40,7 +40,7 @@ def test_no_checks_at_all_are_no_pass():
             287,
             "too few responses to tell: the test days have 287, a verdict needs 1000",
         ),
-        ("methods/model/pcoc", 7.9, r"\(PCOC\) is 7.9 .* sampled without saying so"),  # H10
+        ("methods/model/pcoc", 7.9, r"\(PCOC\) is 7.9 .* sampled without saying so"),
         ("methods/model/pcoc", 7.9, r"mean probability is 0\.79 where 0\.1 resp.*keep_rate: 0\.03"),
         ("methods/model/pcoc", 0.85, r"\(PCOC\) is 0.85 .* within 0.1 of 1"),
         (
@@ -84,9 +84,9 @@ def test_no_checks_at_all_are_no_pass():
             "methods/model/field_auc",
             0.698,
             "Field-AUC goes from 0.70000 to 0.69800, a loss above",
-        ),  # H7
+        ),
         ("methods/model/auc", 0.70, "AUC goes from 0.71000 to 0.70000, a loss above 0.005"),
-        ("methods/model/field_rce", None, r"undefined on the test days: model\.field_rce;"),  # H5
+        ("methods/model/field_rce", None, r"undefined on the test days: model\.field_rce;"),
         ("gains/model/logloss", gain(0.01, -0.001, 0.02), "whole interval must lie above 0"),
         (
             "gains/model/logloss",
@@ -137,7 +137,7 @@ def test_what_is_within_the_limits_or_within_noise_passes(place, value):
     ],
 )
 def test_plateaus_are_answered_by_what_helps_against_those_of_the_map_that_ships(chosen, advice):
-    """H7: no other parameter takes isotonic regression's plateaus away."""
+    """No other parameter takes isotonic regression's plateaus away."""
     coarse = changed("methods/model/distinct_outputs", 97)
     (reason,) = verdict(coarse, calibrator={"chosen": chosen, "choose": "held_out"}).reasons
     assert re.search(advice, reason)
@@ -151,7 +151,6 @@ def test_a_choice_that_was_made_already_is_no_advice():
 
 
 def test_a_map_that_falls_is_refused_with_the_value_and_its_knots():
-    """H8."""
     fallen = "the calibrated logit of field value 'AA' falls by 0.9 between the knots -3 and -2"
     refused = verdict(good(), falls=(fallen,))
     assert not refused.passed
@@ -170,7 +169,6 @@ def test_a_map_that_falls_is_refused_with_the_value_and_its_knots():
     ],
 )
 def test_tables_that_did_not_pass_their_checks_are_a_reason(tables):
-    """H23."""
     refused = verdict(good(), tables)
     assert not refused.passed
     assert "checks of the field statistics" in refused.reasons[0]

@@ -25,7 +25,7 @@ from tests.registry.conftest import git
 
 ROWS = pa.table(
     {
-        "item_id": ["item_1", "never seen", None],
+        "item_id": ["item-000001", "never seen", None],
         "slot": ["top", "top", "side"],
         "affinity": [0.1, -0.2, 0.3],
         "price": [1.0, 2.0, 3.0],

@@ -46,7 +46,7 @@ def test_an_override_says_who_why_and_which_checks_and_is_committed(folder):
 @pytest.mark.parametrize("name", ["parity", "tables", "monotone"])
 @pytest.mark.parametrize("told", [{"structural": True}, {"structural": None}])
 def test_what_is_wrong_with_the_artifact_itself_is_not_overridden(folder, name, told):
-    """H8: a map that falls is promoted on nobody's word, not on one written by hand either."""
+    """A map that falls is promoted on nobody's word, not on one written by hand either."""
     gate = refuse(folder, name, sentence="the deployed file differs", **told)
     with pytest.raises(ReleaseError, match="about the artifact itself: the deployed file differs"):
         override(folder, "I know better")

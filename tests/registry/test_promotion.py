@@ -152,7 +152,7 @@ def test_without_a_git_remote_a_promotion_is_this_clones_own_and_says_so(folder)
 
 @pytest.mark.slow
 def test_versions_follow_one_another_and_rollback_goes_back_and_never_forward(twice):
-    """H22, of promotion: an older day never replaces a newer version, whoever promotes it late."""
+    """An older day never replaces a newer version, whoever promotes it late."""
     second = production(twice)
     assert (second.version, second.last_day) == ("v0.0.2", "2013-10-01")
     assert git(twice, "show", f"{second.commit}:params.yaml") == (
@@ -220,7 +220,7 @@ def test_the_predecessor_is_what_was_there_when_the_version_first_came(order, be
 
 @pytest.mark.slow
 def test_of_two_promoters_of_a_remote_the_second_loses_whole(shared, tmp_path, monkeypatch):
-    """H22, of promotion: they overlap, one wins, the other says so and has changed nothing."""
+    """They overlap, one wins, the other says so and has changed nothing."""
     other = Path(shutil.copytree(shared, tmp_path / "other", symlinks=True))
     next_model(other, copies=2)
 

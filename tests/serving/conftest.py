@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.checkpoint.bundle import load, merge
-from pipeline.checkpoint.exports import export
+from pipeline.checkpoint.runtimes import export
 from tests.checkpoint.parts import bent_map, write_parts
 
 
