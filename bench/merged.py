@@ -25,8 +25,7 @@ from bench.serving_model import FIELD_VALUES, KNOTS, make_model, rows
 from pipeline.checkpoint.bundle import load
 from pipeline.checkpoint.merged_model import MergedModel
 from pipeline.checkpoint.onnx_graph import OUTPUTS
-from pipeline.checkpoint.onnx_parts import IDS, part_of
-from pipeline.checkpoint.serving_table import read_table
+from pipeline.checkpoint.serving_table import IDS, part_of, read_table
 from pipeline.serving.predictor import NUMBER, ONNX_FILE
 from pipeline.serving.predictor import load as load_predictor
 

@@ -25,7 +25,7 @@ from pipeline.core.errors import AdaCalibError, ReleaseError
 from pipeline.registry import tags
 from pipeline.registry.promotion import promote
 from pipeline.registry.pull import pull
-from pipeline.registry.tools.programs import git, run_leashed
+from pipeline.registry.tools.programs import git, run_program
 
 NAMES = ("ann", "bob")
 FIRST = date(2025, 3, 1)
@@ -35,7 +35,7 @@ import random, sys
 from pathlib import Path
 from ruamel.yaml import YAML
 from pipeline.core.files import publish, sha256_of, write_json
-from pipeline.core.checksums import seal
+from pipeline.core.checksums import write_checksums
 
 params = YAML(typ="safe").load(Path("params.yaml").read_text())
 if sys.argv[1] == "merge":
@@ -44,7 +44,7 @@ if sys.argv[1] == "merge":
         folder.mkdir()
         for part in range(8):
             (folder / f"part-{part}").write_bytes(chance.randbytes(1 << 18))
-        seal(folder, params)
+        write_checksums(folder, params)
 else:
     model = sha256_of(Path("artifacts/model/manifest.json"))
     write_json(Path("reports/gate.json"), {"passed": True, "reasons": [], "checks": [],
@@ -165,7 +165,7 @@ def _configure(clone: Path) -> None:
 def make_model(clone: Path, day: str) -> None:
     """A model of a day, by the clone's promoter."""
     (clone / "params.yaml").write_text(f"day: '{day}'\nby: {clone.name}\n")
-    done = run_leashed(["dvc", "repro", "--quiet"], clone)
+    done = run_program(["dvc", "repro", "--quiet"], clone)
     if done.code:
         raise AdaCalibError(f"dvc repro failed: {done.errors}")
 

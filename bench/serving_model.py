@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.checkpoint.bundle import load, merge
-from pipeline.checkpoint.exports import export
+from pipeline.checkpoint.runtimes import export
 from pipeline.core.files import write_json
 from pipeline.encoding.features import Encoder
 from pipeline.encoding.scaling import Scaling

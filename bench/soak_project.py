@@ -6,7 +6,7 @@ from datetime import date, timedelta
 from pathlib import Path
 
 from pipeline.params.reader import set_values
-from pipeline.registry.tools.programs import git, run_leashed
+from pipeline.registry.tools.programs import git, run_program
 
 ROOT = Path(__file__).parent.parent
 FIRST = date(2025, 3, 1)
@@ -42,7 +42,7 @@ import json, os, sys, time
 from pathlib import Path
 from pipeline.core.files import publish, sha256_of, write_json
 from pipeline.params.reader import read_params
-from pipeline.core.checksums import seal
+from pipeline.core.checksums import write_checksums
 from pipeline.report.result_tables import METRICS
 
 stage, output = sys.argv[1], Path(sys.argv[2])
@@ -61,7 +61,7 @@ elif stage == "merge":
             Path(os.environ["SOAK_MARK"]).write_text(str(os.getpid()))
             time.sleep(3)
         weights.write_text(json.dumps(known, sort_keys=True) * 100)
-        seal(folder, {"last_day": last_day})
+        write_checksums(folder, {"last_day": last_day})
 elif stage == "evaluate":
     metrics = {key: None for _, key, _ in METRICS} | {"logloss": 0.25}
     write_json(output, {"last_day": last_day, "methods": {"model": metrics}})
@@ -102,10 +102,10 @@ def make_project(folder: Path, inbox: Path) -> None:
     git(folder, "config", "user.email", "soak@example.org")
     git(folder.parent, "init", "--quiet", "--bare", f"{folder}-remote.git")
     git(folder, "remote", "add", "origin", f"{folder}-remote.git")
-    run_leashed(["dvc", "init", "--quiet"], folder)
+    run_program(["dvc", "init", "--quiet"], folder)
     shutil.copyfile(ROOT / ".dvc/config", folder / ".dvc/config")
     remote = f"{folder}-stored"
-    run_leashed(["dvc", "remote", "add", "--quiet", "-d", "kept", remote], folder)
+    run_program(["dvc", "remote", "add", "--quiet", "-d", "kept", remote], folder)
     deliver(inbox, day_of(0))
     land(folder, inbox, [day_of(0)])
     git(folder, "add", "--all")
@@ -115,7 +115,7 @@ def make_project(folder: Path, inbox: Path) -> None:
 def land(folder: Path, inbox: Path, days: list[str]) -> None:
     """Land days by hand."""
     files = [str(inbox / f"{day}.csv.gz") for day in days]
-    run_leashed(["python", "-m", "pipeline.cli.main", "data", "daily-counts", *files], folder)
+    run_program(["python", "-m", "pipeline.cli.main", "data", "daily-counts", *files], folder)
 
 
 def undisturbed(folder: Path, inbox: Path, days: list[str]) -> None:
@@ -125,4 +125,4 @@ def undisturbed(folder: Path, inbox: Path, days: list[str]) -> None:
         deliver(inbox, day)
     land(folder, inbox, days)
     set_values(folder / "params.yaml", {"log.last_day": days[-1]})
-    run_leashed(["dvc", "repro", "--quiet"], folder)
+    run_program(["dvc", "repro", "--quiet"], folder)

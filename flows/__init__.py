@@ -1,4 +1,4 @@
-"""What happens in the world: when stages run, what is retried, who is told, promotion."""
+"""What happens in the world: when stages run, what is retried, notifications, promotion."""
 
 from flows.secrets import mask_logs
 from flows.settings import use_defaults

@@ -7,9 +7,10 @@ that were made with the same committed code and parameters are not made again. N
 the release branch, its worktree or production.
 """
 
-import argparse
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.logging import get_run_logger
@@ -19,13 +20,13 @@ from prefect.states import Completed
 from flows.landing import bring
 from flows.schedule_slots import days_of
 from flows.stages import run_stages
-from flows.states import failing_in_one_sentence, run_and_tell
+from flows.states import command_line, failing_in_one_sentence
 from flows.worktree import (
     BACKFILL,
     commit_day,
     committed_days,
+    git_output,
     release_worktree,
-    said,
     take_code,
 )
 from pipeline.core.errors import AdaCalibError, ToolError
@@ -42,8 +43,8 @@ from pipeline.registry.pin import fetch_champion
 )
 @failing_in_one_sentence
 def backfill(
-    first: str,
-    last: str,
+    first: Annotated[str, typer.Option()],
+    last: Annotated[str, typer.Option()],
     folder: str = ".",
     source: str | None = None,
     mapping: str | None = None,
@@ -60,10 +61,10 @@ def backfill(
     The final state is `Backfilled`, with the verdict of every day, or `Failed` at the first day
     that fails.
     """
-    days, checkout, tell = days_of(first, last), Path(folder), get_run_logger().info
+    days, checkout, log = days_of(first, last), Path(folder), get_run_logger().info
     purpose = f"backfill of {first}..{last}"
-    with release_worktree(checkout, purpose, tell=tell, place=BACKFILL) as worktree:
-        head = said(checkout, "rev-parse", "HEAD")
+    with release_worktree(checkout, purpose, report=log, place=BACKFILL) as worktree:
+        head = git_output(checkout, "rev-parse", "HEAD")
         made = committed_days(worktree, f"{head}..HEAD")
         lines = []
         for day in days:
@@ -71,7 +72,7 @@ def backfill(
                 lines.append(f"{day}: made before")
                 continue
             lines.append(f"{day}: {_make(day, worktree, checkout, source, mapping)}")
-            tell(lines[-1])
+            log(lines[-1])
     return Completed(name="Backfilled", message="\n".join([f"{len(days)} days", *lines]))
 
 
@@ -99,18 +100,5 @@ def _make(day: str, worktree: Path, checkout: Path, source: str | None, mapping:
     return "passed" if gate["passed"] else f"refused: {'; '.join(gate['reasons'])}"
 
 
-def main() -> None:
-    """Run the command line; a failure is one sentence on stderr and exit code 1."""
-    parser = argparse.ArgumentParser(prog="python -m flows.backfill", description=__doc__)
-    parser.add_argument("--first", required=True, help="the oldest day, YYYY-MM-DD")
-    parser.add_argument("--last", required=True, help="the newest day")
-    parser.add_argument("--folder", default=".", help="the checkout")
-    parser.add_argument("--source", help="the files of a day, {day} in the place of the day")
-    parser.add_argument("--mapping", help="how those files are read")
-    given = parser.parse_args()
-    days = (given.first, given.last, given.folder, given.source, given.mapping)
-    run_and_tell("backfill", lambda: backfill(*days, return_state=True))
-
-
 if __name__ == "__main__":
-    main()
+    command_line(backfill)

@@ -16,7 +16,7 @@ from flows.states import failing_in_one_sentence
 from pipeline.core.errors import AdaCalibError, ToolError
 from pipeline.core.files import read_json
 from pipeline.params.reader import read_params
-from pipeline.registry.tools.programs import run_leashed
+from pipeline.registry.tools.programs import run_program
 
 DAY = "{day}"
 LOOK_BACK = 14  # days before the one that is due, of which files that came late are taken along
@@ -77,7 +77,7 @@ def land(folder: str, mapping: str | None = None, files: tuple[str, ...] = ()) -
     """
     log_format = mapping or read_params(Path(folder) / "params.yaml").log.format
     command = [sys.executable, "-m", "pipeline.cli.main", "data", log_format, *files]
-    finished = run_leashed(command, Path(folder), get_run_logger().info)
+    finished = run_program(command, Path(folder), get_run_logger().info)
     last = finished.output.strip().rpartition("\n")[2].removeprefix("adacalib: ")
     if finished.code:
         raise ToolError(last or f"{' '.join(command)} ended with {finished.code}")

@@ -1,4 +1,4 @@
-"""A Prefect server, a work pool and a worker of this folder's own, on this machine.
+"""Prefect on this machine: a server and a worker of this folder's own, or a server for one run.
 
     python -m flows.local up [--port 4200]
     python -m flows.local down
@@ -9,28 +9,43 @@ flows that are started here find the server by that list.
 """
 
 import argparse
+import atexit
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import (
+    FlowRunFilter,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+    WorkPoolFilter,
+    WorkPoolFilterName,
+)
+from prefect.client.schemas.objects import State, StateType
+from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.states import Crashed
 
 from flows.settings import POOL, STATE, home
 from pipeline.core.errors import AdaCalibError, ToolError
 from pipeline.core.files import read_json, write_json
+from pipeline.registry.tools.programs import process_group
+from pipeline.serving.sockets import listening
 
 HOST = "127.0.0.1"
 PARTS = ("worker", "server")  # in the order in which they are stopped
 START_SECONDS = 180
 STOP_SECONDS = 30
+AT_WORK = [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
 
 
 def up(port: int) -> str:
@@ -49,25 +64,24 @@ def up(port: int) -> str:
         raise ToolError(f"already up at {state['url']}; make down stops it, then make up again")
     if alive:
         down()
-    url, known = f"http://{HOST}:{port}", (home() / "prefect.db").exists()
-    _refuse_taken(port)
+    listening(HOST, port).close()
+    url = f"http://{HOST}:{port}"
     write_json(home() / STATE, {"url": url, "processes": {}})
     environment = {**os.environ, "PREFECT_API_URL": f"{url}/api"}
     environment.pop("ADACALIB_HOME", None)  # what is set while deploying would be stored
     try:
-        listen = ("--host", HOST, "--port", port, "--log-level", "WARNING")
+        listen = ("--host", HOST, "--port", str(port), "--log-level", "WARNING")
         server = _start("server", environment, "server", "start", *listen)
-        await_part("server", lambda: _alive(server), lambda: ask(f"{url}/api/health"))
-        await_part("server", lambda: _alive(server), lambda: _pool(f"{url}/api/work_pools/"))
-        _run(environment, "prefect", "--no-prompt", "deploy", "--all")
-        if known:
-            _run(environment, "flows.orphaned_runs")
-        environment["ADACALIB_HOME"] = str(Path.cwd())
+        _await_part("server", server.poll, lambda: _ask(f"{url}/api/health"))
+        with temporary_settings({PREFECT_API_URL: f"{url}/api"}):
+            end_orphaned_runs()
         name = f"{POOL} {server.pid}"
-        serve = ("--pool", POOL, "--type", "process", "--name", name)
-        worker = _start("worker", environment, "worker", "start", *serve)
+        serve = ("--pool", POOL, "--type", "process", "--name", name)  # which makes the pool, too
+        at_home = environment | {"ADACALIB_HOME": str(Path.cwd())}
+        worker = _start("worker", at_home, "worker", "start", *serve)
         workers = f"{url}/api/work_pools/{POOL}/workers/filter"
-        await_part("worker", lambda: _alive(worker), lambda: name in _names(ask(workers, b"{}")))
+        _await_part("worker", worker.poll, lambda: name in str(_ask(workers, b"{}")))
+        _deploy(environment)
     except BaseException:
         down()
         raise
@@ -96,70 +110,40 @@ def _state() -> dict[str, Any]:
 
 def _process(entry: dict[str, Any] | None) -> psutil.Process | None:
     """The process of an entry, or None where it has ended (its id may be another's by now)."""
-    if entry is None:
-        return None
-    try:
-        process = psutil.Process(entry["id"])
-    except psutil.NoSuchProcess:
-        return None
-    return process if abs(process.create_time() - entry["began"]) < 1 else None
+    with suppress(psutil.NoSuchProcess):
+        process = psutil.Process(entry["id"]) if entry else None
+        if process and entry and abs(process.create_time() - entry["began"]) < 1:
+            return process
+    return None
 
 
-def _refuse_taken(port: int) -> None:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError as error:
-            raise ToolError(
-                f"port {port} of {HOST} cannot be used ({error.strerror}); choose another: "
-                "make up PORT=4300"
-            ) from None
-
-
-def _start(name: str, environment: dict[str, str], *arguments: str | int) -> psutil.Process:
+def _start(name: str, environment: dict[str, str], *arguments: str) -> "subprocess.Popen[bytes]":
     """Start a prefect command that goes on, in a session of its own, and note it for `down`."""
     with (home() / f"{name}.log").open("wb") as log:
         child = subprocess.Popen(
-            [sys.executable, "-m", "prefect", *map(str, arguments)],
+            [sys.executable, "-m", "prefect", *arguments],
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    process = psutil.Process(child.pid)
     state = _state()
-    state["processes"][name] = {"id": child.pid, "began": process.create_time()}
+    began = psutil.Process(child.pid).create_time()
+    state["processes"][name] = {"id": child.pid, "began": began}
     write_json(home() / STATE, state)
-    return process
+    return child
 
 
-def ask(url: str, body: bytes | None = None) -> Any:
+def _ask(url: str, body: bytes | None = None) -> Any:
     """What the server answers; None as long as it does not."""
     request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
-    try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
-            return json.load(answer)
-    except OSError:
-        return None
+    with suppress(OSError), urllib.request.urlopen(request, timeout=10) as answer:
+        return json.load(answer)
+    return None
 
 
-def _pool(url: str) -> Any:
-    """The work pool, made where it is missing; its worker fills in how a process is started."""
-    made = json.dumps({"name": POOL, "type": "process"}).encode()
-    return ask(f"{url}{POOL}") or ask(url, made)
-
-
-def _names(workers: list[dict[str, Any]] | None) -> list[str]:
-    return [worker["name"] for worker in workers or []]
-
-
-def _alive(process: psutil.Process) -> bool:
-    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-
-
-def await_part(name: str, alive: Callable[[], bool], ready: Callable[[], Any]) -> None:
+def _await_part(name: str, ended: Callable[[], Any], ready: Callable[[], Any]) -> None:
     """Wait until `ready` says something, as long as the part lives.
 
     Raises:
@@ -169,16 +153,17 @@ def await_part(name: str, alive: Callable[[], bool], ready: Callable[[], Any]) -
     while time.monotonic() < deadline:
         if ready():
             return
-        if not alive():
+        if ended() is not None:
             break
         time.sleep(0.2)
     raise ToolError(f"the Prefect {name} did not start; see its last words in {home()}/{name}.log")
 
 
-def _run(environment: dict[str, str], module: str, *arguments: str) -> None:
-    """Run a module to its end; where it fails, what it said last is in the sentence."""
+def _deploy(environment: dict[str, str]) -> None:
+    """Deploy what prefect.yaml says; where that fails, what was printed last is in the sentence."""
+    command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"]
     done = subprocess.run(
-        [sys.executable, "-m", module, *arguments],
+        command,
         check=False,
         env=environment,
         stdin=subprocess.DEVNULL,
@@ -186,8 +171,8 @@ def _run(environment: dict[str, str], module: str, *arguments: str) -> None:
         text=True,
     )
     if done.returncode:
-        said = " ".join((done.stdout + done.stderr).split())[-500:]
-        raise ToolError(f"{' '.join([module, *arguments])} failed: {said}")
+        last = " ".join((done.stdout + done.stderr).split())[-500:]
+        raise ToolError(f"prefect deploy failed: {last}")
 
 
 def _stop(entry: dict[str, Any] | None) -> bool:
@@ -202,6 +187,65 @@ def _stop(entry: dict[str, Any] | None) -> bool:
         straggler.kill()
     psutil.wait_procs(left, timeout=STOP_SECONDS)
     return True
+
+
+def end_orphaned_runs() -> None:
+    """Let runs of the pool that are at work, but of which no process is left, end as crashed.
+
+    They were killed with their worker or server. Nobody else would say that they have ended, and
+    their turn is kept for minutes after a run was last heard of.
+    """
+    at_work = FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=AT_WORK)))
+    pool = WorkPoolFilter(name=WorkPoolFilterName(any_=[POOL]))
+    alive = set(_runs_with_a_process())
+    killed: State = Crashed(message="nothing of it is left: it was killed")
+    with get_client(sync_client=True) as client:
+        for run in client.read_flow_runs(flow_run_filter=at_work, work_pool_filter=pool):
+            if str(run.id) not in alive:
+                client.set_flow_run_state(run.id, killed)
+
+
+def _runs_with_a_process() -> Iterator[str]:
+    """The ids of the flow runs that Prefect's runner has started and that have not ended."""
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):  # it has ended, or it is another user's
+            words = process.cmdline()
+            if words[1:2] == ["-m"] and words[2].startswith("prefect."):
+                yield process.environ().get("PREFECT__FLOW_RUN_ID", "")
+
+
+@contextmanager
+def some_server() -> Iterator[None]:
+    """The server that is named, else an ephemeral one for the time of a run.
+
+    Prefect would start one of its own, which outlives a run that is killed; this one does not.
+
+    Raises:
+        ToolError: it did not start.
+    """
+    if PREFECT_API_URL.value():
+        yield
+        return
+    with listening(HOST, 0) as probe:
+        port = probe.getsockname()[1]
+    listen = ["--host", HOST, "--port", str(port), "--log-level", "CRITICAL", "--no-ui"]
+    quiet = ["--no-scheduler", "--no-late-runs"]
+    command = [sys.executable, "-m", "prefect", "server", "start", *listen, *quiet]
+    ending = ExitStack()
+    atexit.register(ending.close)  # after what Prefect itself sends at the end
+    log = ending.enter_context((home() / "server.log").open("w"))
+    server = ending.enter_context(process_group(command, Path(), log, subprocess.STDOUT))
+    ending.callback(_end, server)
+    _await_part("server", server.poll, lambda: _ask(f"http://{HOST}:{port}/api/health"))
+    with temporary_settings({PREFECT_API_URL: f"http://{HOST}:{port}/api"}):
+        yield
+
+
+def _end(server: "subprocess.Popen[str]") -> None:
+    """Let the server keep what it has in memory, then end."""
+    server.send_signal(signal.SIGINT)
+    with suppress(subprocess.TimeoutExpired):
+        server.wait(STOP_SECONDS)
 
 
 def main() -> None:

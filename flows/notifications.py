@@ -1,4 +1,4 @@
-"""Telling people: what happened to a day, as a Prefect event and to the channels they chose.
+"""Notifications: what happened to a day, as a Prefect event and to the channels they chose.
 
 Channels stand in ADACALIB_NOTIFY, or in a Prefect secret block `adacalib-notify`, with white space
 between them: Apprise addresses (webhook, e-mail, Slack and what is compatible with it), and
@@ -41,7 +41,7 @@ NEXT_STEPS = {
 
 @dataclass(frozen=True)
 class News:
-    """What people are told of a day.
+    """What people are notified of a day.
 
     Attributes:
         what: a key of NEXT_STEPS.
@@ -73,7 +73,7 @@ class News:
         )
 
 
-def tell(news: News) -> None:
+def notify(news: News) -> None:
     """Emit `adacalib.<what>` as an event and send the news to every channel; never raises."""
     with suppress(Exception):
         emit_event(

@@ -3,19 +3,18 @@
 python -m flows.promotion promote [--folder DIR]
 """
 
-import argparse
 from pathlib import Path
 
 from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
-from flows.notifications import News, tell
-from flows.states import failing_in_one_sentence, run_and_tell
+from flows.notifications import News, notify
+from flows.states import command_line, failing_in_one_sentence
 from flows.worktree import release_worktree
 from pipeline.registry.promotion import production
 from pipeline.registry.promotion import promote as promote_model
-from pipeline.registry.rollback import rollback as roll_back_model
+from pipeline.registry.promotion import rollback as roll_back_model
 
 PATIENCE = 600.0  # seconds to wait for a run at work in the release worktree
 
@@ -43,7 +42,7 @@ def promote(folder: str = ".") -> State:
         state = put_in_production(release)
         after = production(release)
     if after and after != before:
-        tell(News("promoted", after.last_day, "promotion", state.message or ""))
+        notify(News("promoted", after.last_day, "promotion", state.message or ""))
     return state
 
 
@@ -57,25 +56,11 @@ def rollback(version: str | None = None, folder: str = ".") -> State:
         folder: the checkout.
     """
     with release_worktree(Path(folder), "rollback", PATIENCE) as release:
-        said = roll_back_model(release, version)
+        sentence = roll_back_model(release, version)
         now = production(release)
-    tell(News("rolled back", now.last_day if now else "-", "rollback", said))
-    return Completed(name="RolledBack", message=said)
-
-
-def main() -> None:
-    """Run the command line; a refusal is one sentence on stderr and exit code 1."""
-    parser = argparse.ArgumentParser(prog="python -m flows.promotion", description=__doc__)
-    parser.add_argument("action", choices=["promote", "rollback"])
-    parser.add_argument("--version", help="rollback: a registered version")
-    parser.add_argument("--folder", default=".", help="the checkout")
-    arguments = parser.parse_args()
-    version, folder = arguments.version, arguments.folder
-    if arguments.action == "promote":
-        run_and_tell("promote", lambda: promote(folder, return_state=True))
-    else:
-        run_and_tell("rollback", lambda: rollback(version, folder, return_state=True))
+    notify(News("rolled back", now.last_day if now else "-", "rollback", sentence))
+    return Completed(name="RolledBack", message=sentence)
 
 
 if __name__ == "__main__":
-    main()
+    command_line(promote, rollback)

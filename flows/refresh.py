@@ -6,12 +6,13 @@ It works in the release worktree of a checkout and runs with or without a Prefec
 logical day is a parameter; a deployed run without one takes the day before its scheduled time.
 """
 
-import argparse
 import time
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.exceptions import TerminationSignal
@@ -20,17 +21,23 @@ from prefect.runtime import deployment
 from prefect.runtime import flow_run as running
 from prefect.states import Completed, Failed
 
-from flows.day_record import Record
 from flows.evidence import build_data_docs, show, show_progress
 from flows.landing import bring
-from flows.notifications import News, tell
+from flows.notifications import News, notify
 from flows.promotion import put_in_production
 from flows.schedule_slots import check_day, days_between, named, newer_slots, scheduled_day
 from flows.secrets import masked
-from flows.sharing import fetch_days, share, unshared
 from flows.stages import run_stages
-from flows.states import failing_in_one_sentence, run_and_tell
-from flows.worktree import commit_day, newest_day, release_worktree, take_code
+from flows.states import command_line, failing_in_one_sentence
+from flows.worktree import (
+    commit_day,
+    fetch_days,
+    newest_day,
+    release_worktree,
+    share,
+    take_code,
+    unshared,
+)
 from pipeline.core.errors import AdaCalibError, ToolError
 from pipeline.core.files import read_json
 from pipeline.params.dag import stage_order
@@ -38,28 +45,66 @@ from pipeline.params.reader import set_values
 from pipeline.registry.commits import identity
 from pipeline.registry.pin import fetch_champion, pin_champion
 from pipeline.registry.promotion import Production, production
+from pipeline.registry.run_log import write_run
 
 PATIENCE = 6 * 3600.0  # seconds to wait for another run at work in the worktree
 LOOK_AGAIN = 60.0  # seconds between two looks for a day that has not landed
+# What people are notified of where a state ends a day; of the other states of nothing.
+NEWS = {"Refused": "refused", "Late": "late", "Skipped": "skipped", "Failed": "failed"}
 
 
-def tell_crash(flow: Any, flow_run: Any, state: State) -> None:
-    """Tell people of a run that was killed; Prefect's runner calls this, the run itself cannot."""
+@dataclass
+class DayRun:
+    """A day that is at work, for the run log and for notifications.
+
+    Attributes:
+        checkout: the checkout whose run log is written.
+        day: YYYY-MM-DD; "-" as long as it is not known.
+        at: the stage or step at work.
+        stages: for each stage that is done, its state.
+        promoted: whether production is another since this run.
+    """
+
+    checkout: Path
+    day: str = "-"
+    at: str = "start"
+    stages: dict[str, str] = field(default_factory=dict)
+    promoted: bool = False
+
+    def begin(self, day: str) -> None:
+        """The day is known now."""
+        self.day = day
+        write_run(self.checkout, day=day)
+
+    def end(self, state: State) -> State:
+        """Log how the day ended, notify people where they want to know, and give the state back."""
+        name, sentence = state.name or "", masked(state.message or "")
+        if self.day != "-":
+            entry = {"state": name, "sentence": sentence, "stages": self.stages}
+            write_run(self.checkout, day=self.day, **entry)
+        what = "promoted" if self.promoted else NEWS.get(name)
+        if what:
+            notify(News(what, self.day, self.at, sentence))
+        return state
+
+
+def notify_of_crash(flow: Any, flow_run: Any, state: State) -> None:
+    """Notify people of a run that was killed; Prefect's runner calls this, the run cannot."""
     day = (flow_run.parameters or {}).get("day") or "-"
-    tell(News("failed", day, flow_run.name, state.message or "the run was killed"))
+    notify(News("failed", day, flow_run.name, state.message or "the run was killed"))
 
 
 @flow(
     name="refresh",
     flow_run_name=lambda: f"refresh {running.parameters['day'] or 'of the day before'}",
     persist_result=False,
-    on_crashed=[tell_crash],
+    on_crashed=[notify_of_crash],
 )
 @failing_in_one_sentence
 def refresh(
     day: str | None = None,
     folder: str = ".",
-    promotion: bool = True,
+    promotion: Annotated[bool, typer.Option("--promote/--no-promote")] = True,
     source: str | None = None,
     *,
     mapping: str | None = None,
@@ -80,31 +125,29 @@ def refresh(
     The final state is `Promoted`, `Passed` (promotion is off), `Refused`, `Skipped` (a newer day is
     due or was refreshed), `Late` (the day has not landed by its deadline) or `Failed`.
     """
-    record = Record(Path(folder))
+    run = DayRun(Path(folder))
     try:
-        record.begin(check_day(day or scheduled_day(Path(folder))))
+        run.begin(check_day(day or scheduled_day(Path(folder))))
         newer = newer_slots(Path(folder)) if day is None else []
         if newer:
-            return record.end(_skipped(record.day, f"{named(newer)} is due already"))
+            return run.end(_skipped(run.day, f"{named(newer)} is due already"))
         begin = running.scheduled_start_time if deployment.id else datetime.now(UTC)
         deadline = begin + timedelta(hours=wait_hours)
         while True:
-            state = _attempt(record, promotion, source, mapping)
+            state = _attempt(run, promotion, source, mapping)
             if state.name != "Late" or datetime.now(UTC) >= deadline:
-                return record.end(state)
+                return run.end(state)
             get_run_logger().info(f"{state.message}; waiting for it until {deadline:%H:%M} UTC")
             time.sleep(LOOK_AGAIN)
     except AdaCalibError as error:
-        return record.end(Failed(message=masked(str(error))))
+        return run.end(Failed(message=masked(str(error))))
     except OSError as error:  # a full disk, no right to write
-        return record.end(
-            Failed(message=masked(f"{error}; make room or give the right, run again"))
-        )
+        return run.end(Failed(message=masked(f"{error}; make room or give the right, run again")))
     except (KeyboardInterrupt, TerminationSignal):
-        record.end(Failed(name="Stopped", message="the next run begins where this one was"))
+        run.end(Failed(name="Stopped", message="the next run begins where this one was"))
         raise
     except Exception as error:
-        record.end(Failed(message=f"a mistake in the code: {type(error).__name__}: {error}"))
+        run.end(Failed(message=f"a mistake in the code: {type(error).__name__}: {error}"))
         raise
 
 
@@ -112,21 +155,21 @@ def _skipped(day: str, why: str) -> State:
     return Completed(name="Skipped", message=f"{day} was skipped: {why}; production moves forward")
 
 
-def _attempt(record: Record, promotion: bool, source: str | None, mapping: str | None) -> State:
+def _attempt(run: DayRun, promotion: bool, source: str | None, mapping: str | None) -> State:
     """One try of a day in the release worktree, from landing to promotion."""
-    day, tell_log = record.day, get_run_logger().info
+    day, log = run.day, get_run_logger().info
     purpose = f"refresh of {day}"
-    with release_worktree(record.checkout, purpose, PATIENCE, tell_log) as release:
+    with release_worktree(run.checkout, purpose, PATIENCE, log) as release:
         who = identity(release)
-        record.at = "git"
+        run.at = "git"
         _catch_up(release)
         newest = newest_day(release)
         newer = _newer(day, newest, production(release) if promotion else None)
         if newer:
             return _skipped(day, newer)
-        take_code(record.checkout, release)
-        record.at = "land"
-        missing = bring(day, release, record.checkout, source, mapping)
+        take_code(run.checkout, release)
+        run.at = "land"
+        missing = bring(day, release, run.checkout, source, mapping)
         if missing:
             return Failed(name="Late", message=missing)
         left_out = days_between(newest, day)
@@ -134,12 +177,12 @@ def _attempt(record: Record, promotion: bool, source: str | None, mapping: str |
             get_run_logger().warning(f"skipped: {named(left_out)}")
         set_values(release / "params.yaml", {"log.last_day": day})
         # a day that runs again keeps its champion, so nothing of it is stale
-        tell_log(fetch_champion(release) if newest == day else pin_champion(release))
-        _run(record, release)
-        record.at = "git"
+        log(fetch_champion(release) if newest == day else pin_champion(release))
+        _run_stages(run, release)
+        run.at = "git"
         commit_day(release, day, who)
         _share(release, day)
-        state = _judge(record, release, promotion)
+        state = _judge(run, release, promotion)
     if left_out:
         state.message = f"{state.message}\nskipped since {newest}: {named(left_out)}"
     return state
@@ -167,15 +210,15 @@ def _catch_up(release: Path) -> None:
         get_run_logger().warning(str(error))
 
 
-def _run(record: Record, release: Path) -> None:
-    for stage, state in show_progress(record.day, stage_order(release), run_stages(release)):
-        record.at = stage
+def _run_stages(run: DayRun, release: Path) -> None:
+    for stage, state in show_progress(run.day, stage_order(release), run_stages(release)):
+        run.at = stage
         if not state.is_completed():
             raise ToolError(state.message or f"{stage} ended as {state.name}")
-        record.stages[stage] = f"{state.name}: {state.message}"
+        run.stages[stage] = f"{state.name}: {state.message}"
         if (stage, state.name) == ("check_tables", "Ran"):
             build_data_docs(release)
-    show(record.day, release)
+    show(run.day, release)
 
 
 def _share(release: Path, day: str) -> None:
@@ -191,45 +234,21 @@ def _share(release: Path, day: str) -> None:
         )
 
 
-def _judge(record: Record, release: Path, promotion: bool) -> State:
+def _judge(run: DayRun, release: Path, promotion: bool) -> State:
     """What the verdict says becomes of the day."""
     gate = read_json(release / "reports/gate.json")
-    record.at = "gate"
+    run.at = "gate"
     if not gate["passed"]:
-        reasons = "\n- ".join([f"{record.day} stays out of production", *gate["reasons"]])
+        reasons = "\n- ".join([f"{run.day} stays out of production", *gate["reasons"]])
         return Completed(name="Refused", message=reasons)
     if not promotion:
-        return Completed(name="Passed", message=f"{record.day}: the verdict allows promotion")
-    record.at = "promotion"
+        return Completed(name="Passed", message=f"{run.day}: the verdict allows promotion")
+    run.at = "promotion"
     before = production(release)
     state = put_in_production(release)
-    record.promoted = before != production(release)
+    run.promoted = before != production(release)
     return state
 
 
-def main() -> None:
-    """Run the command line; a failure is one sentence on stderr and exit code 1."""
-    parser = argparse.ArgumentParser(prog="python -m flows.refresh", description=__doc__)
-    parser.add_argument("--day", required=True, help="the logical day, YYYY-MM-DD")
-    parser.add_argument("--folder", default=".", help="the checkout")
-    parser.add_argument("--no-promote", action="store_true", help="report the verdict, no more")
-    parser.add_argument("--source", help="the files of a day, {day} in the place of the day")
-    parser.add_argument("--mapping", help="how those files are read")
-    parser.add_argument("--wait-hours", type=float, default=0.0, help="for a day not landed yet")
-    given = parser.parse_args()
-    run_and_tell(
-        "refresh",
-        lambda: refresh(
-            given.day,
-            given.folder,
-            not given.no_promote,
-            given.source,
-            mapping=given.mapping,
-            wait_hours=given.wait_hours,
-            return_state=True,
-        ),
-    )
-
-
 if __name__ == "__main__":
-    main()
+    command_line(refresh)

@@ -14,12 +14,12 @@ _SECRET = re.compile(
 )
 _USER_INFO = re.compile(r"(?<=://)[^/\s@'\"]+(?=@)")
 _SHORTEST = 6  # characters; what is shorter is no secret, and would be masked inside of words
-_told: set[str] = set()
+_remembered: set[str] = set()
 
 
 def remember(secret: str) -> None:
     """Mask a secret that is not in the environment from now on, for example that of a block."""
-    _told.add(secret)
+    _remembered.add(secret)
 
 
 def masked(text: str) -> str:
@@ -31,7 +31,7 @@ def masked(text: str) -> str:
 
 
 def _secrets() -> set[str]:
-    held = {value for name, value in os.environ.items() if _SECRET.search(name)} | _told
+    held = {value for name, value in os.environ.items() if _SECRET.search(name)} | _remembered
     parts = {part for value in held for part in _parts(value)}
     return {secret for secret in held | parts if len(secret) >= _SHORTEST}
 

@@ -6,20 +6,20 @@ DVC decides whether a stage runs; the flow says which it was and why, and shows 
 as they are written. A deterministic stage is not retried, and Prefect caches nothing.
 """
 
-import argparse
 from collections.abc import Iterator
 from itertools import takewhile
 from pathlib import Path
 
+import typer
 from prefect import Flow, flow
 from prefect.client.schemas.objects import State
 from prefect.logging import get_run_logger
 from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 from prefect.states import Completed
 
-from flows.stage_causes import NOTHING, cause, locked
-from flows.states import failing_in_one_sentence, run_and_tell
+from flows.states import failing_in_one_sentence, run_and_print
 from pipeline.params.dag import stage_order
+from pipeline.registry.staleness import NOTHING, cause, inputs_of
 from pipeline.registry.tools.dvc import reproduce, status
 
 
@@ -35,9 +35,9 @@ def stage_flow(stage: str) -> Flow[[str, bool], State]:
     def run(folder: str = ".", known_fresh: bool = False) -> State:
         if known_fresh:
             return outcome(stage, [], NOTHING)
-        before = locked(Path(folder), stage)
+        before = inputs_of(Path(folder), stage)
         executed = reproduce(stage, Path(folder), get_run_logger().info)
-        why = cause(before, locked(Path(folder), stage))
+        why = cause(before, inputs_of(Path(folder), stage))
         return outcome(stage, executed, why)
 
     return run
@@ -94,15 +94,10 @@ def run_stages(folder: Path) -> Iterator[tuple[str, State]]:
             return
 
 
-def main() -> None:
+def main(stage: str, folder: str = ".") -> None:
     """Run the flow of one stage; a failure is one sentence on stderr and exit code 1."""
-    parser = argparse.ArgumentParser(prog="python -m flows.stages", description=__doc__)
-    parser.add_argument("stage")
-    parser.add_argument("--folder", default=".", help="where dvc.yaml is")
-    arguments = parser.parse_args()
-    run = stage_flow(arguments.stage)
-    run_and_tell(arguments.stage, lambda: run(arguments.folder, return_state=True))
+    run_and_print(stage, lambda: stage_flow(stage)(folder, return_state=True))
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -1,15 +1,17 @@
-"""How a flow ends: with a state that has a name and a sentence."""
+"""How a flow begins on the command line, and ends: with a state that has a name and a sentence."""
 
 import signal
 import sys
 from collections.abc import Callable
 from functools import wraps
-from typing import ParamSpec
+from typing import Any, ParamSpec
 
+import typer
+from prefect import Flow
 from prefect.client.schemas.objects import State
 from prefect.states import Failed
 
-from flows.ephemeral_server import some_server
+from flows.local import some_server
 from flows.secrets import masked
 from pipeline.core.errors import AdaCalibError
 
@@ -38,7 +40,26 @@ def failing_in_one_sentence(body: Callable[P, State]) -> Callable[P, State]:
     return run
 
 
-def run_and_tell(name: str, start: Callable[[], State]) -> None:
+def command_line(*flows: Flow[..., State]) -> None:
+    """Run the flow that the command line names, if there are several; its parameters are options.
+
+    How it ended is printed; where it did not complete, on stderr with exit code 1.
+    """
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    for flow in flows:
+        app.command(flow.name)(_command(flow))
+    app()
+
+
+def _command(flow: Flow[..., State]) -> Callable[..., None]:
+    @wraps(flow.fn)
+    def run(**given: Any) -> None:
+        run_and_print(flow.name, lambda: flow(**given, return_state=True))
+
+    return run
+
+
+def run_and_print(name: str, start: Callable[[], State]) -> None:
     """Run a flow and print how it ended; where it did not complete, on stderr with exit code 1.
 
     Args:

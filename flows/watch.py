@@ -3,7 +3,6 @@
 python -m flows.watch [--folder DIR] [--max-days N]
 """
 
-import argparse
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,8 +10,8 @@ from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.states import Completed, Failed
 
-from flows.notifications import News, tell
-from flows.states import failing_in_one_sentence, run_and_tell
+from flows.notifications import News, notify
+from flows.states import command_line, failing_in_one_sentence
 from pipeline.registry.promotion import production
 from pipeline.registry.run_log import last_refresh
 
@@ -22,7 +21,7 @@ DAYS = 3.0
 @flow(name="watch", flow_run_name="watch", persist_result=False)
 @failing_in_one_sentence
 def watch(folder: str = ".", max_days: float = DAYS) -> State:
-    """Tell people where nothing was promoted for too long, whatever the reason.
+    """Notify people where nothing was promoted for too long, whatever the reason.
 
     Args:
         folder: the checkout.
@@ -42,18 +41,9 @@ def watch(folder: str = ".", max_days: float = DAYS) -> State:
     reason = (
         f"{sentence}: no promotion for more than {max_days:g} days\n{last_refresh(Path(folder))}"
     )
-    tell(News("overdue", current.last_day if current else "-", "promotion", reason))
+    notify(News("overdue", current.last_day if current else "-", "promotion", reason))
     return Failed(name="Overdue", message=reason)
 
 
-def main() -> None:
-    """Run the command line; an overdue promotion is told on stderr with exit code 1."""
-    parser = argparse.ArgumentParser(prog="python -m flows.watch", description=__doc__)
-    parser.add_argument("--folder", default=".", help="the checkout")
-    parser.add_argument("--max-days", type=float, default=DAYS, help="since the last promotion")
-    given = parser.parse_args()
-    run_and_tell("watch", lambda: watch(given.folder, given.max_days, return_state=True))
-
-
 if __name__ == "__main__":
-    main()
+    command_line(watch)

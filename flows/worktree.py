@@ -2,7 +2,8 @@
 
 Its branch `release` holds one commit a day. The code and the parameters of a day are those that
 were committed where the refresh started; the record of days (data.dvc, dvc.lock and reports/) is
-the branch's own. Backfill has a worktree and a branch of its own.
+the branch's own. At the git remote the branch has the days of every clone. Backfill has a worktree
+and a branch of its own.
 """
 
 import shutil
@@ -11,12 +12,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.registry.commits import NAMING
-from pipeline.registry.tools.dvc import restore_data, share_cache
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State
+from prefect.states import Completed
+
+from flows.states import failing_in_one_sentence
+from pipeline.core.errors import ReleaseError, ToolError
+from pipeline.data.log_store.manifest import amount
+from pipeline.registry.commits import NAMING, authority
+from pipeline.registry.tools.dvc import push, restore_data, share_cache
 from pipeline.registry.tools.locks import hold, run_lock
 from pipeline.registry.tools.programs import git, git_folder
+from pipeline.registry.tools.stores import default_remote
 
 RECORD = tuple(name for name in NAMING if name != "params.yaml")
+VERSIONED = ("dvc.yaml", "dvc.lock", "data.dvc")
 WRITTEN = ("data", "artifacts", "reports")
 
 
@@ -32,7 +43,7 @@ RELEASE = Place(".release", "release")
 BACKFILL = Place(".backfill", "backfill")
 
 
-def said(folder: Path, *arguments: str) -> str:
+def git_output(folder: Path, *arguments: str) -> str:
     """What a git command prints."""
     return git(folder, *arguments).output.strip()
 
@@ -42,7 +53,7 @@ def release_worktree(
     checkout: Path,
     purpose: str,
     patience: float = 0.0,
-    tell: Callable[[str], None] = print,
+    report: Callable[[str], None] = print,
     place: Place = RELEASE,
 ) -> Iterator[Path]:
     """Yield a worktree of `checkout`, as its branch has it, for this process alone.
@@ -52,15 +63,15 @@ def release_worktree(
 
     Args:
         checkout: a clone of the project.
-        purpose: what whoever waits for this process is told.
+        purpose: what whoever waits for this process reads.
         patience: seconds to wait for another process at work there.
-        tell: called once with the sentence that says for whom this process waits.
+        report: called once with the sentence that says for whom this process waits.
         place: which worktree.
 
     Raises:
         ToolError: another process works there (the sentence says which), or git refuses.
     """
-    with hold(run_lock(checkout, place.branch), purpose, place.folder, patience, tell):
+    with hold(run_lock(checkout, place.branch), purpose, place.folder, patience, report):
         worktree = checkout / place.folder
         (git_folder(checkout) / f"refs/heads/{place.branch}.lock").unlink(missing_ok=True)
         if not _usable(worktree):
@@ -84,7 +95,7 @@ def _usable(worktree: Path) -> bool:
 def _make(checkout: Path, place: Place) -> None:
     shutil.rmtree(checkout / place.folder, ignore_errors=True)
     git(checkout, "worktree", "prune")
-    if not said(checkout, "branch", "--list", place.branch):
+    if not git_output(checkout, "branch", "--list", place.branch):
         git(checkout, "branch", place.branch)
     # Twice forced: git locks a worktree while it makes it, and a killed git leaves that lock.
     options = ("--quiet", "--force", "--force")
@@ -93,7 +104,7 @@ def _make(checkout: Path, place: Place) -> None:
 
 def _tidy(worktree: Path) -> None:
     """Remove what killed programs left: locks, half-written files, uncommitted changes."""
-    own = Path(said(worktree, "rev-parse", "--absolute-git-dir"))
+    own = Path(git_output(worktree, "rev-parse", "--absolute-git-dir"))
     locks = [own / "index.lock", own / "HEAD.lock", worktree / ".dvc/tmp/rwlock"]
     for lock in locks:  # nobody else works here
         lock.unlink(missing_ok=True)
@@ -121,10 +132,10 @@ def take_code(checkout: Path, release: Path) -> None:
     The next commit there gets that HEAD as a second parent. Nothing happens where the branch has
     it already. Uncommitted changes in the checkout are not taken.
     """
-    head = said(checkout, "rev-parse", "HEAD")
+    head = git_output(checkout, "rev-parse", "HEAD")
     if git(release, "merge-base", "--is-ancestor", head, "HEAD", check=False).code == 0:
         return
-    recorded = [path for path in RECORD if said(release, "ls-files", "--", path)]
+    recorded = [path for path in RECORD if git_output(release, "ls-files", "--", path)]
     git(release, "merge", "--quiet", "--no-ff", "--no-commit", "--strategy=ours", head)
     git(release, "read-tree", "--reset", "-u", head)
     if recorded:
@@ -134,7 +145,7 @@ def take_code(checkout: Path, release: Path) -> None:
 
 def committed_days(release: Path, commits: str = "HEAD") -> list[str]:
     """The days committed in a range of commits, the last one first."""
-    subjects = said(release, "log", "--first-parent", "--format=%s", "--grep=^day=", commits)
+    subjects = git_output(release, "log", "--first-parent", "--format=%s", "--grep=^day=", commits)
     return [line.removeprefix("day=") for line in subjects.splitlines()]
 
 
@@ -156,6 +167,92 @@ def commit_day(release: Path, day: str, who: dict[str, str]) -> None:
     present = [name for name in NAMING if (release / name).exists()]
     git(release, "add", "--all", "--", *present)
     last = committed_days(release)[:1]
-    if said(release, "diff", "--cached", "--name-only") or last != [day]:
+    if git_output(release, "diff", "--cached", "--name-only") or last != [day]:
         options = ("--quiet", "--allow-empty", "--no-verify")
         git(release, "commit", *options, "--message", f"day={day}", variables=who)
+
+
+def _remote_branch(remote: str) -> str:
+    return f"refs/remotes/{remote}/{RELEASE.branch}"
+
+
+def _contains(release: Path, commit: str, other: str) -> bool:
+    """Whether a commit is in the history of another."""
+    return not git(release, "merge-base", "--is-ancestor", commit, other, check=False).code
+
+
+def fetch_days(release: Path) -> None:
+    """Follow the release branch of the git remote, if there is one and it is ahead.
+
+    Raises:
+        ToolError: the remote does not answer.
+        ReleaseError: both sides have days that the other lacks.
+    """
+    remote = authority(release)
+    if remote == ".":
+        return
+    there = _remote_branch(remote)
+    spec = f"+refs/heads/{RELEASE.branch}:{there}"
+    fetched = git(release, "fetch", "--quiet", "--no-tags", remote, spec, check=False)
+    if fetched.code and "couldn't find remote ref" in fetched.errors:
+        return
+    if fetched.code:
+        raise ToolError(
+            f"git remote {remote!r} does not answer: {' '.join(fetched.errors.split())}"
+        )
+    if _contains(release, there, "HEAD"):
+        return
+    if not _contains(release, "HEAD", there):
+        here = ", ".join(committed_days(release, f"{there}..HEAD")) or "code alone"
+        raise ReleaseError(
+            f"branch release of git remote {remote!r} has days that this clone lacks, and lacks "
+            f"what this clone has ({here}); choose one: git -C {RELEASE.folder} reset --hard "
+            f"{remote}/release takes the remote's"
+        )
+    git(release, "merge", "--ff-only", "--quiet", there)
+
+
+def unshared(release: Path) -> list[str]:
+    """The commits that the git remote lacks, the oldest first; none where there is no remote."""
+    remote = authority(release)
+    if remote == ".":
+        return []
+    known = git_output(release, "for-each-ref", "--format=%(refname)", _remote_branch(remote))
+    # Before the first push the days' commits alone count: what they begin from is not theirs.
+    since = [f"^{known}"] if known else [f"--max-count={len(committed_days(release))}"]
+    listed = git_output(release, "rev-list", "--first-parent", "--reverse", "HEAD", *since)
+    return listed.splitlines()
+
+
+@task(name="share", retries=2, retry_delay_seconds=10, cache_policy=NO_CACHE, persist_result=False)
+@failing_in_one_sentence
+def share(folder: str) -> State:
+    """Push every day that the git remote lacks: the data of each, then the branch.
+
+    Whoever can read a day's commit can so read its data. What an earlier run could not push goes
+    with it; to push again what is there already changes nothing.
+    """
+    release = Path(folder)
+    commits = unshared(release)
+    if not commits:
+        return Completed(name="Shared", message="nothing to push")
+    remote = authority(release)
+    if default_remote(release):
+        for commit in commits:
+            push_data(release, commit)
+    spec = f"HEAD:refs/heads/{RELEASE.branch}"
+    pushed = git(release, "push", "--quiet", remote, spec, check=False)
+    if pushed.code:
+        raise ToolError(f"git remote {remote!r} took no days: {' '.join(pushed.errors.split())}")
+    git(release, "update-ref", _remote_branch(remote), "HEAD")
+    return Completed(name="Shared", message=f"{amount(len(commits), 'commit')} at {remote!r}")
+
+
+def push_data(release: Path, commit: str) -> None:
+    """Send the data and models that a commit names to DVC's remote; from the cache, by its lock."""
+    files = [name for name in VERSIONED if git_output(release, "ls-tree", commit, "--", name)]
+    try:
+        git(release, "checkout", "--quiet", commit, "--", *files)
+        push(release, "gate")
+    finally:
+        git(release, "reset", "--hard", "--quiet", "HEAD")

@@ -21,11 +21,11 @@ _unexpected: list[str] = []
 
 
 # Files that share a costly fixture: a Prefect server, a project with versions in production.
-TOGETHER = ("tests/flows/", "tests/release/test_pro", "tests/release/test_pull.py",
-            "tests/release/test_clean.py", "tests/release/test_kills.py")  # fmt: skip
+TOGETHER = ("tests/flows/", "tests/registry/test_pro", "tests/registry/test_pull.py",
+            "tests/registry/test_clean.py", "tests/registry/test_kills.py")  # fmt: skip
 # Slow ones that begin first, as no process shall wait for them at the end. The first takes as long
 # as the others of its folder, so it is worth a server of its own.
-LONGEST = ("tests/flows/test_kills.py", "tests/flows/", "tests/test_walk.py", "tests/release/")
+LONGEST = ("tests/flows/test_kills.py", "tests/flows/", "tests/test_walk.py", "tests/registry/")
 
 
 class ByFile(LoadFileScheduling):

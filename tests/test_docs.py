@@ -13,7 +13,7 @@ import typer
 
 from pipeline.cli.main import app
 from pipeline.params.reader import STAGES
-from tests.release.parts import rows
+from tests.checkpoint.parts import rows
 from tests.serving.conftest import make_model
 from tests.test_house import ROOT
 

@@ -1,8 +1,9 @@
-"""ONE checkpoint: base network, vocabularies, serving table, conventions and lineage, sealed."""
+"""ONE checkpoint: base network, vocabularies, serving table, conventions, lineage, checksums."""
 
 import hashlib
 import json
 from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,18 @@ from torch import nn
 
 from pipeline.checkpoint.merged_model import PROBABILITY_CLIP, MergedModel, MergedNetwork
 from pipeline.checkpoint.serving_table import WEIGHTS, arrays_of, map_of
-from pipeline.core.checksums import MANIFEST, seal, verify
+from pipeline.core.checksums import MANIFEST, file_sums, verify, write_checksums
 from pipeline.core.errors import ArtifactError
-from pipeline.core.files import read_json
+from pipeline.core.files import read_json, sha256_of
 from pipeline.encoding.features import Encoder
 from pipeline.formats.maps import PiecewiseLinearMap, read_maps, write_maps
 from pipeline.model.network import network_from
 from pipeline.model.scoring import base_state
+from pipeline.params.dag import code_of
 
-__all__ = ["MergedModel", "load", "merge"]
+PROJECT = Path(__file__).parents[2]
+LIBRARIES = ("numpy", "onnx", "pyarrow", "safetensors", "scikit-learn", "scipy", "torch")
+"""Libraries whose version may decide bytes."""
 
 FORMAT = "adacalib model 1"
 TABLE = "calibration.parquet"
@@ -69,7 +73,7 @@ def merge(
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, target / WEIGHTS)
     write_maps(target / TABLE, {chosen: serving_map}, base["field"]["values"])
     vocabulary = json.dumps([base["categorical"], base["field"]], sort_keys=True)
-    seal(
+    write_checksums(
         target,
         {
             "format": FORMAT,
@@ -130,7 +134,7 @@ def _below(prefix: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.
 
 
 def load(folder: Path) -> MergedModel:
-    """The model of a checkpoint folder, after every byte in it was found as it was sealed.
+    """The model of a checkpoint folder, after every byte in it was found as it was written.
 
     Raises:
         ArtifactError: a file is missing or damaged, or the checkpoint has another format.
@@ -157,3 +161,42 @@ def _auxiliary_network(encoder: Encoder, tensors: Mapping[str, torch.Tensor]) ->
     network = AuxiliaryNetwork(encoder.vocabulary_sizes, len(encoder.numeric_columns))
     network.load_state_dict(_below(AUXILIARY, tensors))
     return network
+
+
+def lineage_of(split: Path, base: Path, calibrator: Path, params: dict[str, Any]) -> dict[str, Any]:
+    """The lineage of what is merged of a base and a calibrator, equal on every machine.
+
+    No clock, host or commit is in it: a commit would change the model's bytes though nothing
+    changed that made them; the registry's tag names it. `dvc.yaml` lists the same as dependencies.
+
+    Args:
+        split: folder that `split` left.
+        base: folder that `train_base` left.
+        calibrator: folder that `calibrate` left.
+        params: of `merge`.
+
+    Returns:
+        `base` and `calibrator`: file → sha256; `data`: the days of each part, and day → sha256 of
+        its rows; `params`: stage → its section of params.yaml; `code`: file → sha256, of every
+        stage from `split` to `merge`; `libraries`: name → version of those that merged.
+
+    Raises:
+        ArtifactError: a manifest is missing or damaged.
+        AdaCalibError: the project has no dvc.yaml.
+    """
+    folders = (split, base, calibrator)
+    divided, *made = [read_json(folder / MANIFEST) for folder in folders]
+    sections: dict[str, Any] = {}
+    for manifest in (divided, *made):
+        sections |= manifest.get("params", {})
+    return {
+        "base": file_sums(base),
+        "calibrator": file_sums(calibrator),
+        "data": {"days": divided["parts"], "content_sha256": divided.get("data", {})},
+        "params": sections | {"merge": params},
+        "code": {
+            path.relative_to(PROJECT).as_posix(): sha256_of(path)
+            for path in code_of(PROJECT, "merge")
+        },
+        "libraries": {name: version(name).partition("+")[0] for name in LIBRARIES},
+    }

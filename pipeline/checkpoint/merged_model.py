@@ -100,7 +100,7 @@ class MergedModel:
     """A checkpoint in memory.
 
     Attributes:
-        manifest: as it was sealed.
+        manifest: as it was written.
         encoder: rows of a log → what the network reads.
         network: base network and serving map.
     """

@@ -15,7 +15,7 @@ from torch import nn
 
 from pipeline.calibration.paper.auxiliary import AuxiliaryNetwork
 from pipeline.checkpoint.merged_model import PROBABILITY_CLIP, MergedModel, MergedNetwork
-from pipeline.checkpoint.onnx_parts import IDS, LOGIT64, MAPPED
+from pipeline.checkpoint.serving_table import IDS, LOGIT64, MAPPED
 from pipeline.core.errors import ArtifactError
 from pipeline.encoding.features import Encoder
 from pipeline.encoding.scaling import LARGEST_SCALED, Scaling, Served

@@ -1,5 +1,6 @@
-"""The forms in which a model is published, each as functions that can be held to one another."""
+"""The runtimes in which a checkpoint is published: making their files, and asking each of them."""
 
+import io
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,17 +11,24 @@ import onnx
 import onnxruntime
 import pyarrow as pa
 import torch
+from torch.export import Dim, ExportedProgram
 from torch.fx import Interpreter
 
 from pipeline.checkpoint.bundle import TABLE
-from pipeline.checkpoint.exports import PROGRAM_FILE
-from pipeline.checkpoint.merged_model import MergedModel
-from pipeline.checkpoint.onnx_parts import IDS, LOGIT64, MAPPED, part_of
+from pipeline.checkpoint.merged_model import MergedModel, MergedNetwork
+from pipeline.checkpoint.onnx_graph import onnx_model
+from pipeline.checkpoint.serving_table import IDS, LOGIT64, MAPPED, part_of
+from pipeline.core.checksums import MANIFEST, write_checksums
+from pipeline.core.files import read_json
 from pipeline.encoding.features import Encoded
 from pipeline.formats.maps import PiecewiseLinearMap, read_maps
+from pipeline.model.network import Network, ServedNetwork
 from pipeline.serving.predictor import NUMBER, ONNX_FILE
 from pipeline.serving.predictor import load as load_predictor
 
+PROGRAM_FILE = "model.pt2"
+TRACED_ROWS = 4  # 0 and 1 would be taken for constants
+TRACES = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node")
 Logits = tuple[np.ndarray, np.ndarray]  # uncalibrated, calibrated: [n] each
 
 
@@ -165,3 +173,49 @@ def _onnx(folder: Path, model: MergedModel) -> Onnx:
     options.intra_op_num_threads = 1
     sessions = (onnxruntime.InferenceSession(p, options, ["CPUExecutionProvider"]) for p in parts)
     return Onnx(load_predictor(folder).predict, *sessions)
+
+
+def export(model: MergedModel, folder: Path) -> None:
+    """Add model.onnx and model.pt2 to the folder of a checkpoint, with new checksums.
+
+    Same model, same bytes: paths and line numbers, which a trace takes along, are removed.
+
+    Args:
+        model: what `checkpoint.load` made of the folder.
+        folder: the checkpoint.
+
+    Raises:
+        ArtifactError: the model does not fit into one ONNX file.
+    """
+    (folder / ONNX_FILE).write_bytes(onnx_model(model).SerializeToString(deterministic=True))
+    buffer = io.BytesIO()
+    torch.export.save(program_of(model.network), buffer)
+    (folder / PROGRAM_FILE).write_bytes(buffer.getvalue())
+    manifest = read_json(folder / MANIFEST)
+    (folder / MANIFEST).unlink()
+    write_checksums(folder, {key: manifest[key] for key in manifest.keys() - {"files", "sha256"}})
+
+
+def program_of(network: MergedNetwork) -> ExportedProgram:
+    """The network as torch.export has it, for any number of rows and for int64 ids."""
+    n_categorical, n_numeric = _widths(network.base)
+    arguments = (
+        torch.zeros(TRACED_ROWS, n_categorical, dtype=torch.int64),
+        torch.zeros(TRACED_ROWS, n_numeric),
+        torch.zeros(TRACED_ROWS, dtype=torch.int64),
+    )
+    program = torch.export.export(network, arguments, dynamic_shapes=({0: Dim.DYNAMIC},) * 3)
+    program.example_inputs = None  # they would be pickled
+    for node in program.graph.nodes:
+        for trace in TRACES:
+            node.meta.pop(trace, None)
+    return program
+
+
+def _widths(base: Network) -> tuple[int, int]:
+    """Number of categorical and of numeric columns that a base network reads."""
+    if isinstance(base, ServedNetwork):
+        return 0, 1
+    first, n_categorical = base.layers[0], len(base.first_row)
+    assert isinstance(first, torch.nn.Linear)
+    return n_categorical, first.in_features - n_categorical * base.embedding.embedding_dim

@@ -1,9 +1,10 @@
-"""The arrays of a serving map inside a checkpoint, and the proof that it never falls."""
+"""The serving map inside a checkpoint, in its weights and its ONNX file, read without torch."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import onnx
 from safetensors import safe_open
 
 from pipeline.core.errors import ArtifactError
@@ -13,6 +14,9 @@ WEIGHTS = "weights.safetensors"
 PREFIX = "calibration."
 LINES = ("segment_knots", "segment_values", "segment_slopes")  # point, height there, slope
 ARRAYS = ("knots", *LINES)
+IDS, LOGIT64, MAPPED = "categorical_ids", "uncalibrated_logit_64", "mapped_logit"
+"""Inner tensors: ids of the base network's columns; the logit before and after the map."""
+
 LARGEST_FALL = 1e-9  # in calibrated logit: what rounding may cost between two neighbouring logits
 
 
@@ -111,3 +115,9 @@ def _sentence(field_value: str | None, fall: float, position: int, knots: np.nda
     )
     name = "the row of unseen values" if field_value is None else f"field value {field_value!r}"
     return f"the calibrated logit of {name} falls by {fall:.3g} {place}"
+
+
+def part_of(made: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]) -> bytes:
+    """The part of a model between tensors: from `IDS` on for ids, from `LOGIT64` for logits."""
+    part = onnx.utils.Extractor(made).extract_model(list(inputs), list(outputs))
+    return part.SerializeToString(deterministic=True)

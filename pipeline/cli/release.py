@@ -56,7 +56,7 @@ def rollback(
 
     Examples: adacalib rollback; adacalib rollback v0.0.2
     """
-    from pipeline.registry.rollback import rollback as roll_back
+    from pipeline.registry.promotion import rollback as roll_back
 
     say(roll_back(Path(), version))
 
@@ -84,8 +84,8 @@ def status() -> None:
 
     And what the last refresh of this clone did, and why.
     """
+    from pipeline.registry.history import status as release_status
     from pipeline.registry.run_log import last_refresh
-    from pipeline.registry.status import status as release_status
 
     say(f"{release_status(Path())}\n{last_refresh(Path())}")
 
@@ -158,10 +158,10 @@ def serve(
 
     Example: adacalib serve --port 8080
     """
-    from pipeline.serving.app import Limits
+    from pipeline.serving.app import RequestLimits
     from pipeline.serving.app import serve as serve_folder
 
-    serve_folder(model, host, port, Limits(max_bytes, max_rows), tell)
+    serve_folder(model, host, port, RequestLimits(max_bytes, max_rows), tell)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""A folder whose manifest vouches for every byte in it."""
+"""A folder whose manifest holds the checksum of every byte in it."""
 
 import hashlib
 import json
@@ -22,14 +22,14 @@ def _sum_of(manifest: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
-def seal(folder: Path, manifest: dict[str, Any]) -> None:
+def write_checksums(folder: Path, manifest: dict[str, Any]) -> None:
     """Write manifest.json with the sha256 of the folder's files, and of the manifest itself."""
-    sealed = manifest | {"files": file_sums(folder)}
-    write_json(folder / MANIFEST, sealed | {"sha256": _sum_of(sealed)})
+    listed = manifest | {"files": file_sums(folder)}
+    write_json(folder / MANIFEST, listed | {"sha256": _sum_of(listed)})
 
 
 def verify(folder: Path) -> dict[str, Any]:
-    """The manifest of a sealed folder, after every file in it was read and found as it was sealed.
+    """The manifest of such a folder, after every file in it was read and found as it was written.
 
     Raises:
         ArtifactError: the manifest is missing or damaged, or a file is missing, added or damaged;

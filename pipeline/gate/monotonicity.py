@@ -1,4 +1,4 @@
-"""The deployed file, looked at score by score: does it fall anywhere, is it what the table says?"""
+"""The monotonicity probe: does the deployed file fall anywhere, is it what the table says?"""
 
 from pathlib import Path
 
@@ -6,15 +6,14 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from pipeline.checkpoint.onnx_parts import LOGIT64, MAPPED, part_of
-from pipeline.checkpoint.serving_table import LARGEST_FALL, read_table
-from pipeline.serving.predictor import ONNX_FILE, vouched
+from pipeline.checkpoint.serving_table import LARGEST_FALL, LOGIT64, MAPPED, part_of, read_table
+from pipeline.serving.predictor import ONNX_FILE, verified
 
 SCORES = 10_000
 """Logits that are looked at for every field value."""
 
 BUDGET = 50_000_000
-"""Rows of a scan: with more than BUDGET / SCORES field values each gets fewer, LEAST or more.
+"""Rows of a probe: with more than BUDGET / SCORES field values each gets fewer, LEAST or more.
 Between its knots the map is a line, which `serving_table.falls` proves on all of them."""
 
 LEAST = 100
@@ -22,7 +21,7 @@ MARGIN = 5.0  # logits beyond the outermost knots
 BATCH = 64  # field values of a call
 
 
-def scan(model: Path, field_values: list[str | None]) -> tuple[list[str], float]:
+def probe(model: Path, field_values: list[str | None]) -> tuple[list[str], float]:
     """What is wrong with the calibration step of model.onnx, and its distance from the table.
 
     Args:
@@ -37,7 +36,7 @@ def scan(model: Path, field_values: list[str | None]) -> tuple[list[str], float]
     Raises:
         ArtifactError: a file is missing or damaged, or the checkpoint has no model.onnx.
     """
-    vouched(model)
+    verified(model)
     session = _calibration_step(model / ONNX_FILE)
     table = read_table(model, len(field_values))
     many = int(np.clip(BUDGET // len(field_values), LEAST, SCORES))

@@ -6,7 +6,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Check:
+class GateCheck:
     """One question to the evidence.
 
     Attributes:
@@ -25,12 +25,20 @@ class Check:
     sentence: str
     structural: bool = False
 
+    @classmethod
+    def answered(
+        cls, name: str, value: float, limit: float, passed: bool, words: tuple[str, str, str]
+    ) -> "GateCheck":
+        """A check with its sentence made of what was found, and how it goes on: passed or not."""
+        found, good, bad = words
+        return cls(name, value, limit, passed, found + (good if passed else bad))
+
 
 @dataclass(frozen=True)
 class Verdict:
     """All checks; it passes if each of them does."""
 
-    checks: tuple[Check, ...]
+    checks: tuple[GateCheck, ...]
 
     @property
     def passed(self) -> bool:

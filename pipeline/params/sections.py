@@ -14,6 +14,7 @@ from pipeline.params.types import (
     Days,
     KeepRate,
     NotNegative,
+    Number,
     Positive,
     Share,
 )

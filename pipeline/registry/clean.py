@@ -1,18 +1,26 @@
-"""Removal of bytes that nobody needs any more, in the same fence as promotion and rollback."""
+"""Removal of bytes that nobody needs any more, by atomic pushes as promotion and rollback are.
 
+The gc roots, what must stay in cache and remote, are the objects that some commits and worktrees
+name. `dvc gc` keeps what one workspace and some revisions of a clone name; it knows neither other
+worktrees nor what is in production, and takes a folder whose list the cache lacks for empty.
+"""
+
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.core.errors import ReleaseError, ToolError
-from pipeline.registry import atomic_tags, commits, gc_roots, tags
-from pipeline.registry.tools.dvc_command import refuse_busy
+from pipeline.formats.champion import PIN, read_pin
+from pipeline.registry import commits, tags
+from pipeline.registry.tools.dvc import model_md5, refuse_busy
 from pipeline.registry.tools.locks import hold, run_lock
 from pipeline.registry.tools.programs import git
 from pipeline.registry.tools.stores import Store, stores
 
+_OBJECT = re.compile(r"\bmd5: ['\"]?([0-9a-f]{32}(?:\.dir)?)")
 LOCKED = ("release", "backfill")  # worktrees of runs; flows hold these locks
 
 
@@ -71,12 +79,12 @@ def clean(folder: Path, *, really: bool) -> Cleaning:
     with _quiet(folder, really), stores(folder) as places:
         held = {place.name: place.held() for place in places}
         history = _current(folder, authority)
-        kept = gc_roots.kept_versions(history, tags.removals(folder))
-        gc_roots.refuse_lost(folder, kept, places, held)
-        used, objects = gc_roots.in_use(folder)
+        kept = kept_versions(history, tags.removals(folder))
+        refuse_lost(folder, kept, places, held)
+        used, objects = in_use(folder)
         for commit in used | set(kept.values()):
-            objects |= gc_roots.named_by(folder, commit)
-        stays = gc_roots.whole(objects, places, held)
+            objects |= named_by(folder, commit)
+        stays = whole(objects, places, held)
         gone = {place.name: held[place.name] - stays for place in places}
         losing = _losing(folder, gone)
         found = Cleaning(
@@ -97,12 +105,12 @@ def _quiet(folder: Path, really: bool) -> Iterator[None]:
     with ExitStack() as stack:
         for name in LOCKED if really else ():
             stack.enter_context(hold(run_lock(folder, name), "adacalib clean", f".{name}"))
-        for worktree in gc_roots.worktrees(folder) if really else ():
+        for worktree in worktrees(folder) if really else ():
             refuse_busy(worktree)
         yield
 
 
-def _current(folder: Path, authority: str) -> list[tags.Assignment]:
+def _current(folder: Path, authority: str) -> list[tags.Tag]:
     """The history of production and the tips of branches, as the authority has them now."""
     tags.fetch_tags(folder, authority)
     if authority != ".":
@@ -110,32 +118,121 @@ def _current(folder: Path, authority: str) -> list[tags.Assignment]:
     history = tags.assignments(folder)
     if not history:
         raise ReleaseError("nothing is in production yet, so nothing is removed; promote first")
-    atomic_tags.refuse_while_cleaning(history)
+    tags.refuse_while_cleaning(history)
     return history
 
 
 def _losing(folder: Path, gone: dict[str, set[str]]) -> dict[str, str]:
     """The commits of versions of which a store loses objects, by version."""
     every = set().union(*gone.values())
-    return {v: c for v, c in tags.versions(folder).items() if gc_roots.named_by(folder, c) & every}
+    return {v: c for v, c in tags.versions(folder).items() if named_by(folder, c) & every}
 
 
 def _remove(
     folder: Path,
     authority: str,
-    held: tags.Assignment,
+    held: tags.Tag,
     losing: dict[str, str],
     gone: dict[Store, set[str]],
 ) -> None:
     who = commits.identity(folder)
-    begun = atomic_tags.begin_clean(folder, who, authority, held, losing)
-    give_up = time.monotonic() + atomic_tags.CLEAN_SECONDS
+    begun = tags.begin_clean(folder, who, authority, held, losing)
+    give_up = time.monotonic() + tags.CLEAN_SECONDS
     for store, objects in gone.items():
         for batch in store.batches(objects):
             if time.monotonic() > give_up:
                 raise ToolError(
-                    f"{store.name} took longer than {atomic_tags.CLEAN_SECONDS} s, for which "
+                    f"{store.name} took longer than {tags.CLEAN_SECONDS} s, for which "
                     "promotions wait; run adacalib clean --yes again for the rest"
                 )
             store.remove(batch)
-    atomic_tags.end_clean(folder, who, authority, begun)
+    tags.end_clean(folder, who, authority, begun)
+
+
+def kept_versions(history: list[tags.Tag], removed: Collection[str] = ()) -> dict[str, str]:
+    """The commits of the versions that must stay, by version.
+
+    They are the one in production, the one a rollback goes back to, and the one before in time.
+
+    Args:
+        history: every assignment, the one that holds now last.
+        removed: versions whose bytes an earlier clean-up removed; they need not stay.
+    """
+    changes = tags.spans(history)
+    before = tags.predecessor(history)
+    found = {a.version: a.commit for a in [*changes[-2:], *([before] if before else [])]}
+    return {version: commit for version, commit in found.items() if version not in removed}
+
+
+def in_use(folder: Path) -> tuple[set[str], set[str]]:
+    """The commits, and the objects, that work in this clone and the tips of branches need.
+
+    Commits are the tips of every branch, here and at the git remotes, as last fetched, and what
+    champions are pinned to. Objects are those that the files of every worktree name as they are,
+    committed or not.
+    """
+    heads = git(folder, "for-each-ref", "--format=%(objectname)", "refs/heads", "refs/remotes")
+    commits, objects = set(heads.output.split()), set()
+    for worktree in worktrees(folder):
+        commits.add(git(worktree, "rev-parse", "HEAD").output.strip())
+        listing = ("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--")
+        names = git(worktree, *listing, "*.dvc", "*dvc.lock").output.split("\0")
+        for file in [worktree / name for name in names if name]:
+            objects |= set(_OBJECT.findall(file.read_text()) if file.is_file() else ())
+        pin = read_pin(worktree / PIN) if (worktree / PIN).exists() else None
+        commits |= {pin.commit} if pin else set()
+    return commits, objects
+
+
+def worktrees(folder: Path) -> list[Path]:
+    """The clone's folders that exist, this one and its other worktrees."""
+    listed = git(folder, "worktree", "list", "--porcelain").output
+    found = [Path(path) for path in re.findall(r"^worktree (.+)$", listed, re.M)]
+    return [path for path in found if (path / ".git").exists()]
+
+
+def named_by(folder: Path, commit: str) -> set[str]:
+    """The objects that a commit names in dvc.lock and .dvc files; none where it is not here."""
+    listed = git(folder, "ls-tree", "-r", "--name-only", "-z", commit, check=False).output
+    names = [n for n in listed.split("\0") if n.endswith((".dvc", "dvc.lock"))]
+    texts = [git(folder, "show", f"{commit}:{name}").output for name in names]
+    return {found for text in texts for found in _OBJECT.findall(text)}
+
+
+def whole(objects: Iterable[str], stores: list[Store], held: dict[str, set[str]]) -> set[str]:
+    """Objects, and for folders the objects of their files.
+
+    A folder whose list no store has cannot be had by anybody who has no other cache; its files are
+    not found by it.
+
+    Args:
+        objects: their names.
+        stores: where lists are read.
+        held: what each store has, by its name.
+    """
+    found = set(objects)
+    for folder in [name for name in found if name.endswith(".dir")]:
+        store = next((store for store in stores if folder in held[store.name]), None)
+        found |= store.members(folder) if store else set()
+    return found
+
+
+def refuse_lost(
+    folder: Path, versions: dict[str, str], stores: list[Store], held: dict[str, set[str]]
+) -> None:
+    """Refuse to remove anything while the model of a version that must stay is incomplete.
+
+    Raises:
+        ReleaseError: it is not whole at the remote, or in the cache where there is no remote.
+    """
+    home = stores[-1]
+    for version, commit in versions.items():
+        lock = git(folder, "show", f"{commit}:dvc.lock", check=False).output
+        model = model_md5(lock)
+        there = {model, *(home.members(model) if model in held[home.name] else [])}
+        if model is None or not there <= held[home.name]:
+            raise ReleaseError(
+                f"{home.name} lacks bytes of {version}, which must stay, so nothing is removed; "
+                f"send them from a clone that has them: git switch --detach {commit[:10]}, "
+                "dvc push gate"
+            )

@@ -1,18 +1,22 @@
-"""The history of production: every version, who put it there and when, and what came of it."""
+"""What is in production and why, and every version that ever was, for people."""
 
 import io
 import shutil
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
+from pipeline.core.errors import ArtifactError, ReleaseError
+from pipeline.core.files import read_json
+from pipeline.formats.champion import PIN, read_pin
 from pipeline.registry import commits, tags
-from pipeline.registry.promotion import gate_of, spoken_of
+from pipeline.registry.override import GATE, overridden
+from pipeline.registry.promotion import Production, committed_override, gate_of, production
+from pipeline.registry.tools.programs import git
 
 WIDTH = 160  # of the table where no terminal says its own
 
@@ -42,9 +46,9 @@ class Version:
         version: for example "v0.0.3".
         commit: the commit that names its data, parameters, code and model.
         last_day: the newest day of the log it was made from.
+        verdict: "pass", or "refuse" and who overrode it and why.
         registered: when, "YYYY-MM-DD HH:MM" in UTC.
         by: the name of whoever registered it.
-        verdict: "pass", or "refuse" and who overrode it and why.
         spans: its times in production, the first one first.
         removed: when `adacalib clean` removed its bytes and for whom; None: they are kept.
     """
@@ -52,9 +56,9 @@ class Version:
     version: str
     commit: str
     last_day: str
+    verdict: str
     registered: str
     by: str
-    verdict: str
     spans: tuple[Span, ...]
     removed: str | None
 
@@ -69,16 +73,31 @@ def history(folder: Path) -> list[Version]:
     """
     commits.check_clone(folder)
     tags.fetch_tags(folder, commits.authority(folder))
-    found = tags.registrations(folder)
     spans = _spans(tags.spans(tags.assignments(folder)))
-    removed = tags.removals(folder)
+    removed = {
+        v: f"{tags.when(tag.seconds)} by {tag.who}" for v, tag in tags.removals(folder).items()
+    }
     return [
-        _version(folder, v, tag, spans.get(v, []), removed.get(v))
-        for v, tag in reversed(found.items())
+        Version(
+            *(v, tag.commit, *_verdict(folder, tag.commit), tags.when(tag.seconds), tag.who),
+            spans=tuple(spans.get(v, ())),
+            removed=removed.get(v),
+        )
+        for v, tag in reversed(tags.registrations(folder).items())
     ]
 
 
-def _spans(changes: list[tags.Assignment]) -> dict[str, list[Span]]:
+def _verdict(folder: Path, commit: str) -> tuple[str, str]:
+    """The newest day of the log, and "pass", or "refuse" and who overrode it and why."""
+    gate = gate_of(folder, commit)
+    if gate.get("passed") is True:
+        return gate["last_day"], "pass"
+    return gate["last_day"], (
+        f"refuse; {committed_override(folder, commit, gate) or 'not overridden'}"
+    )
+
+
+def _spans(changes: list[tags.Tag]) -> dict[str, list[Span]]:
     found: dict[str, list[Span]] = {}
     for change, after in zip_longest(changes, changes[1:]):
         how = "rolled back to" if change.version in found else "promoted"
@@ -88,44 +107,87 @@ def _spans(changes: list[tags.Assignment]) -> dict[str, list[Span]]:
     return found
 
 
-def _version(
-    folder: Path, version: str, tag: tags.Tag, spans: list[Span], removal: tags.Tag | None
-) -> Version:
-    gate = gate_of(folder, tag.commit)
-    spoken = spoken_of(folder, tag.commit, gate)
-    verdict = "pass" if gate.get("passed") is True else f"refuse; {spoken or 'not overridden'}"
-    day, since = str(gate["last_day"]), tags.when(tag.seconds)
-    removed = f"{tags.when(removal.seconds)} by {removal.who}" if removal else None
-    return Version(version, tag.commit, day, since, tag.who, verdict, tuple(spans), removed)
-
-
 def table(found: list[Version]) -> str:
     """The versions as a table, a line for each time in production; a sentence if there are none."""
     if not found:
         return "no version was ever promoted; adacalib promote makes the first"
     shown = Table(box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
-    for name in (
-        "version",
-        "days up to",
-        "verdict",
-        "in production (UTC)",
-        "how",
-        "bytes",
-        "commit",
-    ):
+    names = "version,days up to,verdict,in production (UTC),how,bytes,commit"
+    for name in names.split(","):
         shown.add_column(name, overflow="fold")
     for v in found:
         kept = f"removed {v.removed}" if v.removed else "kept"
-        about = (v.version, v.last_day, v.verdict), (kept, v.commit[:10])
         times = [(f"{s.since} to {s.until or 'now'}", f"{s.how} by {s.by}") for s in v.spans]
         for place, span in enumerate(times or [("", "")]):  # a row each: cells that fold stay level
-            left, right = about if place == 0 else (("",) * 3, ("",) * 2)
-            shown.add_row(*left, *span, *right)
-    return _printed(shown)
-
-
-def _printed(shown: Any) -> str:
+            first = place == 0
+            about = (v.version, v.last_day, v.verdict) if first else ("", "", "")
+            shown.add_row(*about, *span, *((kept, v.commit[:10]) if first else ()))
     text = io.StringIO()
-    console = Console(file=text, width=shutil.get_terminal_size((WIDTH, 24)).columns)
-    console.print(shown)
+    Console(file=text, width=shutil.get_terminal_size((WIDTH, 24)).columns).print(shown)
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+
+
+def status(folder: Path) -> str:
+    """What is in production, since when and why, and what the last verdict in this folder says.
+
+    The git remote is asked; where it does not answer, what this clone knows is said, and why.
+
+    Raises:
+        ToolError: git is missing.
+        ArtifactError: the commit in production holds no verdict, or an override is damaged.
+    """
+    inside = not git(folder, "rev-parse", "--git-dir", check=False).code
+    unsure = _fetched(folder) if inside else []
+    current = production(folder) if inside else None
+    if current is None:
+        lines = ["Nothing is in production."]
+    else:
+        lines = [
+            f"{current.version} is in production since {current.since}, made from days up to "
+            f"{current.last_day} (commit {current.commit[:10]}), because:",
+            *(f"  - {sentence}" for sentence in current.evidence),
+            *_pinned(folder, current),
+        ]
+    return "\n".join([*unsure, *lines, *_last_verdict(folder, current)])
+
+
+def _pinned(folder: Path, current: Production) -> list[str]:
+    """A line where the champion of the next run is not what is in production."""
+    if not (folder / PIN).exists():
+        return []
+    try:
+        pin = read_pin(folder / PIN)
+    except ArtifactError as error:
+        return [f"{error}."]
+    if pin and pin.version == current.version:
+        return []
+    return [
+        f"{PIN} pins {pin.version if pin else 'no version'}, production is {current.version}: "
+        "before the next run, adacalib champion --pin"
+    ]
+
+
+def _fetched(folder: Path) -> list[str]:
+    """Nothing, after the tags of the git remote were brought; else why they could not be."""
+    try:
+        tags.fetch_tags(folder, commits.authority(folder))
+    except ReleaseError as error:
+        return [f"As far as this clone knows ({error}):"]
+    return []
+
+
+def _last_verdict(folder: Path, current: Production | None) -> list[str]:
+    try:
+        gate = read_json(folder / GATE)
+    except ArtifactError:
+        return ["No model was judged in this folder: run dvc repro."]
+    if current and gate["model_sha256"] == current.model_sha256:
+        return ["The model of this folder is the one in production."]
+    if gate["passed"]:
+        return [
+            "The model of this folder passed its verdict; adacalib promote makes it production."
+        ]
+    reasons = (f"  - {reason}" for reason in gate["reasons"])
+    override = overridden(folder, gate)
+    may = [f"{override}; adacalib promote makes it production."] if override else []
+    return ["The model of this folder was refused:", *reasons, *may]

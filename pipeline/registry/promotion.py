@@ -1,4 +1,4 @@
-"""Promotion: an act that makes a judged model the production model, or leaves production alone."""
+"""Promotion and rollback: acts that change what is in production whole, or leave it alone."""
 
 import json
 import tempfile
@@ -9,7 +9,7 @@ from typing import Any
 from pipeline.core.checksums import MANIFEST, verify
 from pipeline.core.errors import ArtifactError, ReleaseError, ToolError
 from pipeline.core.files import read_json, sha256_of
-from pipeline.registry import atomic_tags, commits, tags
+from pipeline.registry import commits, tags
 from pipeline.registry.override import GATE, OVERRIDE, Override, overridden, override_of
 from pipeline.registry.tools import dvc, stores
 from pipeline.registry.tools.programs import git
@@ -48,7 +48,7 @@ def production(folder: Path) -> Production | None:
     return described(folder, held[0]) if held else None
 
 
-def described(folder: Path, held: tags.Assignment) -> Production:
+def described(folder: Path, held: tags.Tag) -> Production:
     """What an assignment put in production.
 
     Raises:
@@ -56,26 +56,26 @@ def described(folder: Path, held: tags.Assignment) -> Production:
     """
     gate = gate_of(folder, held.commit)
     since = f"{tags.when(held.seconds)} UTC"
-    evidence = _evidence(gate, spoken_of(folder, held.commit, gate))
+    evidence = _evidence(gate, committed_override(folder, held.commit, gate))
     return Production(
         held.version, held.commit, since, gate["last_day"], gate["model_sha256"], evidence
     )
 
 
-def _evidence(gate: dict[str, Any], spoken: Override | None) -> tuple[str, ...]:
+def _evidence(gate: dict[str, Any], override: Override | None) -> tuple[str, ...]:
     failed = [c["sentence"] for c in gate["checks"] if c.get("passed") is not True]
     passed = [c["sentence"] for c in gate["checks"] if c.get("passed") is True]
     return (
-        *([f"against the verdict: {spoken}"] if spoken else []),
+        *([f"against the verdict: {override}"] if override else []),
         *(f"failed: {sentence}" for sentence in failed),
         *(f"passed: {sentence}" for sentence in passed),
     )
 
 
-def spoken_of(folder: Path, commit: str, gate: dict[str, Any]) -> Override | None:
+def committed_override(folder: Path, commit: str, gate: dict[str, Any]) -> Override | None:
     """The override of a verdict that a commit holds, None where it holds none."""
-    told = git(folder, "show", f"{commit}:{OVERRIDE.as_posix()}", check=False)
-    return override_of(json.loads(told.output), gate) if not told.code else None
+    shown = git(folder, "show", f"{commit}:{OVERRIDE.as_posix()}", check=False)
+    return override_of(json.loads(shown.output), gate) if not shown.code else None
 
 
 def gate_of(folder: Path, commit: str) -> dict[str, Any]:
@@ -96,8 +96,8 @@ def promote(folder: Path) -> str:
 
     In order: the verdict must have passed and be about this model's bytes, which dvc.lock names;
     parameters, locks and reports are committed; data and model go to DVC's remote and the model is
-    read back; version and production are tagged in one atomic push, which is the fence. Whatever
-    refuses on the way, production stays as it was.
+    read back; version and production are tagged in one atomic push, so that the loser of a race is
+    rejected whole. Whatever refuses on the way, production stays as it was.
 
     Raises:
         ReleaseError: the model may not replace the one in production.
@@ -106,26 +106,32 @@ def promote(folder: Path) -> str:
     """
     commits.check_repository(folder)
     gate = _passing_gate(folder)
-    authority = commits.authority(folder)
-    tags.fetch_tags(folder, authority)
-    held = tags.assignments(folder)[-1:]
-    atomic_tags.refuse_while_cleaning(held)
+    authority, history = _newest(folder)
     current = production(folder)
     if current and current.model_sha256 == gate["model_sha256"]:
         return f"{current.version} is this model: it is in production since {current.since}"
-    _refuse_former(folder, gate["model_sha256"])
+    _refuse_former(folder, history, gate["model_sha256"])
     _refuse_older(gate["last_day"], current)
     who = commits.identity(folder)
     commits.refuse_modified_code(folder)
-    remote = remote_for(folder, authority)
+    remote = _remote_for(folder, authority)
     _refuse_stale(folder)
     commit = commits.commit_naming_files(folder, f"Model of days up to {gate['last_day']}", who)
     kept = _push_and_read_back(folder, commit, gate["model_sha256"], remote)
-    new = dvc.assign(folder, commit, who, authority, held[0] if held else None)
-    return f"{new.version} is in production ({reach(authority)}); {kept}"
+    new = dvc.assign(folder, commit, who, authority, history[-1] if history else None)
+    return f"{new.version} is in production ({_reach(authority)}); {kept}"
 
 
-def reach(authority: str) -> str:
+def _newest(folder: Path) -> tuple[str, list[tags.Tag]]:
+    """Who says what is in production, and the history there, while nobody cleans up."""
+    authority = commits.authority(folder)
+    tags.fetch_tags(folder, authority)
+    history = tags.assignments(folder)
+    tags.refuse_while_cleaning(history)
+    return authority, history
+
+
+def _reach(authority: str) -> str:
     """Who sees what is tagged, in a few words."""
     if authority == ".":
         return "in this clone alone: it has no git remote"
@@ -152,10 +158,9 @@ def _passing_gate(folder: Path) -> dict[str, Any]:
     return gate
 
 
-def _refuse_former(folder: Path, model_sha256: str) -> None:
+def _refuse_former(folder: Path, history: list[tags.Tag], model_sha256: str) -> None:
     """What was in production before and is not now was replaced or rolled back from."""
-    former = {held.version: held.commit for held in tags.assignments(folder)}
-    for version, commit in former.items():
+    for version, commit in {held.version: held.commit for held in history}.items():
         if gate_of(folder, commit)["model_sha256"] == model_sha256:
             raise ReleaseError(
                 f"{version} is this model, which was in production before and is not now; to go "
@@ -172,7 +177,7 @@ def _refuse_older(last_day: str, current: Production | None) -> None:
         )
 
 
-def remote_for(folder: Path, authority: str) -> stores.Remote | None:
+def _remote_for(folder: Path, authority: str) -> stores.Remote | None:
     """DVC's default remote; none will do only where nobody else learns what is in production.
 
     Raises:
@@ -181,7 +186,7 @@ def remote_for(folder: Path, authority: str) -> stores.Remote | None:
     remote = stores.default_remote(folder)
     if remote is None and authority != ".":
         raise ReleaseError(
-            f"git remote {authority!r} would tell everyone of a version whose bytes are in this "
+            f"git remote {authority!r} would announce a version whose bytes are in this "
             "folder's DVC cache alone; add a DVC remote that they can read: dvc remote add "
             "--default NAME URL, commit .dvc/config, and try again"
         )
@@ -202,23 +207,27 @@ def _push_and_read_back(
     folder: Path, commit: str, model_sha256: str, remote: stores.Remote | None
 ) -> str:
     """Bring data and model where others find them, and prove it; says where that is."""
+    if remote is None:
+        _read_back(folder, commit, model_sha256, remote)
+        return "its bytes are in this folder's DVC cache alone: DVC has no default remote"
+    dvc.push(folder, "gate")
+    try:
+        _read_back(folder, commit, model_sha256, remote)
+    except ToolError as error:
+        md5 = str(dvc.locked_md5(folder))
+        raise ToolError(
+            f"{error}; DVC sends nothing of a folder again while the remote has its list: "
+            f"remove files/md5/{md5[:2]}/{md5[2:]} there and promote again"
+        ) from None
+    return f"its bytes were read back from DVC remote {remote.address}"
+
+
+def _read_back(folder: Path, commit: str, model_sha256: str, remote: stores.Remote | None) -> None:
+    """Refuse a version that others could not fetch, or whose bytes are not the judged ones."""
     with tempfile.TemporaryDirectory(prefix="adacalib-") as place:
         copy = Path(place) / "model"
-        if remote is None:
-            dvc.fetch(folder, commit, copy, remote=None, cached=True)
-            check_copy(copy, model_sha256)
-            return "its bytes are in this folder's DVC cache alone: DVC has no default remote"
-        dvc.push(folder, "gate")
-        try:
-            dvc.fetch(folder, commit, copy, remote=remote, cached=False)
-        except ToolError as error:
-            md5 = str(dvc.locked_md5(folder))
-            raise ToolError(
-                f"{error}; DVC sends nothing of a folder again while the remote has its list: "
-                f"remove files/md5/{md5[:2]}/{md5[2:]} there and promote again"
-            ) from None
+        dvc.fetch(folder, commit, copy, remote=remote, cached=remote is None)
         check_copy(copy, model_sha256)
-    return f"its bytes were read back from DVC remote {remote.address}"
 
 
 def check_copy(copy: Path, model_sha256: str) -> None:
@@ -231,3 +240,66 @@ def check_copy(copy: Path, model_sha256: str) -> None:
     verify(copy)
     if sha256_of(copy / MANIFEST) != model_sha256:
         raise ReleaseError("DVC gives another model than the one that was judged; run dvc repro")
+
+
+def rollback(folder: Path, version: str | None = None) -> str:
+    """Put an earlier version back into production; one sentence says which.
+
+    Its bytes are read back first, from where those who follow production would read them.
+
+    Args:
+        folder: the project's folder.
+        version: a registered version; None: the predecessor of the one in production, so that a
+            second rollback goes further back, never forward again.
+
+    Raises:
+        ReleaseError: there is no such version, or its bytes are not the ones that were judged.
+        ToolError: the remote lacks its bytes, or git, dvc or gto is missing or failed.
+    """
+    commits.check_repository(folder)
+    authority, history = _newest(folder)
+    if not history:
+        raise ReleaseError("nothing is in production, so there is nothing to roll back")
+    chosen = version or _predecessor(folder, history)
+    commit = _commit_of(folder, chosen, history[-1].version)
+    judged, remote = gate_of(folder, commit)["model_sha256"], _remote_for(folder, authority)
+    try:
+        _read_back(folder, commit, judged, remote)
+    except ToolError as error:
+        raise ToolError(
+            f"{error}; production stays as it is: send the bytes of {chosen} there, git restore "
+            f"--source {commit[:10]} dvc.lock data.dvc, dvc push, git restore dvc.lock data.dvc, "
+            "and roll back again"
+        ) from None
+    dvc.assign(folder, commit, commits.identity(folder), authority, history[-1])
+    return f"{chosen} is back in production in place of {history[-1].version} ({_reach(authority)})"
+
+
+def _predecessor(folder: Path, history: list[tags.Tag]) -> str:
+    before = tags.predecessor(history)
+    if before is None:
+        current = history[-1].version
+        others = [version for version in tags.versions(folder) if version != current]
+        named = f"; to go to {' or '.join(others)}, name it: adacalib rollback VERSION"
+        raise ReleaseError(
+            f"nothing was in production before {current}, so there is no way further back"
+            f"{named if others else ''}"
+        )
+    return before.version
+
+
+def _commit_of(folder: Path, chosen: str, current: str) -> str:
+    known = tags.versions(folder)
+    if chosen == current or chosen not in known:
+        raise ReleaseError(
+            f"{current} is in production, and the registry has {', '.join(known)}: there is no way "
+            f"back to {chosen}"
+        )
+    removed = tags.removals(folder).get(chosen)
+    if removed:
+        raise ReleaseError(
+            f"{removed.who} removed the bytes of {chosen} with adacalib clean on "
+            f"{tags.when(removed.seconds)} UTC; make them anew from its commit: git switch "
+            f"--detach {known[chosen][:10]}, dvc repro"
+        )
+    return known[chosen]

@@ -7,8 +7,6 @@ that have it open.
 
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pipeline.core.checksums import MANIFEST, verify
@@ -42,15 +40,16 @@ def pull(folder: Path, target: Path, remote: str | None = None) -> str:
         ToolError: the remote lacks bytes, another pull is at work, or git or dvc is missing.
     """
     held, authority = _held(folder)
-    store = _store(target)
+    store, current = _store(target), described(folder, held)
     _refuse_strange(target, store)
-    with _held_store(store, target):
+    already = _shows(target, current)
+    source = None if already else _source(folder, authority, remote)
+    make_folder(store)
+    with hold(store / "lock", "adacalib pull", str(target)):
         _refuse_behind(held, store, authority, target)
-        current = described(folder, held)
-        already = _shows(target, current)
         if not already:
             before = target.resolve()
-            version = _bring(folder, current, store, _source(folder, authority, remote), target)
+            version = _bring(folder, current, store, source, target)
             with publish(target) as link:
                 link.symlink_to(Path(store.name) / version.name, target_is_directory=True)
             _forget(store, {version, before})
@@ -63,24 +62,7 @@ def _store(target: Path) -> Path:
     return target.parent.resolve() / f".{target.name}.versions"
 
 
-@contextmanager
-def _held_store(store: Path, target: Path) -> Iterator[None]:
-    """Hold the store, made where it is missing; a failure that leaves it empty leaves none."""
-    missing = [folder for folder in (store, *store.parents) if not folder.exists()]
-    make_folder(store)
-    with hold(store / "lock", "adacalib pull", str(target)):
-        try:
-            yield
-        except BaseException:
-            if [path.name for path in store.iterdir()] == ["lock"]:
-                (store / "lock").unlink()
-                with suppress(OSError):  # a folder that has got something else meanwhile stays
-                    for folder in missing or [store]:
-                        folder.rmdir()
-            raise
-
-
-def _held(folder: Path) -> tuple[tags.Assignment, str]:
+def _held(folder: Path) -> tuple[tags.Tag, str]:
     """What is in production by its authority, and the authority."""
     commits.check_clone(folder)
     authority = commits.authority(folder)
@@ -100,7 +82,7 @@ def _refuse_strange(target: Path, store: Path) -> None:
         )
 
 
-def _refuse_behind(held: tags.Assignment, store: Path, authority: str, target: Path) -> None:
+def _refuse_behind(held: tags.Tag, store: Path, authority: str, target: Path) -> None:
     seen = int((store / SEEN).read_text()) if (store / SEEN).exists() else 0
     if held.number < seen:
         raise ReleaseError(

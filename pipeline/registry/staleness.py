@@ -1,4 +1,4 @@
-"""What would run now, and because of which change, in plain words."""
+"""Staleness: what would run now, or did run, and because of which change, in plain words."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +15,7 @@ HOW = {
     "deleted": "gone",
     "not in cache": "neither here nor in DVC's cache",
 }
+NOTHING = "nothing changed"
 NAMED = 4  # things of one kind that a sentence names
 
 
@@ -105,3 +106,39 @@ def _words(change: Any) -> Iterator[tuple[str, str]]:
             )
             for thing, state in (single or {name: how}).items():
                 yield f"{output}{HOW.get(state, state)}", thing
+
+
+def inputs_of(folder: Path, stage: str) -> dict[str, str]:
+    """What a stage's last run was made of: command, parameters and dependencies, each as a text.
+
+    Empty where dvc.lock does not have the stage.
+    """
+    entry = _locked(folder).get(stage)
+    return dict(_inputs(entry)) if entry else {}
+
+
+def _inputs(entry: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "its command", entry["cmd"]
+    for dependency in entry.get("deps", []):
+        yield dependency["path"], str(dependency.get("md5"))
+    for file, values in entry.get("params", {}).items():
+        yield from _values(file, values)
+
+
+def _values(place: str, values: Any) -> Iterator[tuple[str, str]]:
+    """Single parameters by their path, like `params.yaml: gate.max_pcoc_error`."""
+    if not isinstance(values, dict):
+        yield place, repr(values)
+        return
+    for key, value in values.items():
+        yield from _values(f"{place}{'.' if ': ' in place else ': '}{key}", value)
+
+
+def cause(before: dict[str, str], after: dict[str, str]) -> str:
+    """What differs between two answers of `inputs_of`, in words."""
+    if before == after:
+        return NOTHING
+    if not before:
+        return "it had not run before"
+    names = [name for name in {**after, **before} if before.get(name) != after.get(name)]
+    return f"changed: {', '.join(names)}"

@@ -1,7 +1,11 @@
-"""Versions and what is in production: annotated git tags, as GTO names them."""
+"""Versions and what is in production: annotated git tags, as GTO names them, pushed atomically."""
 
+import contextlib
 import re
-from dataclasses import dataclass
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,53 +13,41 @@ from pipeline.core.errors import ReleaseError
 from pipeline.registry.tools.programs import git
 
 NAME, STAGE = "model", "prod"  # the artifact in dvc.yaml, and the stage that names production
-_REMOVED = f"{NAME}@v*!*"
+CLEAN_SECONDS = 600  # how long a clean-up may remove bytes
+_PATTERNS = [f"refs/tags/{NAME}{mark}*" for mark in "@#"]
+_CLOCK_WAIT = 5.0  # seconds to wait for this clock to pass the newest assignment's
+_LOST = (
+    "another promotion came first, production is what it made it; look at adacalib status and "
+    "promote again if this model should follow"
+)
+_VOID_SECONDS = 900  # after which a clean-up that was not ended is taken for killed
+_CLEANING, _CLEANED = "adacalib clean: removing bytes", "adacalib clean: done"
 
 
 @dataclass(frozen=True)
 class Tag:
-    """An annotated tag: its name, the commit it names, when (seconds since 1970), who and what."""
-
-    name: str
-    commit: str
-    seconds: int
-    who: str
-    subject: str
-
-
-@dataclass(frozen=True)
-class Assignment:
-    """A version that was put into production.
+    """An annotated tag of the registry: the registration, assignment or removal of a version.
 
     Attributes:
         version: for example "v0.0.3".
         commit: the commit that names its data, parameters, code and model.
-        tag: the git tag that put it there.
-        seconds: when, in seconds since 1970 in UTC.
-        who: the name of whoever did.
-        subject: what the tag says.
+        name: of the tag.
+        seconds: when it was made, in seconds since 1970 in UTC.
+        who: the name of whoever made it.
+        subject: what it says.
     """
 
     version: str
     commit: str
-    tag: str
+    name: str
     seconds: int
     who: str = ""
     subject: str = ""
 
     @property
     def number(self) -> int:
-        """Which assignment of production it is, from 1."""
-        return int(self.tag.rpartition("#")[2])
-
-
-def versions(folder: Path) -> dict[str, str]:
-    """The commit of every registered version, by version, in ascending order.
-
-    Raises:
-        ToolError: git failed.
-    """
-    return {version: tag.commit for version, tag in registrations(folder).items()}
+        """Of an assignment: which one of production it is, from 1."""
+        return int(self.name.rpartition("#")[2])
 
 
 def registrations(folder: Path) -> dict[str, Tag]:
@@ -64,23 +56,52 @@ def registrations(folder: Path) -> dict[str, Tag]:
     Raises:
         ToolError: git failed.
     """
-    found = {tag.name.removeprefix(f"{NAME}@"): tag for tag in tags_of(folder, f"{NAME}@v*")}
-    numbers = {v: _numbers(v) for v in found if re.fullmatch(r"v\d+\.\d+\.\d+", v)}
-    return {version: found[version] for version in sorted(numbers, key=lambda v: numbers[v])}
+    released = re.compile(rf"{NAME}@v\d+\.\d+\.\d+")
+    found = {t.version: t for t in _tags(folder, "@v*") if released.fullmatch(t.name)}
+    return {version: found[version] for version in sorted(found, key=_numbers)}
 
 
-def assignments(folder: Path) -> list[Assignment]:
+def versions(folder: Path) -> dict[str, str]:
+    """The commit of every registered version, by version, in ascending order."""
+    return {version: tag.commit for version, tag in registrations(folder).items()}
+
+
+def assignments(folder: Path) -> list[Tag]:
     """Every assignment of production, the one that holds now last.
 
     Raises:
         ToolError: git failed.
     """
     version_of = {commit: version for version, commit in versions(folder).items()}
-    return [
-        Assignment(version_of[t.commit], t.commit, t.name, t.seconds, t.who, t.subject)
-        for t in tags_of(folder, f"{NAME}#{STAGE}#*")
-        if t.commit in version_of
+    found = [t for t in _tags(folder, f"#{STAGE}#*") if t.commit in version_of]
+    return [replace(tag, version=version_of[tag.commit]) for tag in found]
+
+
+def removals(folder: Path) -> dict[str, Tag]:
+    """The tag that says that a version's bytes were removed, by version.
+
+    A version that was put into production after that has them again.
+
+    Raises:
+        ToolError: git failed.
+    """
+    last = {assignment.version: assignment.seconds for assignment in assignments(folder)}
+    found = {tag.version: tag for tag in _tags(folder, "@v*!*")}
+    return {v: tag for v, tag in found.items() if tag.seconds > last.get(v, 0)}
+
+
+def _tags(folder: Path, pattern: str) -> list[Tag]:
+    """The annotated tags of the model by the rest of their names, the oldest first."""
+    parts = ("refname:strip=2", "*objectname", "taggerdate:unix", "taggername", "contents:subject")
+    form = "%09".join(f"%({part})" for part in parts)
+    listed = git(folder, "for-each-ref", f"--format={form}", f"refs/tags/{NAME}{pattern}").output
+    rows = [line.split("\t", 4) for line in listed.splitlines()]
+    found = [
+        Tag(name.partition("@")[2].partition("!")[0], commit, name, int(seconds), who, subject)
+        for name, commit, seconds, who, subject in rows
+        if commit and seconds
     ]
+    return sorted(found, key=lambda tag: tag.seconds)
 
 
 def when(seconds: float) -> str:
@@ -92,7 +113,7 @@ def when(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
 
 
-def spans(history: list[Assignment]) -> list[Assignment]:
+def spans(history: list[Tag]) -> list[Tag]:
     """The assignments that changed what is in production: the first of each span of a version.
 
     Args:
@@ -102,7 +123,7 @@ def spans(history: list[Assignment]) -> list[Assignment]:
     return [new for old, new in pairs if old is None or old.version != new.version]
 
 
-def predecessor(history: list[Assignment]) -> Assignment | None:
+def predecessor(history: list[Tag]) -> Tag | None:
     """What was in production when the version that is there now first came; None if nothing was.
 
     A version that was rolled back from is so never the predecessor of the one that took its place.
@@ -119,40 +140,11 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.removeprefix("v").split("."))
 
 
-def tags_of(folder: Path, pattern: str) -> list[Tag]:
-    """The annotated tags of a pattern, the oldest first."""
-    parts = ("refname:strip=2", "*objectname", "taggerdate:unix", "taggername", "contents:subject")
-    form = "%09".join(f"%({part})" for part in parts)
-    listed = git(folder, "for-each-ref", f"--format={form}", f"refs/tags/{pattern}").output
-    rows = [line.split("\t", 4) for line in listed.splitlines()]
-    found = [
-        Tag(name, commit, int(seconds), who, subject)
-        for name, commit, seconds, who, subject in rows
-        if commit and seconds
-    ]
-    return sorted(found, key=lambda tag: tag.seconds)
-
-
 def next_version(folder: Path) -> str:
     """The version after the highest one, v0.0.1 at first."""
-    newest = list(versions(folder))[-1:]
+    newest = list(registrations(folder))[-1:]
     major, minor, patch = _numbers(newest[0]) if newest else (0, 0, 0)
     return f"v{major}.{minor}.{patch + 1}"
-
-
-def removals(folder: Path) -> dict[str, Tag]:
-    """The tag that says that a version's bytes were removed, by version.
-
-    A version that was put into production after that has them again.
-
-    Raises:
-        ToolError: git failed.
-    """
-    last = {assignment.version: assignment.seconds for assignment in assignments(folder)}
-    found = {
-        t.name.removeprefix(f"{NAME}@").partition("!")[0]: t for t in tags_of(folder, _REMOVED)
-    }
-    return {v: tag for v, tag in found.items() if tag.seconds > last.get(v, 0)}
 
 
 def fetch_tags(folder: Path, authority: str) -> None:
@@ -163,20 +155,163 @@ def fetch_tags(folder: Path, authority: str) -> None:
     """
     if authority == ".":
         return
-    specs = [f"+refs/tags/{NAME}{mark}*:refs/tags/{NAME}{mark}*" for mark in "@#"]
-    fetched = git(
-        folder,
-        "fetch",
-        "--quiet",
-        "--no-tags",
-        "--no-write-fetch-head",
-        authority,
-        *specs,
-        check=False,
-    )
+    specs = [f"+{pattern}:{pattern}" for pattern in _PATTERNS]
+    options = ("--quiet", "--no-tags", "--no-write-fetch-head")
+    fetched = git(folder, "fetch", *options, authority, *specs, check=False)
     if fetched.code:
         raise ReleaseError(
             f"git remote {authority!r} does not answer, so nobody can say what is in production: "
             f"{' '.join(fetched.errors.split())}; try again when it does, or remove the remote to "
             "promote in this clone alone"
         )
+
+
+@contextlib.contextmanager
+def proposed(
+    folder: Path, identity: dict[str, str], authority: str, replaced: Tag | None
+) -> Iterator[Path]:
+    """Yield a scratch clone; the registry tags made in it are published when the block ends.
+
+    The clone shares the folder's objects and has no files. Its new tags go to the authority in one
+    atomic push. Tags are numbered in order and never move, so of two promoters one has its push
+    rejected whole, and a promoter that dies before leaves nothing behind. Tags that are older than
+    the authority go along, so that others know every version that may come back.
+
+    Args:
+        folder: a git repository with the authority's newest tags.
+        identity: GIT_COMMITTER_NAME, GIT_COMMITTER_EMAIL and so on.
+        authority: name of a git remote, or "." for this repository itself.
+        replaced: what the tags were decided against; they are void where it is in production no
+            more.
+
+    Raises:
+        ReleaseError: another promotion came first, or the authority takes no tags from here.
+        ToolError: git failed.
+    """
+    _wait_for_the_clock(folder)
+    with tempfile.TemporaryDirectory(prefix="adacalib-") as place:
+        clone = Path(place) / "clone"
+        settings = [
+            f"--config=user.{part.lower()}={identity[f'GIT_COMMITTER_{part}']}"
+            for part in ("NAME", "EMAIL")
+        ]
+        source = str(folder.resolve())
+        git(folder, "clone", "--quiet", "--shared", "--no-checkout", *settings, source, str(clone))
+        if assignments(clone)[-1:] != ([replaced] if replaced else []):
+            raise ReleaseError(_LOST)
+        before = _objects(clone)
+        yield clone
+        made = {ref: made for ref, made in _objects(clone).items() if ref not in before}
+        git(folder, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", str(clone), *made)
+    _push_tags(folder, authority, _unpublished(folder, authority) | made)
+    for ref, tag_object in made.items():
+        git(folder, "update-ref", ref, tag_object)
+
+
+def _objects(folder: Path) -> dict[str, str]:
+    """The tags of the registry: ref and object."""
+    form = "--format=%(refname) %(objectname)"
+    listed = git(folder, "for-each-ref", form, *_PATTERNS).output
+    return dict(line.split() for line in listed.splitlines())
+
+
+def _wait_for_the_clock(folder: Path) -> None:
+    """Assignments are ordered by their second: let this one be later than the newest.
+
+    Raises:
+        ReleaseError: the newest assignment lies in this clock's future.
+    """
+    newest = max((a.seconds for a in assignments(folder)), default=0)
+    ahead = newest + 1 - time.time()
+    if ahead > _CLOCK_WAIT:
+        raise ReleaseError(
+            f"production was assigned {ahead:.0f} s in the future of this machine's clock; set the "
+            "clock right and promote again"
+        )
+    time.sleep(max(0.0, ahead))
+
+
+def _unpublished(folder: Path, authority: str) -> dict[str, str]:
+    """The registry's tags that the authority lacks, made before it was one: ref and object."""
+    if authority == ".":
+        return {}
+    listed = git(folder, "ls-remote", "--refs", authority, *_PATTERNS).output
+    known = {line.partition("\t")[2] for line in listed.splitlines()}
+    return {ref: made for ref, made in _objects(folder).items() if ref not in known}
+
+
+def _push_tags(folder: Path, authority: str, objects: dict[str, str]) -> None:
+    specs = [f"{tag_object}:{ref}" for ref, tag_object in objects.items()]
+    pushed = git(folder, "push", "--quiet", "--atomic", authority, *specs, check=False)
+    if pushed.code and re.search("already exists|cannot lock ref", pushed.errors):
+        raise ReleaseError(_LOST)
+    if pushed.code:
+        raise ReleaseError(
+            f"git remote {authority!r} took no tags, production is as it was: "
+            f"{' '.join(pushed.errors.split())}; get the right to push, or remove the remote to "
+            "promote in this clone alone"
+        )
+
+
+def begin_clean(
+    folder: Path, identity: dict[str, str], authority: str, held: Tag, losing: dict[str, str]
+) -> Tag:
+    """Begin a clean-up: production is assigned again as it is, by a tag that says so.
+
+    It takes the next number, so a promotion that looked before loses; one that looks later waits
+    for the tag of the end. In the same push the versions that lose bytes are deregistered, as GTO
+    calls it: their tags stay, with another one that says what became of them.
+
+    Args:
+        folder: a git repository with the authority's newest tags.
+        identity: as in `proposed`.
+        authority: as in `proposed`.
+        held: what is in production.
+        losing: the commits of the versions that lose bytes, by version.
+
+    Raises:
+        ReleaseError: a promotion came first, or the authority takes no tags from here.
+        ToolError: git failed.
+    """
+    number, gone = held.number + 1, removals(folder)
+    with proposed(folder, identity, authority, held) as clone:
+        _tag(clone, f"{NAME}#{STAGE}#{number}", held.commit, _CLEANING)
+        for version in losing.keys() - gone.keys():
+            name = f"{NAME}@{version}!#{number}"
+            _tag(clone, name, losing[version], "adacalib clean: its bytes were removed")
+    return assignments(folder)[-1]
+
+
+def end_clean(folder: Path, identity: dict[str, str], authority: str, begun: Tag) -> None:
+    """End a clean-up: promotions may go on.
+
+    Raises:
+        ReleaseError: somebody took this clean-up for killed, or the authority takes no tags.
+        ToolError: git failed.
+    """
+    with proposed(folder, identity, authority, begun) as clone:
+        _tag(clone, f"{NAME}#{STAGE}#{begun.number + 1}", begun.commit, _CLEANED)
+
+
+def refuse_while_cleaning(history: list[Tag]) -> None:
+    """Refuse while a clean-up is at work: what it removes was chosen before.
+
+    Args:
+        history: every assignment, the one that holds now last.
+
+    Raises:
+        ReleaseError: one began, has not ended, and may not have been killed.
+    """
+    if not history or history[-1].subject != _CLEANING:
+        return
+    until = history[-1].seconds + _VOID_SECONDS
+    if time.time() < until:
+        raise ReleaseError(
+            f"{history[-1].who} began adacalib clean at {when(history[-1].seconds)} UTC, which "
+            "removes bytes; try again when it has ended, or if it was killed, from "
+            f"{when(until + 59)} UTC"
+        )
+
+
+def _tag(folder: Path, name: str, commit: str, message: str) -> None:
+    git(folder, "tag", "--annotate", "--message", message, name, commit)

@@ -28,7 +28,7 @@ LATENCIES = (0.0005, 0.001, 0.002, 0.004, 0.006, 0.01, 0.02, 0.05, 0.1, 0.5)
 
 
 @dataclass(frozen=True)
-class Limits:
+class RequestLimits:
     """What a request may hold.
 
     Attributes:
@@ -40,11 +40,11 @@ class Limits:
     rows: int = 10_000
 
 
-class Metrics:
+class ServiceMetrics:
     """Counters of one service, in a registry of their own."""
 
     def __init__(self, versions: Versions) -> None:
-        """Metrics of a service of these versions."""
+        """ServiceMetrics of a service of these versions."""
         self.registry = CollectorRegistry()
         self.requests = Counter(
             "adacalib_requests", "Requests to /score", ["status"], registry=self.registry
@@ -70,14 +70,14 @@ class Metrics:
         return Counter(f"adacalib_{name}", what, registry=self.registry)
 
 
-def make_app(versions: Versions, limits: Limits = Limits()) -> FastAPI:
+def make_app(versions: Versions, limits: RequestLimits = RequestLimits()) -> FastAPI:
     """The service of a watched model folder.
 
     POST /score takes `{"columns": {NAME: [value of each row]}}` and answers with `probability`,
     `calibrated_logit`, `uncalibrated_logit` and `field_value_id` of each row and the `version`;
     what is wrong with a request is `{"error": sentence}` with 404, 405, 413 or 422.
     """
-    metrics = Metrics(versions)
+    metrics = ServiceMetrics(versions)
 
     @asynccontextmanager
     async def watching(_: FastAPI) -> AsyncIterator[None]:
@@ -133,7 +133,7 @@ async def _body(request: Request, limit: int) -> bytes | None:
     """The body; None where it is longer than `limit`.
 
     What comes beyond the limit is thrown away: a client that is cut off while it sends may never
-    read why. One that asks before it sends, or announces too much even for that, is told at once.
+    read why. One that asks before it sends, or announces too much even for that, is answered now.
     """
     announced = int(request.headers.get("content-length", 0))
     if announced > DISCARDED or (announced > limit and "expect" in request.headers):
@@ -148,7 +148,9 @@ async def _body(request: Request, limit: int) -> bytes | None:
     return bytes(body) if length <= limit else None
 
 
-async def _answer(body: bytes, predictor: Predictor, max_rows: int, metrics: Metrics) -> bytes:
+async def _answer(
+    body: bytes, predictor: Predictor, max_rows: int, metrics: ServiceMetrics
+) -> bytes:
     inputs = inputs_of(body, predictor, max_rows)
     rows = len(next(iter(inputs.values())))
     if rows <= INLINE_ROWS:
@@ -168,7 +170,7 @@ async def _answer(body: bytes, predictor: Predictor, max_rows: int, metrics: Met
     return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def _refusal(metrics: Metrics, status: int, sentence: str) -> Response:
+def _refusal(metrics: ServiceMetrics, status: int, sentence: str) -> Response:
     metrics.requests.labels(str(status)).inc()
     return _error(sentence, status)
 
@@ -181,22 +183,22 @@ def serve(
     folder: Path,
     host: str,
     port: int,
-    limits: Limits,
-    tell: Callable[[str], None] = lambda _: None,
+    limits: RequestLimits,
+    report: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Serve the model in `folder` until interrupted; a model promoted into it is swapped in.
 
     Args:
-        tell: called with a line when it listens, and when a version is taken or refused.
+        report: called with a line when it listens, and when a version is taken or refused.
 
     Raises:
         ToolError: the address is in use or cannot be listened on.
         ArtifactError: a file is missing or damaged.
     """
     with listening(host, port) as place:
-        versions = Versions(folder, tell=tell)
+        versions = Versions(folder, report=report)
         config = uvicorn.Config(make_app(versions, limits), log_level="warning", access_log=False)
         address = f"[{host}]" if ":" in host else host
-        tell(f"serving version {short(versions.current)} of {folder} at http://{address}:{port}")
+        report(f"serving version {short(versions.current)} of {folder} at http://{address}:{port}")
         with suppress(KeyboardInterrupt):
             uvicorn.Server(config).run(sockets=[place])

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from pipeline.core.errors import DataError
 from pipeline.core.files import publish
-from pipeline.serving.predictor import Predictor, Scores
+from pipeline.serving.predictor import Predictor, ServedScores
 
 BATCH_ROWS = 65_536
 SCHEMA = pa.schema(
@@ -90,7 +90,7 @@ def score_file(
     return Counted(rows, unseen, out_of_range)
 
 
-def _scored(predictor: Predictor, batch: pa.RecordBatch, place: str) -> Scores:
+def _scored(predictor: Predictor, batch: pa.RecordBatch, place: str) -> ServedScores:
     try:
         return predictor.predict(batch)
     except DataError as error:
@@ -114,7 +114,7 @@ def _opened(source: Path, columns: list[str]) -> Iterator[pq.ParquetFile]:
                 f"{source} is no Parquet file; write its rows as one: field values and categories "
                 "as text, numbers as numbers"
             ) from None
-        raise DataError(f"{source} is not a whole Parquet file ({error}); write it anew") from None
+        raise DataError(f"{source} is not a whole Parquet file ({error}); write it again") from None
     with file:
         missing = [name for name in columns if name not in file.schema_arrow.names]
         if missing:
@@ -128,10 +128,10 @@ def _batches(file: pq.ParquetFile, columns: list[str], source: Path) -> Iterator
     try:
         yield from file.iter_batches(BATCH_ROWS, columns=columns)
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{source} is damaged inside ({error}); write it anew") from None
+        raise DataError(f"{source} is damaged inside ({error}); write it again") from None
 
 
-def _batch(scores: Scores) -> pa.RecordBatch:
+def _batch(scores: ServedScores) -> pa.RecordBatch:
     columns = [
         scores.uncalibrated_logit,
         scores.calibrated_logit,

@@ -24,7 +24,7 @@ BATCH_ROWS = 4_096  # of one call: what is made of them fits a cache
 
 
 @dataclass(frozen=True)
-class Scores:
+class ServedScores:
     """What a model says of n rows.
 
     Attributes:
@@ -52,7 +52,7 @@ class Predictor:
     """A model that is ready to score.
 
     Attributes:
-        version: sha256 of the manifest that vouches for it.
+        version: sha256 of the manifest that names its checksums.
         metadata: what the ONNX file says of itself: map, conventions.
         text_columns: columns that are read as text.
         number_columns: columns that are read as numbers.
@@ -64,7 +64,7 @@ class Predictor:
 
         Args:
             content: the bytes.
-            version: what vouches for them.
+            version: sha256 of the manifest that names their checksum.
             threads: of one call; 0 = as many as there are cores.
 
         Raises:
@@ -103,7 +103,7 @@ class Predictor:
         """The data contract of the log, and the rules of serving under `serving`."""
         return json.loads(self.metadata["conventions"])
 
-    def run(self, inputs: Mapping[str, np.ndarray]) -> Scores:
+    def run(self, inputs: Mapping[str, np.ndarray]) -> ServedScores:
         """The scores of rows that are ready for the session.
 
         Args:
@@ -114,9 +114,9 @@ class Predictor:
         null = np.zeros(len(ids), bool)
         for name in self._field:
             null |= inputs[name] == self.null_text
-        return Scores(logit, calibrated, probability, ids, beyond, (ids == 0) & ~null)
+        return ServedScores(logit, calibrated, probability, ids, beyond, (ids == 0) & ~null)
 
-    def predict(self, table: pa.Table | pa.RecordBatch) -> Scores:
+    def predict(self, table: pa.Table | pa.RecordBatch) -> ServedScores:
         """The scores of every row of a log; columns in any order, others are not read.
 
         Raises:
@@ -128,7 +128,7 @@ class Predictor:
             for start in range(0, max(1, table.num_rows), BATCH_ROWS)
         ]
         columns = zip(*(vars(part).values() for part in parts), strict=True)
-        return Scores(*map(np.concatenate, columns))
+        return ServedScores(*map(np.concatenate, columns))
 
     def inputs_of(self, table: pa.Table | pa.RecordBatch) -> dict[str, np.ndarray]:
         """The rows of a log as `run` takes them.
@@ -168,7 +168,7 @@ class Predictor:
         return values
 
 
-def vouched(folder: Path) -> tuple[str, str]:
+def verified(folder: Path) -> tuple[str, str]:
     """The version of a checkpoint folder and the sha256 of its ONNX file, every byte verified.
 
     Raises:
@@ -181,14 +181,14 @@ def vouched(folder: Path) -> tuple[str, str]:
         )
     manifest = verify(folder)
     if ONNX_FILE not in manifest["files"]:
-        raise ArtifactError(f"{folder / MANIFEST} vouches for no {ONNX_FILE}; run dvc repro merge")
+        raise ArtifactError(f"{folder / MANIFEST} names no {ONNX_FILE}; run dvc repro merge")
     return manifest["sha256"], manifest["files"][ONNX_FILE]
 
 
 def load(
-    folder: Path, threads: int = 1, vouch: Callable[[Path], tuple[str, str]] = vouched
+    folder: Path, threads: int = 1, verify_folder: Callable[[Path], tuple[str, str]] = verified
 ) -> Predictor:
-    """The predictor of a checkpoint folder, after every byte in it was found as it was sealed.
+    """The predictor of a checkpoint folder, after every byte in it was found as it was written.
 
     The session is made of the very bytes whose sum was taken, so a folder that is replaced
     meanwhile gives one version or is refused.
@@ -196,12 +196,12 @@ def load(
     Args:
         folder: a checkpoint with its exports.
         threads: of one call; 0 = as many as there are cores.
-        vouch: `vouched`, or what has it done elsewhere.
+        verify_folder: `verified`, or what has it done elsewhere.
 
     Raises:
         ArtifactError: a file is missing, damaged or of another format.
     """
-    version, sum_then = vouch(folder)
+    version, sum_then = verify_folder(folder)
     content = (folder / ONNX_FILE).read_bytes()
     if hashlib.sha256(content).hexdigest() != sum_then:
         raise ArtifactError(f"{folder / ONNX_FILE} changed while it was read; load it again")

@@ -14,7 +14,10 @@ def listening(host: str, port: int) -> socket.socket:
     Raises:
         ToolError: the address is in use, is not this machine's, or is not ours to take.
     """
-    place = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # asyncio sets TCP_NODELAY on what it accepts only where the protocol is named: without it,
+    # answers on a kept connection wait for delayed acknowledgements, 44 ms instead of 0.5.
+    place = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         place.bind((host, port))

@@ -6,7 +6,7 @@ import onnxruntime
 
 from pipeline.core.errors import ReleaseError
 from pipeline.core.files import publish
-from pipeline.serving.predictor import ONNX_FILE, vouched
+from pipeline.serving.predictor import ONNX_FILE, verified
 
 NAME = "adacalib"
 TYPES = {
@@ -39,12 +39,12 @@ def triton_repository(model: Path, target: Path) -> Path:
             f"a folder {target} here would hide the Python module triton from torch; give the "
             "repository another name, for example triton-models"
         )
-    strange = {path.name for path in target.glob("*")} - {NAME}
-    if strange:
+    others = {path.name for path in target.glob("*")} - {NAME}
+    if others:
         raise ReleaseError(
-            f"{target} holds {min(strange)}, which the repository would replace; name a new folder"
+            f"{target} holds {min(others)}, which the repository would replace; name a new folder"
         )
-    vouched(model)
+    verified(model)
     content = (model / ONNX_FILE).read_bytes()
     with publish(target) as folder:
         (folder / NAME / "1").mkdir(parents=True)

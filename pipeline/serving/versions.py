@@ -1,13 +1,13 @@
 """The version that is being served, and the swap to a newer one beside it."""
 
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
-from pipeline.core.errors import AdaCalibError, ArtifactError
-from pipeline.serving.predictor import Predictor, load
+from pipeline.core.errors import AdaCalibError
+from pipeline.serving.predictor import Predictor, load, verified
 
 Signature = tuple[tuple[str, int, int, int], ...]
 
@@ -26,19 +26,19 @@ class Versions:
     """
 
     def __init__(
-        self, folder: Path, seconds: float = 1.0, tell: Callable[[str], None] = lambda _: None
+        self, folder: Path, seconds: float = 1.0, report: Callable[[str], None] = lambda _: None
     ) -> None:
         """Load the folder's model.
 
         Args:
             folder: a checkpoint with its exports; a promotion replaces it.
             seconds: between two looks at it.
-            tell: called with a line when a version is taken, and when one is refused.
+            report: called with a line when a version is taken, and when one is refused.
 
         Raises:
             ArtifactError: a file is missing or damaged.
         """
-        self.folder, self.seconds, self._tell = folder, seconds, tell
+        self.folder, self.seconds, self._report = folder, seconds, report
         self._seen = _signature(folder)
         self.current: Predictor = load(folder)
         self.swaps = self.refused = 0
@@ -61,15 +61,15 @@ class Versions:
         if not signature or signature == self._seen:
             return
         try:
-            newer = load(self.folder, vouch=vouched_elsewhere)
+            newer = load(self.folder, verify_folder=verified_elsewhere)
         except (AdaCalibError, OSError) as error:
             self.last_refusal = str(error)
             self.refused += 1
-            self._tell(f"refused: {error}; version {short(self.current)} goes on")
+            self._report(f"refused: {error}; version {short(self.current)} goes on")
         else:
             if newer.version != self.current.version:
                 self.swaps += 1
-                self._tell(f"version {short(newer)} of {self.folder} has taken over")
+                self._report(f"version {short(newer)} of {self.folder} has taken over")
             self.current, self.last_refusal = newer, None
         self._seen = signature
 
@@ -83,18 +83,14 @@ def short(predictor: Predictor) -> str:
     return predictor.version[:12]
 
 
-def vouched_elsewhere(folder: Path) -> tuple[str, str]:
-    """`vouched` in another process: reading a manifest of millions of values holds the GIL.
+def verified_elsewhere(folder: Path) -> tuple[str, str]:
+    """`verified` in another process: reading a manifest of millions of values holds the GIL.
 
     Raises:
-        ArtifactError: as `vouched`.
+        ArtifactError: as `verified`.
     """
-    command = [sys.executable, "-m", "pipeline.serving.check", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise ArtifactError(" ".join(done.stderr.split()))
-    version, sum_then = done.stdout.split()
-    return version, sum_then
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as other:
+        return other.submit(verified, folder).result()
 
 
 def _signature(folder: Path) -> Signature:

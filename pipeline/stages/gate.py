@@ -7,7 +7,7 @@ from pipeline.checkpoint.serving_table import falls, read_table
 from pipeline.core.checksums import MANIFEST, verify
 from pipeline.core.files import read_json, sha256_of, write_json
 from pipeline.gate.judge import judge
-from pipeline.gate.monotonicity import scan
+from pipeline.gate.monotonicity import probe
 from pipeline.params.sections import GateParams
 
 
@@ -22,7 +22,7 @@ def run(tables: Path, evaluation: Path, model: Path, report: Path, *, params: Ga
     manifest = verify(model)
     field_values = manifest["base"]["field"]["values"]
     measured = read_json(evaluation)
-    fallen, parity = scan(model, field_values)
+    fallen, parity = probe(model, field_values)
     fallen = [*falls(read_table(model, len(field_values)), field_values), *fallen]
     about = manifest["calibrator"]
     verdict = judge(

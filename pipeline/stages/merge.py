@@ -2,11 +2,9 @@
 
 from pathlib import Path
 
-from pipeline.checkpoint.bundle import load, merge
-from pipeline.checkpoint.exports import export
-from pipeline.checkpoint.lineage import lineage_of
+from pipeline.checkpoint.bundle import lineage_of, load, merge
 from pipeline.checkpoint.parity import prove_parity
-from pipeline.checkpoint.runtimes import forms_of
+from pipeline.checkpoint.runtimes import export, forms_of
 from pipeline.checkpoint.serving_table import falls, read_table
 from pipeline.core.errors import ArtifactError
 from pipeline.core.files import publish, read_json

@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from pipeline.core.checksums import seal
+from pipeline.core.checksums import write_checksums
 from pipeline.core.files import sha256_of
 from pipeline.params.reader import read_params
 from pipeline.report.result_tables import METRICS
@@ -50,7 +50,7 @@ def main() -> None:
             Path(mark).write_text(str(os.getpid()))
             time.sleep(120)
         (output / "weights.txt").write_text(last_day)
-        seal(output, {"last_day": last_day})
+        write_checksums(output, {"last_day": last_day})
     elif stage == "evaluate":
         metrics = {key: None for _, key, _ in METRICS} | {"logloss": 0.25, "auc": 0.75}
         output.write_text(json.dumps({"last_day": last_day, "methods": {"model": metrics}}))

@@ -30,7 +30,7 @@ from flows.settings import use_defaults
 from flows.worktree import commit_day, release_worktree, take_code
 from pipeline.data.ingest.fetched import KIND
 from pipeline.data.log_store.landing import land_log
-from pipeline.registry.tools.programs import git, run_leashed
+from pipeline.registry.tools.programs import git, run_program
 
 use_defaults()
 atexit.register(shutil.rmtree, os.environ["PREFECT_HOME"], ignore_errors=True)
@@ -108,11 +108,11 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     git(folder, "init", "--quiet", "-b", "main")
     git(folder, "config", "user.name", "Somebody")
     git(folder, "config", "user.email", "somebody@example.org")
-    run_leashed(["dvc", "init", "--quiet"], folder)
+    run_program(["dvc", "init", "--quiet"], folder)
     shutil.copyfile(project / ".dvc/config", folder / ".dvc/config")
     today = datetime.now(ZoneInfo(KIND.time_zone)).date().isoformat()
     land_tiny_log(folder / "data", sorted({*days_around(today), *days_around("2013-09-29")}))
-    run_leashed(["dvc", "add", "--quiet", "data"], folder)
+    run_program(["dvc", "add", "--quiet", "data"], folder)
     save(folder)
     return folder
 

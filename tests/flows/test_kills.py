@@ -13,14 +13,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from flows.orphaned_runs import end_lost_runs
+from flows.local import end_orphaned_runs
 from flows.refresh import refresh
 from pipeline.core.errors import ToolError
 from pipeline.params.reader import set_values
 from pipeline.registry.promotion import production
 from pipeline.registry.run_log import last_refresh
 from pipeline.registry.tools.dvc import reproduce
-from pipeline.registry.tools.programs import run_leashed
+from pipeline.registry.tools.programs import run_program
 from tests.flows.conftest import SECONDS, Server, until
 
 DAY = "2013-09-29"
@@ -37,12 +37,12 @@ def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def family_of(mark: Path) -> dict[str, psutil.Process]:
-    """The stage at work, the dvc that runs it, and the leash that holds both."""
+    """The stage at work and the dvc that runs it."""
     until(lambda: mark.exists() and mark.read_text())
     stage = psutil.Process(int(mark.read_text()))
     above = stage.parents()
     dvc = next(process for process in above if any("dvc" in w for w in process.cmdline()[:2]))
-    return {"stage": stage, "dvc": dvc, "leash": dvc.parent()}
+    return {"stage": stage, "dvc": dvc}
 
 
 def all_ended(family: dict[str, psutil.Process]) -> bool:
@@ -87,10 +87,10 @@ def stop(
         children = psutil.Process(flow.pid).children(recursive=True)
         family |= {str(child.pid): child for child in children}
         flow.send_signal(how)
-        said = flow.communicate(timeout=SECONDS)[1]
-    assert flow.returncode == (130 if how != signal.SIGKILL else -how), said
+        output = flow.communicate(timeout=SECONDS)[1]
+    assert flow.returncode == (130 if how != signal.SIGKILL else -how), output
     until(lambda: all_ended(family))
-    return said.strip().rpartition("\n")[2]
+    return output.strip().rpartition("\n")[2]
 
 
 def kill_below(mark: Path, release: Path, victim: str) -> None:
@@ -114,19 +114,19 @@ def kill_below(mark: Path, release: Path, victim: str) -> None:
 def test_whatever_is_killed_the_next_run_ends_as_an_undisturbed_one(
     checkout, prefect_server, mark, monkeypatch
 ):
-    """H19: each run begins with what the one before left; the last is left in peace."""
+    """Each run begins with what the one before left; the last is left in peace."""
     day = ("--day", DAY, "--folder", str(checkout))
     alone = known_database(prefect_server, checkout.parent / "prefect")
     stop(mark, signal.SIGKILL, alone, "refresh", *day)  # with a server of its own
     assert "it is at work, or was killed" in last_refresh(checkout)
-    for victim in ("dvc", "stage", "leash"):
+    for victim in ("dvc", "stage"):
         kill_below(mark, checkout / ".release", victim)
     merge = ("merge", "--folder", str(checkout / ".release"))
     served = {"PREFECT_API_URL": prefect_server.api}
-    said = stop(mark, signal.SIGINT, served, "stages", *merge)
-    assert said == "merge: stopped; the next run begins where this one was"
-    said = stop(mark, signal.SIGTERM, served, "refresh", *day)
-    assert said == "refresh: stopped; the next run begins where this one was"
+    last = stop(mark, signal.SIGINT, served, "stages", *merge)
+    assert last == "merge: stopped; the next run begins where this one was"
+    last = stop(mark, signal.SIGTERM, served, "refresh", *day)
+    assert last == "refresh: stopped; the next run begins where this one was"
     assert "as Stopped: the next run begins where this one was" in last_refresh(checkout)
     assert production(checkout) is None
 
@@ -135,7 +135,7 @@ def test_whatever_is_killed_the_next_run_ends_as_an_undisturbed_one(
     assert state.name == "Promoted", state.message
 
     set_values(checkout / "params.yaml", {"log.last_day": DAY})
-    run_leashed(["dvc", "repro", "--quiet"], checkout)
+    run_program(["dvc", "repro", "--quiet"], checkout)
     for name in ("dvc.lock", "reports/gate.json", "artifacts/model/weights.txt"):
         assert (checkout / ".release" / name).read_bytes() == (checkout / name).read_bytes(), name
     assert not list((checkout / ".release").glob("**/.*.tmp-*"))
@@ -143,7 +143,7 @@ def test_whatever_is_killed_the_next_run_ends_as_an_undisturbed_one(
 
 @pytest.mark.slow
 def test_a_run_that_was_killed_with_its_worker_gives_its_turn_back(prefect_server):
-    """H22: what `up` does before it starts a worker; the next run need not wait for minutes."""
+    """What `up` does before it starts a worker; the next run need not wait for minutes."""
     named = {"deployments": {"name": {"any_": ["refresh"]}}}
     (deployed,) = prefect_server.ask("deployments/filter", **named)
     later = {"type": "SCHEDULED", "state_details": {"scheduled_time": "2999-01-01T00:00:00Z"}}
@@ -157,6 +157,6 @@ def test_a_run_that_was_killed_with_its_worker_gives_its_turn_back(prefect_serve
     for state in ("PENDING", "RUNNING"):
         prefect_server.ask(f"flow_runs/{run}/set_state", state={"type": state})
     assert turns() == [1]
-    end_lost_runs()
+    end_orphaned_runs()
     (ended,) = prefect_server.ask("flow_runs/filter", flow_runs={"id": {"any_": [run]}})
     assert (ended["state_type"], turns()) == ("CRASHED", [0])

@@ -1,4 +1,4 @@
-"""A server and worker of this folder: what cannot start is told, and others are left alone."""
+"""A server and worker of this folder: what cannot start says so, and others are left alone."""
 
 import json
 import os
@@ -28,13 +28,13 @@ def test_a_port_that_is_taken_is_refused_and_nothing_is_started(project_of_its_o
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(ToolError, match=f"port {port} of 127.0.0.1 cannot be used"):
+        with pytest.raises(ToolError, match=f"port {port} of 127.0.0.1 is in use"):
             up(port)
     assert not (project_of_its_own / ".prefect/local.json").exists()
 
 
 @pytest.mark.slow
-def test_a_server_that_ends_at_once_is_told_with_the_place_of_its_last_words(
+def test_a_server_that_ends_at_once_names_the_place_of_its_last_words(
     project_of_its_own, monkeypatch
 ):
     monkeypatch.setenv("PREFECT_API_REQUEST_TIMEOUT", "no number")

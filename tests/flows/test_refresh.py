@@ -13,13 +13,12 @@ from flows.backfill import backfill
 from flows.evidence import metric_table, verdict_text
 from flows.promotion import promote, rollback
 from flows.refresh import refresh
-from flows.sharing import share
-from flows.worktree import said
+from flows.worktree import git_output, share
 from pipeline.core.files import read_json
 from pipeline.params.reader import read_params, set_values
 from pipeline.registry.promotion import Production, production
 from pipeline.registry.run_log import last_refresh
-from pipeline.registry.tools.programs import git, run_leashed
+from pipeline.registry.tools.programs import git, run_program
 from pipeline.report.result_tables import METRICS
 from tests.flows.conftest import Server, save, until
 
@@ -55,7 +54,7 @@ def test_a_day_older_than_production_is_skipped_before_anything_is_landed(histor
     monkeypatch.setattr("flows.refresh.production", lambda _: held)
     monkeypatch.setattr("flows.refresh.bring", None)
     monkeypatch.setattr("flows.refresh.get_run_logger", lambda: logging.getLogger("refresh"))
-    monkeypatch.setattr("flows.day_record.tell", lambda news: None)
+    monkeypatch.setattr("flows.refresh.notify", lambda news: None)
     state = refresh.fn("2013-09-29", str(history))
     assert (state.type.value, state.name) == ("COMPLETED", "Skipped")
     assert "v0.0.3 in production was made from days up to 2013-10-28" in state.message
@@ -66,7 +65,7 @@ def test_a_full_disk_ends_the_day_in_one_sentence(history, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device", "params.yaml")
 
     monkeypatch.setattr("flows.refresh._attempt", write)
-    monkeypatch.setattr("flows.day_record.tell", lambda news: None)
+    monkeypatch.setattr("flows.refresh.notify", lambda news: None)
     state = refresh.fn("2013-09-29", str(history))
     assert state.is_failed()
     sentence = "No space left on device: 'params.yaml'; make room or give the right, run again"
@@ -114,7 +113,7 @@ def add_remotes(checkout: Path) -> Path:
     bare, stored = checkout.parent / "remote.git", checkout.parent / "stored"
     git(checkout.parent, "init", "--quiet", "--bare", str(bare))
     git(checkout, "remote", "add", "origin", str(bare))
-    run_leashed(["dvc", "remote", "add", "--quiet", "--default", "kept", str(stored)], checkout)
+    run_program(["dvc", "remote", "add", "--quiet", "--default", "kept", str(stored)], checkout)
     save(checkout)
     (bare / "hooks/pre-receive").write_text(
         f"#!/bin/sh\nfind {stored} -type f | wc -l >> held\n[ $(wc -l < held) -gt 1 ]\n"
@@ -141,19 +140,22 @@ def events_of(server: Server) -> set[str]:
 def test_a_day_is_landed_run_committed_pushed_and_promoted_and_nothing_shows_a_secret(
     checkout, prefect_server, monkeypatch
 ):
-    """H22; a push that fails half way is finished by the next run, one commit a day."""
+    """A push that fails half way is finished by the next run, one commit a day."""
     monkeypatch.setenv("CHEAP_TOKEN", "k3pt-qu1et-of-a-stage")
     monkeypatch.setenv("ADACALIB_NOTIFY", "json://k3pt-qu1et-user@127.0.0.1:9/k3pt-qu1et-path")
     monkeypatch.setattr("flows.refresh.share", share.with_options(retries=0))
     bare = add_remotes(checkout)
-    before = said(checkout, "status", "--porcelain"), said(checkout, "rev-parse", "HEAD")
+    before = (
+        git_output(checkout, "status", "--porcelain"),
+        git_output(checkout, "rev-parse", "HEAD"),
+    )
     state = refresh("2013-09-29", str(checkout), return_state=True)
     assert state.is_failed()
     assert state.message.startswith("2013-09-29 is committed here but not pushed: git remote 'orig")
     first = run_names(prefect_server, str(state.state_details.flow_run_id))
     assert set(first) == {"validate", "merge", "evaluate", "gate"}
     assert set(first.values()) == {("Ran", "it had not run before")}
-    assert said(checkout, "log", "-1", "--format=%s", "release") == "day=2013-09-29"
+    assert git_output(checkout, "log", "-1", "--format=%s", "release") == "day=2013-09-29"
     assert read_params(checkout / ".release/params.yaml").log.last_day == "2013-09-29"
     assert production(checkout) is None
 
@@ -166,11 +168,14 @@ def test_a_day_is_landed_run_committed_pushed_and_promoted_and_nothing_shows_a_s
     assert again.message.startswith("v0.0.1 is in production")
     second = run_names(prefect_server, str(again.state_details.flow_run_id))
     assert set(second.values()) == {("Cached", "nothing changed")}
-    assert said(checkout, "rev-list", "--count", "main..release") == "1"
-    assert said(bare, "log", "-1", "--format=%s", "release") == "day=2013-09-29"
+    assert git_output(checkout, "rev-list", "--count", "main..release") == "1"
+    assert git_output(bare, "log", "-1", "--format=%s", "release") == "day=2013-09-29"
     assert int((bare / "held").read_text().split()[0]) > 0  # data went first
     assert production(checkout).last_day == "2013-09-29"
-    assert (said(checkout, "status", "--porcelain"), said(checkout, "rev-parse", "HEAD")) == before
+    assert (
+        git_output(checkout, "status", "--porcelain"),
+        git_output(checkout, "rev-parse", "HEAD"),
+    ) == before
 
     artifacts = {a["key"]: a["data"] for a in prefect_server.ask("artifacts/latest/filter")}
     assert artifacts["verdict"].startswith("# 2013-09-29: passed")
@@ -183,7 +188,7 @@ def test_a_day_is_landed_run_committed_pushed_and_promoted_and_nothing_shows_a_s
     until(lambda: {"adacalib.failed", "adacalib.promoted"} <= events_of(prefect_server))
     assert b"k3pt-qu1et" not in everything_kept(checkout, prefect_server)
 
-    # An older day never follows a newer one, and one that never came is told, not crashed.
+    # An older day never follows a newer one, and one that never came is a state, no crash.
     older = refresh("2013-09-28", str(checkout), return_state=True)
     assert (older.type.value, older.name) == ("COMPLETED", "Skipped")
     assert older.message.startswith("2013-09-28 was skipped: the release branch is at 2013-09-29")
@@ -210,7 +215,7 @@ def test_a_refused_day_is_committed_reported_and_not_promoted(checkout):
         "2013-09-29 stays out of production",
         "- the test days have 1000 responses, too few",
     ]
-    assert said(checkout, "log", "-1", "--format=%s", "release") == "day=2013-09-29"
+    assert git_output(checkout, "log", "-1", "--format=%s", "release") == "day=2013-09-29"
     assert production(checkout) is None
 
     by_hand = promote(str(checkout), return_state=True)
@@ -218,14 +223,14 @@ def test_a_refused_day_is_committed_reported_and_not_promoted(checkout):
     assert "the verdict is no, production stays as it is" in by_hand.message
 
     # Days of the past are made beside it; what is made is not made again.
-    release = said(checkout, "rev-parse", "release")
+    release = git_output(checkout, "rev-parse", "release")
     filled = backfill("2013-09-28", "2013-09-28", str(checkout), return_state=True)
     assert filled.name == "Backfilled", filled.message
     assert filled.message.splitlines()[1].startswith("2013-09-28: refused: the test days have 1000")
     again = backfill("2013-09-28", "2013-09-28", str(checkout), return_state=True)
     assert again.message.splitlines() == ["1 days", "2013-09-28: made before"]
-    assert said(checkout, "log", "-1", "--format=%s", "backfill") == "day=2013-09-28"
-    assert said(checkout, "rev-parse", "release") == release
+    assert git_output(checkout, "log", "-1", "--format=%s", "backfill") == "day=2013-09-28"
+    assert git_output(checkout, "rev-parse", "release") == release
     assert production(checkout) is None
 
 
@@ -238,6 +243,6 @@ def test_a_stage_that_refuses_ends_the_day_with_its_sentence_and_nothing_is_comm
     assert state.is_failed()
     expected = "validate: no column unheard_of on day 2013-01-01; land the day again"
     assert state.message == expected
-    assert said(checkout, "rev-list", "--count", "main..release") == "0"
+    assert git_output(checkout, "rev-list", "--count", "main..release") == "0"
     assert not (checkout / ".release/reports/gate.json").exists()
     assert read_json(checkout / "data/manifest.json")["format"] == "flights"

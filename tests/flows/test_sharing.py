@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from flows import sharing
-from flows.sharing import fetch_days, share, unshared
-from flows.worktree import committed_days, release_worktree, said
+from flows import worktree
+from flows.worktree import committed_days, fetch_days, git_output, release_worktree, share, unshared
 from pipeline.core.errors import ReleaseError, ToolError
 from pipeline.registry.tools.programs import git
 from tests.flows.conftest import run_day
@@ -26,13 +25,13 @@ def remote(history: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     bare = tmp_path / "remote.git"
     git(tmp_path, "init", "--quiet", "--bare", str(bare))
     git(history, "remote", "add", "origin", str(bare))
-    monkeypatch.setattr(sharing, "default_remote", lambda folder: "somewhere")
+    monkeypatch.setattr(worktree, "default_remote", lambda folder: "somewhere")
 
     def push(release: Path, stage: str) -> None:
         with (tmp_path / "pushed").open("a") as file:
             file.write((release / "dvc.lock").read_text())
 
-    monkeypatch.setattr(sharing, "push", push)
+    monkeypatch.setattr(worktree, "push", push)
     return bare
 
 
@@ -61,7 +60,7 @@ def test_a_push_that_fails_is_finished_by_the_next_run_with_the_data_of_every_da
         with release_worktree(history, "test") as release:
             state = share.fn(str(release))
             assert state.is_completed() == whole, state.message
-            assert said(release, "status", "--porcelain") == ""
+            assert git_output(release, "status", "--porcelain") == ""
             assert (release / "dvc.lock").read_text() == f"of {day}\n"
     assert shared_days(remote) == ["2013-09-30", "2013-09-29", "2013-09-28"]
     # Data goes before the branch, so that of a day was sent again with each try.
@@ -76,7 +75,7 @@ def test_data_that_cannot_be_sent_keeps_the_branch_back(history, remote, monkeyp
     def refuse(*_):
         raise ToolError("dvc push failed: the bucket is away")
 
-    monkeypatch.setattr(sharing, "push", refuse)
+    monkeypatch.setattr(worktree, "push", refuse)
     run_day(history, "2013-09-30")
     with release_worktree(history, "test") as release:
         assert share.fn(str(release)).message == "dvc push failed: the bucket is away"

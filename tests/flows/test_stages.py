@@ -3,11 +3,11 @@
 import pytest
 from ruamel.yaml import YAML
 
-from flows.stage_causes import cause, locked
 from flows.stages import fresh_stages, outcome, stage_flows
 from pipeline.core.errors import AdaCalibError
 from pipeline.params.dag import stage_order
 from pipeline.params.reader import STAGES
+from pipeline.registry.staleness import cause, inputs_of
 
 LOCK = """\
 schema: '2.0'
@@ -79,32 +79,32 @@ def test_a_folder_without_dvc_yaml_is_refused_in_one_sentence(tmp_path):
 
 def test_the_dependencies_that_changed_are_named(tmp_path):
     (tmp_path / "dvc.lock").write_text(LOCK)
-    before = locked(tmp_path, "split")
+    before = inputs_of(tmp_path, "split")
     (tmp_path / "dvc.lock").write_text(LOCK.replace("bbb", "ddd").replace("28", "14"))
-    after = locked(tmp_path, "split")
+    after = inputs_of(tmp_path, "split")
     expected = "changed: reports/validation.json, params.yaml: split.test_days"
     assert cause(before, after) == expected
 
 
 def test_a_parameter_of_a_whole_section_is_named_by_its_path(tmp_path):
     (tmp_path / "dvc.lock").write_text(LOCK)
-    before = locked(tmp_path, "split")
+    before = inputs_of(tmp_path, "split")
     (tmp_path / "dvc.lock").write_text(LOCK.replace("late", "early"))
-    assert cause(before, locked(tmp_path, "split")) == "changed: params.yaml: log.label"
+    assert cause(before, inputs_of(tmp_path, "split")) == "changed: params.yaml: log.label"
 
 
 def test_outputs_are_no_cause(tmp_path):
     (tmp_path / "dvc.lock").write_text(LOCK)
-    before = locked(tmp_path, "split")
+    before = inputs_of(tmp_path, "split")
     (tmp_path / "dvc.lock").write_text(LOCK.replace("ccc", "eee"))
-    assert cause(before, locked(tmp_path, "split")) == "nothing changed"
+    assert cause(before, inputs_of(tmp_path, "split")) == "nothing changed"
 
 
 def test_a_stage_that_is_not_in_the_lock_had_not_run_before(tmp_path):
-    assert locked(tmp_path, "split") == {}
+    assert inputs_of(tmp_path, "split") == {}
     (tmp_path / "dvc.lock").write_text(LOCK)
-    assert cause({}, locked(tmp_path, "split")) == "it had not run before"
-    assert locked(tmp_path, "score") == {}
+    assert cause({}, inputs_of(tmp_path, "split")) == "it had not run before"
+    assert inputs_of(tmp_path, "score") == {}
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from flows.schedule_slots import day_before
-from flows.worktree import said
+from flows.worktree import git_output
 from pipeline.registry.promotion import production
 from tests.flows.conftest import SECONDS, Server
 
@@ -46,7 +46,7 @@ def test_a_scheduled_refresh_completes_by_itself_and_down_stops_everything(prefe
     ended = (run["state_type"], run["state_name"])
     assert ended == ("COMPLETED", "Promoted"), run["state"]["message"]
     day = day_before(datetime.fromisoformat(run["expected_start_time"]), "America/New_York")
-    assert f"day={day}" in said(project, "log", "--format=%s", "release").splitlines()
+    assert f"day={day}" in git_output(project, "log", "--format=%s", "release").splitlines()
     assert production(project).last_day == day
 
     below = {"parent_flow_run_id": {"any_": [run["id"]]}}

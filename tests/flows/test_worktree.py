@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.worktree import BACKFILL, newest_day, release_worktree, said, take_code
+from flows.worktree import BACKFILL, git_output, newest_day, release_worktree, take_code
 from pipeline.core.errors import ToolError
 from tests.flows.conftest import run_day, save
 
@@ -17,30 +17,33 @@ def test_the_worktree_begins_as_what_is_committed_in_the_history(history):
     (history / "code.py").write_text("not committed\n")
     with release_worktree(history, "test") as release:
         assert (release / "code.py").read_text() == "first\n"
-        assert said(release, "branch", "--show-current") == "release"
+        assert git_output(release, "branch", "--show-current") == "release"
 
 
 def test_a_persons_tree_is_never_touched(history):
     (history / "code.py").write_text("not committed\n")
-    before = said(history, "status", "--porcelain"), said(history, "rev-parse", "HEAD")
+    before = [git_output(history, *words) for words in (("status", "-s"), ("rev-parse", "HEAD"))]
     run_day(history, "2013-09-29")
-    assert (said(history, "status", "--porcelain"), said(history, "rev-parse", "HEAD")) == before
+    assert (
+        git_output(history, "status", "--porcelain"),
+        git_output(history, "rev-parse", "HEAD"),
+    ) == before
     assert (history / "dvc.lock").read_text() == "of a person\n"
 
 
 def test_the_history_reads_as_one_commit_a_day(history):
     for day in ("2013-09-28", "2013-09-29", "2013-09-30"):
         run_day(history, day)
-    subjects = said(history, "log", "--first-parent", "--format=%s", "main..release")
+    subjects = git_output(history, "log", "--first-parent", "--format=%s", "main..release")
     assert subjects.splitlines() == ["day=2013-09-30", "day=2013-09-29", "day=2013-09-28"]
     assert newest_day(history / ".release") == "2013-09-30"
 
 
 def test_a_day_that_changed_nothing_is_not_committed_twice(history):
     run_day(history, "2013-09-30")
-    first = said(history, "rev-parse", "release")
+    first = git_output(history, "rev-parse", "release")
     run_day(history, "2013-09-30")
-    assert said(history, "rev-parse", "release") == first
+    assert git_output(history, "rev-parse", "release") == first
 
 
 def test_new_code_arrives_with_the_next_day_and_the_record_stays(history):
@@ -56,9 +59,11 @@ def test_new_code_arrives_with_the_next_day_and_the_record_stays(history):
         assert (release / "dvc.lock").read_text() == "of 2013-09-29\n"
         assert (release / "reports/gate.json").read_text() == '{"day": "2013-09-29"}\n'
     run_day(history, "2013-09-30")
-    assert said(history, "merge-base", "main", "release") == said(history, "rev-parse", "main")
-    assert said(history, "show", "release:code.py") == "second"
-    subjects = said(history, "log", "--first-parent", "--format=%s", "-2", "release")
+    assert git_output(history, "merge-base", "main", "release") == git_output(
+        history, "rev-parse", "main"
+    )
+    assert git_output(history, "show", "release:code.py") == "second"
+    subjects = git_output(history, "log", "--first-parent", "--format=%s", "-2", "release")
     assert subjects.splitlines() == ["day=2013-09-30", "day=2013-09-29"]
 
 
@@ -69,9 +74,9 @@ def test_what_a_killed_run_left_is_undone(history):
     with release_worktree(history, "test") as release:
         take_code(history, release)
         (release / "dvc.lock").write_text("half")
-        Path(said(release, "rev-parse", "--absolute-git-dir"), "index.lock").touch()
+        Path(git_output(release, "rev-parse", "--absolute-git-dir"), "index.lock").touch()
     with release_worktree(history, "test") as release:
-        assert said(release, "status", "--porcelain") == ""
+        assert git_output(release, "status", "--porcelain") == ""
         assert (release / "dvc.lock").read_text() == "of 2013-09-29\n"
         assert (release / "code.py").read_text() == "first\n"
 
@@ -83,7 +88,7 @@ def test_a_removed_worktree_is_made_again_with_its_days(history):
         assert newest_day(release) == "2013-09-29"
 
 
-def test_a_second_process_is_told_who_is_at_work(history):
+def test_a_second_process_learns_who_is_at_work(history):
     program = (
         "import sys; from pathlib import Path; from flows import worktree\n"
         "worktree.share_cache = worktree.restore_data = lambda *_: None\n"
@@ -105,7 +110,7 @@ def test_a_second_process_is_told_who_is_at_work(history):
 
 def test_the_commit_of_a_day_says_who_made_it(history):
     run_day(history, "2013-09-30")
-    assert said(history, "log", "-1", "--format=%an %cn", "release") == "Robot Robot"
+    assert git_output(history, "log", "-1", "--format=%an %cn", "release") == "Robot Robot"
 
 
 def test_data_and_cache_are_those_of_the_checkout(checkout):
@@ -120,28 +125,27 @@ def test_a_folder_without_git_is_refused_in_one_sentence(tmp_path):
 
 
 def test_a_run_waits_for_the_one_at_work_and_says_for_whom(history):
-    """H22."""
-    told: list[str] = []
+    lines: list[str] = []
     with release_worktree(history, "refresh of 2013-09-29"):
 
         def wait() -> None:
-            with release_worktree(history, "refresh of 2013-09-30", 30, told.append):
-                told.append("at work")
+            with release_worktree(history, "refresh of 2013-09-30", 30, lines.append):
+                lines.append("at work")
 
         second = threading.Thread(target=wait)
         second.start()
-        while not told:
+        while not lines:
             time.sleep(0.05)
-        assert [line.split(" (")[0] for line in told] == ["waiting for refresh of 2013-09-29"]
+        assert [line.split(" (")[0] for line in lines] == ["waiting for refresh of 2013-09-29"]
     second.join()
-    assert told[1:] == ["at work"]
+    assert lines[1:] == ["at work"]
 
 
 @pytest.mark.parametrize("left", ["locked", "no index", "no .git"])
 def test_a_worktree_that_was_killed_while_it_was_made_is_made_again(history, left):
     run_day(history, "2013-09-29")
     release = history / ".release"
-    own = Path(said(release, "rev-parse", "--absolute-git-dir"))
+    own = Path(git_output(release, "rev-parse", "--absolute-git-dir"))
     if left == "locked":
         (own / "locked").write_text("initializing")
         subprocess.run(["rm", "-r", str(release)], check=True)
@@ -173,5 +177,5 @@ def test_a_backfill_has_a_worktree_of_its_own_and_both_may_be_at_work(history):
         release_worktree(history, "refresh") as release,
         release_worktree(history, "backfill", place=BACKFILL) as worktree,
     ):
-        assert said(worktree, "branch", "--show-current") == "backfill"
+        assert git_output(worktree, "branch", "--show-current") == "backfill"
         assert worktree != release

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.checkpoint.bundle import load, merge
-from pipeline.checkpoint.exports import export
-from tests.release.parts import bent_map, write_parts
+from pipeline.checkpoint.runtimes import export
+from tests.checkpoint.parts import bent_map, write_parts
 
 
 def make_model(folder: Path, seed: int) -> Path:

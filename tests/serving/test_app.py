@@ -12,35 +12,50 @@ import uvicorn
 
 from pipeline.core.errors import ArtifactError, ToolError
 from pipeline.core.files import publish
-from pipeline.serving.app import Limits, make_app, serve
+from pipeline.serving.app import RequestLimits, make_app, serve
 from pipeline.serving.predictor import load
 from pipeline.serving.sockets import listening
 from pipeline.serving.versions import Versions
-from tests.release.parts import rows
+from tests.checkpoint.parts import rows
+
+
+@contextmanager
+def running(versions, limits=None):
+    """A server in a thread while the block runs, and a client of it."""
+    app = make_app(versions, limits or RequestLimits())
+    server = uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False))
+    with listening("127.0.0.1", 0) as place:
+        port = place.getsockname()[1]
+        thread = threading.Thread(target=server.run, args=([place],), daemon=True)
+        thread.start()
+        while not server.started:
+            assert thread.is_alive()
+            thread.join(0.01)
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+            yield server, client
+        server.should_exit = True
+        thread.join()
 
 
 @contextmanager
 def served(versions, limits=None):
     """A client of a server that runs while the block does."""
-    app = make_app(versions, limits or Limits())
-    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error", access_log=False)
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        assert thread.is_alive()
-        thread.join(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+    with running(versions, limits) as (_, client):
         yield client
-    server.should_exit = True
-    thread.join()
 
 
 @pytest.fixture(scope="module")
 def client(made):
-    with served(Versions(made[0]), Limits(body_bytes=20_000, rows=100)) as one:
+    with served(Versions(made[0]), RequestLimits(body_bytes=20_000, rows=100)) as one:
         yield one
+
+
+def test_an_accepted_connection_does_not_wait_for_acknowledgements(made):
+    with running(Versions(made[0])) as (server, client):
+        client.get("/health")
+        (connection,) = server.server_state.connections
+        accepted = connection.transport.get_extra_info("socket")
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
 
 
 def columns(table):
@@ -86,7 +101,7 @@ def test_a_body_far_beyond_the_limit_is_refused_and_not_cut_off(client):
     assert (answer.status_code, "20000 bytes" in answer.json()["error"]) == (413, True)
 
 
-def test_a_client_that_asks_before_it_sends_is_told_at_once(client):
+def test_a_client_that_asks_before_it_sends_is_answered_at_once(client):
     head = (
         b"POST /score HTTP/1.1\r\nHost: x\r\nContent-Length: 30000\r\nExpect: 100-continue\r\n\r\n"
     )
@@ -113,7 +128,6 @@ def test_a_wrong_request_is_refused_in_a_sentence(client):
 
 
 def test_numbers_that_name_values_are_spelled_as_in_a_log(client):
-    """H12."""
     one = client.post("/score", json={"columns": columns(rows(3)) | {"carrier": [7, True, 8.0]}})
     assert one.json()["field_value_id"] == [0, 0, 0]
 
@@ -187,26 +201,25 @@ def test_a_port_in_use_is_refused_before_anything_is_loaded(tmp_path):
     with listening("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ToolError, match=f"port {port} of 127.0.0.1 is in use; choose another"):
-            serve(tmp_path / "no model", "127.0.0.1", port, Limits())
+            serve(tmp_path / "no model", "127.0.0.1", port, RequestLimits())
     with pytest.raises(ArtifactError, match=r"holds no model; .* adacalib pull --to DIR brings"):
-        serve(tmp_path / "no model", "127.0.0.1", port, Limits())
+        serve(tmp_path / "no model", "127.0.0.1", port, RequestLimits())
 
 
-def test_a_version_that_takes_over_or_is_refused_is_told(made, model):
-    told = []
-    versions = Versions(model, tell=told.append)
+def test_a_version_that_takes_over_or_is_refused_is_reported(made, model):
+    lines = []
+    versions = Versions(model, report=lines.append)
     promote(made[1], model)
     versions.look()
     (model / "model.onnx").write_bytes(b"")
     versions.look()
     second = load(made[1]).version[:12]
-    assert told[0] == f"version {second} of {model} has taken over"
-    assert told[1].startswith("refused: ")
-    assert told[1].endswith(f"; version {second} goes on")
+    assert lines[0] == f"version {second} of {model} has taken over"
+    assert lines[1].startswith("refused: ")
+    assert lines[1].endswith(f"; version {second} goes on")
 
 
-def test_a_damaged_version_is_not_taken_and_said_in_health(made, model):
-    """H24."""
+def test_a_damaged_version_is_not_taken_and_health_says_why(made, model):
     versions = Versions(model)
     before = versions.current
     onnx = model / "model.onnx"

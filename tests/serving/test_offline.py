@@ -10,11 +10,11 @@ from pipeline.cli.main import app
 from pipeline.core.errors import ArtifactError, DataError
 from pipeline.serving import offline
 from pipeline.serving.predictor import load
-from tests.release.parts import rows
+from tests.checkpoint.parts import rows
 
 
 def test_a_file_is_scored_row_by_row_and_what_was_odd_is_counted(made, tmp_path, monkeypatch):
-    """H9: nulls are not counted as unseen."""
+    """Nulls are not counted as unseen."""
     monkeypatch.setattr(offline, "BATCH_ROWS", 64)
     table, predictor = rows(1000), load(made[0])
     pq.write_table(table, tmp_path / "in.parquet", row_group_size=300)
@@ -29,7 +29,6 @@ def test_a_file_is_scored_row_by_row_and_what_was_odd_is_counted(made, tmp_path,
 
 
 def test_a_file_of_no_rows_gives_a_file_of_no_rows(made, tmp_path):
-    """H25."""
     pq.write_table(rows(0), tmp_path / "in.parquet")
     offline.score_file(load(made[0]), tmp_path / "in.parquet", tmp_path / "out.parquet")
     assert pq.read_table(tmp_path / "out.parquet").num_rows == 0
@@ -68,7 +67,7 @@ def test_scores_replace_neither_the_rows_nor_a_folder(made, tmp_path):
 
 
 def test_a_page_that_was_damaged_ends_in_a_sentence_and_no_file(made, tmp_path):
-    """H15's kind: the footer is whole, so the damage shows half way."""
+    """The footer is whole, so the damage shows half way."""
     source, target = tmp_path / "in.parquet", tmp_path / "out.parquet"
     pq.write_table(rows(5000), source, compression="zstd", use_dictionary=False)
     content = bytearray(source.read_bytes())

@@ -8,14 +8,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.core.checksums import seal
+from pipeline.core.checksums import write_checksums
 from pipeline.core.errors import ArtifactError, DataError
 from pipeline.serving.predictor import load
-from tests.release.parts import rows
+from tests.checkpoint.parts import rows
 
 
 def test_a_file_cut_by_100_bytes_is_refused_by_its_checksum(model):
-    """H24."""
     for name in ("model.onnx", "weights.safetensors"):
         content = (model / name).read_bytes()
         (model / name).write_bytes(content[:-100])
@@ -28,21 +27,21 @@ def test_a_file_cut_by_100_bytes_is_refused_by_its_checksum(model):
 def test_a_checkpoint_without_the_file_or_of_another_format_is_refused(model):
     (model / "model.onnx").unlink()
     (model / "manifest.json").unlink()
-    seal(model, {})
-    with pytest.raises(ArtifactError, match=r"vouches for no model\.onnx"):
+    write_checksums(model, {})
+    with pytest.raises(ArtifactError, match=r"names no model\.onnx"):
         load(model)
 
 
-def test_bytes_that_are_no_model_are_refused_though_the_folder_vouches_for_them(model):
+def test_bytes_that_are_no_model_are_refused_though_their_checksum_is_right(model):
     (model / "model.onnx").write_bytes(b"no model")
     (model / "manifest.json").unlink()
-    seal(model, {})
+    write_checksums(model, {})
     with pytest.raises(ArtifactError, match=r"model\.onnx is no model that onnxruntime can run"):
         load(model)
 
 
 def test_how_a_column_is_stored_and_where_it_stands_does_not_matter(made):
-    """H12, H25: dictionaries, chunks, orders, more columns."""
+    """Dictionaries, chunks, orders, more columns."""
     predictor, table = load(made[0]), rows(100)
     once = predictor.predict(table)
     stored = table.set_column(1, "carrier", table["carrier"].dictionary_encode())
@@ -53,7 +52,6 @@ def test_how_a_column_is_stored_and_where_it_stands_does_not_matter(made):
 
 
 def test_a_null_is_not_an_unseen_value_and_the_empty_text_is_one(made):
-    """H9."""
     table = rows(4).set_column(1, "carrier", pa.array(["AA", None, "", "ZZ"]))
     scores = load(made[0]).predict(table)
     assert scores.unseen.tolist() == [False, False, True, True]

@@ -14,8 +14,8 @@ from pipeline.formats.tables import read_bins, read_cells, read_tables_manifest,
 from pipeline.params.sections import CheckTablesParams
 from pipeline.stages import tabulate
 from pipeline.stages.check_tables import build_docs, run
+from tests.checkpoint.parts import write_parts
 from tests.quality.test_table_checks import changed
-from tests.release.parts import write_parts
 from tests.stages.test_tabulate import PARAMS as TABULATE
 from tests.stages.test_tabulate import write_scores
 

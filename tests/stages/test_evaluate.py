@@ -19,7 +19,7 @@ from pipeline.formats.maps import affine_map, identity_map, write_maps
 from pipeline.gate.champion_comparison import score_champion
 from pipeline.params.sections import EvaluateParams
 from pipeline.stages.evaluate import run
-from tests.release import parts
+from tests.checkpoint import parts
 from tests.tiny_logs import write_log
 
 PARAMS = EvaluateParams(replicates=100, largest_field_values=3, confidence=0.95, seed=1)

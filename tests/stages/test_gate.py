@@ -5,16 +5,16 @@ import pytest
 
 from pipeline.checkpoint.bundle import load, merge
 from pipeline.checkpoint.onnx_graph import onnx_model
-from pipeline.core.checksums import seal
+from pipeline.core.checksums import write_checksums
 from pipeline.core.errors import ArtifactError
 from pipeline.core.files import read_json, sha256_of, write_json
 from pipeline.formats.maps import from_knots
-from pipeline.gate import monotonicity as scanning
-from pipeline.gate.monotonicity import scan
+from pipeline.gate import monotonicity
+from pipeline.gate.monotonicity import probe
 from pipeline.serving.predictor import ONNX_FILE
 from pipeline.stages.gate import run
-from tests.release.evidence import PARAMS, TABLES, good
-from tests.release.parts import write_parts
+from tests.checkpoint.parts import write_parts
+from tests.gate.evidence import PARAMS, TABLES, good
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def write_model(folder, model, serving_map=None):
     (model / ONNX_FILE).write_bytes(onnx_model(load(model)).SerializeToString(deterministic=True))
     manifest = read_json(model / "manifest.json")
     (model / "manifest.json").unlink()
-    seal(model, {key: manifest[key] for key in manifest.keys() - {"files", "sha256"}})
+    write_checksums(model, {key: manifest[key] for key in manifest.keys() - {"files", "sha256"}})
 
 
 def test_a_verdict_names_the_model_it_is_about(evidence, tmp_path):
@@ -89,22 +89,22 @@ def test_a_map_that_falls_is_refused_by_value_and_scores_of_the_deployed_file(tm
     gate = read_json(tmp_path / "gate.json")
     assert not gate["passed"]
     assert "field value 'B6' falls by 0.947 between the knots -2 and -1" in gate["reasons"][0]
-    sentences, parity = scan(tmp_path / "falling" / "model", NAMES)
+    sentences, parity = probe(tmp_path / "falling" / "model", NAMES)
     assert len(sentences) == 1
     assert "model.onnx: the calibrated logit of field value 'B6' falls by" in sentences[0]
     assert parity < 1e-12
 
 
 def test_a_rising_map_passes_the_scan_of_every_value(evidence):
-    sentences, parity = scan(evidence[2], NAMES)
+    sentences, parity = probe(evidence[2], NAMES)
     assert sentences == []
     assert parity < 1e-12
 
 
 def test_many_field_values_get_fewer_scores_each(evidence, monkeypatch):
-    monkeypatch.setattr(scanning, "BUDGET", 1000)
-    monkeypatch.setattr(scanning, "BATCH", 2)
-    assert scan(evidence[2], NAMES)[0] == []
+    monkeypatch.setattr(monotonicity, "BUDGET", 1000)
+    monkeypatch.setattr(monotonicity, "BATCH", 2)
+    assert probe(evidence[2], NAMES)[0] == []
 
 
 def test_a_checkpoint_without_the_file_that_is_deployed_gets_no_verdict(tmp_path, evidence):

@@ -23,7 +23,7 @@ from pipeline.data.log_store.manifest import (
 from pipeline.formats.maps import from_knots
 from pipeline.params.sections import MergeParams
 from pipeline.stages import merge as stage
-from tests.release.parts import bent_map, rows, write_parts
+from tests.checkpoint.parts import bent_map, rows, write_parts
 
 PARAMS = MergeParams(parity_tolerance=1e-6)
 DAYS = ["2013-09-29", "2013-09-30"]

@@ -6,33 +6,133 @@ import json
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 from ruamel.yaml import YAML
 
-from pipeline.core.errors import AdaCalibError
-from pipeline.registry.atomic_tags import proposed
-from pipeline.registry.tags import (
-    NAME,
-    STAGE,
-    Assignment,
-    assignments,
-    next_version,
-    versions,
-)
-from pipeline.registry.tools.dvc_command import PATIENCE, dvc, failure
-from pipeline.registry.tools.programs import beside_python, run_leashed
+from pipeline.core.errors import AdaCalibError, ToolError
+from pipeline.registry.tags import NAME, STAGE, Tag, assignments, next_version, proposed, versions
+from pipeline.registry.tools.programs import Finished, beside_python, run_program
 from pipeline.registry.tools.stores import Remote
 
 MODEL = Path("artifacts/model")
+RWLOCK = Path(".dvc/tmp/rwlock")
+PATIENCE = 600.0  # seconds to wait for another dvc in the same folder
+
+
+def run_dvc(
+    folder: Path,
+    *arguments: str,
+    report: Callable[[str], None] | None = None,
+    patience: float = PATIENCE,
+) -> Finished:
+    """Run dvc; where another dvc works in the folder, wait for it, and say once for whom.
+
+    Raises:
+        ToolError: dvc is missing, or the other one still holds the folder after `patience` seconds.
+    """
+    command, give_up = [beside_python("dvc"), *arguments], time.monotonic() + patience
+    waiting = False
+    while True:
+        finished = run_program(command, folder, report)
+        holder = _holder(finished)
+        if holder is None:
+            return finished
+        if _forgot_the_dead(folder):
+            continue
+        if time.monotonic() > give_up:
+            raise ToolError(
+                f"{holder} has held {folder.resolve()} for more than {patience:.0f} s; try again "
+                "when it has ended"
+            )
+        if report and not waiting:
+            report(f"waiting for {holder}")
+        waiting = True
+        time.sleep(min(1.0, patience))
+
+
+def _dvc(folder: Path, *arguments: str) -> str:
+    """What a dvc command prints.
+
+    Raises:
+        ToolError: it failed.
+    """
+    finished = run_dvc(folder, *arguments)
+    if finished.code:
+        raise _failure(f"dvc {arguments[0]}", finished)
+    return finished.output
+
+
+def _holder(finished: Finished) -> str | None:
+    """The other dvc that made this one give up, None if none did."""
+    text = finished.output + finished.errors
+    busy = "is busy, it is being blocked by" in text or "Unable to acquire lock" in text
+    if not finished.code or not busy:
+        return None
+    named = re.search(r"\(PID (\d+)\): (.+)", text)
+    return f"process {named[1]} ({named[2]})" if named else "another dvc"
+
+
+def _forgot_the_dead(folder: Path) -> bool:
+    """Whether DVC's lock file was removed, because every process in it is gone.
+
+    DVC itself forgets a process whose number is free. After a restart of the machine or container
+    the number may belong to another program, and DVC would wait for that one for ever.
+    """
+    holders = _holders(folder)
+    if not holders or any(map(_is_dvc, holders)):
+        return False
+    (folder / RWLOCK).unlink(missing_ok=True)
+    return True
+
+
+def _holders(folder: Path) -> list[int]:
+    """The processes that DVC's lock file of a folder names."""
+    try:
+        lock = json.loads((folder / RWLOCK).read_text())
+    except (OSError, ValueError):
+        return []
+    readers = [holder for holders in lock.get("read", {}).values() for holder in holders]
+    return [holder["pid"] for holder in [*lock.get("write", {}).values(), *readers]]
+
+
+def _is_dvc(pid: int) -> bool:
+    try:
+        return any("dvc" in word for word in psutil.Process(pid).cmdline())
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.Error:
+        return True
+
+
+def refuse_busy(folder: Path) -> None:
+    """Refuse a folder in which a dvc is at work.
+
+    Raises:
+        ToolError: one is.
+    """
+    holder = next(filter(_is_dvc, _holders(folder)), None)
+    if holder:
+        raise ToolError(f"process {holder}, a dvc, is at work in {folder}; run again when it ended")
+
+
+def _failure(action: str, finished: Finished) -> ToolError:
+    """An error with what dvc said last, its own advertisements left out."""
+    text = finished.errors or finished.output
+    lines = [line for line in text.splitlines() if line and "dvc.org/support" not in line]
+    errors = [line for line in lines if line.startswith("ERROR: ")] or lines
+    reason = " ".join(" ".join(errors).replace("ERROR: ", "").split())
+    return ToolError(f"{action} failed: {reason[:500] or f'exit code {finished.code}'}")
 
 
 def reproduce(
     stage: str | None,
     folder: Path,
-    tell: Callable[[str], None] = print,
+    report: Callable[[str], None] = print,
     patience: float = PATIENCE,
 ) -> list[str]:
     """The stages that were executed to make `stage` (None: all) fresh; none if nothing was stale.
@@ -40,7 +140,7 @@ def reproduce(
     Args:
         stage: a stage of dvc.yaml; what it depends on is made fresh first.
         folder: the project's folder.
-        tell: called with each line that dvc and the stages write, as they write it.
+        report: called with each line that dvc and the stages write, as they write it.
         patience: seconds to wait for another dvc in the folder.
 
     Raises:
@@ -48,18 +148,18 @@ def reproduce(
         ToolError: dvc failed, or is held by another one for too long.
     """
 
-    def tell_progress(line: str) -> None:
+    def report_progress(line: str) -> None:
         if not line.startswith("ERROR: ") and "dvc.org/support" not in line:
-            tell(line)
+            report(line)
 
     stages = [stage] if stage else []
-    finished = dvc(folder, "repro", *stages, tell=tell_progress, patience=patience)
+    finished = run_dvc(folder, "repro", *stages, report=report_progress, patience=patience)
     if finished.code:
         stopped = re.search(r"ERROR: failed to reproduce '([^']+)'", finished.output)
-        said = re.findall(rf"^{stopped[1]}: (.+)$", finished.output, re.M) if stopped else []
-        if stopped and said:
-            raise AdaCalibError(f"{stopped[1]}: {said[-1]}")
-        raise failure(f"dvc repro {stage or ''}".strip(), finished)
+        refusals = re.findall(rf"^{stopped[1]}: (.+)$", finished.output, re.M) if stopped else []
+        if stopped and refusals:
+            raise AdaCalibError(f"{stopped[1]}: {refusals[-1]}")
+        raise _failure(f"dvc repro {stage or ''}".strip(), finished)
     return re.findall(r"^Running stage '([^']+)':$", finished.output, re.M)
 
 
@@ -73,10 +173,7 @@ def status(stage: str | None, folder: Path) -> dict[str, Any]:
         ToolError: dvc failed.
     """
     target = [stage, "--with-deps"] if stage else []
-    finished = dvc(folder, "status", *target, "--json")
-    if finished.code:
-        raise failure("dvc status", finished)
-    return json.loads(finished.output)
+    return json.loads(_dvc(folder, "status", *target, "--json"))
 
 
 def commit_data(folder: Path) -> None:
@@ -85,14 +182,12 @@ def commit_data(folder: Path) -> None:
     Raises:
         ToolError: dvc failed.
     """
-    finished = dvc(folder, "add", "--quiet", "data")
-    if finished.code:
-        raise failure("dvc add data", finished)
+    _dvc(folder, "add", "--quiet", "data")
 
 
 def restore_data(folder: Path) -> bool:
     """Whether data/ was brought back as data.dvc names it, from DVC's cache."""
-    return not dvc(folder, "checkout", "--quiet", "data.dvc").code
+    return not run_dvc(folder, "checkout", "--quiet", "data.dvc").code
 
 
 def share_cache(folder: Path, owner: Path) -> None:
@@ -104,11 +199,7 @@ def share_cache(folder: Path, owner: Path) -> None:
     settings = owner / ".dvc" / "config.local"
     if settings.exists():
         shutil.copyfile(settings, folder / ".dvc" / "config.local")
-    finished = dvc(owner, "cache", "dir")
-    if not finished.code:
-        finished = dvc(folder, "cache", "dir", "--local", finished.output.strip())
-    if finished.code:
-        raise failure("sharing DVC's cache", finished)
+    _dvc(folder, "cache", "dir", "--local", _dvc(owner, "cache", "dir").strip())
 
 
 def locked_md5(folder: Path) -> str | None:
@@ -147,9 +238,7 @@ def push(folder: Path, stage: str) -> None:
     Raises:
         ToolError: dvc failed.
     """
-    finished = dvc(folder, "push", stage, "--with-deps")
-    if finished.code:
-        raise failure("dvc push", finished)
+    _dvc(folder, "push", stage, "--with-deps")
 
 
 def fetch(
@@ -186,10 +275,10 @@ def fetch(
             with (Path(place) / "config").open("w") as file:
                 settings.write(file)
             arguments += ["--config", file.name]
-        finished = dvc(folder, *arguments)
+        finished = run_dvc(folder, *arguments)
     if finished.code:
         source = "DVC's cache" if cached or not remote else f"DVC remote {remote.address}"
-        raise failure(f"reading the {path.name} of commit {commit[:10]} from {source}", finished)
+        raise _failure(f"reading the {path.name} of commit {commit[:10]} from {source}", finished)
 
 
 def _settings(folder: Path, remote: Remote) -> configparser.ConfigParser:
@@ -211,8 +300,8 @@ def assign(
     commit: str,
     identity: dict[str, str],
     authority: str,
-    replaced: Assignment | None,
-) -> Assignment:
+    replaced: Tag | None,
+) -> Tag:
     """Put the model of a commit into production, as a new version unless it has one already.
 
     Args:
@@ -230,7 +319,7 @@ def assign(
     version = ["--force"] if held else ["--version", next_version(folder)]
     with proposed(folder, identity, authority, replaced) as clone:
         command = [beside_python("gto"), "assign", "-r", str(clone), NAME, commit]
-        finished = run_leashed([*command, "--stage", STAGE, *version], folder, None, identity)
+        finished = run_program([*command, "--stage", STAGE, *version], folder, None, identity)
         if finished.code:
-            raise failure("gto assign", finished)
+            raise _failure("gto assign", finished)
     return assignments(folder)[-1]

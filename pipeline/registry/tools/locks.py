@@ -1,13 +1,12 @@
 """A lock that one process of a machine holds; the system frees it however the process ends."""
 
-import fcntl
 import os
 import socket
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+
+from filelock import FileLock, Timeout
 
 from pipeline.core.errors import ToolError
 from pipeline.registry.tools.programs import git_folder
@@ -28,41 +27,41 @@ def hold(
     purpose: str,
     place: str,
     patience: float = 0.0,
-    tell: Callable[[str], None] = print,
+    report: Callable[[str], None] = print,
 ) -> Iterator[None]:
-    """Hold the lock at `path` while the block runs.
+    """Hold the lock at `path` while the block runs; who does is named in a file beside it.
 
     Args:
-        path: of the lock's file. Only who holds it may remove it: others then try again.
-        purpose: what whoever waits for this process is told.
+        path: of the lock's file.
+        purpose: what whoever waits for this process reads.
         place: what is locked, in words.
         patience: seconds to wait for another process.
-        tell: called once with the sentence that says for whom this process waits.
+        report: called once with the sentence that says for whom this process waits.
 
     Raises:
         ToolError: another process holds it; the sentence says which.
     """
-    give_up, waiting = time.monotonic() + patience, False
-    with path.open("a+") as file:
-        while not _taken(file, path):
-            file.seek(0)
-            holder = file.read().strip() or "another process"
-            if time.monotonic() >= give_up:
-                raise ToolError(f"{holder} is at work in {place}; run again when it is done")
-            if not waiting:
-                tell(f"waiting for {holder}")
-            waiting = True
-            time.sleep(0.5)
-        file.truncate(0)
-        file.write(f"{purpose} (process {os.getpid()} on {socket.gethostname()})\n")
-        file.flush()
-        yield
-
-
-def _taken(file: IO[str], path: Path) -> bool:
-    """Whether this process holds the lock now; a file that was removed meanwhile is none."""
+    lock, named = FileLock(path, poll_interval=0.5), path.with_suffix(".holder")
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except (BlockingIOError, FileNotFoundError):
-        return False
+        try:
+            held = lock.acquire(timeout=0)
+        except Timeout:
+            if patience:
+                report(f"waiting for {_holder(named)}")
+            held = lock.acquire(timeout=patience)
+    except Timeout:
+        sentence = f"{_holder(named)} is at work in {place}; run again when it is done"
+        raise ToolError(sentence) from None
+    with held:
+        named.write_text(f"{purpose} (process {os.getpid()} on {socket.gethostname()})\n")
+        try:
+            yield
+        finally:
+            named.unlink(missing_ok=True)
+
+
+def _holder(named: Path) -> str:
+    try:
+        return named.read_text().strip() or "another process"
+    except FileNotFoundError:
+        return "another process"

@@ -1,20 +1,18 @@
 """Outside programs, run in a folder; one that is missing or fails is told in one sentence."""
 
-import contextlib
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-
-import psutil
+from typing import IO
 
 from pipeline.core.errors import ToolError
-from pipeline.registry.tools import process_group
 
 # Set while git runs a hook; they would point every git below at another repository.
 _GIT_PLACES = (
@@ -71,63 +69,94 @@ def beside_python(name: str) -> str:
     return str(path)
 
 
-def run_leashed(
+# Reads the id of a process group, waits until nobody holds the other end of its input, kills it.
+_WATCH = """
+import os, signal, sys
+group = int(sys.stdin.readline())
+sys.stdin.read()
+os.killpg(group, signal.SIGKILL)
+"""
+
+
+@contextmanager
+def process_group(
     command: list[str],
     folder: Path,
-    tell: Callable[[str], None] | None = None,
+    output: int | IO[str],
+    errors: int,
     variables: Mapping[str, str] | None = None,
-) -> Finished:
-    """Run a program that starts others; none of them outlives this process, however it ends.
+) -> Iterator["subprocess.Popen[str]"]:
+    """Yield a program in a process group of its own, of which nothing outlives this process.
+
+    The group is killed when the program ends and leaves a child behind (which a dvc killed by a
+    signal does), when the block ends, and when this process is gone, however it ended.
 
     Args:
         command: the program and its arguments.
         folder: where it runs.
-        tell: called with each line as it is written, standard output and errors together.
+        output: where its standard output goes, as `subprocess` takes it.
+        errors: where its standard error goes.
         variables: additions to the environment.
     """
-    ours, theirs = os.pipe()
-    leashed = [sys.executable, "-I", "-S", str(process_group.__file__), str(ours), *command]
-    with subprocess.Popen(
-        leashed,
-        cwd=folder,
-        env=environment(**(variables or {})),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT if tell else subprocess.PIPE,
-        pass_fds=[ours],
-        start_new_session=True,
-        text=True,
-        errors="replace",
-    ) as process:
-        os.close(ours)
-        threading.Thread(target=_end_with_the_leash, args=(process,), daemon=True).start()
+    watch = [sys.executable, "-I", "-S", "-c", _WATCH]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with (
+        subprocess.Popen(watch, stdin=subprocess.PIPE, start_new_session=True, **quiet) as watcher,
+        subprocess.Popen(
+            command,
+            cwd=folder,
+            env=environment(**(variables or {})),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=errors,
+            start_new_session=True,
+            text=True,
+            errors="replace",
+        ) as process,
+    ):
+        assert watcher.stdin
+        watcher.stdin.write(f"{process.pid}\n".encode())
+        watcher.stdin.flush()
+        ended = threading.Thread(target=_close_after, args=(process, watcher.stdin), daemon=True)
+        ended.start()
         try:
-            if tell is None:
-                output, errors = process.communicate()
-            else:
-                output, errors = _follow(process, tell), ""
-                process.wait()
+            yield process
         finally:
-            os.close(theirs)
-    return Finished(process.returncode, output, errors)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            ended.join()
 
 
-def _end_with_the_leash(process: "subprocess.Popen[str]") -> None:
-    """Where the leash itself was killed, kill what it held: all that is in its session."""
-    if process.wait() >= 0:
-        return
-    for other in psutil.pids():
-        with contextlib.suppress(OSError):
-            if os.getsid(other) == process.pid:
-                os.kill(other, signal.SIGKILL)
+def _close_after(process: "subprocess.Popen[str]", pipe: IO[bytes]) -> None:
+    process.wait()
+    pipe.close()
 
 
-def _follow(process: "subprocess.Popen[str]", tell: Callable[[str], None]) -> str:
-    lines = []
-    for line in process.stdout or ():
-        lines.append(line)
-        tell(line.rstrip("\n"))
-    return "".join(lines)
+def run_program(
+    command: list[str],
+    folder: Path,
+    report: Callable[[str], None] | None = None,
+    variables: Mapping[str, str] | None = None,
+) -> Finished:
+    """Run a program in a process group; nothing that it starts outlives it or this process.
+
+    Args:
+        command: the program and its arguments.
+        folder: where it runs.
+        report: called with each line as it is written, standard output and errors together.
+        variables: additions to the environment.
+    """
+    apart = subprocess.STDOUT if report else subprocess.PIPE
+    with process_group(command, folder, subprocess.PIPE, apart, variables) as process:
+        if report is None:
+            output, errors = process.communicate()
+        else:
+            output = errors = ""
+            for line in process.stdout or ():
+                output += line
+                report(line.rstrip("\n"))
+        code = process.wait()
+    return Finished(code if code >= 0 else 128 - code, output, errors)
 
 
 def git(

@@ -1,0 +1,92 @@
+"""Small base models, calibrators and logs to merge."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.checkpoint.bundle import load, merge
+from pipeline.checkpoint.onnx_graph import onnx_model
+from pipeline.core.checksums import MANIFEST, write_checksums
+from pipeline.core.files import read_json, write_json
+from pipeline.encoding.features import Encoder
+from pipeline.encoding.scaling import Scaling
+from pipeline.encoding.vocabulary import Vocabulary
+from pipeline.formats.maps import PiecewiseLinearMap, from_knots, write_maps
+from pipeline.model.network import initialise, network_from
+from pipeline.model.scoring import write_base
+from pipeline.serving.predictor import ONNX_FILE
+
+CARRIERS = ("AA", "B6", "DL", "UA")
+CONVENTIONS = {
+    "time_zone": "UTC",
+    "label": "late",
+    "impressions": None,
+    "field": ["carrier"],
+    "categorical": ["carrier", "origin"],
+    "numeric": ["distance"],
+    "truth": None,
+    "last_day": "2013-09-30",
+}
+
+
+def rows(n: int, seed: int = 0) -> pa.Table:
+    """Rows of a log, with carriers that are null and that nobody has seen among them."""
+    draw = np.random.default_rng(seed)
+    carriers = np.array([*CARRIERS, "ZZ", None], dtype=object)
+    return pa.table(
+        {
+            "late": pa.array(draw.integers(0, 2, n), pa.int64()),
+            "carrier": pa.array(carriers[draw.integers(0, len(carriers), n)], pa.string()),
+            "origin": pa.array(np.array(["EWR", "JFK"])[draw.integers(0, 2, n)], pa.string()),
+            "distance": pa.array(draw.gamma(2.0, 500.0, n)),
+        }
+    )
+
+
+def bent_map(n_field_values: int, seed: int = 0, knots: int = 6) -> PiecewiseLinearMap:
+    """A map with another increasing line-plot, of another number of knots, for each value."""
+    draw = np.random.default_rng(seed)
+    widths = [1 + (value % knots) for value in range(n_field_values)]
+    at = [np.cumsum(0.1 + draw.random(width)) - 3 for width in widths]
+    values = [np.cumsum(0.05 + draw.random(width)) - 3 for width in widths]
+    slopes = 0.2 + draw.random((2, n_field_values))
+    return from_knots(at, values, slopes[0], slopes[1])
+
+
+def write_parts(
+    folder: Path, serving_map: PiecewiseLinearMap | None = None, chosen: str = "adacalib"
+) -> tuple[Path, Path]:
+    """The folders of a base model with random weights and of a calibrator fitted to nothing."""
+    encoder = Encoder(
+        {"carrier": Vocabulary(CARRIERS), "origin": Vocabulary(("EWR", "JFK"))},
+        (Scaling("distance", 6.5, 0.8, True),),
+        ("carrier",),
+        Vocabulary(CARRIERS),
+    )
+    sizes = {
+        "vocabulary_sizes": encoder.vocabulary_sizes,
+        "n_numeric": len(encoder.numeric_columns),
+        "embedding_size": 4,
+        "hidden_sizes": [16, 8, 4],
+    }
+    network = network_from(sizes)
+    initialise(network, seed=1, response_rate=0.2)
+    base, calibrator = folder / "base", folder / "calibrator"
+    base.mkdir(parents=True)
+    write_base(base, network, {"conventions": CONVENTIONS, "network": sizes, **encoder.manifest()})
+    calibrator.mkdir()
+    names = encoder.field_values.names
+    write_maps(calibrator / "maps.parquet", {chosen: serving_map or bent_map(len(names))}, names)
+    write_json(calibrator / "manifest.json", {"chosen": chosen, "field_values": names})
+    return base, calibrator
+
+
+def write_model(base: Path, calibrator: Path, folder: Path) -> None:
+    """The checkpoint of two parts with the ONNX file that serves it, the only export it gets."""
+    merge(base, calibrator, folder)
+    content = onnx_model(load(folder)).SerializeToString(deterministic=True)
+    manifest = read_json(folder / MANIFEST)
+    (folder / MANIFEST).unlink()
+    (folder / ONNX_FILE).write_bytes(content)
+    write_checksums(folder, {key: manifest[key] for key in manifest.keys() - {"files", "sha256"}})

@@ -1,0 +1,126 @@
+"""Notifications: every channel gets day, stage, reason and next step; none can fail the day."""
+
+import json
+import logging
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from flows import watch
+from flows.notifications import NEXT_STEPS, News, notify
+from flows.secrets import NOTIFY, masked
+from pipeline.registry.promotion import Production
+
+LATE = News("late", "2013-09-30", "land", "2013-09-30 has not landed")
+
+
+class Hook(BaseHTTPRequestHandler):
+    """Keeps what is posted; a path with `broken` answers 500."""
+
+    received: list[dict]
+
+    def do_POST(self) -> None:
+        """Take a message."""
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.received.append({"path": self.path, **json.loads(body)})
+        self.send_response(500 if "broken" in self.path else 200)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Nothing is written."""
+
+
+@pytest.fixture
+def webhook(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, list[dict]]]:
+    """The address of a webhook without its scheme, and the messages it received."""
+    Hook.received = []
+    with HTTPServer(("127.0.0.1", 0), Hook) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"127.0.0.1:{server.server_port}", Hook.received
+        server.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def no_events(monkeypatch: pytest.MonkeyPatch) -> list[dict]:
+    """The events that would go to a Prefect server."""
+    events: list[dict] = []
+    monkeypatch.setattr("flows.notifications.emit_event", lambda **event: events.append(event))
+    return events
+
+
+def test_a_message_says_day_stage_reason_and_next_step(webhook, monkeypatch, no_events):
+    host, received = webhook
+    monkeypatch.setenv(NOTIFY, f"json://{host}/one json://{host}/two")
+    notify(LATE)
+    assert {message["path"] for message in received} == {"/one", "/two"}
+    assert received[0]["title"] == "AdaCalib: late, day 2013-09-30"
+    lines = received[0]["message"].splitlines()
+    expected = ["day: 2013-09-30", "stage: land", "reason: 2013-09-30 has not landed"]
+    assert lines[:3] == expected
+    assert lines[3].startswith("next: production stays as it is; bring the day, then python -m ")
+    assert [event["event"] for event in no_events] == ["adacalib.late"]
+    assert no_events[0]["payload"]["stage"] == "land"
+
+
+def test_a_channel_that_fails_costs_a_warning_without_its_address(webhook, monkeypatch, caplog):
+    host, received = webhook
+    channels = f"json://{host}/broken-s3cr3t nonsense json://127.0.0.1:9/closed json://{host}/good"
+    monkeypatch.setenv(NOTIFY, channels)
+    monkeypatch.setattr(logging.getLogger("prefect"), "propagate", True)
+    notify(LATE)
+    assert "/good" in {message["path"] for message in received}
+    warned = [record.getMessage() for record in caplog.records if NOTIFY in record.getMessage()]
+    assert len(warned) == 3
+    assert not [line for line in warned if "s3cr3t" in line or "127.0.0.1" in line]
+
+
+def test_an_event_that_cannot_be_emitted_fails_nothing(monkeypatch):
+    def refuse(**_):
+        raise ConnectionError
+
+    monkeypatch.setattr("flows.notifications.emit_event", refuse)
+    monkeypatch.delenv(NOTIFY, raising=False)
+    notify(LATE)
+
+
+@pytest.mark.parametrize("what", NEXT_STEPS)
+def test_every_kind_of_news_has_a_next_step(what):
+    assert News(what, "2013-09-30", "gate", "it is so").next_step
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("took https://bob:hunter2@git.example.org/x.git no", "took https://***@git.example.org/x"),
+        ("the key is 0123456789abcdef", "the key is ***"),
+        ("POST /services/T0KEN1/B0KEN2 failed", "POST /services/***/*** failed"),
+        ("nothing to hide at https://git.example.org", "nothing to hide at https://git.example"),
+    ],
+)
+def test_secrets_are_masked_wherever_they_stand(monkeypatch, text, shown):
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "0123456789abcdef")
+    monkeypatch.setenv(NOTIFY, "slack://T0KEN1/T0KEN1/B0KEN2")
+    assert masked(text).startswith(shown)
+
+
+def test_no_log_record_holds_a_secret(monkeypatch, caplog):
+    monkeypatch.setenv("MY_TOKEN", "0123456789abcdef")
+    logging.getLogger("anything").warning("given %s", "0123456789abcdef")
+    assert [record.getMessage() for record in caplog.records] == ["given ***"]
+
+
+@pytest.mark.parametrize(
+    ("since", "name"),
+    [("2999-01-01 00:00 UTC", "InOrder"), ("2013-10-01 09:30 UTC", "Overdue"), (None, "Overdue")],
+)
+def test_people_are_notified_when_nothing_was_promoted_for_days(tmp_path, monkeypatch, since, name):
+    held = Production("v0.0.1", "a" * 40, since, "2013-09-30", "b" * 64, ()) if since else None
+    sent: list[News] = []
+    monkeypatch.setattr("flows.watch.production", lambda folder: held)
+    monkeypatch.setattr("flows.watch.notify", sent.append)
+    state = watch.watch.fn(str(tmp_path), max_days=3)
+    assert state.name == name
+    assert [news.what for news in sent] == (["overdue"] if name == "Overdue" else [])
+    assert state.is_completed() == (name == "InOrder")

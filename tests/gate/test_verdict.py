@@ -1,0 +1,300 @@
+"""The verdict, on made-up evaluations."""
+
+import json
+import math
+import re
+from dataclasses import FrozenInstanceError
+from typing import Any
+
+import pytest
+
+from pipeline.gate.judge import judge
+from pipeline.gate.verdict import Verdict
+from tests.gate.evidence import CALIBRATOR, PARAMS, TABLES, changed, gain, good, verdict
+
+
+def test_good_evidence_passes_and_every_check_says_what_it_saw():
+    passing = verdict(good())
+    assert passing.passed
+    assert passing.reasons == []
+    assert len({check.name for check in passing.checks}) == len(passing.checks) == 20
+    sentences = " ".join(check.sentence for check in passing.checks)
+    for number in ("4321", "+0.01 (interval +0.007 to +0.013)", "1.02", "0.70000"):
+        assert number in sentences
+
+
+def test_a_verdict_cannot_be_changed():
+    with pytest.raises(FrozenInstanceError):
+        verdict(good()).checks = ()  # type: ignore[misc]
+
+
+def test_no_checks_at_all_are_no_pass():
+    assert not Verdict(()).passed
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "sentence"),
+    [
+        (
+            "responses",
+            287,
+            "too few responses to tell: the test days have 287, a verdict needs 1000",
+        ),
+        ("methods/model/pcoc", 7.9, r"\(PCOC\) is 7.9 .* sampled without saying so"),
+        ("methods/model/pcoc", 7.9, r"mean probability is 0\.79 where 0\.1 resp.*keep_rate: 0\.03"),
+        ("methods/model/pcoc", 0.85, r"\(PCOC\) is 0.85 .* within 0.1 of 1"),
+        (
+            "largest_field_values",
+            [{"field_value": "AA", "pcoc": 1.5, "low": 1.35, "high": 1.7}],
+            r"PCOC of field value 'AA' is 1\.5 \(band 1\.35 to 1\.7\), surely more than 0\.3",
+        ),
+        (
+            "largest_field_values",
+            [{"field_value": "AA", "pcoc": 0.5, "low": 0.4, "high": 0.6}],
+            "PCOC of field value 'AA' is 0.5",
+        ),
+        (
+            "largest_field_values",
+            [{"field_value": "AA", "pcoc": None, "low": 1.4, "high": None}],
+            r"PCOC of field value 'AA' is at least 1\.4, without a response, surely more than 0\.3",
+        ),
+        ("methods/model/distinct_outputs", 97, "97 different outputs, the base model has 5000"),
+        (
+            "champion/gains/logloss",
+            gain(-0.01, -0.02, -0.001) | {"champion": 0.451},
+            r"LogLoss gains -0\.01 \(.*\) over the champion v0\.0\.3 .* the champion is better",
+        ),
+        (
+            "champion/gains/field_deviance",
+            gain(-0.01, -0.02, -0.001) | {"champion": 0.02},
+            "field deviance gains -0.01",
+        ),
+        ("champion/readable", False, "cannot score the test days .* adacalib override --reason"),
+        (
+            "champion",
+            {"version": "v0.0.3", "readable": True, "compared_days": 0, "gains": {}},
+            r"against the champion v0\.0\.3, which learnt from every test day: test on later days",
+        ),
+        (
+            "maturity",
+            {"maturity_days": 7, "young_days": ["2013-09-28", "2013-09-29"]},
+            r"2 calibration or test days, the first 2013-09-28, .*log\.maturity_days",
+        ),
+        (
+            "methods/model/field_auc",
+            0.698,
+            "Field-AUC goes from 0.70000 to 0.69800, a loss above",
+        ),
+        ("methods/model/auc", 0.70, "AUC goes from 0.71000 to 0.70000, a loss above 0.005"),
+        ("methods/model/field_rce", None, r"undefined on the test days: model\.field_rce;"),
+        ("gains/model/logloss", gain(0.01, -0.001, 0.02), "whole interval must lie above 0"),
+        (
+            "gains/model/logloss",
+            gain(0.0, 0.0, 0.0),
+            "is the uncalibrated model itself, which gains nothing",
+        ),
+        ("gains/model/field_deviance", gain(-0.02, -0.03, -0.01), "served worse than before"),
+        ("gains/eb_platt/logloss", gain(0.03, 0.02, 0.04), "worse than eb_platt"),
+        ("gains/isotonic/logloss", gain(0.03, 0.02, 0.04), "worse than isotonic"),
+    ],
+)
+def test_evidence_against_a_model_is_named_with_its_numbers_and_the_next_step(
+    place, value, sentence
+):
+    refused = verdict(changed(place, value))
+    assert not refused.passed
+    assert re.search(sentence, refused.reasons[0])
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        ("responses", 1000),
+        ("methods/model/pcoc", 1.09),
+        ("methods/model/field_auc", 0.6995),
+        ("champion", None),
+        ("champion/gains/logloss", gain(0.0, 0.0, 0.0) | {"champion": 0.45}),
+        ("champion/gains/logloss", gain(-0.001, -0.01, 0.0001) | {"champion": 0.45}),
+        ("methods/model/distinct_outputs", 2500),
+        (
+            "largest_field_values",
+            [{"field_value": "AA", "pcoc": None, "low": 0.2, "high": None}],  # no responses yet
+        ),
+        ("gains/model/field_deviance", gain(-0.001, -0.01, 0.008)),
+        ("gains/eb_platt/logloss", gain(0.011, 0.008, 0.014)),
+    ],
+)
+def test_what_is_within_the_limits_or_within_noise_passes(place, value):
+    assert verdict(changed(place, value)).passed
+
+
+@pytest.mark.parametrize(
+    ("chosen", "advice"),
+    [
+        ("isotonic", r"isotonic regression, .*, always makes them; .* calibrate\.choose: always$"),
+        ("adacalib", r"raise calibrate\.min_slope, or look for rounded scores$"),
+        ("eb_platt", r"rank is lost: look for rounded scores$"),
+    ],
+)
+def test_plateaus_are_answered_by_what_helps_against_those_of_the_map_that_ships(chosen, advice):
+    """No other parameter takes isotonic regression's plateaus away."""
+    coarse = changed("methods/model/distinct_outputs", 97)
+    (reason,) = verdict(coarse, calibrator={"chosen": chosen, "choose": "held_out"}).reasons
+    assert re.search(advice, reason)
+
+
+def test_a_choice_that_was_made_already_is_no_advice():
+    worse = changed("gains/isotonic/logloss", gain(0.03, 0.02, 0.04))
+    for choose, advised in (("held_out", False), ("always", True)):
+        (reason,) = verdict(worse, calibrator={"chosen": "adacalib", "choose": choose}).reasons
+        assert reason.endswith("calibrate.choose: held_out") == advised
+
+
+def test_a_map_that_falls_is_refused_with_the_value_and_its_knots():
+    fallen = "the calibrated logit of field value 'AA' falls by 0.9 between the knots -3 and -2"
+    refused = verdict(good(), falls=(fallen,))
+    assert not refused.passed
+    assert fallen in refused.reasons[0]
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        {"passed": False, "breaches": ["K=5: 'AA' has falling bounds"]},
+        {"passed": None},
+        {"passed": "true"},
+        {},
+        None,
+        [],
+    ],
+)
+def test_tables_that_did_not_pass_their_checks_are_a_reason(tables):
+    refused = verdict(good(), tables)
+    assert not refused.passed
+    assert "checks of the field statistics" in refused.reasons[0]
+    if tables and tables.get("breaches"):
+        assert "falling bounds" in refused.reasons[0]
+
+
+def test_checks_are_plain_values_that_json_can_carry():
+    from dataclasses import asdict
+
+    from pipeline.core.files import finite_json
+
+    for check in verdict(changed("methods/model/pcoc", None)).checks:
+        json.dumps(finite_json(asdict(check)), allow_nan=False)
+
+
+@pytest.mark.parametrize("parity", [1.1e-6, math.nan, math.inf])
+def test_a_deployed_file_that_is_not_its_table_is_refused(parity):
+    refused = verdict(good(), parity=parity)
+    assert re.search("deployed file and its table differ .* dvc repro merge", refused.reasons[0])
+
+
+def test_an_evaluation_that_does_not_say_whether_there_is_a_champion_is_no_pass():
+    """Nothing in production is a fact that evaluate writes; silence is none."""
+    assert verdict(changed("champion", None)).passed
+    assert not verdict(changed("champion", ...)).passed
+
+
+def test_a_tolerance_is_a_share_of_what_the_champion_has():
+    worse = changed("champion/gains/logloss", gain(-0.01, -0.02, -0.001) | {"champion": 0.5})
+    tolerant = PARAMS.model_copy(update={"champion_tolerance": 0.002})
+    good_else: dict[str, Any] = {"calibrator": CALIBRATOR, "falls": (), "parity": 0.0}
+    assert judge(TABLES, worse, tolerant, **good_else).passed
+    strict = PARAMS.model_copy(update={"champion_tolerance": 0.0019})
+    assert not judge(TABLES, worse, strict, **good_else).passed
+
+
+def changed_tables(name: str, **values: Any) -> dict[str, Any]:
+    """The report of the tables with some values of drift or memorisation replaced."""
+    return TABLES | {name: TABLES[name] | values}
+
+
+@pytest.mark.parametrize(
+    ("tables", "sentence"),
+    [
+        (changed_tables("drift", mix=0.5, mix_beyond_noise=0.49), "moved by 0.5 since the tables"),
+        (
+            changed_tables("drift", rate=0.9, rate_beyond_noise=0.8),
+            "2.46 from the tables of the champion v0.0.3",
+        ),
+        (
+            changed_tables("drift", rate=None, rate_beyond_noise=None),
+            "have changed .* cannot be told",
+        ),
+        (TABLES | {"drift": {"version": "v0.0.3", "why": "no tables"}}, r"\(no tables\)"),
+        (TABLES | {"drift": None}, "the tables of the champion cannot be told"),
+        (changed_tables("memorisation", low=0.6, steeper=0.7), "memorised its training rows"),
+        (changed_tables("memorisation", low=None), "memorised its training rows"),
+        (
+            changed_tables("memorisation", low=None, high=None, steeper=None),
+            "cannot be told: its scores fall into too few bins",
+        ),
+        (
+            {k: v for k, v in TABLES.items() if k != "memorisation"},
+            "cannot be told: reports/tables.json does not say",
+        ),
+    ],
+)
+def test_drift_from_production_and_memorised_rows_are_reasons(tables, sentence):
+    refused = verdict(good(), tables)
+    assert not refused.passed
+    assert re.search(sentence, refused.reasons[0])
+
+
+WORSE = gain(-0.01, -0.02, -0.001)
+ALONE: dict[str, dict[str, Any]] = {
+    "tables": {"tables": TABLES | {"passed": False}},
+    "parity": {"parity": 1e-3},
+    "monotone": {"falls": ("it falls",)},
+    "memorisation": {"tables": changed_tables("memorisation", low=0.6)},
+    "mix_drift": {"tables": changed_tables("drift", mix_beyond_noise=0.3)},
+    "rate_drift": {"tables": changed_tables("drift", rate_beyond_noise=0.8)},
+    "label_maturity": {"maturity": {"maturity_days": 7, "young_days": ["2013-09-30"]}},
+    "test_responses": {"responses": 999},
+    "defined": {"methods/model/field_rce": None},
+    "logloss_gain": {"gains/model/logloss": gain(0.01, -0.001, 0.02)},
+    "field_deviance": {"gains/model/field_deviance": WORSE},
+    "pcoc": {"methods/model/pcoc": 1.11},
+    "pcoc_of_largest_values": {"largest_field_values": [{"pcoc": 2.0, "low": 1.31, "high": 3.0}]},
+    "distinct_outputs": {"methods/model/distinct_outputs": 2499},
+    "field_auc_loss": {"methods/model/field_auc": 0.6989},
+    "auc_loss": {"methods/model/auc": 0.7049},
+    "not_worse_than_isotonic": {"gains/isotonic/logloss": gain(0.03, 0.02, 0.04)},
+    "not_worse_than_eb_platt": {"gains/eb_platt/logloss": gain(0.03, 0.02, 0.04)},
+    "logloss_against_champion": {"champion/gains/logloss": WORSE | {"champion": 0.45}},
+    "field_deviance_against_champion": {
+        "champion/gains/field_deviance": WORSE | {"champion": 0.02}
+    },
+}
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_each_check_can_be_the_only_reason(name):
+    """Just beyond its limit, with all other evidence good, each refuses by itself."""
+    given_directly = {"tables", "parity", "falls"} & ALONE[name].keys()
+    evaluation = good() if given_directly else changed(*next(iter(ALONE[name].items())))
+    refused = verdict(evaluation, **(ALONE[name] if given_directly else {}))
+    assert [check.name for check in refused.checks if not check.passed] == [name]
+
+
+def test_every_check_is_in_that_list():
+    assert {check.name for check in verdict(good()).checks} == set(ALONE)
+
+
+def test_without_training_rows_nothing_is_memorised():
+    none = changed_tables("memorisation", training_days=0, steeper=None, low=None, high=None)
+    assert verdict(good(), none).passed
+
+
+def test_only_what_is_wrong_with_the_artifact_itself_is_structural():
+    checks = verdict(good()).checks
+    assert [c.name for c in checks if c.structural] == ["tables", "parity", "monotone"]
+
+
+def test_every_refusal_is_one_sentence_with_its_limit_or_next_step():
+    """A verdict is read by people who did not write it."""
+    nothing = verdict({}, {}, falls=("it falls",), parity=math.nan)
+    assert not any(check.passed for check in nothing.checks)
+    assert all(not reason.endswith(".") and len(reason) > 20 for reason in nothing.reasons)

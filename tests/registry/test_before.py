@@ -1,0 +1,78 @@
+"""Production that an earlier product made stays readable: as champion, and to go back to.
+
+before.tar.xz holds a repository in which an earlier state of this project promoted two models of a
+simulated log, the first one against its verdict, and what DVC keeps of their checkpoints and
+tables. Nothing in it may ever be made anew.
+"""
+
+import shutil
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pipeline.checkpoint.bundle import load as load_checkpoint
+from pipeline.core.files import read_json, sha256_of
+from pipeline.formats.champion import MODEL, PIN, TABLES, pinned
+from pipeline.registry.history import history, status
+from pipeline.registry.pin import pin_champion
+from pipeline.registry.promotion import production, rollback
+from pipeline.registry.pull import pull
+from pipeline.serving.predictor import load
+from tests.registry.conftest import git
+
+ROWS = pa.table(
+    {
+        "item_id": ["item-000001", "never seen", None],
+        "slot": ["top", "top", "side"],
+        "affinity": [0.1, -0.2, 0.3],
+        "price": [1.0, 2.0, 3.0],
+    }
+)
+
+
+@pytest.fixture
+def before(tmp_path: Path) -> Path:
+    """A clone of the repository, with its remotes beside it and nothing in its cache."""
+    with tarfile.open(Path(__file__).parent / "before.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    (tmp_path / "store/files").mkdir(parents=True)
+    shutil.move(tmp_path / "objects", tmp_path / "store/files/md5")
+    git(tmp_path, "clone", "--quiet", "--mirror", "repository.bundle", "remote.git")
+    git(tmp_path, "clone", "--quiet", "--branch", "main", "remote.git", "project")
+    return tmp_path / "project"
+
+
+def test_versions_of_before_are_read_with_their_verdicts_and_overrides(before):
+    second, first = history(before)
+    assert (first.version, first.last_day) == ("v0.0.1", "2025-01-11")
+    assert first.verdict.startswith("refuse; Ann <ann@example.org> overrode distinct_outputs, ")
+    assert (second.version, second.last_day, second.verdict) == ("v0.0.2", "2025-01-12", "pass")
+    assert "v0.0.2 is in production since" in status(before)
+
+
+@pytest.mark.slow
+def test_production_of_before_is_a_champion_and_can_be_rolled_back_from(before, tmp_path):
+    assert pin_champion(before) == "v0.0.2 is the champion"
+    pin = pinned(before / PIN)
+    assert (pin.version, pin.last_day) == ("v0.0.2", "2025-01-12")
+    assert sorted(pin.tables) == sorted(file.name for file in (before / TABLES).iterdir())
+    scores = load(before / MODEL).predict(ROWS)
+    merged = load_checkpoint(before / MODEL).predict(ROWS)
+    np.testing.assert_allclose(scores.calibrated_logit, merged.calibrated_logit, atol=2e-5)
+    assert scores.unseen.tolist() == [False, True, False]
+
+    host = tmp_path / "host"
+    git(tmp_path, "clone", "--quiet", "--branch", "main", "remote.git", "host")
+    pull(host, tmp_path / "served")
+    assert sha256_of(tmp_path / "served/manifest.json") == pin.model_sha256
+    assert "v0.0.1 is back in production in place of v0.0.2" in rollback(before)
+    assert production(before).version == "v0.0.1"
+    pull(host, tmp_path / "served")
+    gate = git(before, "show", "model@v0.0.1:reports/gate.json")
+    (tmp_path / "gate.json").write_text(gate)
+    judged = read_json(tmp_path / "gate.json")["model_sha256"]
+    assert sha256_of(tmp_path / "served/manifest.json") == judged
+    assert len(load(tmp_path / "served").predict(ROWS)) == 3

@@ -1,0 +1,73 @@
+"""The history of production, from nothing but git: tags and the verdicts that commits hold."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from typer.testing import CliRunner
+
+from pipeline.cli.console import Voice
+from pipeline.cli.main import app
+from pipeline.core.errors import ReleaseError
+from pipeline.registry.history import Span, history, table
+from pipeline.registry.promotion import production
+from tests.registry.conftest import git
+
+SINCE = ("2026-01-02 03:00", "2026-01-02 03:09")
+
+
+def test_versions_come_newest_first_with_their_times_in_production(judged):
+    second, first = history(judged)
+    assert (second.version, second.last_day, second.by) == ("v0.0.2", "2026-01-02", "Bob")
+    assert second.verdict == ("refuse; Bob <bob@example.org> overrode pcoc: the mix is meant")
+    assert second.spans == (Span("2026-01-02 03:05", "2026-01-02 03:09", "promoted", "Bob"),)
+    assert (first.version, first.verdict, first.registered) == (
+        "v0.0.1", "pass", "2026-01-02 03:00",
+    )  # fmt: skip
+    assert first.spans == (
+        Span("2026-01-02 03:00", "2026-01-02 03:05", "promoted", "Ann"),
+        Span("2026-01-02 03:09", None, "rolled back to", "Cleo"),
+    )
+    assert production(judged).since == "2026-01-02 03:09 UTC"
+
+
+def test_the_table_has_a_line_for_each_time_in_production(judged, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")  # in a narrow window, cells are folded
+    lines = table(history(judged)).splitlines()
+    assert any("v0.0.2" in line and "overrode pcoc" in line for line in lines)
+    assert any(
+        "2026-01-02 03:09 to now" in line and "rolled back to by Cleo" in line for line in lines
+    )
+
+
+def test_a_long_name_folds_beside_its_own_time_and_moves_no_other(judged, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "110")
+    found = history(judged)
+    long = [replace(span, by="A user of a rather long name") for span in found[1].spans]
+    lines = table([replace(found[1], spans=tuple(long))]).splitlines()
+    first, second = ([n for n, text in enumerate(lines) if since in text] for since in SINCE)
+    assert "promoted by A" in lines[first[0]]
+    assert "rolled back to" in lines[second[0]]
+
+
+def test_programs_get_the_same_as_json(judged, monkeypatch):
+    monkeypatch.chdir(judged)
+    monkeypatch.setattr(Voice, "as_json", False)  # as it was, afterwards
+    done = CliRunner().invoke(app, ["--json", "history"])
+    told = json.loads(done.output)["versions"]
+    assert [version["version"] for version in told] == ["v0.0.2", "v0.0.1"]
+    assert told[1]["spans"][1] == {
+        "since": "2026-01-02 03:09",
+        "until": None,
+        "how": "rolled back to",
+        "by": "Cleo",
+    }
+
+
+def test_without_a_version_there_is_no_history(judged, tmp_path_factory):
+    empty = tmp_path_factory.mktemp("empty")
+    with pytest.raises(ReleaseError, match="no clone of the project"):
+        history(empty)
+    git(empty, "init", "--quiet")
+    assert history(empty) == []
+    assert table([]).startswith("no version was ever promoted")

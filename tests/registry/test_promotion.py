@@ -1,0 +1,273 @@
+"""Promotion with real git, dvc and gto."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.core.errors import ArtifactError, ReleaseError, ToolError
+from pipeline.registry import tags
+from pipeline.registry.history import status
+from pipeline.registry.promotion import production, promote, rollback
+from pipeline.registry.pull import pull
+from pipeline.registry.tools import dvc as dvc_tool
+from tests.registry.conftest import add_remotes, dvc, git, next_model, params
+
+
+def state(folder: Path) -> tuple[str, str]:
+    """What a promotion may change: the commit and the tags."""
+    return git(folder, "rev-parse", "HEAD"), git(folder, "for-each-ref", "refs/tags")
+
+
+def refused(folder: Path, match: str, error: type[Exception] = ReleaseError) -> None:
+    """Promotion is refused with a sentence, and changes neither commits nor tags."""
+    before = state(folder)
+    with pytest.raises(error, match=match):
+        promote(folder)
+    assert state(folder) == before
+
+
+def test_nothing_is_in_production_at_first(folder):
+    assert production(folder) is None
+    assert "Nothing is in production" in status(folder)
+    assert "passed its verdict" in status(folder)
+
+
+def test_a_folder_outside_git_has_no_production(tmp_path):
+    assert "Nothing is in production" in status(tmp_path)
+    assert "dvc repro" in status(tmp_path)
+
+
+def test_a_verdict_that_says_no_is_not_promoted_and_its_reasons_are_repeated(folder):
+    gate = json.loads((folder / "reports/gate.json").read_text())
+    gate |= {"passed": False, "reasons": ["PCOC is 3.1"]}
+    (folder / "reports/gate.json").write_text(json.dumps(gate))
+    refused(folder, "PCOC is 3.1")
+    assert "PCOC is 3.1" in status(folder)
+
+
+@pytest.mark.parametrize("passed", [None, "true", 1, "yes"])
+def test_only_true_is_a_pass(folder, passed):
+    gate = json.loads((folder / "reports/gate.json").read_text()) | {"passed": passed}
+    (folder / "reports/gate.json").write_text(json.dumps(gate))
+    refused(folder, "the verdict is no")
+
+
+def test_without_a_verdict_nothing_is_promoted(folder):
+    (folder / "reports/gate.json").unlink()
+    refused(folder, r"gate\.json does not exist", ArtifactError)
+
+
+def test_a_model_changed_after_its_verdict_is_not_promoted(folder):
+    with (folder / "artifacts/model/weights.txt").open("a") as file:
+        file.write("!")
+    refused(folder, r"weights\.txt is not as it was written", ArtifactError)
+
+
+def test_a_verdict_about_another_model_does_not_count(folder):
+    gate = json.loads((folder / "reports/gate.json").read_text()) | {"model_sha256": "0" * 64}
+    (folder / "reports/gate.json").write_text(json.dumps(gate))
+    refused(folder, "judged the model 0000000000")
+
+
+def test_a_model_that_dvc_lock_does_not_name_is_not_promoted(folder):
+    lock = folder / "dvc.lock"
+    lock.write_text(lock.read_text().replace(".dir", "0.dir"))
+    refused(folder, r"dvc\.lock names another model")
+
+
+@pytest.mark.parametrize("name", ["pipeline/code.py", "pipeline/new.py", "dvc.yaml"])
+def test_modified_code_is_refused_by_name(folder, name):
+    with (folder / name).open("a") as file:
+        file.write("# changed\n")
+    refused(folder, name)
+
+
+def test_a_note_beside_the_code_is_nobodys_business(folder):
+    (folder / "notes.txt").write_text("remember")
+    params(folder, passed=False)
+    refused(folder, "the verdict is not about what is here: gate")  # it got past the code
+
+
+def test_an_unknown_promoter_is_refused(folder, monkeypatch):
+    for role in ("AUTHOR", "COMMITTER"):
+        monkeypatch.delenv(f"GIT_{role}_NAME")
+        monkeypatch.delenv(f"GIT_{role}_EMAIL")
+    refused(folder, "git does not know who promotes")
+
+
+def test_a_copy_inside_another_repository_is_no_place_to_promote_from(folder):
+    inner = folder / "demo"
+    shutil.copytree(folder / "reports", inner / "reports")
+    with pytest.raises(ReleaseError, match="not the top of a git repository"):
+        promote(inner)
+
+
+def test_commits_on_no_branch_are_refused(folder):
+    git(folder, "switch", "--quiet", "--detach")
+    refused(folder, "on no branch")
+
+
+def test_a_repository_without_commits_is_refused(tmp_path):
+    git(tmp_path, "init", "--quiet")
+    with pytest.raises(ReleaseError, match="has no commit"):
+        promote(tmp_path)
+
+
+def test_several_remotes_of_which_none_is_meant_are_refused(folder):
+    for name in ("one", "two"):
+        git(folder, "remote", "add", name, str(folder.parent / name))
+    refused(folder, "none is tracked")
+
+
+def test_a_remote_that_does_not_answer_is_refused(folder):
+    git(folder, "remote", "add", "origin", str(folder.parent / "nowhere"))
+    refused(folder, "does not answer")
+    assert status(folder).startswith("As far as this clone knows (git remote 'origin' does not ans")
+
+
+def test_a_version_whose_bytes_nobody_else_could_fetch_is_not_told_to_everyone(folder):
+    git(folder.parent, "init", "--quiet", "--bare", "remote.git")
+    git(folder, "remote", "add", "origin", "../remote.git")
+    refused(folder, "DVC cache alone; add a DVC remote that they can read: dvc remote add")
+
+
+@pytest.mark.slow
+def test_without_a_git_remote_a_promotion_is_this_clones_own_and_says_so(folder):
+    said = promote(folder)
+    assert "v0.0.1 is in production (in this clone alone: it has no git remote)" in said
+    assert "this folder's DVC cache alone" in said
+    first = production(folder)
+    assert (first.version, first.last_day) == ("v0.0.1", "2013-09-30")
+    assert first.commit == git(folder, "rev-parse", "HEAD").strip()
+    assert "it is in production since" in promote(folder)  # again: nothing to do
+    got = folder.parent / "got"
+    dvc(folder, "artifacts", "get", ".", "model", "--stage", "prod", "-o", str(got))
+    assert (got / "weights.txt").read_text() == "rows!"
+
+
+@pytest.mark.slow
+def test_versions_follow_one_another_and_rollback_goes_back_and_never_forward(twice):
+    """An older day never replaces a newer version, whoever promotes it late."""
+    second = production(twice)
+    assert (second.version, second.last_day) == ("v0.0.2", "2013-10-01")
+    assert git(twice, "show", f"{second.commit}:params.yaml") == (
+        (twice / "params.yaml").read_text()
+    )
+    assert git(twice, "status", "--porcelain") == ""
+    assert "v0.0.2 is in production since" in status(twice)
+    assert "LogLoss gains +0.01" in status(twice)
+    assert "The model of this folder is the one in production" in status(twice)
+
+    next_model(twice, copies=3, last_day="2013-09-15")
+    refused(twice, "an older model never replaces a newer one")
+
+    assert "v0.0.1 is back in production in place of v0.0.2" in rollback(twice)
+    assert production(twice).version == "v0.0.1"
+    with pytest.raises(ReleaseError, match=r"nothing was in production before v0\.0\.1, so there"):
+        rollback(twice)
+    with pytest.raises(ReleaseError, match=r"registry has v0\.0\.1, v0\.0\.2"):
+        rollback(twice, "v0.0.9")
+    assert production(twice).version == "v0.0.1"
+    next_model(twice, copies=2, last_day="2013-10-01")
+    refused(twice, "v0.0.2 is this model, which was in production before and is not now")
+
+
+@pytest.mark.slow
+def test_what_was_promoted_before_there_was_a_remote_is_gone_back_to_where_others_can(
+    folder, tmp_path
+):
+    """Its tag goes along with the next promotion; its bytes have to be sent."""
+    promote(folder)
+    add_remotes(folder)
+    next_model(folder, copies=2)
+    promote(folder)
+    git(tmp_path, "clone", "--quiet", "--branch", "main", "remote.git", "host")
+    assert list(tags.versions(tmp_path / "host")) == ["v0.0.1", "v0.0.2"]
+
+    with pytest.raises(ToolError, match=r"reading the model .* production stays as it is: send"):
+        rollback(folder)
+    assert production(folder).version == "v0.0.2"
+    git(folder, "restore", "--source", "model@v0.0.1", "dvc.lock", "data.dvc")
+    dvc(folder, "push")
+    git(folder, "restore", "dvc.lock", "data.dvc")
+    assert "v0.0.1 is back in production in place of v0.0.2" in rollback(folder)
+    pull(tmp_path / "host", tmp_path / "serving")
+    assert (tmp_path / "serving/weights.txt").read_text() == "rows!"
+
+
+@pytest.mark.parametrize(
+    ("order", "before"),
+    [
+        ("1", None),
+        ("12", "1"),
+        ("123", "2"),
+        ("1232", "1"),  # after one rollback, the next goes further back
+        ("12321", None),
+        ("1214", "1"),  # 2 was rolled back from: 4 took the place of 1
+        ("12313", "2"),  # a person named 3 to go forward again
+    ],
+)
+def test_the_predecessor_is_what_was_there_when_the_version_first_came(order, before):
+    held = [tags.Tag(v, v * 40, f"model#prod#{n}", n) for n, v in enumerate(order, 1)]
+    found = tags.predecessor(held)
+    assert (found.version if found else None) == before
+
+
+@pytest.mark.slow
+def test_of_two_promoters_of_a_remote_the_second_loses_whole(shared, tmp_path, monkeypatch):
+    """They overlap, one wins, the other says so and has changed nothing."""
+    other = Path(shutil.copytree(shared, tmp_path / "other", symlinks=True))
+    next_model(other, copies=2)
+
+    def promoted_in_between(folder, authority):
+        """The other promoter was faster after this one had looked."""
+        monkeypatch.undo()
+        fetch(folder, authority)
+        said = promote(other)
+        assert "v0.0.1 is in production (for everyone who follows git remote 'origin')" in said
+        assert f"read back from DVC remote {tmp_path / 'store'}" in said
+
+    fetch = tags.fetch_tags
+    monkeypatch.setattr(tags, "fetch_tags", promoted_in_between)
+    refused(shared, "another promotion came first")
+    with pytest.raises(ReleaseError, match=r"v0\.0\.1 .* made from days up to 2013-10-01"):
+        promote(shared)
+    assert tags.assignments(shared) == tags.assignments(other)
+    assert tags.assignments(tmp_path / "remote.git") == tags.assignments(other)
+    assert production(shared).last_day == "2013-10-01"
+
+
+@pytest.mark.slow
+def test_what_the_remote_lost_while_it_was_pushed_is_not_promoted(shared, tmp_path, monkeypatch):
+    pushed = dvc_tool.push
+
+    def push_and_lose(folder, stage):
+        pushed(folder, stage)
+        for stored in (tmp_path / "store/files").rglob("*"):
+            if stored.is_file() and stored.read_bytes() == b"rows!":
+                stored.unlink()
+
+    monkeypatch.setattr(dvc_tool, "push", push_and_lose)
+    with pytest.raises(ToolError, match=r"reading the model of commit .* from DVC remote") as error:
+        promote(shared)
+    listed = re.search(r"remove (\S+) there and promote again", str(error.value))
+    assert (tmp_path / "store" / listed[1]).is_file()
+    assert production(shared) is None
+
+
+@pytest.mark.slow
+def test_promotion_leaves_the_home_folder_alone(home):
+    assert list(home.rglob("*")) == []
+
+
+def test_promotion_is_light_to_import():
+    program = "import pipeline.registry.promotion, sys; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert not {"torch", "dvc", "gto", "pandas", "prefect"} & set(loaded)

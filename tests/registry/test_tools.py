@@ -1,0 +1,188 @@
+"""DVC at the end of a leash."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pipeline.core.errors import AdaCalibError, ToolError
+from pipeline.registry.tools import dvc, programs
+from pipeline.registry.tools.dvc import commit_data, folder_md5, locked_md5, reproduce, status
+from pipeline.registry.tools.programs import run_program
+from tests.registry.conftest import params
+
+SLEEPER = (
+    "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(99)'])"
+)
+
+
+def children(process: psutil.Process) -> list[psutil.Process]:
+    """All descendants of a process."""
+    return process.children(recursive=True)
+
+
+def wait_for(condition, seconds: float = 20.0) -> None:
+    """Wait until a condition holds."""
+    give_up = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < give_up
+        time.sleep(0.02)
+
+
+def gone(processes: list[psutil.Process]) -> bool:
+    """Whether none of the processes runs any more."""
+    return not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in processes)
+
+
+def test_a_program_on_the_leash_says_how_it_ended(tmp_path):
+    finished = run_program([sys.executable, "-c", "import sys; print(1); sys.exit(3)"], tmp_path)
+    assert (finished.code, finished.output) == (3, "1\n")
+    killed = run_program([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"], tmp_path)
+    assert killed.code == 128 + signal.SIGKILL
+
+
+def test_lines_are_told_in_order_from_both_streams(tmp_path):
+    program = "import sys; print('a', flush=True); print('b', file=sys.stderr, flush=True)"
+    lines: list[str] = []
+    finished = run_program([sys.executable, "-c", program], tmp_path, lines.append)
+    assert lines == ["a", "b"]
+    assert finished.output == "a\nb\n"
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_no_descendant_outlives_the_one_who_asked(tmp_path, how):
+    program = (
+        "import sys; from pathlib import Path\n"
+        "from pipeline.registry.tools.programs import run_program\n"
+        f"run_program([sys.executable, '-c', {SLEEPER!r}], Path())"
+    )
+    asker = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.DEVNULL)
+    process = psutil.Process(asker.pid)
+    wait_for(lambda: len(children(process)) == 3)
+    running = children(process)
+    asker.send_signal(how)
+    asker.wait()
+    wait_for(lambda: gone(running))
+
+
+def test_a_child_left_behind_by_a_killed_program_is_ended(tmp_path):
+    lines: list[str] = []
+
+    def kill_the_middle(line: str) -> None:
+        lines.append(line)
+        os.kill(int(line), signal.SIGKILL)
+
+    program = (
+        "import os, subprocess, sys\nprint(os.getpid(), flush=True)\n"
+        "subprocess.run([sys.executable, '-c', 'import time; time.sleep(99)'])"
+    )
+    finished = run_program([sys.executable, "-c", program], tmp_path, kill_the_middle)
+    assert finished.code == 128 + signal.SIGKILL  # its child held the pipe: this would hang
+
+
+def test_a_missing_program_is_told_in_a_sentence(monkeypatch, tmp_path):
+    monkeypatch.setattr(programs.sys, "executable", str(tmp_path / "python"))
+    with pytest.raises(ToolError, match=r"dvc is not installed beside .*pip install"):
+        status("gate", tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ToolError, match="git is not on the PATH"):
+        programs.git(tmp_path, "status")
+
+
+def test_git_works_on_the_folder_it_is_given_also_inside_a_hook(folder, monkeypatch, tmp_path):
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
+    top = programs.git(folder, "rev-parse", "--show-toplevel").output.strip()
+    assert Path(top) == folder.resolve()
+
+
+def test_the_md5_of_a_folder_is_the_one_dvc_gives_it(folder):
+    assert folder_md5(folder / "artifacts/model") == locked_md5(folder)
+    (folder / "artifacts/model/more").mkdir()
+    (folder / "artifacts/model/more/x").write_text("x")
+    assert folder_md5(folder / "artifacts/model") != locked_md5(folder)
+
+
+@pytest.mark.slow
+def test_reproduce_names_the_stages_that_ran_and_repeats_a_refusal(folder):
+    lines: list[str] = []
+    assert reproduce(None, folder, lines.append) == []
+    params(folder, passed=False)
+    assert status("gate", folder) == {
+        "gate": [{"changed deps": {"params.yaml": {"passed": "modified"}}}]
+    }
+    assert reproduce("gate", folder, lines.append) == ["gate"]
+    assert "Running stage 'gate':" in lines
+    params(folder, refuse="merge")
+    with pytest.raises(AdaCalibError, match=r"^merge: the day 2013-09-30 has no rows$"):
+        reproduce(None, folder, lines.append)
+    (folder / "dvc.yaml").write_text("stages: {")
+    with pytest.raises(ToolError, match=r"dvc repro failed: .*dvc\.yaml"):
+        reproduce(None, folder, lines.append)
+
+
+@pytest.mark.slow
+def test_data_is_committed_to_the_cache_and_nothing_changes_the_second_time(folder):
+    (folder / "data" / "part.txt").write_text("other rows")
+    commit_data(folder)
+    after = (folder / "data.dvc").read_text()
+    commit_data(folder)
+    assert (folder / "data.dvc").read_text() == after
+    cached = [f for f in (folder / ".dvc/cache/files").rglob("*") if f.is_file()]
+    assert b"other rows" in {file.read_bytes() for file in cached}
+
+
+def started(folder: Path) -> tuple["subprocess.Popen[bytes]", list[psutil.Process]]:
+    """A process that reproduces the project, and its descendants, once a stage runs."""
+    program = (
+        "from pathlib import Path; from pipeline.registry.tools.dvc import reproduce\n"
+        "reproduce(None, Path())"
+    )
+    flow = subprocess.Popen([sys.executable, "-c", program], cwd=folder, stdout=subprocess.DEVNULL)
+    process = psutil.Process(flow.pid)
+
+    def stage_runs() -> bool:
+        return any("make.py" in " ".join(child.cmdline()) for child in children(process))
+
+    wait_for(stage_runs)
+    return flow, children(process)
+
+
+@pytest.mark.slow
+def test_a_run_killed_in_a_stage_leaves_nothing_and_the_next_needs_no_hand_work(folder):
+    params(folder, copies=2, seconds=30)
+    flow, running = started(folder)
+    flow.kill()
+    flow.wait()
+    wait_for(lambda: gone(running))
+    params(folder, copies=3)
+    assert reproduce(None, folder, [].append) == ["merge", "gate"]
+    assert (folder / "artifacts/model/weights.txt").read_text() == "rowsrowsrows!"
+
+
+@pytest.mark.slow
+def test_a_busy_folder_is_waited_for_up_to_a_limit_and_the_holder_is_named(folder):
+    params(folder, copies=2, seconds=4)
+    flow, _ = started(folder)
+    with pytest.raises(ToolError, match=r"process \d+ \(.*dvc repro\) has held"):
+        reproduce(None, folder, [].append, patience=0.0)
+    lines: list[str] = []
+    reproduce(None, folder, lines.append)
+    assert any(line.startswith("waiting for process") for line in lines)
+    assert flow.wait() == 0
+
+
+@pytest.mark.slow
+def test_a_lock_whose_holders_number_belongs_to_another_program_is_forgotten(folder):
+    params(folder, passed=False)
+    lock = folder / ".dvc/tmp/rwlock"
+    lock.parent.mkdir(exist_ok=True)
+    output = str(folder / "reports/gate.json")
+    lock.write_text(
+        f'{{"write": {{"{output}": {{"pid": {os.getpid()}, "cmd": "dvc repro"}}}}, "read": {{}}}}'
+    )
+    assert dvc.reproduce(None, folder, [].append, patience=0.0) == ["gate"]
