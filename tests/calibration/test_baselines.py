@@ -14,7 +14,9 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
-from pipeline.calibration.baselines import METHODS, fit
+from bench.baselines import FITS
+from bench.quality import fit_of
+from pipeline.calibration import baselines
 from pipeline.calibration.baselines.global_maps import fit_logistic
 from pipeline.calibration.baselines.rows import merged
 from pipeline.calibration.prior.anchor import fit_anchor
@@ -26,8 +28,13 @@ with warnings.catch_warnings():
     from netcal.binning import HistogramBinning
     from netcal.scaling import BetaCalibration, TemperatureScaling
 
-INSTALLED = [m for m in METHODS if m != "mcgrad" or find_spec("mcgrad")]
+INSTALLED = [m for m in (*baselines.METHODS, *FITS) if m != "mcgrad" or find_spec("mcgrad")]
 GLOBAL = ("platt", "temperature", "histogram", "isotonic", "beta", "gamma", "sir")
+
+
+def fit(method, scores):
+    """The map of a baseline, of the product's or of the benchmarks' alone."""
+    return fit_of(method)(scores)
 
 
 def scores_of(

@@ -46,7 +46,7 @@ def parts(world):
     settings = replace(QUICK, candidates=(2, 4))
     torch.manual_seed(1)
     frequency = np.zeros(scores.n_field_values)
-    network = PaperNetwork(families, frequency, settings, start=-2.0, sizes=None, n_numeric=0)
+    network = PaperNetwork(families, frequency, settings, -2.0, None)
     return families, rows, network
 
 
