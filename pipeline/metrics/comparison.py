@@ -19,7 +19,6 @@ from pipeline.metrics.significance import (
     USUAL,
     Interval,
     Resampling,
-    TTest,
     field_value_interval,
     gain_interval,
     paired_t_test,
@@ -64,14 +63,6 @@ def field_rce_gain_counts(
     )
 
 
-def t_tests(method: Measurement, reference: Measurement) -> dict[str, TTest]:
-    """The paper's paired t-test over days for each metric that has an interval."""
-    return {
-        name: paired_t_test(statistic, method.counts, reference.counts)
-        for name, statistic in STATISTICS.items()
-    }
-
-
 def compare(measured: dict[str, Measurement], resampling: Resampling = USUAL) -> dict[str, Any]:
     """What the evaluation report says of several methods on the same test rows.
 
@@ -101,7 +92,7 @@ def compare(measured: dict[str, Measurement], resampling: Resampling = USUAL) ->
             name: summarise_well_observed(m, among, resampling) for name, m in measured.items()
         },
         "t_tests": {
-            name: {metric: asdict(test) for metric, test in t_tests(m, base).items()}
+            name: {k: paired_t_test(s, m.counts, base.counts) for k, s in STATISTICS.items()}
             for name, m in others.items()
         },
         "truth": {

@@ -199,9 +199,8 @@ class KnotExamples:
     def take(self, rows: Tensor) -> "KnotExamples":
         """The pairs that an index picks."""
         columns: list[Any] = [getattr(self, f.name) for f in fields(self)]
-        return KnotExamples(
-            *(tuple(k[rows] for k in c) if isinstance(c, tuple) else c[rows] for c in columns)
-        )
+        picked = [tuple(k[rows] for k in c) if isinstance(c, tuple) else c[rows] for c in columns]
+        return KnotExamples(*picked)
 
 
 @dataclass(frozen=True)
