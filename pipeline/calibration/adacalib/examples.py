@@ -199,7 +199,9 @@ class KnotExamples:
     def take(self, rows: Tensor) -> "KnotExamples":
         """The pairs that an index picks."""
         columns: list[Any] = [getattr(self, f.name) for f in fields(self)]
-        picked = [tuple(k[rows] for k in c) if isinstance(c, tuple) else c[rows] for c in columns]
+        picked: list[Any] = [
+            tuple(k[rows] for k in c) if isinstance(c, tuple) else c[rows] for c in columns
+        ]
         return KnotExamples(*picked)
 
 
