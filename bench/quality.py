@@ -12,6 +12,7 @@ from time import perf_counter
 
 import numpy as np
 
+from bench.baselines import FITS
 from bench.quality_ablation import CANDIDATES, ablation, fit_published
 from bench.quality_cases import Case, frozen_cases, simulated_case
 from bench.quality_gains import REFERENCES, Judged, gains_lines, mean_gains
@@ -25,7 +26,11 @@ from pipeline.formats.scores import Scores
 from pipeline.metrics.summary import Measurement, measure, summarise
 from pipeline.params.reader import read_params
 
-METHODS = (*baselines.METHODS, "adacalib_paper", "adacalib")
+METHODS = (
+    *("identity", "platt", "temperature", "histogram", "isotonic", "beta", "gamma", "sir"),
+    *("neucalib", "isotonic_per_value", "ratio_per_value", "eb_platt", "eb_platt_forward"),
+    *("logistic_interaction", "mcgrad", "adacalib_paper", "adacalib"),
+)
 KEYS = (
     *("method", "seed", "window", "field_rce", "field_rce_low", "field_rce_high"),
     *("field_rce_floor", "field_deviance", "logloss", "excess_logloss", "field_auc", "auc"),
@@ -46,7 +51,7 @@ def fit_of(method: str) -> Fit:
         return fit_crossfit
     if method == "adacalib_paper":
         return lambda scores: fit_published(scores, (True, True, True, False)).serving
-    return partial(baselines.fit, method)
+    return FITS.get(method) or partial(baselines.fit, method)
 
 
 def fit_crossfit(scores: Scores) -> CalibrationMap:

@@ -18,7 +18,7 @@ COLUMNS = {
 }
 UNSEEN = "\x00"  # names what the field vocabulary lacks
 SLOTS = 6
-BEND_RATE = 1.5  # per unit of logit
+TANH_RATE = 1.5  # per unit of logit
 SIMULATED_DAYS = 10  # of calibration, and as many of test
 
 
@@ -100,24 +100,24 @@ def _frozen_case(window: str, seed: int, rows: pd.DataFrame) -> Case:
 
 
 @dataclass(frozen=True)
-class _Curves:
-    """True logit = s + shift + (slope - 1)(s - centre) + bend · tanh(r (s - centre)) of a value."""
+class _TrueLogits:
+    """True logit = s + shift + (slope - 1)(s - centre) + height · tanh(r (s - centre))."""
 
     share: np.ndarray
     centre: np.ndarray
     shift: np.ndarray
     slope: np.ndarray
-    bend: np.ndarray
+    height: np.ndarray
 
     @classmethod
-    def draw(cls, rng: np.random.Generator, n_values: int) -> "_Curves":
+    def draw(cls, rng: np.random.Generator, n_values: int) -> "_TrueLogits":
         share = 1 / np.arange(3, n_values + 3)
         steep = rng.random(n_values) < 0.5
         slope = np.where(steep, rng.uniform(0.2, 0.6, n_values), rng.uniform(1.6, 2.2, n_values))
         flattest = rng.uniform(0.1, 0.4, n_values)  # slope at the centre of a flat value
-        bend = np.where(steep, rng.uniform(1.0, 2.5, n_values), (flattest - slope) / BEND_RATE)
+        height = np.where(steep, rng.uniform(1.0, 2.5, n_values), (flattest - slope) / TANH_RATE)
         centre, shift = rng.normal(-2.8, 0.5, n_values), rng.normal(0, 0.4, n_values)
-        return cls(share / share.sum(), centre, shift, slope, bend)
+        return cls(share / share.sum(), centre, shift, slope, height)
 
     def rows(self, rng: np.random.Generator, n_rows: int) -> tuple[np.ndarray, ...]:
         """Field value ids from 1 on, logits, true logits, each [n_rows]."""
@@ -125,13 +125,13 @@ class _Curves:
         logit = (self.centre[z] + rng.normal(0, 1, n_rows)).astype(np.float32)
         away = logit - self.centre[z]
         true = logit + self.shift[z] + (self.slope[z] - 1) * away
-        return z + 1, logit, true + self.bend[z] * np.tanh(BEND_RATE * away)
+        return z + 1, logit, true + self.height[z] * np.tanh(TANH_RATE * away)
 
 
 def simulated_case(
     seed: int, n_rows: int = 1_000_000, n_values: int = 300, slot_spread: float = 0.0
 ) -> Case:
-    """A case whose truth is no line in the logit: each value has its own hyperbolic-tangent bend.
+    """A case whose truth is no line in the logit: each value has its own hyperbolic tangent.
 
     Args:
         seed: of everything that is drawn.
@@ -141,24 +141,24 @@ def simulated_case(
             logit unknown to the base model: what only an auxiliary network can learn.
     """
     rng = np.random.default_rng(seed)
-    curves = _Curves.draw(rng, n_values)
+    truths = _TrueLogits.draw(rng, n_values)
     slots = np.append(0.0, slot_spread * rng.normal(0, 1, SLOTS))
-    calibration, slot, _ = _draw(rng, curves, slots, 0, n_rows)
-    test, test_slot, probability = _draw(rng, curves, slots, SIMULATED_DAYS, n_rows // 2)
+    calibration, slot, _ = _draw(rng, truths, slots, 0, n_rows)
+    test, test_slot, probability = _draw(rng, truths, slots, SIMULATED_DAYS, n_rows // 2)
     name = f"simulated {n_rows} rows {n_values} values"
     return Case(name, seed, calibration, slot, test, test_slot, probability)
 
 
 def _draw(
-    rng: np.random.Generator, curves: _Curves, slots: np.ndarray, first_day: int, n: int
+    rng: np.random.Generator, truths: _TrueLogits, slots: np.ndarray, first_day: int, n: int
 ) -> tuple[Scores, RowFeatures, np.ndarray]:
     """n rows of SIMULATED_DAYS days, their feature and their true probabilities."""
-    z, logit, true = curves.rows(rng, n)
+    z, logit, true = truths.rows(rng, n)
     slot = rng.integers(1, SLOTS + 1, n)
     probability = expit(true + slots[slot])
     response = (rng.random(n) < probability).astype(np.int32)
     day = (first_day + np.arange(n) * SIMULATED_DAYS // n).astype(np.int32)
-    n_field_values = len(curves.share) + 1
+    n_field_values = len(truths.share) + 1
     scores = Scores(logit, z.astype(np.int32), np.ones(n, np.int32), response, day, n_field_values)
     features = RowFeatures(
         slot[:, None].astype(np.int32), np.empty((n, 0), np.float32), (SLOTS + 1,)

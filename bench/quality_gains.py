@@ -1,4 +1,4 @@
-"""What each method gains on a strong rival, with paired intervals: a tie is called a tie."""
+"""What each method gains on a strong baseline, with paired intervals: a tie is called a tie."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from pipeline.params.sections import Params
+from pipeline.params.types import LARGEST
 
 ROOT = Path(__file__).parent.parent
 LINE = re.compile(r"^(?P<indent> *)(?P<key>\w+):(?: (?P<default>.*?))?(?: *# (?P<meaning>.*))?$")
@@ -47,7 +48,9 @@ def limits(metadata: Any) -> str:
     for item in metadata:
         for part in (item, *getattr(item, "metadata", ())):
             found += [
-                f"{sign} {getattr(part, n):g}" for n, sign in LIMITS.items() if hasattr(part, n)
+                f"{sign} {getattr(part, name):g}"
+                for name, sign in LIMITS.items()
+                if getattr(part, name, LARGEST) != LARGEST
             ]
     return f" {', '.join(found)}" if found else ""
 

@@ -1,1 +1,1 @@
-"""Field-level calibration of logits: statistics of bins, the anchor, AdaCalib and its rivals."""
+"""Field-level calibration of logits: statistics of bins, the prior, AdaCalib and the baselines."""

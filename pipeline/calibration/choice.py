@@ -1,8 +1,7 @@
 """Do no harm: which calibrator ships is decided on counts that none of them has seen."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -39,10 +38,6 @@ class Choice:
     standard_error: dict[str, float]
     days: int
     impressions: int
-
-    def as_json(self) -> dict[str, Any]:
-        """The choice for a manifest."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)

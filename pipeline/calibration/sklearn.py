@@ -5,6 +5,7 @@ from datetime import date
 from typing import Any, Self
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -177,22 +178,13 @@ class AdaCalib(ClassifierMixin, BaseEstimator):
         return np.array([self.field_values_.get(name, 0) for name in names], dtype=np.int32)
 
 
-def is_null(value: Any) -> bool:
-    """Whether a value is None, NaN, NaT or pandas' NA."""
-    if isinstance(value, (float, np.floating)):
-        return math.isnan(value)
-    if isinstance(value, np.datetime64):
-        return bool(np.isnat(value))
-    return value is None or type(value).__name__ in ("NAType", "NaTType")
-
-
 def text_of(value: Any) -> str | None:
     """The text that names a field value, spelled as docs/data.md has it; None is null.
 
     None, NaN, NaT and pandas' NA are null; text stays as it is; whole numbers are spelled in
     decimal, 7.0 too; booleans are "true" and "false"; bytes are UTF-8.
     """
-    if is_null(value):
+    if pd.isna(value):
         return None
     if isinstance(value, (bool, np.bool_)):
         return "true" if value else "false"

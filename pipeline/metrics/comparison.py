@@ -19,7 +19,6 @@ from pipeline.metrics.significance import (
     USUAL,
     Interval,
     Resampling,
-    TTest,
     field_value_interval,
     gain_interval,
     paired_t_test,
@@ -64,52 +63,36 @@ def field_rce_gain_counts(
     )
 
 
-def t_tests(method: Measurement, reference: Measurement) -> dict[str, TTest]:
-    """The paper's paired t-test over days for each metric that has an interval."""
-    return {
-        name: paired_t_test(statistic, method.counts, reference.counts)
-        for name, statistic in STATISTICS.items()
-    }
-
-
-def compare(
-    measured: dict[str, Measurement],
-    resampling: Resampling = USUAL,
-    *,
-    reference: str = "uncalibrated",
-    fixed: str = "isotonic",
-    anchor: str = "eb_platt",
-) -> dict[str, Any]:
+def compare(measured: dict[str, Measurement], resampling: Resampling = USUAL) -> dict[str, Any]:
     """What the evaluation report says of several methods on the same test rows.
 
     Args:
-        measured: by method; `reference`, `fixed` and `anchor` are among them.
+        measured: by method. Among them are "uncalibrated", against which gains are taken,
+            "isotonic", whose expected responses choose the well-observed values for all methods,
+            and "eb_platt", whose PCOC a Field-RCE gain must stay near to count.
         resampling: how intervals are made.
-        reference: the method that gains are taken against.
-        fixed: the method whose expected responses choose the well-observed values, for all methods.
-        anchor: the method whose PCOC a Field-RCE gain must stay near to count.
 
     Returns:
-        `methods`: `summarise` of each; `gains`: of each but the reference, by metric, `value`,
+        `methods`: `summarise` of each; `gains`: of each but the first, by metric, `value`,
         `low`, `high`, `over`, `days`, and for Field-RCE whether it `counts`; `well_observed`:
         Field-RCE over the well-observed values of each; `t_tests`: over days, of each but the
         reference; `truth`: of each, by metric, in simulated logs; `claim_over_days`: whether the
         days are enough to speak of other days.
     """
-    among = well_observed(measured[fixed].counts.sum(axis=0))
-    base = measured[reference]
-    others = {name: method for name, method in measured.items() if name != reference}
+    among = well_observed(measured["isotonic"].counts.sum(axis=0))
+    base = measured["uncalibrated"]
+    others = {name: method for name, method in measured.items() if name != "uncalibrated"}
     return {
         "methods": {name: summarise(m, resampling) for name, m in measured.items()},
         "gains": {
-            name: _gains_with_rule(m, base, measured[anchor], resampling)
+            name: _gains_with_rule(m, base, measured["eb_platt"], resampling)
             for name, m in others.items()
         },
         "well_observed": {
             name: summarise_well_observed(m, among, resampling) for name, m in measured.items()
         },
         "t_tests": {
-            name: {metric: asdict(test) for metric, test in t_tests(m, base).items()}
+            name: {k: paired_t_test(s, m.counts, base.counts) for k, s in STATISTICS.items()}
             for name, m in others.items()
         },
         "truth": {

@@ -228,22 +228,9 @@ def without_each_day(counts: ResponseCounts) -> ResponseCounts:
     )
 
 
-@dataclass(frozen=True)
-class TTest:
-    """A paired t-test over days.
-
-    Attributes:
-        statistic: Student's t of the daily differences; NaN below MIN_DAYS, or where all are equal.
-        p_value: two-sided; NaN where the statistic is.
-        days: days on which both methods have the metric.
-    """
-
-    statistic: float
-    p_value: float
-    days: int
-
-
-def paired_t_test(statistic: Statistic, method: ResponseCounts, reference: ResponseCounts) -> TTest:
+def paired_t_test(
+    statistic: Statistic, method: ResponseCounts, reference: ResponseCounts
+) -> dict[str, float]:
     """The paper's test over days: is the mean daily difference reference − method other than zero?
 
     Days are its units: it knows neither how much a day holds nor that days share field values, so
@@ -253,11 +240,14 @@ def paired_t_test(statistic: Statistic, method: ResponseCounts, reference: Respo
         statistic: the metric as terms over field values.
         method: counts of shape [days, V].
         reference: counts of the other method on the same rows, same shape.
+
+    Returns:
+        `statistic`, Student's t of the daily differences, and two-sided `p_value`, NaN below
+        MIN_DAYS or where all differences are equal; `days` on which both methods have the metric.
     """
     daily = statistic(reference).ratio() - statistic(method).ratio()
     daily = daily[~np.isnan(daily)]
-    days = len(daily)
-    if days < MIN_DAYS or np.ptp(daily) == 0:
-        return TTest(float("nan"), float("nan"), days)
-    test = ttest_1samp(daily, 0.0)
-    return TTest(float(test.statistic), float(test.pvalue), days)
+    t, p = float("nan"), float("nan")
+    if len(daily) >= MIN_DAYS and np.ptp(daily) > 0:
+        t, p = map(float, ttest_1samp(daily, 0.0))
+    return {"statistic": t, "p_value": p, "days": len(daily)}

@@ -1,6 +1,6 @@
 """calibrate: checked tables and scores → maps of AdaCalib and the baselines, and the choice."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -65,7 +65,7 @@ def run(
     chosen = outcome.choice.name if params.choose == "held_out" else "adacalib"
     about: dict[str, Any] = {"variant": params.variant, "choose": params.choose, "chosen": chosen}
     about |= {"auxiliary": outcome.auxiliary is not None, "field_values": field_values}
-    about |= {"held_out": outcome.choice.as_json()} | outcome.about
+    about |= {"held_out": asdict(outcome.choice)} | outcome.about
     about["params"] = scored.get("params", {}) | tabulated.get("params", {})
     about["params"] |= {"calibrate": params.model_dump(mode="json")}
     with publish(calibrator) as folder:

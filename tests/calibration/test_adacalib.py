@@ -43,14 +43,12 @@ def test_it_predicts_curved_field_values_better_than_its_anchor(world):
 
 
 def test_nothing_decreases_over_ten_thousand_logits_of_any_field_value(world):
-    """H8"""
     scores, _, fitted = world
     steps = np.diff(everywhere(fitted.serving, scores.n_field_values), axis=1)
     assert steps.min() >= 0.9 * QUICK.min_slope * 60 / 9999
 
 
 def test_ranking_within_field_values_is_kept(world):
-    """H7"""
     scores, _, fitted = world
     rows = scores.take(np.arange(3000))
     logit, ids = rows.uncalibrated_logit.astype(np.float64), rows.field_value_id
@@ -111,7 +109,6 @@ def test_random_numbers_of_the_caller_are_left_alone(world):
 
 
 def test_one_candidate_serves_each_field_value_and_serving_has_no_randomness(world):
-    """H11"""
     scores, _, fitted = world
     observed = np.unique(scores.field_value_id)
     assert set(fitted.chosen_bins[observed]) <= set(CANDIDATES)
@@ -123,7 +120,6 @@ def test_one_candidate_serves_each_field_value_and_serving_has_no_randomness(wor
 
 @pytest.mark.parametrize("temperature", [1.0, 1e-8, 1e-40, 5e-324])
 def test_gumbel_weights_stay_finite_under_large_attention_and_small_temperature(temperature):
-    """H11"""
     generator = torch.Generator().manual_seed(1)
     attention = torch.tensor([[1000.0, 0.0, -1000.0]]).expand(10_000, 3).log_softmax(dim=-1)
     weights = gumbel_weights(attention, temperature, generator)
@@ -132,14 +128,12 @@ def test_gumbel_weights_stay_finite_under_large_attention_and_small_temperature(
 
 
 def test_the_least_temperature_there_is_gives_a_map(world):
-    """H11"""
     few = world[0].take(np.arange(2000))
     fitted = fitted_on(few, settings_with(steps=8, temperatures=(1e-8, 1e-40)))
     assert np.isfinite(everywhere(fitted.serving, 3, 50)).all()
 
 
 def test_gumbel_noise_picks_candidates_as_often_as_attention_says():
-    """H11"""
     generator = torch.Generator().manual_seed(1)
     attention = torch.tensor([0.5, 0.3, 0.2]).log().expand(20_000, 3)
     picked = gumbel_weights(attention, 1e-3, generator).argmax(dim=1).bincount() / 20_000
@@ -180,7 +174,6 @@ def test_one_calibration_day_is_enough():
 
 
 def test_small_constant_and_single_row_field_values_are_served():
-    """H2"""
     scores, _ = curved_world(rows=3000, n_values=4, days=5)
     ids = np.r_[np.full(279, 5), [6, 6, 6, 7]].astype(np.int32)
     logit = np.r_[np.full(279, 0.2727), [-1.0, -2.0, -3.0, 0.5]].astype(np.float32)
@@ -212,7 +205,7 @@ def test_a_log_without_responses_or_without_failures_is_calibrated_all_the_same(
 
 
 def test_scores_that_were_sampled_come_back_to_the_rate_of_the_calibration_days():
-    """H10: logits of a base trained on a tenth of the negatives are too high by ln 10."""
+    """Logits of a base trained on a tenth of the negatives are too high by ln 10."""
     scores, true = curved_world(rows=30_000, curvature=0.0)
     sampled = replace(scores, uncalibrated_logit=scores.uncalibrated_logit + np.float32(2.302585))
     served = fitted_on(sampled).serving(sampled.uncalibrated_logit, sampled.field_value_id)

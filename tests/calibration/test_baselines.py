@@ -14,7 +14,9 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
-from pipeline.calibration.baselines import METHODS, fit
+from bench.baselines import FITS
+from bench.quality import fit_of
+from pipeline.calibration import baselines
 from pipeline.calibration.baselines.global_maps import fit_logistic
 from pipeline.calibration.baselines.rows import merged
 from pipeline.calibration.prior.anchor import fit_anchor
@@ -26,8 +28,13 @@ with warnings.catch_warnings():
     from netcal.binning import HistogramBinning
     from netcal.scaling import BetaCalibration, TemperatureScaling
 
-INSTALLED = [m for m in METHODS if m != "mcgrad" or find_spec("mcgrad")]
+INSTALLED = [m for m in (*baselines.METHODS, *FITS) if m != "mcgrad" or find_spec("mcgrad")]
 GLOBAL = ("platt", "temperature", "histogram", "isotonic", "beta", "gamma", "sir")
+
+
+def fit(method, scores):
+    """The map of a baseline, of the product's or of the benchmarks' alone."""
+    return fit_of(method)(scores)
 
 
 def scores_of(
@@ -232,29 +239,29 @@ def quiet():
 
 
 HARD = {
-    "H1: 90 tied scores and 10 spread": scores_of(
+    "90 tied scores and 10 spread": scores_of(
         np.append(np.full(90, -4.6), np.linspace(-4.5, -1.4, 10)),
         responses=np.arange(100) % 9 == 0,
     ),
-    "H2: one score, 279 rows, 5 responses": scores_of(
+    "one score, 279 rows, 5 responses": scores_of(
         np.full(279, 0.27), responses=np.arange(279) < 5
     ),
-    "H2: three rows": scores_of([-3, -2, -1], responses=[0, 1, 0]),
-    "H2: one row": scores_of([-2.0], responses=[1]),
-    "H4: logits of any size": scores_of(
+    "three rows": scores_of([-3, -2, -1], responses=[0, 1, 0]),
+    "one row": scores_of([-2.0], responses=[1]),
+    "logits of any size": scores_of(
         np.tile([-120, -20, 17, 18, 25, 120], 20), responses=np.tile([0, 0, 1, 0, 1, 1], 20)
     ),
-    "H6: no responses": scores_of(np.linspace(-5, -1, 200), np.arange(200) % 3 + 1),
-    "H6: responses only": scores_of(
+    "no responses": scores_of(np.linspace(-5, -1, 200), np.arange(200) % 3 + 1),
+    "responses only": scores_of(
         np.linspace(-5, -1, 200), np.arange(200) % 3 + 1, responses=np.ones(200)
     ),
-    "H8: rates that rise and fall": scores_of(
+    "rates that rise and fall": scores_of(
         [-4, -3, -2, -1], impressions=[10_000] * 4, responses=[100, 500, 200, 800]
     ),
-    "H8: rates that only fall": scores_of(
+    "rates that only fall": scores_of(
         [-4, -3, -2, -1], impressions=[10_000] * 4, responses=[2000, 1000, 500, 100]
     ),
-    "H9: null and values without rows": scores_of(
+    "null and values without rows": scores_of(
         np.linspace(-4, 0, 400), np.arange(400) % 3, responses=np.arange(400) % 7 == 0,
         n_field_values=6,
     ),
@@ -268,7 +275,7 @@ SCAN = np.unique(np.concatenate([np.linspace(-150, 150, 6001), np.linspace(-6, 1
 @pytest.mark.parametrize("case", HARD)
 @pytest.mark.parametrize("method", INSTALLED)
 def test_maps_are_finite_and_never_decrease(method, case, quiet):
-    """H1-H4, H6-H9: 10,000 logits in and far beyond the fitted range, for every field value."""
+    """10,000 logits in and far beyond the fitted range, for every field value."""
     calibrated = fit(method, HARD[case])
     for value in range(HARD[case].n_field_values):
         logit = calibrated(SCAN, np.full(len(SCAN), value))

@@ -156,7 +156,7 @@ def test_ids_and_days_too_wide_for_one_key_go_beside_it():
 
 
 def test_90_tied_scores_of_100_stay_in_one_bin():
-    """H1: stored bounds increase strictly, effective K stands beside requested K, counts add up."""
+    """Stored bounds increase strictly, effective K stands beside requested K, counts add up."""
     scores = scores_of([0.01] * 90 + [0.02 * k for k in range(1, 11)], [1] * 100)
     bins, _ = tabulate(scores, (5, 10, 20), 160)
     for requested, effective in ((5, 2), (10, 2), (20, 3)):
@@ -169,7 +169,7 @@ def test_90_tied_scores_of_100_stay_in_one_bin():
 
 
 def test_a_constant_score_is_one_bin():
-    """H2 (a): 279 rows at one score, five responses."""
+    """279 rows at one score, five responses."""
     score = 0.56758051638767337
     bins, cells = tabulate(scores_of([score] * 279, responses=[1] * 5 + [0] * 274), (5, 10), 160)
     assert bins.effective_bins.tolist() == [1, 1]
@@ -181,7 +181,7 @@ def test_a_constant_score_is_one_bin():
 
 @pytest.mark.parametrize("n", [1, 3])
 def test_fewer_samples_than_bins_give_a_bin_each_and_none_is_empty(n):
-    """H2 (b), (c): three samples and one sample; the value still is in the table."""
+    """Three samples and one sample; the value still is in the table."""
     bins, cells = tabulate(scores_of(np.arange(n)), (5, 10, 20), 160)
     assert bins.effective_bins.tolist() == [n] * 3 * n
     assert (bins.impressions == 1).all()
@@ -189,7 +189,7 @@ def test_fewer_samples_than_bins_give_a_bin_each_and_none_is_empty(n):
 
 
 def test_the_maximum_belongs_to_the_last_bin_and_scores_outside_to_the_outer_bins():
-    """H3: 0.2 is the maximum; 1e-6, 0.2000001 and 0.99 lie outside the fitted range."""
+    """0.2 is the maximum; 1e-6, 0.2000001 and 0.99 lie outside the fitted range."""
     fitted = scores_of(np.linspace(0.01, 0.2, 100))
     bins, _ = tabulate(fitted, (10,), 20)
     assert bins.impressions.tolist() == [10] * 10
@@ -217,7 +217,7 @@ def test_between_neighbouring_floats_the_bound_is_the_upper_one():
 
 
 def test_a_maximum_without_a_float_below_it_joins_the_bin_before():
-    """H1's kind: its own bin would have no width."""
+    """Its own bin would have no width."""
     one, next_one = np.float32(1), np.nextafter(np.float32(1), np.float32(2))
     bins, _ = tabulate(scores_of([one, next_one]), (2,), 2)
     assert bins.effective_bins.tolist() == [1]

@@ -93,7 +93,7 @@ def test_variances_settle_so_that_a_round_more_changes_next_to_nothing(drift, mo
 @pytest.mark.parametrize("few", ["responses", "failures"])
 @pytest.mark.parametrize("number", [0, 1, 9, 10, 11, 20, 50])
 def test_as_many_responses_are_expected_as_came_however_few(few, number):
-    """H1, H3: with hardly any there is no drift to be seen, and nothing runs away."""
+    """With hardly any there is no drift to be seen, and nothing runs away."""
     scores, _ = curved_world(rows=1000, days=6)
     few_ones = (np.random.default_rng(number).permutation(1000) < number).astype(np.int32)
     responses = few_ones if few == "responses" else 1 - few_ones
@@ -150,7 +150,6 @@ def test_a_field_value_without_rows_has_the_unseen_values_line():
 
 
 def test_constant_logits_have_an_anchor_and_a_spline_that_are_finite():
-    """H2"""
     n = 279
     ids = np.r_[np.ones(n), np.full(n, 2)].astype(np.int32)
     logit = np.where(ids == 1, 0.273, np.linspace(-4, -1, 2 * n)).astype(np.float32)

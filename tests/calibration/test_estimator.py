@@ -45,7 +45,6 @@ def test_probabilities_follow_the_rate_of_each_field_value(rows, fitted):
 
 
 def test_unseen_null_and_empty_values_are_safe(rows, fitted):
-    """H9"""
     probability = fitted.predict_proba([-2.0] * 4, ["1", None, "", "never seen"])
     assert np.isfinite(probability).all()
     assert (probability[1:] == probability[1]).all()
@@ -53,7 +52,6 @@ def test_unseen_null_and_empty_values_are_safe(rows, fitted):
 
 
 def test_null_is_a_value_of_its_own_where_it_was_seen(rows):
-    """H9"""
     logit, label, names, _ = rows
     columns, responses = names.astype(object), label.copy()
     columns[::6], responses[::6] = None, 1
@@ -66,7 +64,7 @@ def test_null_is_a_value_of_its_own_where_it_was_seen(rows):
 
 
 def test_field_values_are_spelled_as_in_the_pipeline(fitted):
-    """H12, H13: the same rule as for files and requests."""
+    """The same rule as for files and requests."""
     columns = [
         pa.array(["001", "NA", "null", "NaT", "<NA>", "", None]),
         pa.array([1582218195625938945, 1582218195625938946, 7, None]),
@@ -104,7 +102,6 @@ def test_a_table_of_floats_and_whole_numbers_name_the_same_values(rows):
     ],
 )
 def test_parameters_outside_their_range_are_refused_by_name(wrong):
-    """H20"""
     with pytest.raises(ParamsError, match=f"{next(iter(wrong))} is"):
         AdaCalib(**wrong).fit([0.0, 1.0], [0, 1], ["a", "b"])
 
@@ -122,14 +119,12 @@ def test_nan_is_null(fitted):
 
 
 def test_field_values_are_text(fitted):
-    """H12"""
     assert set(fitted.field_values_) == {"001", "1", "NA", "bags"}
     number, text = (fitted.predict_proba([-2.0], [value]) for value in (1, "1"))
     assert np.array_equal(number, text)
 
 
 def test_extreme_logits_keep_their_order_and_stay_inside(fitted):
-    """H4"""
     logit = np.array([-120.0, -20.0, 17.0, 18.0, 25.0, 120.0])
     calibrated = fitted.calibrated_logit(logit, ["1"] * 6)
     assert (np.diff(calibrated) > 0).all()

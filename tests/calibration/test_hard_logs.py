@@ -24,26 +24,26 @@ def among_others(logit, value, responses):
 
 
 LOGS = HARD | {
-    "H1's kind: each value has one score of its own": scores_of(-VALUE, VALUE, responses=CLICK),
-    "H2's kind: as many values as rows": scores_of(
+    "each value has one score of its own": scores_of(-VALUE, VALUE, responses=CLICK),
+    "as many values as rows": scores_of(
         LOGIT[:60], np.arange(1, 61), responses=CLICK[:60]
     ),
-    "H2's kind: one impression without a response": scores_of([-2.0]),
-    "H2's kind: a row of a billion impressions": scores_of(
+    "one impression without a response": scores_of([-2.0]),
+    "a row of a billion impressions": scores_of(
         np.append(LOGIT, -2), np.append(VALUE, 4),
         np.append(np.ones(300), 10**9), np.append(CLICK, 10**8),
     ),
-    "H4's kind: sure and wrong": among_others(
+    "sure and wrong": among_others(
         [-120, -20, 17, 18, 25, 120], np.ones(6), [1, 1, 0, 0, 0, 0]
     ),
-    "H4's kind: as large as float32 can be": among_others([-3e38, 3e38], [1, 1], [0, 1]),
-    "H4's kind: both zeros and the least numbers": among_others(
+    "as large as float32 can be": among_others([-3e38, 3e38], [1, 1], [0, 1]),
+    "both zeros and the least numbers": among_others(
         [1e-45, -1e-45, 0.0, -0.0], [1, 1, 2, 2], [0, 1, 0, 1]
     ),
-    "H6's kind: one value without failures": among_others(
+    "one value without failures": among_others(
         np.full(9, -1.0), np.full(9, 4), np.ones(9)
     ),
-    "H9's kind: null values alone": scores_of(LOGIT, 0 * VALUE, responses=CLICK, n_field_values=3),
+    "null values alone": scores_of(LOGIT, 0 * VALUE, responses=CLICK, n_field_values=3),
 }  # fmt: skip
 SCAN = np.unique(np.concatenate([np.linspace(-60, 60, 6000), np.linspace(-1e4, 1e4, 4001)]))
 
@@ -62,7 +62,7 @@ OF_ONE_DAY = [name for name in LOGS if "one" in name or "alone" in name or "no r
     ("log", "days"), [*((log, 6) for log in LOGS), *((log, 1) for log in OF_ONE_DAY)]
 )
 def test_adacalib_is_finite_and_rises_everywhere(log, days):
-    """H1-H4, H6-H9: 10,000 logits in and far beyond the fitted range, field value by value."""
+    """10,000 logits in and far beyond the fitted range, field value by value."""
     scores = replace(LOGS[log], day=(np.arange(len(LOGS[log])) % days).astype(np.int32))
     tables = tabulate(scores, (5, 10), 40)
     fitted = fit_adacalib(*tables, scores.n_field_values, settings_with(steps=4))
@@ -71,7 +71,7 @@ def test_adacalib_is_finite_and_rises_everywhere(log, days):
 
 @pytest.mark.parametrize("log", LOGS)
 def test_adacalib_as_published_is_finite_and_rises_everywhere(log):
-    """H1-H4, H6-H9: the same of the published variant, whose monotonicity is repaired."""
+    """The same of the published variant, whose monotonicity is repaired."""
     scores = LOGS[log]
     fitted = fit_paper(scores, paper_settings(epochs=1, least_steps=3))
     nothing_decreases(fitted.serving, scores.n_field_values)

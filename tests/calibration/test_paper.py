@@ -46,7 +46,7 @@ def parts(world):
     settings = replace(QUICK, candidates=(2, 4))
     torch.manual_seed(1)
     frequency = np.zeros(scores.n_field_values)
-    network = PaperNetwork(families, frequency, settings, start=-2.0, sizes=None, n_numeric=0)
+    network = PaperNetwork(families, frequency, settings, -2.0, None)
     return families, rows, network
 
 
@@ -80,7 +80,6 @@ def test_global_bins_give_one_curve_to_all_field_values(world):
 
 
 def test_rows_lie_between_the_bounds_of_their_bin_and_the_maximum_in_the_last(world, parts):
-    """H3"""
     scores, _ = world
     families, rows, _ = parts
     for i, family in enumerate(families):
@@ -124,7 +123,6 @@ def test_the_selector_really_trains(parts):
 
 
 def test_each_field_value_is_served_by_one_candidate(world):
-    """H11"""
     scores, _ = world
     fitted = fit_paper(scores, replace(QUICK, epochs=1))
     assert set(fitted.chosen_bins[np.unique(scores.field_value_id)]) <= {2, 4, 8}
@@ -138,7 +136,6 @@ def test_equal_inputs_give_equal_maps(world):
 
 
 def test_a_small_temperature_and_ten_thousand_loud_steps_stay_finite(world):
-    """H11"""
     scores, _ = world
     settings = replace(QUICK, epochs=20, batch_size=1024, temperatures=(1e-8, 1e-8))
     fitted = fit_paper(scores, replace(settings, learning_rate=0.1))

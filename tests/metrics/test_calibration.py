@@ -48,7 +48,7 @@ def h5():
 
 
 def test_values_without_clicks_are_left_out_of_field_rce_and_shown_beside_it():
-    """H5: 0.02 without b, whatever an epsilon would be; 1 value, 2 %, 0.02 clicks left out."""
+    """0.02 without b, whatever an epsilon would be; 1 value, 2 %, 0.02 clicks left out."""
     measured = field_rce(h5())
     assert measured.value == pytest.approx(0.02)
     assert (measured.values, measured.values_left_out) == (1, 1)
@@ -57,7 +57,7 @@ def test_values_without_clicks_are_left_out_of_field_rce_and_shown_beside_it():
 
 
 def test_field_rce_without_any_click_is_undefined_with_coverage_zero():
-    """H5: "no data" must not read as perfect."""
+    """ "no data" must not read as perfect."""
     measured = field_rce(totals([50, 9], [0, 0], [1.0, 2.0]))
     assert np.isnan(measured.value)
     assert measured.coverage == 0.0
@@ -66,7 +66,7 @@ def test_field_rce_without_any_click_is_undefined_with_coverage_zero():
 
 
 def test_a_constant_score_that_is_wrong_does_not_look_calibrated():
-    """H2: 279 rows, one score, 5 clicks."""
+    """279 rows, one score, 5 clicks."""
     n, score = 279, 0.56758051638767337
     clicks = np.arange(n) < 5
     counts = count_responses(np.full(n, logit(score)), np.ones(n, int), clicks * 1, clicks * 0, 1)

@@ -89,7 +89,7 @@ def test_log_loss_is_that_of_scikit_learn(rng):
 
 
 def test_log_loss_works_on_a_day_without_responses():
-    """H6: a test day with one class has a LogLoss."""
+    """A test day with one class has a LogLoss."""
     counts = count_responses(
         np.array([-2.0, -3.0]), np.array([5, 5]), np.zeros(2, int), np.zeros(2, int), 1
     )
@@ -110,7 +110,7 @@ EXTREME = np.array([-120.0, -20.0, 17.0, 18.0, 25.0, 120.0])
 
 @pytest.mark.parametrize("label", [0, 1])
 def test_extreme_logits_cost_what_they_say(label):
-    """H4: nothing is clipped; a response at logit −120 costs 120 nats, at 120 next to nothing."""
+    """Nothing is clipped; a response at logit −120 costs 120 nats, at 120 next to nothing."""
     labels = np.full(6, label)
     counts = count_responses(EXTREME, np.ones(6, int), labels, np.arange(6), 6)
     wrong = EXTREME * (1 - 2 * label)
@@ -121,7 +121,7 @@ def test_extreme_logits_cost_what_they_say(label):
 
 @pytest.mark.parametrize("label", [0, 1])
 def test_float32_and_float64_copies_have_one_log_loss(label):
-    """H4: 18.02 against 7.97 is what a clip that depends on the dtype does."""
+    """18.02 against 7.97 is what a clip that depends on the dtype does."""
     rows = np.ones(6, int), np.full(6, label), np.zeros(6, int), 1
     single = log_loss_terms(count_responses(EXTREME.astype(np.float32), *rows)).ratio()
     double = log_loss_terms(count_responses(EXTREME, *rows)).ratio()

@@ -71,7 +71,7 @@ def test_runs_keep_every_float32_logit_and_its_order(values):
 
 
 def test_17_and_25_stay_apart():
-    """H4: float32 probabilities are both 1 from logit 17 on; AUC is taken on logits."""
+    """Float32 probabilities are both 1 from logit 17 on; AUC is taken on logits."""
     logit = np.array([17.0, 25.0], np.float32)
     assert (1 / (1 + np.exp(-logit)) == 1).all()
     assert auc(logit, np.ones(2, int), np.array([0, 1])) == 1.0
@@ -107,7 +107,7 @@ def test_auc_does_not_depend_on_the_order_of_rows(rng):
     )
 
 
-def values_of_h6():
+def values_of_which_three_have_one_class():
     """A: 900 rows, AUC 0.6; B: 100 rows, AUC 1; C: 50 rows of 0; D: one row; E: 20 rows of 1."""
     logit_a = np.concatenate([np.zeros(450), np.ones(270), -np.ones(180)])
     label_a = np.concatenate([np.zeros(450), np.ones(450)])
@@ -128,8 +128,8 @@ def values_of_h6():
 
 
 def test_values_with_one_class_are_left_out_of_field_auc_and_coverage_says_so():
-    """H6: 0.64, where an unweighted mean would say 0.8; coverage 1000/1071."""
-    logit, label, value = values_of_h6()
+    """0.64, where an unweighted mean would say 0.8; coverage 1000/1071."""
+    logit, label, value = values_of_which_three_have_one_class()
     by_value = auc_per_group(merge_ties(logit, np.ones_like(label), label, value, 5))
     assert_allclose(by_value, [0.6, 1.0, np.nan, np.nan, np.nan])
     value, coverage = field_auc(by_value, np.array([900, 100, 50, 1, 20]))
@@ -151,7 +151,7 @@ def test_values_without_rows_have_no_auc():
 
 
 def test_an_increasing_map_keeps_auc(rng):
-    """H7: all slopes positive, no plateaus: nothing is lost."""
+    """All slopes positive, no plateaus: nothing is lost."""
     logit = rng.normal(-9, 1, 20000).astype(np.float32)
     label, value = (
         (rng.random(20000) < 20 * expit(logit)).astype(int),
@@ -164,7 +164,7 @@ def test_an_increasing_map_keeps_auc(rng):
 
 
 def test_auc_survives_being_written_to_parquet_and_csv(rng, tmp_path):
-    """H7: logits are written whole, so the same AUC comes back."""
+    """Logits are written whole, so the same AUC comes back."""
     logit = 0.7 * rng.normal(-9.2, 1, 20000).astype(np.float32).astype(np.float64)
     label, ones = (rng.random(20000) < 30 * expit(logit)).astype(int), np.ones(20000, int)
     table = pa.table({"calibrated_logit": logit})
@@ -180,7 +180,7 @@ def test_auc_survives_being_written_to_parquet_and_csv(rng, tmp_path):
 
 
 def test_rounded_probabilities_cost_auc_that_logits_keep(rng):
-    """H7: four decimals of rare-event probabilities leave few distinct values."""
+    """Four decimals of rare-event probabilities leave few distinct values."""
     logit = rng.normal(-9.2, 1, 20000).astype(np.float32)
     label = (rng.random(20000) < 30 * expit(logit)).astype(int)
     ones = np.ones(20000, int)

@@ -53,7 +53,7 @@ def test_bins_keep_every_sum(rng):
 
 
 def test_tied_scores_share_a_bin_and_no_bin_is_empty():
-    """H1: 90 scores at one place and 10 above, in ten bins."""
+    """90 scores at one place and 10 above, in ten bins."""
     logit = np.concatenate([np.full(90, -4.6), np.linspace(-4, -1, 10)])
     bins = reliability_bins(ties_of(logit, np.zeros(100, int)), 10)
     assert_array_equal(bins.impressions, [90, 10])
@@ -87,7 +87,7 @@ def test_ece_of_nothing_is_undefined():
 
 
 def test_distinct_outputs_show_plateaus(rng):
-    """H7: rounding to four decimals leaves few of 20,000 outputs."""
+    """Rounding to four decimals leaves few of 20,000 outputs."""
     logit = rng.normal(-9, 1, 20000).astype(np.float32)
     label = np.zeros(20000, int)
     assert distinct_outputs(ties_of(logit, label)) == len(np.unique(logit))

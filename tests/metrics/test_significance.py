@@ -181,15 +181,15 @@ def test_the_paired_t_test_over_days_is_that_of_scipy(rng):
     daily = [log_loss_terms(c).ratio() for c in (worse, better)]
     expected = ttest_rel(*daily)
     test = paired_t_test(log_loss_terms, better, worse)
-    assert_allclose([test.statistic, test.p_value], [expected.statistic, expected.pvalue])
-    assert test.days == 9
+    assert_allclose([test["statistic"], test["p_value"]], [expected.statistic, expected.pvalue])
+    assert test["days"] == 9
 
 
 def test_the_paired_t_test_says_nothing_below_five_days_or_without_differences(rng):
     worse, better = two_methods(rng, MIN_DAYS - 1, 20)
-    assert np.isnan(paired_t_test(log_loss_terms, better, worse).p_value)
+    assert np.isnan(paired_t_test(log_loss_terms, better, worse)["p_value"])
     counts, _ = two_methods(rng, 7, 20)
-    assert np.isnan(paired_t_test(log_loss_terms, counts, counts).p_value)
+    assert np.isnan(paired_t_test(log_loss_terms, counts, counts)["p_value"])
 
 
 def gains_in_the_population(days, shock, draws):

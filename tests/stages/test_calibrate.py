@@ -62,7 +62,6 @@ def test_four_maps_and_the_choice_with_its_margin_are_written(inputs):
 
 
 def test_every_map_is_finite_and_does_not_decrease_anywhere(inputs):
-    """H8"""
     run(inputs)
     at = np.linspace(-40, 40, 10_000)
     for serving in read_maps(inputs / "calibrator" / "maps.parquet").values():
@@ -139,7 +138,6 @@ def test_the_auxiliary_network_is_refused_where_scores_carry_no_features(inputs)
 
 @pytest.mark.parametrize("temperature", ["0", "-1.0"])
 def test_a_temperature_of_zero_is_refused_when_params_are_read(tmp_path, temperature):
-    """H11"""
     file = tmp_path / "params.yaml"
     file.write_text(Path("params.yaml").read_text())
     with pytest.raises(ParamsError, match="temperatures"):

@@ -1,11 +1,16 @@
 """The fitted head as a table of knots, values and outer slopes, made to increase."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from scipy.optimize import isotonic_regression
 
+from pipeline.calibration.prior.anchor import Anchor
 from pipeline.calibration.prior.base_map import BaseMap
 from pipeline.calibration.statistics.grid import Grid
 from pipeline.formats.maps import PiecewiseLinearMap, from_knots
+
+Point = tuple[np.ndarray, np.ndarray, np.ndarray]  # knots, values there, how much each weighs
 
 
 def compile_map(
@@ -16,20 +21,39 @@ def compile_map(
     A field value's knots are those of its chosen candidate and those of its spline; id 0 and values
     without impressions keep their anchor, a straight line.
     """
-    offsets, slopes, center = base.anchor.offsets, base.anchor.slopes, base.static.center
-    knots, values, moved = [], [], 0
-    for z in range(grid.n_field_values):
-        if not grid.observed[z]:
-            knots.append(np.array([center]))
-            values.append(np.array([center + offsets[z]]))
-            continue
+
+    def points(z: int) -> Point:
         candidate = grid.candidates[chosen[z]]
         own = candidate.logit[z, : candidate.count[z]]
         correction = corrections[chosen[z]][z, : candidate.count[z]]
         at = _union(own, base.splines.origin[z] + base.splines.knots)
         value = base(at, np.full(len(at), z)) + np.interp(at, own, correction)
-        repaired = increasing(at, value, _weights(grid, z, at), min_slope)
-        moved += int((repaired != value).sum())
+        return at, value, _weights(grid, z, at)
+
+    of_values = [points(z) if own else None for z, own in enumerate(grid.observed)]
+    return increasing_map(of_values, base.anchor, base.anchor.slopes, min_slope)
+
+
+def increasing_map(
+    points: Sequence[Point | None], anchor: Anchor, slopes: np.ndarray, min_slope: float
+) -> tuple[PiecewiseLinearMap, int]:
+    """The map through the points of each field value, made to increase, and how many were moved.
+
+    Args:
+        points: of each field value; None: it keeps its anchor.
+        anchor: offsets of those.
+        slopes: float64 [V], beyond the outer knots.
+        min_slope: least slope between knots.
+    """
+    knots, values, moved = [], [], 0
+    for z, of_value in enumerate(points):
+        if of_value is None:
+            at = np.array([anchor.center])
+            repaired = at + anchor.offsets[z]
+        else:
+            at, value, weights = of_value
+            repaired = increasing(at, value, weights, min_slope)
+            moved += int((repaired != value).sum())
         knots.append(at)
         values.append(repaired)
     return from_knots(knots, values, slopes, slopes), moved

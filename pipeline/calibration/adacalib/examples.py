@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -197,10 +198,11 @@ class KnotExamples:
 
     def take(self, rows: Tensor) -> "KnotExamples":
         """The pairs that an index picks."""
-        columns = (getattr(self, f.name) for f in fields(self))
-        return KnotExamples(
-            *(tuple(k[rows] for k in c) if isinstance(c, tuple) else c[rows] for c in columns)
-        )
+        columns: list[Any] = [getattr(self, f.name) for f in fields(self)]
+        picked: list[Any] = [
+            tuple(k[rows] for k in c) if isinstance(c, tuple) else c[rows] for c in columns
+        ]
+        return KnotExamples(*picked)
 
 
 @dataclass(frozen=True)

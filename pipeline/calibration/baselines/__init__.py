@@ -14,14 +14,10 @@ from pipeline.formats.scores import Scores
 # The module of each baseline, where it is the function of its name.
 METHODS = {
     **dict.fromkeys(("identity", "platt", "temperature"), "global_maps"),
-    **dict.fromkeys(("histogram", "isotonic"), "binned"),
-    **dict.fromkeys(("beta", "gamma"), "global_maps"),
-    "sir": "binned",
+    **dict.fromkeys(("isotonic", "sir", "isotonic_per_value"), "binned"),
     "neucalib": "neural",
-    "isotonic_per_value": "binned",
-    "ratio_per_value": "per_value",
-    **dict.fromkeys(("eb_platt", "eb_platt_forward", "logistic_interaction"), "per_value"),
-    "mcgrad": "boosted",
+    **dict.fromkeys(("ratio_per_value", "eb_platt", "eb_platt_forward"), "per_value"),
+    "logistic_interaction": "per_value",
 }
 
 
@@ -38,7 +34,6 @@ def fit(method: str, scores: Scores) -> CalibrationMap:
 
     Raises:
         NotEnoughDataError: no row stands for an impression.
-        ModuleNotFoundError: the method is mcgrad and the package of that name is not installed.
     """
     module = import_module(f"{__name__}.{METHODS[method]}")
     fitted: CalibrationMap = getattr(module, method)(scores)

@@ -1,4 +1,4 @@
-"""Baselines that pool neighbouring logits: histogram binning, isotonic regression and its kin."""
+"""Baselines that pool neighbouring logits: isotonic regression and its kin."""
 
 import numpy as np
 from scipy.optimize import isotonic_regression
@@ -12,27 +12,6 @@ from pipeline.formats.scores import Scores
 from pipeline.formats.tables import CellTable
 
 BINS = 10  # as in the paper's experiments
-
-
-def histogram(scores: Scores) -> PiecewiseLinearMap:
-    """Steps at the rates of ten equal-frequency bins for all (Zadrozny & Elkan 2001).
-
-    Each rate is smoothed by one impression at the mean rate. Bins whose rates decrease are pooled,
-    so that a higher logit never gets a lower probability.
-
-    Raises:
-        NotEnoughDataError: no row stands for an impression.
-    """
-    rate = response_rate(scores)
-    bins = global_bins(scores, BINS)
-    levels = log_odds(_ascending(bins.responses + rate, bins.impressions + 1.0))
-    inner = bins.lower_bound[1:].astype(np.float64)
-    knots = np.append(inner, np.inf)  # one padding, so that a single bin has a column too
-    anchors = np.concatenate([inner[:1] if len(inner) else [0.0], inner, [0.0]])
-    rows = (knots, anchors, np.append(levels, levels[-1]), np.zeros(len(anchors)))
-    return PiecewiseLinearMap(
-        *(np.broadcast_to(row, (scores.n_field_values, len(row))) for row in rows)
-    )
 
 
 def sir(scores: Scores) -> PiecewiseLinearMap:
@@ -49,7 +28,7 @@ def sir(scores: Scores) -> PiecewiseLinearMap:
     """
     rate = response_rate(scores)
     bins = global_bins(scores, BINS)
-    pooled = _ascending(bins.responses + rate, bins.impressions + 1.0)
+    pooled = ascending_rates(bins.responses + rate, bins.impressions + 1.0)
     levels, block = np.unique(pooled, return_inverse=True)
     impressions, logit_sum = (np.bincount(block, a) for a in (bins.impressions, bins.logit_sum))
     return shared_map(logit_sum / impressions, log_odds(levels), 1.0, 1.0, scores.n_field_values)
@@ -111,11 +90,11 @@ def isotonic_curve(
     """
     at, group = np.unique(logit, return_inverse=True)
     n, o, e = (np.bincount(group, a) for a in (impressions, responses, impressions * rate))
-    block = np.unique(_ascending(o, n), return_inverse=True)[1]
+    block = np.unique(ascending_rates(o, n), return_inverse=True)[1]
     n, o, e = (np.bincount(block, a) for a in (n, o, e))
     mean = e / n
     added = 1 / np.minimum(mean, 1 - mean)
-    smoothed = _ascending(o + added * mean, n + added)[block]
+    smoothed = ascending_rates(o + added * mean, n + added)[block]
     ends = np.ones(len(at), dtype=bool)
     ends[1:-1] = (smoothed[1:-1] != smoothed[:-2]) | (smoothed[1:-1] != smoothed[2:])
     return at[ends], log_odds(smoothed)[ends]
@@ -131,6 +110,6 @@ def isotonic_of_cells(cells: CellTable, counts: Counts, n_field_values: int) -> 
     return shared_map(*curve, 0.0, 0.0, n_field_values)
 
 
-def _ascending(responses: np.ndarray, impressions: np.ndarray) -> np.ndarray:
+def ascending_rates(responses: np.ndarray, impressions: np.ndarray) -> np.ndarray:
     """Rates [n] that do not decrease, nearest to responses / impressions."""
     return isotonic_regression(responses / impressions, weights=impressions).x

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from scipy.special import logit as log_odds
 
-from pipeline.calibration.adacalib.compile_map import increasing
+from pipeline.calibration.adacalib.compile_map import Point, increasing_map
 from pipeline.calibration.adacalib.training import single_thread
 from pipeline.calibration.baselines.rows import merged, response_rate
 from pipeline.calibration.folds import all_counts
@@ -32,7 +32,7 @@ from pipeline.calibration.prior.anchor import Anchor
 from pipeline.calibration.prior.base_map import static_anchor
 from pipeline.calibration.statistics.bins import tabulate
 from pipeline.calibration.statistics.logits import bounded
-from pipeline.formats.maps import PiecewiseLinearMap, from_knots
+from pipeline.formats.maps import PiecewiseLinearMap
 from pipeline.formats.scores import Scores
 
 GRID_CELLS = 160  # of the anchor
@@ -76,12 +76,9 @@ def fit_paper(
     scores = replace(scores, uncalibrated_logit=logit)
     if features is None:
         scores = merged(scores)
-    group = (
-        scores.field_value_id
-        if settings.adaptive_function
-        else np.zeros_like(scores.field_value_id)
-    )
-    n_groups = scores.n_field_values if settings.adaptive_function else 1
+    group, n_groups = scores.field_value_id, scores.n_field_values
+    if not settings.adaptive_function:
+        group, n_groups = np.zeros_like(group), 1
     grouped = replace(scores, field_value_id=group, n_field_values=n_groups)
     with single_thread(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
@@ -91,14 +88,8 @@ def fit_paper(
         size = np.log1p(np.bincount(group, scores.impressions, n_groups))
         frequency = (size - size.mean()) / max(size.std(), 1e-6)
         used = features if settings.auxiliary else None
-        network = PaperNetwork(
-            families,
-            frequency,
-            settings,
-            start=float(log_odds(response_rate(scores))),
-            sizes=used.sizes if used else None,
-            n_numeric=used.numeric.shape[1] if used else 0,
-        )
+        start = float(log_odds(response_rate(scores)))
+        network = PaperNetwork(families, frequency, settings, start, used)
         train(network, make_rows(scores, group, families, used), families, settings)
         return _compile(network, families, counts, static, settings)
 
@@ -124,29 +115,24 @@ def _compile(
     with torch.no_grad():
         heights = [knot().double().numpy() for knot in network.knots]
         chosen = network.log_attention().argmax(dim=1).numpy()
-    n_values = len(static.offsets)
-    knots, values, chosen_bins = [], [], np.zeros(n_values, dtype=np.int64)
-    moved, decreasing, pairs = 0, 0, 0
-    for z in range(n_values):
+    points: list[Point | None] = []
+    chosen_bins = np.zeros(len(static.offsets), dtype=np.int64)
+    for z in range(len(static.offsets)):
         g = z if settings.adaptive_function else 0
         family, height = families[chosen[g]], heights[chosen[g]]
         n = family.n_bins[g]
         if n == 0 or (z == 0 and settings.adaptive_function):
-            knots.append(np.array([static.center]))
-            values.append(np.array([static.center + static.offsets[z]]))
+            points.append(None)
             continue
         at, first = np.unique(family.bounds[g, : n + 1], return_index=True)
-        value = height[g, : n + 1][first]
-        weights = np.r_[family.impressions[g, :n], family.impressions[g, n - 1]][first]
-        repaired = increasing(at, value, weights, settings.min_slope)
-        moved += int((repaired != value).sum())
-        decreasing, pairs = decreasing + int((np.diff(value) < 0).sum()), pairs + len(value) - 1
+        weights = np.r_[family.impressions[g, :n], family.impressions[g, n - 1]]
+        points.append((at, height[g, : n + 1][first], weights[first]))
         chosen_bins[z] = counts[chosen[g]]
-        knots.append(at)
-        values.append(repaired)
-    own = np.where(chosen_bins > 0, 1.0, static.slopes)
-    serving = from_knots(knots, values, own, own)
-    return PaperFit(serving, network.auxiliary, chosen_bins, moved, decreasing / max(pairs, 1))
+    slopes = np.where(chosen_bins > 0, 1.0, static.slopes)
+    serving, moved = increasing_map(points, static, slopes, settings.min_slope)
+    steps = np.concatenate([[], *(np.diff(point[1]) for point in points if point)])
+    decreasing = float((steps < 0).sum() / max(len(steps), 1))
+    return PaperFit(serving, network.auxiliary, chosen_bins, moved, decreasing)
 
 
 def predict(fitted: PaperFit, scores: Scores, features: RowFeatures | None = None) -> np.ndarray:

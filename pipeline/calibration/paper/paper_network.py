@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from pipeline.calibration.adacalib.knot_network import annealed, gumbel_weights
 from pipeline.calibration.paper.auxiliary import AuxiliaryNetwork
-from pipeline.calibration.paper.paper_rows import LEVELS, Family, PaperRows
+from pipeline.calibration.paper.paper_rows import LEVELS, Family, PaperRows, RowFeatures
 from pipeline.core.errors import TrainingError
 
 EMBEDDING_SIZE = 8  # numbers per id
@@ -99,10 +99,8 @@ class PaperNetwork(nn.Module):
         families: Sequence[Family],
         frequency: np.ndarray,
         settings: PaperSettings,
-        *,
         start: float,
-        sizes: tuple[int, ...] | None,
-        n_numeric: int,
+        features: RowFeatures | None,
     ) -> None:
         super().__init__()
         self.knots = nn.ModuleList(
@@ -113,7 +111,9 @@ class PaperNetwork(nn.Module):
         self.register_buffer("frequency", torch.from_numpy(frequency).float()[:, None])
         self.identity = nn.Embedding(len(frequency), EMBEDDING_SIZE)
         self.choice = nn.Linear(1 + EMBEDDING_SIZE, len(families))
-        self.auxiliary = None if sizes is None else AuxiliaryNetwork(list(sizes), n_numeric)
+        self.auxiliary = None
+        if features is not None:
+            self.auxiliary = AuxiliaryNetwork(list(features.sizes), features.numeric.shape[1])
 
     def log_attention(self) -> Tensor:
         """Log attention [Z, candidates] of every group: MLP_bin(s_z), s_z its frequency and id."""

@@ -34,7 +34,6 @@ class Anchor:
         center: c, the impression-weighted mean logit of the calibration rows.
         offsets: float64 [V], a_z; row 0 and values without impressions carry the unseen value's.
         slopes: float64 [V], b_z >= the least slope.
-        seen: bool [V], the values that had impressions of their own.
         prior_mean: float64 [2], mean of (a, b) over field values.
         prior_covariance: float64 [2, 2].
     """
@@ -42,7 +41,6 @@ class Anchor:
     center: float
     offsets: np.ndarray
     slopes: np.ndarray
-    seen: np.ndarray
     prior_mean: np.ndarray
     prior_covariance: np.ndarray
 
@@ -130,7 +128,5 @@ def fit_anchor(
     everywhere = np.tile(_unseen(rows, prior, theta, min_slope), (n_field_values, 1))
     own = rows.groups > 0
     everywhere[rows.groups[own]] = _raise_slopes(rows, prior, theta, min_slope)[own]
-    seen = np.zeros(n_field_values, dtype=bool)
-    seen[rows.groups[own]] = True
     covariance = inverse(prior.precision)
-    return Anchor(rows.center, everywhere[:, 0], everywhere[:, 1], seen, prior.mean, covariance)
+    return Anchor(rows.center, everywhere[:, 0], everywhere[:, 1], prior.mean, covariance)

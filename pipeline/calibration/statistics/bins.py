@@ -51,7 +51,7 @@ def tables_of(
 ) -> tuple[BinTable, CellTable]:
     """What `tabulate` returns, for sorted rows of ascending ranges of field values."""
     with ThreadPoolExecutor(threads) as pool:
-        cuts = list(pool.map(lambda rows: _cuts(rows, _values(rows), grid_cells), ranges))
+        cuts = list(pool.map(lambda rows: _cuts(rows, grid_cells), ranges))
         grids = list(pool.map(lambda rows, c: _grid(rows, c, grid_cells), ranges, cuts))
         cells, totals = sum_cells(list(zip(ranges, grids, strict=True)), threads)
         bins = list(pool.map(lambda c, g, t: _bins(c, g, t, candidates), cuts, grids, totals))
@@ -75,22 +75,6 @@ def concatenate(tables: Sequence[Table]) -> Table:
     """The rows of tables of one kind, one after the other."""
     kind = type(tables[0])
     return kind(*(np.concatenate([getattr(t, f.name) for t in tables]) for f in fields(kind)))
-
-
-@dataclass(frozen=True)
-class Values:
-    """The field values of a range that have rows."""
-
-    field_value_id: np.ndarray  # int32 [v]
-    start: np.ndarray  # int64 [v], first row
-    end: np.ndarray  # int64 [v], row after the last
-
-
-def _values(rows: SortedRows) -> Values:
-    position = rows.group_starts()
-    present = np.flatnonzero(np.diff(position))
-    ids = (rows.ids[0] + present).astype(np.int32)
-    return Values(ids, position[present], position[present + 1])
 
 
 @dataclass(frozen=True)
@@ -118,9 +102,11 @@ class Cuts:
         return asked[first]
 
 
-def _cuts(rows: SortedRows, values: Values, grid_cells: int) -> Cuts:
-    before = rows.impressions_before(values.start)
-    impressions = rows.impressions_before(values.end) - before
+def _cuts(rows: SortedRows, grid_cells: int) -> Cuts:
+    starts = rows.group_starts()
+    ids = np.flatnonzero(np.diff(starts))  # of field values that have rows, from the first on
+    before = rows.impressions_before(starts[ids])
+    impressions = rows.impressions_before(starts[ids + 1]) - before
     # with fewer impressions than cells the ranks of the grid are 0, 1, …, impressions - 1
     ranks = np.minimum(impressions, grid_cells)
     value = np.repeat(np.arange(len(ranks)), ranks)
@@ -128,14 +114,14 @@ def _cuts(rows: SortedRows, values: Values, grid_cells: int) -> Cuts:
     n = impressions[value]
     rank = np.where(n < grid_cells, number, number * n // grid_cells)
     row = _untie(rows, before[value] + rank)
-    start, end = values.start[value], values.end[value]
+    start, end = starts[ids[value]], starts[ids[value] + 1]
     row[rank == 0] = start[rank == 0]
     maximum = rows.logits(end - 1)
     right = rows.logits(np.minimum(row, end - 1))
     bound = _between(rows.logits(np.maximum(row - 1, start)), right)
     bound[rank == 0] = right[rank == 0]
     allowed = (rank == 0) | ((row > start) & (row < end) & (bound < maximum))
-    columns = (values.field_value_id[value], rank, n, row, bound, maximum)
+    columns = ((rows.ids[0] + ids[value]).astype(np.int32), rank, n, row, bound, maximum)
     return Cuts(*(column[allowed] for column in columns))
 
 

@@ -73,11 +73,11 @@ def tabulate_pieces(
         layout = KeyLayout.choose(
             pieces.first_day, pieces.last_day, pieces.n_field_values, single, unit
         )
-        sort = _packed if layout.packed else _counted
         rows_at_once = memory // (PACKED_BYTES if layout.packed else COUNTED_BYTES)
         tables = []
         for limits in _loads(rows_of_value, rows_at_once, threads):
-            ranges = sort(pieces, layout, limits, rows_of_value, pool)
+            sizes = np.add.reduceat(rows_of_value[: limits[-1]], limits[:-1])
+            ranges = _sorted(pieces, layout, limits, sizes, pool)
             tables.append(tables_of(ranges, wanted, grid_cells, threads))
             del ranges  # before the next are read
     return concatenate([bins for bins, _ in tables]), concatenate([cells for _, cells in tables])
@@ -113,30 +113,22 @@ def _loads(rows_of_value: np.ndarray, rows_at_once: int, threads: int) -> Iterat
         first = end
 
 
-def _packed(
+def _sorted(
     pieces: Pieces,
     layout: KeyLayout,
     limits: list[int],
-    rows_of_value: np.ndarray,
+    sizes: np.ndarray,
     pool: ThreadPoolExecutor,
 ) -> list[SortedRows]:
-    stretches = [Stretch(partial(pieces.load, i), (0, n)) for i, n in enumerate(pieces.rows)]
-    sizes = np.add.reduceat(rows_of_value[: limits[-1]], limits[:-1]).tolist()
-    return sort_packed(stretches, layout, limits, sizes, pool)
+    """The sorted rows of ranges of field values, read from the pieces; `sizes` are their rows."""
+    if layout.packed:
+        stretches = [Stretch(partial(pieces.load, i), (0, n)) for i, n in enumerate(pieces.rows)]
+        return sort_packed(stretches, layout, limits, sizes.tolist(), pool)
 
-
-def _counted(
-    pieces: Pieces,
-    layout: KeyLayout,
-    limits: list[int],
-    rows_of_value: np.ndarray,
-    pool: ThreadPoolExecutor,
-) -> list[SortedRows]:
     def part(piece: int) -> Scores:
         scores = pieces.load(piece)
         ids = scores.field_value_id
         return scores.take((ids >= limits[0]) & (ids < limits[-1]))
 
-    parts = list(pool.map(part, range(len(pieces.rows))))
-    scores = join_scores(parts)
+    scores = join_scores(list(pool.map(part, range(len(pieces.rows)))))
     return list(pool.map(lambda ids: sort_counted(scores, layout, ids), pairwise(limits)))
