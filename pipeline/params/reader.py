@@ -10,19 +10,8 @@ from pipeline.core.files import publish
 from pipeline.core.typed_yaml import Section, read_typed
 from pipeline.params.sections import REMOVED, Params
 
-STAGES = (
-    "validate",
-    "split",
-    "train_base",
-    "score",
-    "tabulate",
-    "check_tables",
-    "calibrate",
-    "merge",
-    "evaluate",
-    "gate",
-    "report",
-)
+STAGES = tuple(field.alias or name for name, field in Params.model_fields.items() if name != "log")
+"""The stages, in the order in which they run: the sections of params.yaml but for `log`."""
 
 
 def section(params: Params, stage: str) -> Section:

@@ -12,6 +12,7 @@ from pipeline.params.types import (
     Count,
     Day,
     Days,
+    Factor,
     KeepRate,
     NotNegative,
     Number,
@@ -129,11 +130,8 @@ class DayLimits(Section):
 class Factors(DayLimits):
     """Limits of a quotient, which is turned so that it is 1 or more."""
 
-    @model_validator(mode="after")
-    def _one_or_more(self) -> "Factors":
-        if any(limit is not None and limit < 1 for limit in (self.warning, self.error)):
-            raise ValueError("a factor is 1 or more")
-        return self
+    warning: Factor | None
+    error: Factor | None
 
 
 class ValidateParams(Section):

@@ -29,6 +29,7 @@ Day = Annotated[
 ]
 Share = Annotated[float, Field(ge=0, le=1)]
 BelowOne = Annotated[float, Field(ge=0, lt=1)]
+Factor = Annotated[float, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
 KeepRate = Annotated[float, Field(ge=2**-20, le=1)]
 NotNegative = Annotated[float, Field(ge=0)]

@@ -79,10 +79,7 @@ def _slope(
     weight = 1 / sum(1 / (r + 0.5) + 1 / (n - r + 0.5) for n, r in sides)
     difference = odds[0] - odds[1]
     deviation = np.sqrt(np.cov(logit[seen], aweights=calibration.impressions[seen], ddof=0))
-    from_mean = logit[seen] - np.average(logit[seen], weights=weight)
-    spread = (weight * from_mean**2).sum()
-    slope = (weight * from_mean * difference).sum() / spread
-    height = np.average(difference, weights=weight)
-    left = (weight * (difference - height - slope * from_mean) ** 2).sum() / (seen.sum() - 2)
-    error = np.sqrt(max(1.0, left) / spread)
-    return float(slope * deviation), float(error * deviation)
+    line, covariance = np.polyfit(logit[seen], difference, 1, w=np.sqrt(weight), cov="unscaled")
+    left = (weight * (difference - np.polyval(line, logit[seen])) ** 2).sum() / (seen.sum() - 2)
+    error = np.sqrt(max(1.0, left) * covariance[0, 0])
+    return float(line[0] * deviation), float(error * deviation)

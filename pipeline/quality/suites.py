@@ -19,7 +19,7 @@ from great_expectations.checkpoint import UpdateDataDocsAction
 from great_expectations.data_context.types.base import ProgressBarsConfig
 
 SEVERITIES = {"error": "critical", "warning": "warning"}  # ours, and great-expectations' word
-SHOWN = 3  # rows a sentence names
+SHOWN = 5  # rows a sentence names
 KEYS = {  # columns that say where a row is, and the word before each
     "requested_bins": "K =",
     "bin_id": "bin",
@@ -223,7 +223,7 @@ def _breach(suite: Suite, config: Any, result: Any, field_values: Sequence[str |
     rows = suite.frame.iloc[found["partial_unexpected_index_list"][:SHOWN]].to_dict("records")
     sentences = [f"{_place(row, field_values)}: {meta['breach'].format(**row)}" for row in rows]
     more = found["unexpected_count"] - len(rows)
-    sentences += [f"and {more:,} more of {len(suite.frame):,} rows"] if more else []
+    sentences += [f"and {more} more"] if more else []
     key = "validate.{name}.{severity} is {limit:g}".format(**meta) if meta["limit"] else ""
     return "; ".join(sentences) + (f" ({key})" if key else "")
 

@@ -41,17 +41,11 @@ def table_drift(
         The six numbers, with `field_values` (on both sides), `bins` (compared) and `requested_bins`
         (the candidate they are of: the smallest that both tables have).
     """
-    both = sorted({*np.unique(bins.requested_bins)} & {*np.unique(champion.requested_bins)})
-    if not both:
-        return _drift(*_empty(), requested_bins=None)
-    ours = _named(bins.candidate(int(both[0])), names)
-    theirs = _named(champion.candidate(int(both[0])), their_names)
-    return _drift(ours, theirs, requested_bins=int(both[0]))
-
-
-def _empty() -> tuple[pd.DataFrame, pd.DataFrame]:
-    columns = ["name", "effective_bins", "bin_id", "impressions", "responses"]
-    return pd.DataFrame(columns=columns, dtype=float), pd.DataFrame(columns=columns, dtype=float)
+    both = {*np.unique(bins.requested_bins)} & {*np.unique(champion.requested_bins)}
+    smallest = int(min(both)) if both else 0  # of 0 bins there are none
+    ours = _named(bins.take(bins.requested_bins == smallest), names)
+    theirs = _named(champion.take(champion.requested_bins == smallest), their_names)
+    return _drift(ours, theirs, requested_bins=smallest or None)
 
 
 def _named(bins: BinTable, names: Names) -> pd.DataFrame:

@@ -204,26 +204,6 @@ def day_chart(methods: tuple[str, ...]) -> Spec:
     return _spec(alt.layer(one, band, line), 260)
 
 
-def volume_chart() -> Spec:
-    """Share of field values by chosen bin count, in ten groups by responses.
-
-    Rows: group, responses (the group's range), bins, values.
-    """
-    bars = (
-        alt.Chart(ROWS)
-        .mark_bar()
-        .encode(
-            x=alt.X(
-                "group:O", title="field values by responses, tenth by tenth", axis={"labelAngle": 0}
-            ),
-            y=alt.Y("values:Q", stack="normalize", title="share of field values"),
-            color=alt.Color("bins:O", scale=alt.Scale(scheme="viridis"), title="bins"),
-            tooltip=["group:O", "responses:N", "bins:O", "values:Q"],
-        )
-    )
-    return _spec(bars, 260)
-
-
 def drawing_script() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script, from the installed package; takes seconds."""
     return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")

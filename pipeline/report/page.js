@@ -146,7 +146,6 @@ for (const choice of document.querySelectorAll("input[name=forest]")) {
 showTable();
 draw("overall", "reliability", reliabilityRows("-1"));
 draw("days", "days", sums.days);
-if (byId("volume")) draw("volume", "volume", sums.volume);
 if (byId("training-rates")) draw("training-rates", "training-rates", sums.training);
 drawForest();
 if (everyValue.length) pick(0);

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -49,7 +48,6 @@ def page_sums(
     *,
     field_values: list[str | None],
     chosen_bins: list[int],
-    calibration_responses: np.ndarray,
     listed: int,
     shown: tuple[str, ...],
     memorisation: dict[str, Any] | None,
@@ -62,7 +60,6 @@ def page_sums(
         maps: the calibrators by name; those that are drawn as curves are picked from them.
         field_values: names by id, None at 0.
         chosen_bins: bin count of AdaCalib by id, 0 where none was chosen; may be empty.
-        calibration_responses: int64 [V], by id.
         listed: field values that are listed and can be pictured, the largest by impressions.
         shown: what `pictured` returns.
         memorisation: training days' and calibration days' sums in the same bins, where there are
@@ -70,7 +67,6 @@ def page_sums(
     """
     values = page_data.value_columns(counts, field_values, chosen_bins, listed)
     drawn, ids = page_data.drawn_bins(bins), values["id"]
-    chosen = np.asarray(chosen_bins or np.zeros(len(calibration_responses)), np.int64)
     curves = {name: maps[name] for name in page_data.CURVES if name in maps}
     return {
         "names": charts.LABELS,
@@ -79,7 +75,6 @@ def page_sums(
         "bins": page_data.bins_by_value(drawn, [-1, *ids]),
         "curves": page_data.curves_by_value(curves, drawn, ids),
         "days": page_data.day_rows(counts, shown),
-        "volume": page_data.volume_groups(calibration_responses, chosen),
         "training": page_data.training_rows(memorisation),
     }
 
@@ -94,7 +89,6 @@ def specifications(
         "curves": charts.curve_chart(curves),
         "forest": charts.forest_chart(),
         "days": charts.day_chart(shown),
-        "volume": charts.volume_chart(),
         "training-rates": charts.reliability_chart(tuple(page_data.PARTS)),
     }
 
@@ -146,7 +140,6 @@ def render(
         largest=largest_rows(evaluation),
         unlisted=max(0, evaluation["field_values"] - len(carried["values"]["id"])),
         least_expected=int(page_data.LEAST_EXPECTED),
-        has_volume=bool(carried["volume"]),
         base_ships=calibrator["chosen"] == "identity",
         ablation=ablation_rows(evaluation),
         memorisation=reports["tables"].get("memorisation") if carried["training"] else None,

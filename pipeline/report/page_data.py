@@ -192,30 +192,6 @@ def day_rows(counts: pd.DataFrame, methods: tuple[str, ...] = PICTURED) -> list[
     return rows
 
 
-def volume_groups(responses: np.ndarray, chosen_bins: np.ndarray) -> list[dict[str, Any]]:
-    """How many field values chose each bin count, in ten groups of equal size by responses.
-
-    The paper's picture of adaptive binning. Values without a choice (0) are left out.
-
-    Args:
-        responses: int64 [V], of the calibration days.
-        chosen_bins: int64 [V].
-    """
-    chose = chosen_bins > 0
-    responses, chosen = responses[chose], chosen_bins[chose]
-    order = np.argsort(responses, kind="stable")
-    rows = []
-    for group, members in enumerate(np.array_split(order, 10)):
-        if len(members):
-            span = f"{responses[members].min():,} to {responses[members].max():,}"
-            kinds, sizes = np.unique(chosen[members], return_counts=True)
-            rows += [
-                {"group": group + 1, "responses": span, "bins": int(k), "values": int(n)}
-                for k, n in zip(kinds, sizes, strict=True)
-            ]
-    return rows
-
-
 def training_rows(memorisation: dict[str, Any] | None) -> list[dict[Hashable, Any]]:
     """A row per bin of the base model's logit and part of the days: observed rates with bands.
 

@@ -42,8 +42,8 @@ def run(
     """Write reports/evaluation.json and, under artifacts/evaluation, the sums it is made from.
 
     What is measured is what ships: the ONNX file that is deployed scores the raw rows of the test
-    days, one day in memory at a time. The baselines' maps are applied to its uncalibrated logit. The
-    champion that champion.json pins scores the same rows, whole, as production would.
+    days, one day in memory at a time. The baselines' maps are applied to its uncalibrated
+    logit. The champion that champion.json pins scores the same rows, whole, as production would.
 
     Raises:
         DataError: a test day is missing or damaged, or a response or impression count is null.
@@ -121,7 +121,7 @@ def _counts(table: pa.Table, column: str, day: str) -> np.ndarray:
 def _methods(
     rows: Scores, shipped: np.ndarray, calibrator: Path, champion: Champion | None
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Every method and its logit, one at a time: the base, the baselines, the champion, what ships."""
+    """Every method and its logit, one at a time: base, baselines, champion, what ships."""
     yield "uncalibrated", rows.uncalibrated_logit
     for name, serving_map in read_maps(calibrator / "maps.parquet").items():
         if name != "identity":

@@ -2,12 +2,10 @@
 
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from pipeline.core.files import publish, read_json
 from pipeline.formats.maps import read_maps
-from pipeline.formats.tables import read_bins
 from pipeline.params.sections import ReportParams
 from pipeline.report.charts import drawing_script, plot_files
 from pipeline.report.page import page_sums, pictured, render, specifications
@@ -19,7 +17,6 @@ def run(
     evaluation: Path,
     gate: Path,
     evaluation_sums: Path,
-    tables: Path,
     calibrator: Path,
     report: Path,
     *,
@@ -49,7 +46,6 @@ def run(
         maps,
         field_values=names["field_values"],
         chosen_bins=about.get("chosen_bins", []),
-        calibration_responses=_calibration_responses(tables, len(names["field_values"])),
         listed=params.field_values,
         shown=shown,
         memorisation=reports["tables"].get("memorisation"),
@@ -68,12 +64,3 @@ def run(
         folder.mkdir()
         for name, text in {"report.html": page, **beside}.items():
             (folder / name).write_text(text)
-
-
-def _calibration_responses(tables: Path, n_field_values: int) -> np.ndarray:
-    """Responses by field value id behind the bin tables: those of one candidate bin count."""
-    bins = read_bins(tables)
-    first = bins.requested_bins == bins.requested_bins.min()
-    return np.bincount(
-        bins.field_value_id[first], bins.responses[first], minlength=n_field_values
-    ).astype(np.int64)

@@ -27,7 +27,6 @@ PICTURES = (
     "forest",
     "value-reliability",
     "value-curves",
-    "volume",
     "training-rates",
 )
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")

@@ -16,7 +16,6 @@ from pipeline.report.page_data import (
     drawn_bins,
     training_rows,
     value_columns,
-    volume_groups,
 )
 from tests.report import worlds
 
@@ -73,15 +72,6 @@ def test_field_values_are_listed_by_impressions_with_their_own_pcoc():
     assert columns["model"][1] == pytest.approx(expected, abs=1e-3)
 
 
-def test_volume_groups_hold_every_field_value_that_chose_once():
-    random = np.random.default_rng(0)
-    responses, chosen = random.integers(0, 1000, 203), random.choice([0, 5, 20], 203)
-    rows = volume_groups(responses, chosen)
-    assert sum(row["values"] for row in rows) == (chosen > 0).sum()
-    sizes = [sum(r["values"] for r in rows if r["group"] == g) for g in range(1, 11)]
-    assert max(sizes) - min(sizes) <= 1
-
-
 def test_training_and_calibration_rows_of_a_bin_are_told_apart():
     rows = training_rows(worlds.MEMORISATION)
     assert [row["impressions"] for row in rows] == [300, 200, 100, 100, 100, 100]
@@ -100,7 +90,6 @@ def test_ten_thousand_field_values_are_carried_in_less_than_four_megabytes():
         worlds.maps(n),
         field_values=[None, *(f"item-{i:07}" for i in range(1, n))],
         chosen_bins=[5] * n,
-        calibration_responses=np.arange(n),
         listed=n,
         shown=PICTURED,
         memorisation=worlds.MEMORISATION,

@@ -147,7 +147,6 @@ def page(passed: bool = True, chosen: str = "adacalib", vega: str = "", **metric
         all_maps,
         field_values=NAMES,
         chosen_bins=[0, 5, 10, 10],
-        calibration_responses=np.array([0, 30, 40, 2]),
         listed=3,
         shown=shown,
         memorisation=said["tables"]["memorisation"],
