@@ -63,7 +63,7 @@ def backfill(
     """
     days, checkout, log = days_of(first, last), Path(folder), get_run_logger().info
     purpose = f"backfill of {first}..{last}"
-    with release_worktree(checkout, purpose, report=log, place=BACKFILL) as worktree:
+    with release_worktree(checkout, purpose, report=log, branch=BACKFILL) as worktree:
         head = git_output(checkout, "rev-parse", "HEAD")
         made = committed_days(worktree, f"{head}..HEAD")
         lines = []

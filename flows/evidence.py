@@ -59,7 +59,7 @@ def pages(folder: Path) -> str:
 
 
 def build_data_docs(folder: Path) -> None:
-    """Build Data Docs anew beside the stages; a warning where that fails, for the day goes on."""
+    """Build Data Docs again beside the stages; a warning where that fails, for the day goes on."""
     built = run_program([sys.executable, "-m", "pipeline.cli.main", "docs"], folder)
     if built.code:
         get_run_logger().warning(f"no Data Docs: {(built.errors or built.output).strip()[-500:]}")

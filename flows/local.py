@@ -51,7 +51,7 @@ AT_WORK = [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
 def up(port: int) -> str:
     """Start a server and a worker, deploy, and return a sentence with the server's address.
 
-    Where one of the two has died, the other is stopped first: both begin anew, with what the
+    Where one of the two has died, the other is stopped first: both begin again, with what the
     database knows. Runs of which no process is left end as crashed.
 
     Raises:

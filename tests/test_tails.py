@@ -14,7 +14,7 @@ from pipeline.checkpoint.bundle import load
 from pipeline.checkpoint.merged_model import MergedModel, MergedNetwork
 from pipeline.checkpoint.onnx_graph import null_text, onnx_model
 from pipeline.checkpoint.parity import prove_parity
-from pipeline.checkpoint.runtimes import forms_of
+from pipeline.checkpoint.runtimes import runtimes_of
 from pipeline.checkpoint.serving_table import IDS, part_of
 from pipeline.core.errors import ArtifactError
 from pipeline.core.files import read_json
@@ -103,7 +103,7 @@ def test_the_rare_are_told_apart_by_their_ids_and_from_what_nobody_has_seen(tail
 def test_a_file_that_gives_one_rare_value_another_id_is_noticed_by_the_proof(tailed):
     """The rows of test days have rare values among them, so they are proved as well."""
     model = load(tailed / "artifacts/model")
-    *others, served = forms_of(tailed / "artifacts/model", model)
+    *others, served = runtimes_of(tailed / "artifacts/model", model)
     tables = [days_with_a_tail()[DAYS[-1]]]
     proof(tailed, [*others, served], tables)
     known = model.encoder.categorical["item"]

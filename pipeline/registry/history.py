@@ -130,7 +130,7 @@ def table(found: list[Version]) -> str:
 def status(folder: Path) -> str:
     """What is in production, since when and why, and what the last verdict in this folder says.
 
-    The git remote is asked; where it does not answer, what this clone knows is said, and why.
+    The git remote is asked; where it does not answer, what this clone knows is reported, and why.
 
     Raises:
         ToolError: git is missing.

@@ -102,7 +102,7 @@ def _shows(target: Path, current: Production) -> bool:
 
 def _source(folder: Path, authority: str, name: str | None) -> stores.Remote | None:
     """The DVC remote that has the bytes; None, the cache, where production is this clone's own."""
-    remote = stores.named_remote(folder, name) if name else stores.default_remote(folder)
+    remote = stores.dvc_remote(folder, name)
     if remote is None and (name or authority != "."):
         raise ReleaseError(
             f"this clone has no {f'DVC remote {name!r}' if name else 'default DVC remote'}, so "

@@ -13,7 +13,7 @@ from pipeline.calibration.paper.auxiliary import AuxiliaryNetwork
 from pipeline.checkpoint.bundle import load, merge
 from pipeline.checkpoint.merged_model import MergedNetwork
 from pipeline.checkpoint.parity import around_knots, prove_parity
-from pipeline.checkpoint.runtimes import Merged
+from pipeline.checkpoint.runtimes import TorchRuntime
 from pipeline.checkpoint.serving_table import read_table
 from pipeline.core.checksums import file_sums, verify
 from pipeline.core.errors import ArtifactError, DataError
@@ -180,7 +180,7 @@ def test_a_calibrator_of_other_field_values_is_refused(parts, tmp_path):
 
 
 def prove(model, base, serving_map, tables):
-    prove_parity([Merged(model)], model, base, serving_map, tables, tolerance=1e-6)
+    prove_parity([TorchRuntime(model)], model, base, serving_map, tables, tolerance=1e-6)
 
 
 def moved(serving_map: PiecewiseLinearMap, by: float) -> PiecewiseLinearMap:
