@@ -43,9 +43,9 @@ from pipeline.core.files import read_json
 from pipeline.params.dag import stage_order
 from pipeline.params.reader import set_values
 from pipeline.registry.commits import identity
+from pipeline.registry.history import write_run
 from pipeline.registry.pin import fetch_champion, pin_champion
 from pipeline.registry.promotion import Production, production
-from pipeline.registry.run_log import write_run
 
 PATIENCE = 6 * 3600.0  # seconds to wait for another run at work in the worktree
 LOOK_AGAIN = 60.0  # seconds between two looks for a day that has not landed

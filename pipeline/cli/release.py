@@ -84,8 +84,8 @@ def status() -> None:
 
     And what the last refresh of this clone did, and why.
     """
+    from pipeline.registry.history import last_refresh
     from pipeline.registry.history import status as release_status
-    from pipeline.registry.run_log import last_refresh
 
     say(f"{release_status(Path())}\n{last_refresh(Path())}")
 

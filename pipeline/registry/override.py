@@ -42,8 +42,8 @@ def override(folder: Path, reason: str) -> str:
         reason: why, in one line.
 
     Raises:
-        ReleaseError: there is nothing to override, no reason, nobody whose word it is, or a check that
-            failed is about the artifact itself, which no word can mend.
+        ReleaseError: there is nothing to override, no reason, nobody whose word it is, or a check
+            that failed is about the artifact itself, which no word can mend.
         ArtifactError: there is no verdict.
         ToolError: git failed.
     """
