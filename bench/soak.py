@@ -28,7 +28,7 @@ from typing import Any
 import psutil
 
 from bench.soak_project import day_of, deliver, make_project, undisturbed
-from pipeline.registry.promotion import production
+from pipeline.registry.promote import production
 from pipeline.registry.tools.dvc import folder_md5
 from pipeline.registry.tools.programs import git
 

@@ -17,7 +17,7 @@ from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 from prefect.states import Completed
 
-from flows.landing import bring
+from flows.arrival import bring
 from flows.schedule_slots import days_of
 from flows.stages import run_stages
 from flows.states import command_line, failing_in_one_sentence

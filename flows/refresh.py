@@ -21,8 +21,8 @@ from prefect.runtime import deployment
 from prefect.runtime import flow_run as running
 from prefect.states import Completed, Failed
 
+from flows.arrival import bring
 from flows.evidence import build_data_docs, show, show_progress
-from flows.landing import bring
 from flows.notifications import News, notify
 from flows.promotion import put_in_production
 from flows.schedule_slots import check_day, days_between, named, newer_slots, scheduled_day
@@ -45,7 +45,7 @@ from pipeline.params.reader import set_values
 from pipeline.registry.commits import identity
 from pipeline.registry.history import write_run
 from pipeline.registry.pin import fetch_champion, pin_champion
-from pipeline.registry.promotion import Production, production
+from pipeline.registry.promote import Production, production
 
 PATIENCE = 6 * 3600.0  # seconds to wait for another run at work in the worktree
 LOOK_AGAIN = 60.0  # seconds between two looks for a day that has not landed

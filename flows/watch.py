@@ -13,7 +13,7 @@ from prefect.states import Completed, Failed
 from flows.notifications import News, notify
 from flows.states import command_line, failing_in_one_sentence
 from pipeline.registry.history import last_refresh
-from pipeline.registry.promotion import production
+from pipeline.registry.promote import production
 
 DAYS = 3.0
 

@@ -19,7 +19,7 @@ from pipeline.formats.champion import (
     write_pin,
 )
 from pipeline.registry import commits, tags
-from pipeline.registry.promotion import production
+from pipeline.registry.promote import production
 from pipeline.registry.tools import dvc, stores
 from pipeline.registry.tools.programs import git
 

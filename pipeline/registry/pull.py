@@ -13,7 +13,7 @@ from pipeline.core.checksums import MANIFEST, verify
 from pipeline.core.errors import AdaCalibError, ArtifactError, ReleaseError, ToolError
 from pipeline.core.files import make_folder, publish, sha256_of
 from pipeline.registry import commits, tags
-from pipeline.registry.promotion import Production, check_copy, described
+from pipeline.registry.promote import Production, check_copy, described
 from pipeline.registry.tools import dvc, stores
 from pipeline.registry.tools.locks import hold
 

@@ -238,3 +238,10 @@ def test_knots_are_looked_at_from_both_sides_in_both_widths():
     assert set(knots) <= set(logit)
     for knot in knots:
         assert {np.nextafter(knot, -9), np.nextafter(knot, 9)} <= set(logit)
+
+
+@pytest.mark.parametrize("wrong", [-1, 99])
+def test_an_id_that_is_no_field_values_is_refused_and_never_served_by_another(checkpoint, wrong):
+    network = load(checkpoint).network
+    with pytest.raises((IndexError, RuntimeError)):
+        network.calibrate(torch.zeros(1), torch.tensor([wrong]))

@@ -18,7 +18,7 @@ from flows.refresh import refresh
 from pipeline.core.errors import ToolError
 from pipeline.params.reader import set_values
 from pipeline.registry.history import last_refresh
-from pipeline.registry.promotion import production
+from pipeline.registry.promote import production
 from pipeline.registry.tools.dvc import reproduce
 from pipeline.registry.tools.programs import run_program
 from tests.flows.conftest import SECONDS, Server, until

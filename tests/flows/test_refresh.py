@@ -17,7 +17,7 @@ from flows.worktree import git_output, share
 from pipeline.core.files import read_json
 from pipeline.params.reader import read_params, set_values
 from pipeline.registry.history import last_refresh
-from pipeline.registry.promotion import Production, production
+from pipeline.registry.promote import Production, production
 from pipeline.registry.tools.programs import git, run_program
 from pipeline.report.terminal import METRICS
 from tests.flows.conftest import Server, save, until

@@ -10,7 +10,7 @@ from pipeline.core.errors import ArtifactError, ReleaseError
 from pipeline.core.files import read_json, write_json
 from pipeline.registry.history import status
 from pipeline.registry.override import GATE, OVERRIDE, overridden, override
-from pipeline.registry.promotion import production, promote
+from pipeline.registry.promote import production, promote
 from tests.registry.conftest import dvc, git, params
 
 

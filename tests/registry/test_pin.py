@@ -10,7 +10,7 @@ from pipeline.core.files import read_json
 from pipeline.formats.champion import MODEL, PIN, TABLES, pinned, read_pin, start_pin, write_pin
 from pipeline.registry.history import status
 from pipeline.registry.pin import fetch_champion, pin_champion
-from pipeline.registry.promotion import promote
+from pipeline.registry.promote import promote
 from tests.registry.conftest import dvc, git, params
 
 TABULATE = """  tabulate:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from flows.landing import bring, files_of, files_to_land
+from flows.arrival import bring, files_of, files_to_land
 from pipeline.core.errors import AdaCalibError
 from pipeline.core.files import write_json
 
