@@ -17,7 +17,7 @@ from prefect.artifacts import (
 from prefect.client.schemas.objects import State
 from prefect.logging import get_run_logger
 
-from flows.secrets import masked
+from flows.settings import masked
 from pipeline.core.files import read_json
 from pipeline.registry.tools.programs import run_program
 from pipeline.report.terminal import METRICS, metric_rows

@@ -26,7 +26,7 @@ from flows.evidence import build_data_docs, show, show_progress
 from flows.notifications import News, notify
 from flows.promotion import put_in_production
 from flows.schedule_slots import check_day, days_between, named, newer_slots, scheduled_day
-from flows.secrets import masked
+from flows.settings import masked
 from flows.stages import run_stages
 from flows.states import command_line, failing_in_one_sentence
 from flows.worktree import (

@@ -26,7 +26,7 @@ from ruamel.yaml import YAML
 os.environ["PREFECT_HOME"] = tempfile.mkdtemp(prefix="adacalib-prefect-")
 os.environ.pop("PREFECT_API_URL", None)
 
-from flows.local import use_defaults
+from flows.settings import use_defaults
 from flows.worktree import commit_day, release_worktree, take_code
 from pipeline.data.ingest.flights import KIND
 from pipeline.data.log_store.landing import land_log

@@ -10,7 +10,7 @@ import pytest
 
 from flows import watch
 from flows.notifications import NEXT_STEPS, News, notify
-from flows.secrets import NOTIFY, masked
+from flows.settings import NOTIFY, masked
 from pipeline.registry.promote import Production
 
 LATE = News("late", "2013-09-30", "land", "2013-09-30 has not landed")

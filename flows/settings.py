@@ -1,10 +1,37 @@
-"""Secrets come from the environment or from Prefect's secret blocks, and are shown nowhere."""
+"""How Prefect behaves here, unless the environment says otherwise; and secrets, shown nowhere.
+
+Secrets come from the environment or from Prefect's secret blocks.
+"""
 
 import logging
 import os
 import re
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
+
+from pipeline.core.files import read_json
+
+POOL = "adacalib"
+STATE = "local.json"  # in home(): what flows.local started, and the address of its server
+
+# Without an API URL a flow starts a server of its own for the time it runs. That server may be slow
+# to come up on a busy machine, and prints tracebacks of cancelled requests when it goes down.
+DEFAULTS = {
+    "DO_NOT_TRACK": "1",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "PREFECT_SERVER_LOGGING_LEVEL": "CRITICAL",
+    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
+    # A run that was killed with its worker gives its turn back after this many seconds, or after
+    # five minutes where it had renewed it once, also where the server was killed in between: turns
+    # are kept on the disk. flows.local up gives it back at once.
+    "PREFECT_SERVER_CONCURRENCY_INITIAL_DEPLOYMENT_LEASE_DURATION": "60",
+    "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": (
+        "prefect.server.concurrency.lease_storage.filesystem"
+    ),
+    "PREFECT_RUNNER_AUTO_INSTALL_DEPENDENCIES": "false",
+}
+
 
 MASK = "***"
 NOTIFY = "ADACALIB_NOTIFY"
@@ -15,6 +42,20 @@ _SECRET = re.compile(
 _USER_INFO = re.compile(r"(?<=://)[^/\s@'\"]+(?=@)")
 _SHORTEST = 6  # characters; what is shorter is no secret, and would be masked inside of words
 _remembered: set[str] = set()
+
+
+def home() -> Path:
+    """The folder with Prefect's database and logs: PREFECT_HOME, or `.prefect` in this folder."""
+    return Path(os.environ.get("PREFECT_HOME") or ".prefect").absolute()
+
+
+def use_defaults() -> None:
+    """Put the project's settings into the environment where they are not set yet."""
+    os.environ["PREFECT_HOME"] = str(home())
+    if (home() / STATE).exists():
+        os.environ.setdefault("PREFECT_API_URL", f"{read_json(home() / STATE)['url']}/api")
+    for name, value in DEFAULTS.items():
+        os.environ.setdefault(name, value)
 
 
 def remember(secret: str) -> None:
