@@ -23,7 +23,7 @@ from tempfile import TemporaryDirectory
 from pipeline.core.checksums import verify
 from pipeline.core.errors import AdaCalibError, ReleaseError
 from pipeline.registry import tags
-from pipeline.registry.promotion import promote
+from pipeline.registry.promote import promote
 from pipeline.registry.pull import pull
 from pipeline.registry.tools.programs import git, run_program
 

@@ -28,7 +28,7 @@ from typing import Any
 import psutil
 
 from bench.soak_project import day_of, deliver, make_project, undisturbed
-from pipeline.registry.promotion import production
+from pipeline.registry.promote import production
 from pipeline.registry.tools.dvc import folder_md5
 from pipeline.registry.tools.programs import git
 
@@ -160,7 +160,7 @@ def kill(soak: Soak, fault: str, chance: random.Random) -> None:
         stage = stage_at_work(soak)
         above = stage.parents()
         dvc = next(p for p in above if any("/dvc" in word for word in p.cmdline()[:2]))
-        flow = dvc.parent().parent()  # between them is the leash
+        flow = dvc.parent()
         named = {"flow": flow, "dvc": dvc, "stage": stage}
         named |= {name: soak.process(name) for name in ("worker", "server") if name in fault}
         victims = [process for name, process in named.items() if name in fault]

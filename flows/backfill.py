@@ -17,7 +17,7 @@ from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 from prefect.states import Completed
 
-from flows.landing import bring
+from flows.arrival import bring
 from flows.schedule_slots import days_of
 from flows.stages import run_stages
 from flows.states import command_line, failing_in_one_sentence
@@ -63,7 +63,7 @@ def backfill(
     """
     days, checkout, log = days_of(first, last), Path(folder), get_run_logger().info
     purpose = f"backfill of {first}..{last}"
-    with release_worktree(checkout, purpose, report=log, place=BACKFILL) as worktree:
+    with release_worktree(checkout, purpose, report=log, branch=BACKFILL) as worktree:
         head = git_output(checkout, "rev-parse", "HEAD")
         made = committed_days(worktree, f"{head}..HEAD")
         lines = []

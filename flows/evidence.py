@@ -17,7 +17,7 @@ from prefect.artifacts import (
 from prefect.client.schemas.objects import State
 from prefect.logging import get_run_logger
 
-from flows.secrets import masked
+from flows.settings import masked
 from pipeline.core.files import read_json
 from pipeline.registry.tools.programs import run_program
 from pipeline.report.result_tables import METRICS, metric_rows
@@ -59,7 +59,7 @@ def pages(folder: Path) -> str:
 
 
 def build_data_docs(folder: Path) -> None:
-    """Build Data Docs anew beside the stages; a warning where that fails, for the day goes on."""
+    """Build Data Docs again beside the stages; a warning where that fails, for the day goes on."""
     built = run_program([sys.executable, "-m", "pipeline.cli.main", "docs"], folder)
     if built.code:
         get_run_logger().warning(f"no Data Docs: {(built.errors or built.output).strip()[-500:]}")

@@ -23,17 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from prefect.client.orchestration import get_client
-from prefect.client.schemas.filters import (
-    FlowRunFilter,
-    FlowRunFilterState,
-    FlowRunFilterStateType,
-    WorkPoolFilter,
-    WorkPoolFilterName,
-)
-from prefect.client.schemas.objects import State, StateType
-from prefect.settings import PREFECT_API_URL, temporary_settings
-from prefect.states import Crashed
 
 from flows.settings import POOL, STATE, home
 from pipeline.core.errors import AdaCalibError, ToolError
@@ -45,13 +34,13 @@ HOST = "127.0.0.1"
 PARTS = ("worker", "server")  # in the order in which they are stopped
 START_SECONDS = 180
 STOP_SECONDS = 30
-AT_WORK = [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
+AT_WORK = ["PENDING", "RUNNING", "CANCELLING"]
 
 
 def up(port: int) -> str:
     """Start a server and a worker, deploy, and return a sentence with the server's address.
 
-    Where one of the two has died, the other is stopped first: both begin anew, with what the
+    Where one of the two has died, the other is stopped first: both begin again, with what the
     database knows. Runs of which no process is left end as crashed.
 
     Raises:
@@ -73,14 +62,13 @@ def up(port: int) -> str:
         listen = ("--host", HOST, "--port", str(port), "--log-level", "WARNING")
         server = _start("server", environment, "server", "start", *listen)
         _await_part("server", server.poll, lambda: _ask(f"{url}/api/health"))
-        with temporary_settings({PREFECT_API_URL: f"{url}/api"}):
-            end_orphaned_runs()
+        end_orphaned_runs(f"{url}/api")
         name = f"{POOL} {server.pid}"
         serve = ("--pool", POOL, "--type", "process", "--name", name)  # which makes the pool, too
         at_home = environment | {"ADACALIB_HOME": str(Path.cwd())}
         worker = _start("worker", at_home, "worker", "start", *serve)
         workers = f"{url}/api/work_pools/{POOL}/workers/filter"
-        _await_part("worker", worker.poll, lambda: name in str(_ask(workers, b"{}")))
+        _await_part("worker", worker.poll, lambda: name in str(_ask(workers, {})))
         _deploy(environment)
     except BaseException:
         down()
@@ -135,8 +123,9 @@ def _start(name: str, environment: dict[str, str], *arguments: str) -> "subproce
     return child
 
 
-def _ask(url: str, body: bytes | None = None) -> Any:
+def _ask(url: str, query: dict[str, Any] | None = None) -> Any:
     """What the server answers; None as long as it does not."""
+    body = None if query is None else json.dumps(query).encode()
     request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
     with suppress(OSError), urllib.request.urlopen(request, timeout=10) as answer:
         return json.load(answer)
@@ -189,20 +178,21 @@ def _stop(entry: dict[str, Any] | None) -> bool:
     return True
 
 
-def end_orphaned_runs() -> None:
+def end_orphaned_runs(api: str) -> None:
     """Let runs of the pool that are at work, but of which no process is left, end as crashed.
 
     They were killed with their worker or server. Nobody else would say that they have ended, and
     their turn is kept for minutes after a run was last heard of.
     """
-    at_work = FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=AT_WORK)))
-    pool = WorkPoolFilter(name=WorkPoolFilterName(any_=[POOL]))
+    query = {
+        "flow_runs": {"state": {"type": {"any_": AT_WORK}}},
+        "work_pools": {"name": {"any_": [POOL]}},
+    }
     alive = set(_runs_with_a_process())
-    killed: State = Crashed(message="nothing of it is left: it was killed")
-    with get_client(sync_client=True) as client:
-        for run in client.read_flow_runs(flow_run_filter=at_work, work_pool_filter=pool):
-            if str(run.id) not in alive:
-                client.set_flow_run_state(run.id, killed)
+    for run in _ask(f"{api}/flow_runs/filter", query) or []:
+        if run["id"] not in alive:
+            killed = {"type": "CRASHED", "message": "nothing of it is left: it was killed"}
+            _ask(f"{api}/flow_runs/{run['id']}/set_state", {"state": killed})
 
 
 def _runs_with_a_process() -> Iterator[str]:
@@ -223,6 +213,8 @@ def some_server() -> Iterator[None]:
     Raises:
         ToolError: it did not start.
     """
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
     if PREFECT_API_URL.value():
         yield
         return

@@ -15,7 +15,7 @@ from typing import Any
 from prefect.events import emit_event
 from prefect.logging import get_logger
 
-from flows.secrets import NOTIFY, masked, remember
+from flows.settings import NOTIFY, masked, remember
 
 BLOCK = "adacalib-notify"
 SECONDS = 30.0  # that a channel may take

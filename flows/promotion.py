@@ -12,21 +12,11 @@ from prefect.states import Completed
 from flows.notifications import News, notify
 from flows.states import command_line, failing_in_one_sentence
 from flows.worktree import release_worktree
-from pipeline.registry.promotion import production
-from pipeline.registry.promotion import promote as promote_model
-from pipeline.registry.promotion import rollback as roll_back_model
+from pipeline.registry.promote import production
+from pipeline.registry.promote import promote as promote_model
+from pipeline.registry.promote import rollback as roll_back_model
 
 PATIENCE = 600.0  # seconds to wait for a run at work in the release worktree
-
-
-def put_in_production(release: Path) -> State:
-    """Promote what is committed in the release worktree; `Promoted`, with the registry's sentence.
-
-    Raises:
-        ReleaseError: the verdict, the model and the commit do not belong together, or the verdict
-            is no; production is as it was.
-    """
-    return Completed(name="Promoted", message=promote_model(release))
 
 
 @flow(name="promote", flow_run_name="promote", persist_result=False)
@@ -39,11 +29,11 @@ def promote(folder: str = ".") -> State:
     """
     with release_worktree(Path(folder), "promotion", PATIENCE) as release:
         before = production(release)
-        state = put_in_production(release)
+        sentence = promote_model(release)
         after = production(release)
     if after and after != before:
-        notify(News("promoted", after.last_day, "promotion", state.message or ""))
-    return state
+        notify(News("promoted", after.last_day, "promotion", sentence))
+    return Completed(name="Promoted", message=sentence)
 
 
 @flow(name="rollback", flow_run_name="rollback", persist_result=False)

@@ -21,12 +21,11 @@ from prefect.runtime import deployment
 from prefect.runtime import flow_run as running
 from prefect.states import Completed, Failed
 
+from flows.arrival import bring
 from flows.evidence import build_data_docs, show, show_progress
-from flows.landing import bring
 from flows.notifications import News, notify
-from flows.promotion import put_in_production
 from flows.schedule_slots import check_day, days_between, named, newer_slots, scheduled_day
-from flows.secrets import masked
+from flows.settings import masked
 from flows.stages import run_stages
 from flows.states import command_line, failing_in_one_sentence
 from flows.worktree import (
@@ -43,9 +42,9 @@ from pipeline.core.files import read_json
 from pipeline.params.dag import stage_order
 from pipeline.params.reader import set_values
 from pipeline.registry.commits import identity
+from pipeline.registry.history import write_run
 from pipeline.registry.pin import fetch_champion, pin_champion
-from pipeline.registry.promotion import Production, production
-from pipeline.registry.run_log import write_run
+from pipeline.registry.promote import Production, production, promote
 
 PATIENCE = 6 * 3600.0  # seconds to wait for another run at work in the worktree
 LOOK_AGAIN = 60.0  # seconds between two looks for a day that has not landed
@@ -245,7 +244,7 @@ def _judge(run: DayRun, release: Path, promotion: bool) -> State:
         return Completed(name="Passed", message=f"{run.day}: the verdict allows promotion")
     run.at = "promotion"
     before = production(release)
-    state = put_in_production(release)
+    state: State = Completed(name="Promoted", message=promote(release))
     run.promoted = before != production(release)
     return state
 

@@ -111,5 +111,10 @@ def newer_slots(folder: Path) -> list[str]:
 
 def _stands(state: State | None) -> bool:
     """Whether a slot's work is done or will be; a failed, crashed or cancelled run leaves it."""
-    lost = (StateType.FAILED, StateType.CRASHED, StateType.CANCELLED, StateType.CANCELLING)
-    return state is not None and state.type not in lost
+    without_result = (
+        StateType.FAILED,
+        StateType.CRASHED,
+        StateType.CANCELLED,
+        StateType.CANCELLING,
+    )
+    return state is not None and state.type not in without_result

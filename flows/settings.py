@@ -1,7 +1,14 @@
-"""How Prefect behaves in this project, unless the environment says otherwise."""
+"""How Prefect behaves here, unless the environment says otherwise; and secrets, shown nowhere.
 
+Secrets come from the environment or from Prefect's secret blocks.
+"""
+
+import logging
 import os
+import re
 from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
 
 from pipeline.core.files import read_json
 
@@ -26,6 +33,17 @@ DEFAULTS = {
 }
 
 
+MASK = "***"
+NOTIFY = "ADACALIB_NOTIFY"
+# Variables whose values are secrets, by their names.
+_SECRET = re.compile(
+    rf"TOKEN|SECRET|PASSW|CREDENTIAL|API_KEY|ACCESS_KEY|AUTH_STRING|CONNECTION_STRING|{NOTIFY}"
+)
+_USER_INFO = re.compile(r"(?<=://)[^/\s@'\"]+(?=@)")
+_SHORTEST = 6  # characters; what is shorter is no secret, and would be masked inside of words
+_remembered: set[str] = set()
+
+
 def home() -> Path:
     """The folder with Prefect's database and logs: PREFECT_HOME, or `.prefect` in this folder."""
     return Path(os.environ.get("PREFECT_HOME") or ".prefect").absolute()
@@ -38,3 +56,55 @@ def use_defaults() -> None:
         os.environ.setdefault("PREFECT_API_URL", f"{read_json(home() / STATE)['url']}/api")
     for name, value in DEFAULTS.items():
         os.environ.setdefault(name, value)
+
+
+def remember(secret: str) -> None:
+    """Mask a secret that is not in the environment from now on, for example that of a block."""
+    _remembered.add(secret)
+
+
+def masked(text: str) -> str:
+    """`text` without secrets: values of secret variables, users and passwords in addresses."""
+    text = _USER_INFO.sub(MASK, text)
+    for secret in sorted(_secrets(), key=len, reverse=True):
+        text = text.replace(secret, MASK)
+    return text
+
+
+def _secrets() -> set[str]:
+    held = {value for name, value in os.environ.items() if _SECRET.search(name)} | _remembered
+    parts = {part for value in held for part in _parts(value)}
+    return {secret for secret in held | parts if len(secret) >= _SHORTEST}
+
+
+def _parts(value: str) -> set[str]:
+    """The addresses of a list of them, and what only its owner knows of each: all but the host."""
+    found = set(value.split())
+    for address in [entry for entry in found if "://" in entry]:
+        _, _, rest = address.partition("://")
+        user, at, place = rest.rpartition("@")
+        words = re.split(r"[:/?&=]", user) if at else []
+        words += re.split(r"[/?&=]", place)[1:]
+        found |= {form for word in words for form in (word, unquote(word)) if len(word) >= 2}
+    return found
+
+
+def mask_logs() -> None:
+    """Mask secrets in every log record of this process, before any handler sees it."""
+    make = logging.getLogRecordFactory()
+    if getattr(make, "masks", False):
+        return
+
+    def make_masked(*args: Any, **kwargs: Any) -> logging.LogRecord:
+        record = make(*args, **kwargs)
+        try:
+            text = record.getMessage()
+        except (TypeError, ValueError):  # the logging module reports such a record itself
+            return record
+        hidden = masked(text)
+        if hidden != text:
+            record.msg, record.args = hidden, ()
+        return record
+
+    make_masked.masks = True  # type: ignore[attr-defined]
+    logging.setLogRecordFactory(make_masked)

@@ -12,7 +12,7 @@ from prefect.client.schemas.objects import State
 from prefect.states import Failed
 
 from flows.local import some_server
-from flows.secrets import masked
+from flows.settings import masked
 from pipeline.core.errors import AdaCalibError
 
 P = ParamSpec("P")

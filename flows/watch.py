@@ -12,8 +12,8 @@ from prefect.states import Completed, Failed
 
 from flows.notifications import News, notify
 from flows.states import command_line, failing_in_one_sentence
-from pipeline.registry.promotion import production
-from pipeline.registry.run_log import last_refresh
+from pipeline.registry.history import last_refresh
+from pipeline.registry.promote import production
 
 DAYS = 3.0
 

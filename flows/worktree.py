@@ -9,7 +9,6 @@ and a branch of its own.
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from prefect import task
@@ -24,23 +23,14 @@ from pipeline.registry.commits import NAMING, authority
 from pipeline.registry.tools.dvc import push, restore_data, share_cache
 from pipeline.registry.tools.locks import hold, run_lock
 from pipeline.registry.tools.programs import git, git_folder
-from pipeline.registry.tools.stores import default_remote
+from pipeline.registry.tools.stores import dvc_remote
 
 RECORD = tuple(name for name in NAMING if name != "params.yaml")
 VERSIONED = ("dvc.yaml", "dvc.lock", "data.dvc")
 WRITTEN = ("data", "artifacts", "reports")
 
 
-@dataclass(frozen=True)
-class Place:
-    """A worktree of a checkout and its branch."""
-
-    folder: str
-    branch: str
-
-
-RELEASE = Place(".release", "release")
-BACKFILL = Place(".backfill", "backfill")
+RELEASE, BACKFILL = "release", "backfill"  # branches; the worktree of each is `.BRANCH`
 
 
 def git_output(folder: Path, *arguments: str) -> str:
@@ -54,7 +44,7 @@ def release_worktree(
     purpose: str,
     patience: float = 0.0,
     report: Callable[[str], None] = print,
-    place: Place = RELEASE,
+    branch: str = RELEASE,
 ) -> Iterator[Path]:
     """Yield a worktree of `checkout`, as its branch has it, for this process alone.
 
@@ -66,16 +56,16 @@ def release_worktree(
         purpose: what whoever waits for this process reads.
         patience: seconds to wait for another process at work there.
         report: called once with the sentence that says for whom this process waits.
-        place: which worktree.
+        branch: whose worktree.
 
     Raises:
         ToolError: another process works there (the sentence says which), or git refuses.
     """
-    with hold(run_lock(checkout, place.branch), purpose, place.folder, patience, report):
-        worktree = checkout / place.folder
-        (git_folder(checkout) / f"refs/heads/{place.branch}.lock").unlink(missing_ok=True)
+    with hold(run_lock(checkout, branch), purpose, f".{branch}", patience, report):
+        worktree = checkout / f".{branch}"
+        (git_folder(checkout) / f"refs/heads/{branch}.lock").unlink(missing_ok=True)
         if not _usable(worktree):
-            _make(checkout, place)
+            _make(checkout, branch)
         _tidy(worktree)
         if _lacks_settings(worktree, checkout):
             share_cache(worktree, checkout)
@@ -92,14 +82,14 @@ def _usable(worktree: Path) -> bool:
     return not top.code and Path(top.output.strip()) == worktree.resolve()
 
 
-def _make(checkout: Path, place: Place) -> None:
-    shutil.rmtree(checkout / place.folder, ignore_errors=True)
+def _make(checkout: Path, branch: str) -> None:
+    shutil.rmtree(checkout / f".{branch}", ignore_errors=True)
     git(checkout, "worktree", "prune")
-    if not git_output(checkout, "branch", "--list", place.branch):
-        git(checkout, "branch", place.branch)
+    if not git_output(checkout, "branch", "--list", branch):
+        git(checkout, "branch", branch)
     # Twice forced: git locks a worktree while it makes it, and a killed git leaves that lock.
     options = ("--quiet", "--force", "--force")
-    git(checkout, "worktree", "add", *options, place.folder, place.branch)
+    git(checkout, "worktree", "add", *options, f".{branch}", branch)
 
 
 def _tidy(worktree: Path) -> None:
@@ -173,7 +163,7 @@ def commit_day(release: Path, day: str, who: dict[str, str]) -> None:
 
 
 def _remote_branch(remote: str) -> str:
-    return f"refs/remotes/{remote}/{RELEASE.branch}"
+    return f"refs/remotes/{remote}/{RELEASE}"
 
 
 def _contains(release: Path, commit: str, other: str) -> bool:
@@ -192,7 +182,7 @@ def fetch_days(release: Path) -> None:
     if remote == ".":
         return
     there = _remote_branch(remote)
-    spec = f"+refs/heads/{RELEASE.branch}:{there}"
+    spec = f"+refs/heads/{RELEASE}:{there}"
     fetched = git(release, "fetch", "--quiet", "--no-tags", remote, spec, check=False)
     if fetched.code and "couldn't find remote ref" in fetched.errors:
         return
@@ -206,7 +196,7 @@ def fetch_days(release: Path) -> None:
         here = ", ".join(committed_days(release, f"{there}..HEAD")) or "code alone"
         raise ReleaseError(
             f"branch release of git remote {remote!r} has days that this clone lacks, and lacks "
-            f"what this clone has ({here}); choose one: git -C {RELEASE.folder} reset --hard "
+            f"what this clone has ({here}); choose one: git -C .release reset --hard "
             f"{remote}/release takes the remote's"
         )
     git(release, "merge", "--ff-only", "--quiet", there)
@@ -237,10 +227,10 @@ def share(folder: str) -> State:
     if not commits:
         return Completed(name="Shared", message="nothing to push")
     remote = authority(release)
-    if default_remote(release):
+    if dvc_remote(release):
         for commit in commits:
             push_data(release, commit)
-    spec = f"HEAD:refs/heads/{RELEASE.branch}"
+    spec = f"HEAD:refs/heads/{RELEASE}"
     pushed = git(release, "push", "--quiet", remote, spec, check=False)
     if pushed.code:
         raise ToolError(f"git remote {remote!r} took no days: {' '.join(pushed.errors.split())}")

@@ -1,14 +1,13 @@
-"""The proof that every form of a checkpoint says what its parts say, before it is published."""
+"""The proof that every runtime of a checkpoint says what its parts say, before it is published."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import torch
 
 from pipeline.checkpoint.merged_model import BATCH_ROWS, MergedModel
-from pipeline.checkpoint.runtimes import Form
+from pipeline.checkpoint.runtimes import Runtime
 from pipeline.core.errors import ArtifactError
 from pipeline.formats.maps import PiecewiseLinearMap
 from pipeline.model.scoring import Base
@@ -22,7 +21,7 @@ FAR = (-120.0, -20.0, 17.0, 18.0, 25.0, 120.0)
 
 
 def prove_parity(
-    forms: Sequence[Form],
+    runtimes: Sequence[Runtime],
     model: MergedModel,
     base: Base,
     serving_map: PiecewiseLinearMap,
@@ -30,14 +29,14 @@ def prove_parity(
     *,
     tolerance: float,
 ) -> None:
-    """Refuse a checkpoint of which a form differs from base model, then map, anywhere looked at.
+    """Refuse a checkpoint of which a runtime differs from base model, then map, anywhere looked at.
 
     The calibration step is compared from equal logits, on rows, around every knot and far from all
     of them, in all batch sizes and widths of ids; end to end, rows are compared in several batch
     sizes and with their columns in another order.
 
     Args:
-        forms: of the checkpoint.
+        runtimes: of the checkpoint.
         model: the checkpoint, for its auxiliary network.
         base: the base model it was made from.
         serving_map: the map it was made from, computed by numpy.
@@ -48,13 +47,13 @@ def prove_parity(
         ArtifactError: a difference is larger, or is no number; the sentence says where.
     """
     logit, ids = probes(serving_map)
-    for form in forms:
+    for runtime in runtimes:
         for id_type in ID_TYPES:
             typed = ids.astype(id_type)
             for n in (*BATCHES, len(logit)):
                 some = np.arange(n) % len(logit)
                 _compare_steps(
-                    form, serving_map, logit[some], typed[some], limit=tolerance, place=AT_KNOTS
+                    runtime, serving_map, logit[some], typed[some], limit=tolerance, place=AT_KNOTS
                 )
     end_to_end = END_TO_END * max(1.0, float(np.abs(serving_map.segment_slopes).max()))
     for table in _requests(tables):
@@ -64,17 +63,19 @@ def prove_parity(
         two_step = serving_map(logit, ids) + _auxiliary(model, encoded.categorical, encoded.numeric)
         if not np.array_equal(model.predict(table).field_value_id, ids):
             raise ArtifactError("the merged model reads other field values than the base model")
-        for form in forms:
+        for runtime in runtimes:
             _compare_steps(
-                form, serving_map, logit.astype(np.float64), ids, limit=tolerance, place=ON_DAY
+                runtime, serving_map, logit.astype(np.float64), ids, limit=tolerance, place=ON_DAY
             )
-            for before, after in form.whole(table, encoded):
+            for before, after in runtime.whole(table, encoded):
                 for what, ours, theirs, limit in (
                     ("uncalibrated", before, logit, END_TO_END),
                     ("calibrated", after, two_step, end_to_end),
                 ):
-                    difference = Difference(form.name, f"{what} logit end to end {ON_DAY}", limit)
-                    difference.refuse(ours, theirs, ids)
+                    quantity = f"{what} logit end to end {ON_DAY}"
+                    _refuse_difference(
+                        runtime.name, quantity, limit, ours=ours, theirs=theirs, ids=ids
+                    )
 
 
 def _requests(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
@@ -94,7 +95,7 @@ def _spread(table: pa.Table) -> pa.Table:
 
 
 def probes(serving_map: PiecewiseLinearMap) -> tuple[np.ndarray, np.ndarray]:
-    """Logits where forms could differ: FAR for each field value, and each knot and around it.
+    """Logits where runtimes could differ: FAR for each field value, and each knot and around it.
 
     Around it are its neighbours one ulp away, in float64 and in float32.
 
@@ -122,7 +123,7 @@ def around_knots(serving_map: PiecewiseLinearMap) -> tuple[np.ndarray, np.ndarra
 
 
 def _compare_steps(
-    form: Form,
+    runtime: Runtime,
     serving_map: PiecewiseLinearMap,
     logit: np.ndarray,
     ids: np.ndarray,
@@ -135,8 +136,10 @@ def _compare_steps(
     ours = np.empty_like(theirs)
     for start in range(0, len(logit), BATCH_ROWS):
         rows = slice(start, start + BATCH_ROWS)
-        ours[rows] = form.step(logit[rows], ids[rows])
-    Difference(form.name, f"calibrated logit {place}", limit).refuse(ours, theirs, ids)
+        ours[rows] = runtime.step(logit[rows], ids[rows])
+    _refuse_difference(
+        runtime.name, f"calibrated logit {place}", limit, ours=ours, theirs=theirs, ids=ids
+    )
 
 
 @torch.inference_mode()
@@ -149,32 +152,25 @@ def _auxiliary(
     return model.network.auxiliary(ids, torch.tensor(numeric)).double().numpy()
 
 
-@dataclass(frozen=True)
-class Difference:
-    """What is held to one another, and how far apart it may be.
-
-    Attributes:
-        form: name of the form.
-        what: the quantity and where it was looked at.
-        limit: the largest difference.
-    """
-
-    form: str
-    what: str
-    limit: float
-
-    def refuse(self, ours: np.ndarray, theirs: np.ndarray, ids: np.ndarray) -> None:
-        """Raise an ArtifactError that says where, if [n] numbers are too far from [n] others."""
-        if ours.shape != theirs.shape:
-            raise ArtifactError(
-                f"{self.form} is not its parts: {self.what} has the shape {ours.shape} for "
-                f"{len(theirs)} rows; nothing was published"
-            )
-        difference = np.abs(ours.astype(np.float64) - theirs)
-        if len(difference) and not difference.max() <= self.limit:  # so that NaN is refused too
-            worst = int(np.nanargmax(np.where(np.isnan(difference), np.inf, difference)))
-            raise ArtifactError(
-                f"{self.form} is not its parts: {self.what} differs by {difference[worst]:.3g}, at "
-                f"most {self.limit:.3g} is allowed (field value id {ids[worst]}); nothing was "
-                "published"
-            )
+def _refuse_difference(
+    runtime: str,
+    what: str,
+    limit: float,
+    *,
+    ours: np.ndarray,
+    theirs: np.ndarray,
+    ids: np.ndarray,
+) -> None:
+    """Raise an ArtifactError that says where, if [n] numbers are too far from [n] others."""
+    if ours.shape != theirs.shape:
+        raise ArtifactError(
+            f"{runtime} is not its parts: {what} has the shape {ours.shape} for {len(theirs)} "
+            "rows; nothing was published"
+        )
+    difference = np.abs(ours.astype(np.float64) - theirs)
+    if len(difference) and not difference.max() <= limit:  # so that NaN is refused too
+        worst = int(np.nanargmax(np.where(np.isnan(difference), np.inf, difference)))
+        raise ArtifactError(
+            f"{runtime} is not its parts: {what} differs by {difference[worst]:.3g}, at most "
+            f"{limit:.3g} is allowed (field value id {ids[worst]}); nothing was published"
+        )

@@ -32,8 +32,8 @@ TRACES = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from
 Logits = tuple[np.ndarray, np.ndarray]  # uncalibrated, calibrated: [n] each
 
 
-class Form(Protocol):
-    """One form of a model."""
+class Runtime(Protocol):
+    """One runtime of a model."""
 
     @property
     def name(self) -> str:
@@ -47,7 +47,7 @@ class Form(Protocol):
 
 
 @dataclass(frozen=True)
-class Merged:
+class TorchRuntime:
     """The network in memory."""
 
     model: MergedModel
@@ -66,7 +66,7 @@ class Merged:
 
 
 @dataclass(frozen=True)
-class Table:
+class TableRuntime:
     """The bare calibration table, read by numpy."""
 
     serving_map: PiecewiseLinearMap
@@ -82,7 +82,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Program:
+class ProgramRuntime:
     """The exported program; its step begins where the graph has the uncalibrated logit."""
 
     module: Any
@@ -116,7 +116,7 @@ class Program:
 
 
 @dataclass(frozen=True)
-class Onnx:
+class OnnxRuntime:
     """The ONNX file in onnxruntime: as it is served, and cut where ids or a logit go in."""
 
     predict: Callable[[pa.Table], Any]
@@ -145,8 +145,8 @@ class Onnx:
         return [(scores.uncalibrated_logit, scores.calibrated_logit), (before, after)]
 
 
-def forms_of(folder: Path, model: MergedModel) -> list[Form]:
-    """Every form in the folder of a checkpoint, read from its files.
+def runtimes_of(folder: Path, model: MergedModel) -> list[Runtime]:
+    """Every runtime of the folder of a checkpoint, read from its files.
 
     Args:
         folder: a checkpoint with its exports.
@@ -157,10 +157,15 @@ def forms_of(folder: Path, model: MergedModel) -> list[Form]:
     """
     table = read_maps(folder / TABLE)[model.manifest["map"]]
     program = torch.export.load(folder / PROGRAM_FILE).module()
-    return [Merged(model), Table(table), Program(program, model), _onnx(folder, model)]
+    return [
+        TorchRuntime(model),
+        TableRuntime(table),
+        ProgramRuntime(program, model),
+        _onnx(folder, model),
+    ]
 
 
-def _onnx(folder: Path, model: MergedModel) -> Onnx:
+def _onnx(folder: Path, model: MergedModel) -> OnnxRuntime:
     made = onnx.load(folder / ONNX_FILE)
     numbers = [f"{NUMBER}{scaling.name}" for scaling in model.encoder.numeric]
     ids = [IDS] if model.encoder.categorical else []
@@ -172,7 +177,7 @@ def _onnx(folder: Path, model: MergedModel) -> Onnx:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     sessions = (onnxruntime.InferenceSession(p, options, ["CPUExecutionProvider"]) for p in parts)
-    return Onnx(load_predictor(folder).predict, *sessions)
+    return OnnxRuntime(load_predictor(folder).predict, *sessions)
 
 
 def export(model: MergedModel, folder: Path) -> None:

@@ -15,7 +15,7 @@ Model = Annotated[Path, typer.Option(help="folder of a checkpoint")]
 @app.command()
 def promote() -> None:
     """Make the model of this folder the production model, if its verdict allows it."""
-    from pipeline.registry.promotion import promote as promote_model
+    from pipeline.registry.promote import promote as promote_model
 
     say(promote_model(Path()))
 
@@ -56,7 +56,7 @@ def rollback(
 
     Examples: adacalib rollback; adacalib rollback v0.0.2
     """
-    from pipeline.registry.promotion import rollback as roll_back
+    from pipeline.registry.promote import rollback as roll_back
 
     say(roll_back(Path(), version))
 
@@ -84,8 +84,8 @@ def status() -> None:
 
     And what the last refresh of this clone did, and why.
     """
+    from pipeline.registry.history import last_refresh
     from pipeline.registry.history import status as release_status
-    from pipeline.registry.run_log import last_refresh
 
     say(f"{release_status(Path())}\n{last_refresh(Path())}")
 

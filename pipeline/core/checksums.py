@@ -36,7 +36,7 @@ def verify(folder: Path) -> dict[str, Any]:
             the sentence names the file.
     """
     manifest = read_json(folder / MANIFEST)
-    remedy = "bring it back with dvc checkout, or make it anew with dvc repro"
+    remedy = "bring it back with dvc checkout, or make it again with dvc repro"
     if not isinstance(manifest, dict) or manifest.get("sha256") != _sum_of(manifest):
         raise ArtifactError(f"{folder / MANIFEST} is not as it was written; {remedy}")
     files = manifest.get("files")

@@ -25,7 +25,7 @@ class Pin:
         version: for example "v0.0.3".
         commit: the commit that names its model and tables.
         last_day: the newest day of the log it was made from.
-        model_sha256: of its model's manifest, which vouches for every other byte of the model.
+        model_sha256: of its model's manifest, which holds the checksum of every other file of it.
         tables: sha256 of each file of its bin tables by name; empty where its commit has none.
     """
 
@@ -56,7 +56,7 @@ def read_pin(path: Path) -> Pin | None:
     if not good:
         raise ArtifactError(
             f'{path} must hold {sorted(names)}, or {{"version": null}} where nothing is in '
-            "production; write it anew with: adacalib champion --pin"
+            "production; write it again with: adacalib champion --pin"
         )
     return Pin(**document)
 

@@ -52,8 +52,10 @@ def identity(folder: Path) -> dict[str, str]:
     """
     variables: dict[str, str] = {}
     for role in ("AUTHOR", "COMMITTER"):
-        said = git(folder, "-c", "user.useConfigOnly=true", "var", f"GIT_{role}_IDENT", check=False)
-        person = re.fullmatch(r"(.+) <(.+)> \d+ [+-]\d+", said.output.strip())
+        found = git(
+            folder, "-c", "user.useConfigOnly=true", "var", f"GIT_{role}_IDENT", check=False
+        )
+        person = re.fullmatch(r"(.+) <(.+)> \d+ [+-]\d+", found.output.strip())
         if person is None:
             raise ReleaseError(
                 "git does not know who promotes; set GIT_AUTHOR_NAME, GIT_AUTHOR_EMAIL, "

@@ -1,22 +1,25 @@
-"""What is in production and why, and every version that ever was, for people."""
+"""What is in production and why, every version that ever was, and the run log, for people."""
 
+import contextlib
 import io
 import shutil
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.core.errors import ArtifactError, ReleaseError
-from pipeline.core.files import read_json
+from pipeline.core.errors import ArtifactError, ReleaseError, ToolError
+from pipeline.core.files import read_json, write_json
 from pipeline.formats.champion import PIN, read_pin
 from pipeline.registry import commits, tags
 from pipeline.registry.override import GATE, overridden
-from pipeline.registry.promotion import Production, committed_override, gate_of, production
-from pipeline.registry.tools.programs import git
+from pipeline.registry.promote import Production, committed_override, gate_of, production
+from pipeline.registry.tools.programs import git, git_folder
 
 WIDTH = 160  # of the table where no terminal says its own
 
@@ -130,7 +133,7 @@ def table(found: list[Version]) -> str:
 def status(folder: Path) -> str:
     """What is in production, since when and why, and what the last verdict in this folder says.
 
-    The git remote is asked; where it does not answer, what this clone knows is said, and why.
+    The git remote is asked; where it does not answer, what this clone knows is reported, and why.
 
     Raises:
         ToolError: git is missing.
@@ -191,3 +194,41 @@ def _last_verdict(folder: Path, current: Production | None) -> list[str]:
     override = overridden(folder, gate)
     may = [f"{override}; adacalib promote makes it production."] if override else []
     return ["The model of this folder was refused:", *reasons, *may]
+
+
+def run_log(folder: Path) -> Path:
+    """Where the run log of a clone is, for any of its worktrees: in git's folder, in no commit.
+
+    Raises:
+        ToolError: the folder is in no git repository.
+    """
+    return git_folder(folder) / "adacalib-refresh.json"
+
+
+def write_run(folder: Path, **entry: Any) -> None:
+    """Write into the run log what a refresh does; on a full disk that is lost, and nothing else.
+
+    A refresh writes it when it begins and again when it ends; without an end it was killed. Only
+    the last one is kept: Prefect has all runs.
+    """
+    path = run_log(folder)
+    with contextlib.suppress(OSError):
+        write_json(path, {"at": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"), **entry})
+
+
+def last_refresh(folder: Path) -> str:
+    """What the last refresh of this clone did and why, in a few lines."""
+    try:
+        last = read_json(run_log(folder))
+    except (ArtifactError, ToolError):
+        return "No refresh has run in this clone."
+    if "state" not in last:
+        return (
+            f"The last refresh, of {last['day']}, began {last['at']} and has not ended: it is at "
+            "work, or was killed; the next one begins where it was."
+        )
+    first, *more = last["sentence"].splitlines() or [""]
+    lines = [f"The last refresh, of {last['day']}, ended {last['at']} as {last['state']}: {first}"]
+    lines += [f"  {line}" for line in more]
+    lines += [f"  {stage}: {outcome}" for stage, outcome in last.get("stages", {}).items()]
+    return "\n".join(lines)

@@ -22,7 +22,7 @@ class Override:
         model_sha256: the model that was judged; the override is about no other.
         reason: in the person's words.
         who: "Name <address>", as git knows them.
-        checks: names of the checks that said no.
+        checks: names of the checks that did not pass.
     """
 
     model_sha256: str
@@ -42,8 +42,8 @@ def override(folder: Path, reason: str) -> str:
         reason: why, in one line.
 
     Raises:
-        ReleaseError: there is nothing to override, no reason, nobody who says so, or a check that
-            failed is about the artifact itself, which no word can mend.
+        ReleaseError: there is nothing to override, no reason, nobody whose word it is, or a check
+            that failed is about the artifact itself, which no word can mend.
         ArtifactError: there is no verdict.
         ToolError: git failed.
     """
@@ -60,11 +60,11 @@ def override(folder: Path, reason: str) -> str:
         )
     who = commits.identity(folder)
     person = f"{who['GIT_AUTHOR_NAME']} <{who['GIT_AUTHOR_EMAIL']}>"
-    told = Override(gate["model_sha256"], words, person, tuple(failed))
-    write_json(folder / OVERRIDE, asdict(told))
+    made = Override(gate["model_sha256"], words, person, tuple(failed))
+    write_json(folder / OVERRIDE, asdict(made))
     message = f"Override of the verdict on days up to {gate.get('last_day')}: {words}"
     commits.commit_files(folder, [OVERRIDE.as_posix()], message, who)
-    return f"{told}; adacalib promote makes the model production"
+    return f"{made}; adacalib promote makes the model production"
 
 
 def _refused(gate: dict[str, Any]) -> list[str]:
@@ -105,18 +105,18 @@ def overridden(folder: Path, gate: dict[str, Any]) -> Override | None:
 
 
 def override_of(document: Any, gate: dict[str, Any]) -> Override | None:
-    """The override that a document tells, None where it is not about this verdict.
+    """The override that a document holds, None where it is not about this verdict.
 
     Raises:
         ArtifactError: the document is no override.
     """
     try:
-        told = Override(**{**document, "checks": tuple(document["checks"])})
+        made = Override(**{**document, "checks": tuple(document["checks"])})
     except (TypeError, KeyError):
-        raise ArtifactError(f"{OVERRIDE} is damaged; remove it and override anew") from None
+        raise ArtifactError(f"{OVERRIDE} is damaged; remove it and override again") from None
     try:
         failed = _refused(gate)
     except ReleaseError:
         return None
-    same = told.model_sha256 == gate.get("model_sha256")
-    return told if same and told.reason and set(failed) <= set(told.checks) else None
+    same = made.model_sha256 == gate.get("model_sha256")
+    return made if same and made.reason and set(failed) <= set(made.checks) else None

@@ -19,7 +19,7 @@ from pipeline.formats.champion import (
     write_pin,
 )
 from pipeline.registry import commits, tags
-from pipeline.registry.promotion import production
+from pipeline.registry.promote import production
 from pipeline.registry.tools import dvc, stores
 from pipeline.registry.tools.programs import git
 
@@ -84,7 +84,7 @@ def _bring(root: Path, pin: Pin) -> dict[str, str]:
     They come from DVC's cache where it has them, else from the remote. A version whose commit names
     no tables has none.
     """
-    remote = stores.default_remote(root)
+    remote = stores.dvc_remote(root)
     (root / FOLDER).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".adacalib-", dir=root / FOLDER) as place:
         model, tables = Path(place) / MODEL.name, Path(place) / TABLES.name

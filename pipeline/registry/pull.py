@@ -13,7 +13,7 @@ from pipeline.core.checksums import MANIFEST, verify
 from pipeline.core.errors import AdaCalibError, ArtifactError, ReleaseError, ToolError
 from pipeline.core.files import make_folder, publish, sha256_of
 from pipeline.registry import commits, tags
-from pipeline.registry.promotion import Production, check_copy, described
+from pipeline.registry.promote import Production, check_copy, described
 from pipeline.registry.tools import dvc, stores
 from pipeline.registry.tools.locks import hold
 
@@ -102,7 +102,7 @@ def _shows(target: Path, current: Production) -> bool:
 
 def _source(folder: Path, authority: str, name: str | None) -> stores.Remote | None:
     """The DVC remote that has the bytes; None, the cache, where production is this clone's own."""
-    remote = stores.named_remote(folder, name) if name else stores.default_remote(folder)
+    remote = stores.dvc_remote(folder, name)
     if remote is None and (name or authority != "."):
         raise ReleaseError(
             f"this clone has no {f'DVC remote {name!r}' if name else 'default DVC remote'}, so "

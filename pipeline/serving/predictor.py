@@ -1,4 +1,4 @@
-"""A checkpoint's ONNX file as a function of rows; neither torch nor the pipeline is needed."""
+"""A checkpoint's ONNX file as a function of rows; needs neither torch nor the pipeline."""
 
 import hashlib
 import json

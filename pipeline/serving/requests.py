@@ -1,4 +1,4 @@
-"""A request's JSON as what a predictor runs on; what is wrong with it is said by row and column."""
+"""A request's JSON as what a predictor runs on; a fault is named by row and column."""
 
 from typing import Any
 

@@ -79,7 +79,7 @@ class Versions:
 
 
 def short(predictor: Predictor) -> str:
-    """The first characters of a version, which people tell it by."""
+    """The first characters of a version, which people know it by."""
     return predictor.version[:12]
 
 

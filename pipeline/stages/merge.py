@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pipeline.checkpoint.bundle import lineage_of, load, merge
 from pipeline.checkpoint.parity import prove_parity
-from pipeline.checkpoint.runtimes import export, forms_of
+from pipeline.checkpoint.runtimes import export, runtimes_of
 from pipeline.checkpoint.serving_table import falls, read_table
 from pipeline.core.errors import ArtifactError
 from pipeline.core.files import publish, read_json
@@ -35,5 +35,5 @@ def run(
         serving_map = read_maps(calibrator / "maps.parquet")[merged.manifest["map"]]
         rows = (table for _, table in read_days(data, days, parts.columns))
         export(merged, folder)
-        forms = forms_of(folder, merged)
+        forms = runtimes_of(folder, merged)
         prove_parity(forms, merged, parts, serving_map, rows, tolerance=params.parity_tolerance)

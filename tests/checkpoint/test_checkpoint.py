@@ -13,7 +13,7 @@ from pipeline.calibration.paper.auxiliary import AuxiliaryNetwork
 from pipeline.checkpoint.bundle import load, merge
 from pipeline.checkpoint.merged_model import MergedNetwork
 from pipeline.checkpoint.parity import around_knots, prove_parity
-from pipeline.checkpoint.runtimes import Merged
+from pipeline.checkpoint.runtimes import TorchRuntime
 from pipeline.checkpoint.serving_table import read_table
 from pipeline.core.checksums import file_sums, verify
 from pipeline.core.errors import ArtifactError, DataError
@@ -179,7 +179,7 @@ def test_a_calibrator_of_other_field_values_is_refused(parts, tmp_path):
 
 
 def prove(model, base, serving_map, tables):
-    prove_parity([Merged(model)], model, base, serving_map, tables, tolerance=1e-6)
+    prove_parity([TorchRuntime(model)], model, base, serving_map, tables, tolerance=1e-6)
 
 
 def moved(serving_map: PiecewiseLinearMap, by: float) -> PiecewiseLinearMap:
@@ -237,3 +237,10 @@ def test_knots_are_looked_at_from_both_sides_in_both_widths():
     assert set(knots) <= set(logit)
     for knot in knots:
         assert {np.nextafter(knot, -9), np.nextafter(knot, 9)} <= set(logit)
+
+
+@pytest.mark.parametrize("wrong", [-1, 99])
+def test_an_id_that_is_no_field_values_is_refused_and_never_served_by_another(checkpoint, wrong):
+    network = load(checkpoint).network
+    with pytest.raises((IndexError, RuntimeError)):
+        network.calibrate(torch.zeros(1), torch.tensor([wrong]))

@@ -15,7 +15,7 @@ from pipeline.calibration.paper.auxiliary import AuxiliaryNetwork
 from pipeline.checkpoint.bundle import load, merge
 from pipeline.checkpoint.onnx_graph import null_text
 from pipeline.checkpoint.parity import prove_parity
-from pipeline.checkpoint.runtimes import export, forms_of
+from pipeline.checkpoint.runtimes import export, runtimes_of
 from pipeline.core.checksums import file_sums, verify
 from pipeline.core.errors import ArtifactError, ReleaseError
 from pipeline.core.files import write_json
@@ -41,7 +41,7 @@ def exported(folder, parts=None):
 def prove(model_folder, base, calibrator, tables):
     model = load(model_folder)
     serving_map = read_maps(calibrator / "maps.parquet")["adacalib"]
-    forms = forms_of(model_folder, model)
+    forms = runtimes_of(model_folder, model)
     prove_parity(forms, model, load_base(base), serving_map, tables, tolerance=1e-6)
 
 
@@ -65,7 +65,7 @@ def made(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def forms(made):
-    return forms_of(made[0], load(made[0]))
+    return runtimes_of(made[0], load(made[0]))
 
 
 def line_through(knots, values, left_slope, right_slope, logit):
@@ -215,7 +215,7 @@ def test_a_file_of_another_model_is_noticed_by_the_proof(made, tmp_path, name):
     wrong, *_ = exported(tmp_path, other)
     folder, base, calibrator = made
     model = load(folder)
-    forms = forms_of(wrong, model)
+    forms = runtimes_of(wrong, model)
     serving_map = read_maps(calibrator / "maps.parquet")["adacalib"]
     with pytest.raises(ArtifactError, match=rf"{name} is not its parts"):
         prove_parity(

@@ -17,8 +17,8 @@ from flows.local import end_orphaned_runs
 from flows.refresh import refresh
 from pipeline.core.errors import ToolError
 from pipeline.params.reader import set_values
-from pipeline.registry.promotion import production
-from pipeline.registry.run_log import last_refresh
+from pipeline.registry.history import last_refresh
+from pipeline.registry.promote import production
 from pipeline.registry.tools.dvc import reproduce
 from pipeline.registry.tools.programs import run_program
 from tests.flows.conftest import SECONDS, Server, until
@@ -157,6 +157,6 @@ def test_a_run_that_was_killed_with_its_worker_gives_its_turn_back(prefect_serve
     for state in ("PENDING", "RUNNING"):
         prefect_server.ask(f"flow_runs/{run}/set_state", state={"type": state})
     assert turns() == [1]
-    end_orphaned_runs()
+    end_orphaned_runs(prefect_server.api)
     (ended,) = prefect_server.ask("flow_runs/filter", flow_runs={"id": {"any_": [run]}})
     assert (ended["state_type"], turns()) == ("CRASHED", [0])

@@ -10,8 +10,8 @@ import pytest
 
 from flows import watch
 from flows.notifications import NEXT_STEPS, News, notify
-from flows.secrets import NOTIFY, masked
-from pipeline.registry.promotion import Production
+from flows.settings import NOTIFY, masked
+from pipeline.registry.promote import Production
 
 LATE = News("late", "2013-09-30", "land", "2013-09-30 has not landed")
 

@@ -16,8 +16,8 @@ from flows.refresh import refresh
 from flows.worktree import git_output, share
 from pipeline.core.files import read_json
 from pipeline.params.reader import read_params, set_values
-from pipeline.registry.promotion import Production, production
-from pipeline.registry.run_log import last_refresh
+from pipeline.registry.history import last_refresh
+from pipeline.registry.promote import Production, production
 from pipeline.registry.tools.programs import git, run_program
 from pipeline.report.result_tables import METRICS
 from tests.flows.conftest import Server, save, until

@@ -25,7 +25,7 @@ def remote(history: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     bare = tmp_path / "remote.git"
     git(tmp_path, "init", "--quiet", "--bare", str(bare))
     git(history, "remote", "add", "origin", str(bare))
-    monkeypatch.setattr(worktree, "default_remote", lambda folder: "somewhere")
+    monkeypatch.setattr(worktree, "dvc_remote", lambda folder: "somewhere")
 
     def push(release: Path, stage: str) -> None:
         with (tmp_path / "pushed").open("a") as file:

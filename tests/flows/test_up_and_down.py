@@ -13,7 +13,7 @@ import pytest
 
 from flows.schedule_slots import day_before
 from flows.worktree import git_output
-from pipeline.registry.promotion import production
+from pipeline.registry.promote import production
 from tests.flows.conftest import SECONDS, Server
 
 

@@ -22,12 +22,10 @@ def test_the_worktree_begins_as_what_is_committed_in_the_history(history):
 
 def test_a_persons_tree_is_never_touched(history):
     (history / "code.py").write_text("not committed\n")
-    before = [git_output(history, *words) for words in (("status", "-s"), ("rev-parse", "HEAD"))]
+    before = git_output(history, "status", "--short"), git_output(history, "rev-parse", "HEAD")
     run_day(history, "2013-09-29")
-    assert (
-        git_output(history, "status", "--porcelain"),
-        git_output(history, "rev-parse", "HEAD"),
-    ) == before
+    assert git_output(history, "status", "--short") == before[0]
+    assert git_output(history, "rev-parse", "HEAD") == before[1]
     assert (history / "dvc.lock").read_text() == "of a person\n"
 
 
@@ -175,7 +173,7 @@ def test_half_written_files_and_locks_of_killed_programs_are_removed(history):
 def test_a_backfill_has_a_worktree_of_its_own_and_both_may_be_at_work(history):
     with (
         release_worktree(history, "refresh") as release,
-        release_worktree(history, "backfill", place=BACKFILL) as worktree,
+        release_worktree(history, "backfill", branch=BACKFILL) as worktree,
     ):
         assert git_output(worktree, "branch", "--show-current") == "backfill"
         assert worktree != release

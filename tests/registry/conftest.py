@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.registry.promotion import promote
+from pipeline.registry.promote import promote
 
 MAKE = """
 import json, sys, time

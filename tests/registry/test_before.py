@@ -18,7 +18,7 @@ from pipeline.core.files import read_json, sha256_of
 from pipeline.formats.champion import MODEL, PIN, TABLES, pinned
 from pipeline.registry.history import history, status
 from pipeline.registry.pin import pin_champion
-from pipeline.registry.promotion import production, rollback
+from pipeline.registry.promote import production, rollback
 from pipeline.registry.pull import pull
 from pipeline.serving.predictor import load
 from tests.registry.conftest import git

@@ -10,7 +10,7 @@ from pipeline.registry import tags
 from pipeline.registry.clean import clean, kept_versions
 from pipeline.registry.commits import identity
 from pipeline.registry.history import history
-from pipeline.registry.promotion import production, promote, rollback
+from pipeline.registry.promote import production, promote, rollback
 from pipeline.registry.pull import pull
 from tests.registry.conftest import git, next_model
 

@@ -10,7 +10,7 @@ from pipeline.cli.console import Voice
 from pipeline.cli.main import app
 from pipeline.core.errors import ReleaseError
 from pipeline.registry.history import Span, history, table
-from pipeline.registry.promotion import production
+from pipeline.registry.promote import production
 from tests.registry.conftest import git
 
 SINCE = ("2026-01-02 03:00", "2026-01-02 03:09")

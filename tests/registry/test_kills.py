@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.registry.promotion import production, promote
+from pipeline.registry.promote import production, promote
 from pipeline.registry.tags import assignments
 from tests.registry.conftest import git, next_model
 
@@ -17,7 +17,7 @@ import os, signal, sys, threading, time
 from pathlib import Path
 from pipeline.registry import commits, tags
 from pipeline.registry.tools import dvc
-from pipeline.registry.promotion import promote
+from pipeline.registry.promote import promote
 
 module, name, grows = sys.argv[1:]
 step = getattr(globals()[module], name)

@@ -10,7 +10,7 @@ from pipeline.core.errors import ArtifactError, ReleaseError
 from pipeline.core.files import read_json, write_json
 from pipeline.registry.history import status
 from pipeline.registry.override import GATE, OVERRIDE, overridden, override
-from pipeline.registry.promotion import production, promote
+from pipeline.registry.promote import production, promote
 from tests.registry.conftest import dvc, git, params
 
 
@@ -100,7 +100,7 @@ def test_an_override_is_about_one_model_and_the_checks_it_names(folder):
 def test_a_damaged_override_is_refused_and_not_taken_for_none(folder, document):
     gate = refuse(folder)
     (folder / OVERRIDE).write_text(document)
-    with pytest.raises(ArtifactError, match="damaged; remove it and override anew"):
+    with pytest.raises(ArtifactError, match="damaged; remove it and override again"):
         overridden(folder, gate)
 
 

@@ -10,7 +10,7 @@ from pipeline.core.files import read_json
 from pipeline.formats.champion import MODEL, PIN, TABLES, pinned, read_pin, start_pin, write_pin
 from pipeline.registry.history import status
 from pipeline.registry.pin import fetch_champion, pin_champion
-from pipeline.registry.promotion import promote
+from pipeline.registry.promote import promote
 from tests.registry.conftest import dvc, git, params
 
 TABULATE = """  tabulate:
@@ -37,7 +37,7 @@ def test_the_projects_own_pin_names_nothing(project):
 )
 def test_a_pin_that_says_something_else_is_refused(tmp_path, document):
     (tmp_path / PIN).write_text(json.dumps(document))
-    with pytest.raises(ArtifactError, match="write it anew with: adacalib champion --pin"):
+    with pytest.raises(ArtifactError, match="write it again with: adacalib champion --pin"):
         read_pin(tmp_path / PIN)
 
 

@@ -12,7 +12,7 @@ import pytest
 from pipeline.core.errors import ArtifactError, ReleaseError, ToolError
 from pipeline.registry import tags
 from pipeline.registry.history import status
-from pipeline.registry.promotion import production, promote, rollback
+from pipeline.registry.promote import production, promote, rollback
 from pipeline.registry.pull import pull
 from pipeline.registry.tools import dvc as dvc_tool
 from tests.registry.conftest import add_remotes, dvc, git, next_model, params
@@ -266,7 +266,7 @@ def test_promotion_leaves_the_home_folder_alone(home):
 
 
 def test_promotion_is_light_to_import():
-    program = "import pipeline.registry.promotion, sys; print(*sys.modules)"
+    program = "import pipeline.registry.promote, sys; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     ).stdout.split()

@@ -12,7 +12,7 @@ import pytest
 from pipeline.core.checksums import verify
 from pipeline.core.errors import AdaCalibError, ArtifactError, ReleaseError, ToolError
 from pipeline.core.files import sha256_of
-from pipeline.registry.promotion import production, rollback
+from pipeline.registry.promote import production, rollback
 from pipeline.registry.pull import pull
 from tests.registry.conftest import git
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.registry.clean import clean
-from pipeline.registry.promotion import promote
+from pipeline.registry.promote import promote
 from pipeline.registry.pull import pull
 from tests.registry.conftest import git
 

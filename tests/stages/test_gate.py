@@ -109,5 +109,5 @@ def test_many_field_values_get_fewer_scores_each(evidence, monkeypatch):
 
 def test_a_checkpoint_without_the_file_that_is_deployed_gets_no_verdict(tmp_path, evidence):
     merge(*write_parts(tmp_path / "bare"), tmp_path / "bare" / "model")
-    with pytest.raises(ArtifactError, match=r"vouches for no model\.onnx; run dvc repro merge"):
+    with pytest.raises(ArtifactError, match=r"names no model\.onnx; run dvc repro merge"):
         run(*evidence[:2], tmp_path / "bare" / "model", tmp_path / "gate.json", params=PARAMS)

@@ -30,7 +30,7 @@ def run_dvc(
     report: Callable[[str], None] | None = None,
     patience: float = PATIENCE,
 ) -> Finished:
-    """Run dvc; where another dvc works in the folder, wait for it, and say once for whom.
+    """Run dvc; where another dvc works in the folder, wait for it, and report once for whom.
 
     Raises:
         ToolError: dvc is missing, or the other one still holds the folder after `patience` seconds.
@@ -121,7 +121,7 @@ def refuse_busy(folder: Path) -> None:
 
 
 def _failure(action: str, finished: Finished) -> ToolError:
-    """An error with what dvc said last, its own advertisements left out."""
+    """An error with what dvc printed last, its own advertisements left out."""
     text = finished.errors or finished.output
     lines = [line for line in text.splitlines() if line and "dvc.org/support" not in line]
     errors = [line for line in lines if line.startswith("ERROR: ")] or lines

@@ -1,4 +1,4 @@
-"""Outside programs, run in a folder; one that is missing or fails is told in one sentence."""
+"""Outside programs, run in a folder; one that is missing or fails is an error of one sentence."""
 
 import os
 import shutil
@@ -15,16 +15,10 @@ from typing import IO
 from pipeline.core.errors import ToolError
 
 # Set while git runs a hook; they would point every git below at another repository.
-_GIT_PLACES = (
-    "GIT_DIR",
-    "GIT_WORK_TREE",
-    "GIT_INDEX_FILE",
-    "GIT_OBJECT_DIRECTORY",
-    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
-    "GIT_COMMON_DIR",
-    "GIT_NAMESPACE",
-    "GIT_PREFIX",
-)
+_GIT_PLACES = {
+    f"GIT_{name}"
+    for name in ("DIR", "WORK_TREE", "INDEX_FILE", "OBJECT_DIRECTORY", "COMMON_DIR", "NAMESPACE")
+} | {"GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_PREFIX"}
 
 
 @dataclass(frozen=True)
@@ -70,12 +64,7 @@ def beside_python(name: str) -> str:
 
 
 # Reads the id of a process group, waits until nobody holds the other end of its input, kills it.
-_WATCH = """
-import os, signal, sys
-group = int(sys.stdin.readline())
-sys.stdin.read()
-os.killpg(group, signal.SIGKILL)
-"""
+_WATCH = ["/bin/sh", "-c", 'read group; read rest; kill -s KILL -- "-$group"']
 
 
 @contextmanager
@@ -98,10 +87,14 @@ def process_group(
         errors: where its standard error goes.
         variables: additions to the environment.
     """
-    watch = [sys.executable, "-I", "-S", "-c", _WATCH]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     with (
-        subprocess.Popen(watch, stdin=subprocess.PIPE, start_new_session=True, **quiet) as watcher,
+        subprocess.Popen(
+            _WATCH,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        ) as watcher,
         subprocess.Popen(
             command,
             cwd=folder,
@@ -190,8 +183,8 @@ def git(
         check=False,
     )
     if check and finished.returncode:
-        said = " ".join((finished.stderr or finished.stdout).split())
-        raise ToolError(f"git {arguments[0]} failed in {folder.resolve()}: {said}")
+        output = " ".join((finished.stderr or finished.stdout).split())
+        raise ToolError(f"git {arguments[0]} failed in {folder.resolve()}: {output}")
     return Finished(finished.returncode, finished.stdout, finished.stderr)
 
 
@@ -201,5 +194,5 @@ def git_folder(folder: Path) -> Path:
     Raises:
         ToolError: the folder is in no git repository.
     """
-    said = git(folder, "rev-parse", "--path-format=absolute", "--git-common-dir")
-    return Path(said.output.strip())
+    found = git(folder, "rev-parse", "--path-format=absolute", "--git-common-dir")
+    return Path(found.output.strip())

@@ -20,36 +20,19 @@ class Remote:
     address: str
 
 
-def default_remote(folder: Path) -> Remote | None:
-    """DVC's default remote, None if there is none.
+def dvc_remote(folder: Path, name: str | None = None) -> Remote | None:
+    """The DVC remote of a name, or the default one; None if there is none.
 
     Raises:
         ToolError: DVC's configuration cannot be read.
     """
-    config = _config(folder)
-    name = config["core"].get("remote")
-    return _remote(config, name) if name else None
-
-
-def named_remote(folder: Path, name: str) -> Remote | None:
-    """The DVC remote of a name, None if there is none.
-
-    Raises:
-        ToolError: DVC's configuration cannot be read.
-    """
-    return _remote(_config(folder), name)
-
-
-def _config(folder: Path) -> Any:
     from dvc.config import Config
 
     with _answering("DVC's configuration"):
-        return Config(str((folder / ".dvc").resolve()))
-
-
-def _remote(config: Any, name: str) -> Remote | None:
-    found = config["remote"].get(name)
-    return Remote(name, str(found["url"])) if found else None
+        config: Any = Config(str((folder / ".dvc").resolve()))
+    found = name or config["core"].get("remote")
+    known = config["remote"].get(found)
+    return Remote(found, str(known["url"])) if known else None
 
 
 @dataclass(frozen=True)
@@ -117,5 +100,5 @@ def _answering(name: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # each kind of remote has errors of its own
-        said = " ".join(str(error).split()) or type(error).__name__
-        raise ToolError(f"{name} failed: {said}") from error
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ToolError(f"{name} failed: {reason}") from error

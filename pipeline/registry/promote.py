@@ -183,7 +183,7 @@ def _remote_for(folder: Path, authority: str) -> stores.Remote | None:
     Raises:
         ReleaseError: there is none, and others would learn.
     """
-    remote = stores.default_remote(folder)
+    remote = stores.dvc_remote(folder)
     if remote is None and authority != ".":
         raise ReleaseError(
             f"git remote {authority!r} would announce a version whose bytes are in this "
@@ -299,7 +299,7 @@ def _commit_of(folder: Path, chosen: str, current: str) -> str:
     if removed:
         raise ReleaseError(
             f"{removed.who} removed the bytes of {chosen} with adacalib clean on "
-            f"{tags.when(removed.seconds)} UTC; make them anew from its commit: git switch "
+            f"{tags.when(removed.seconds)} UTC; make them again from its commit: git switch "
             f"--detach {known[chosen][:10]}, dvc repro"
         )
     return known[chosen]

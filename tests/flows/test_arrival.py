@@ -5,7 +5,7 @@ import shutil
 import pytest
 from prefect import flow
 
-from flows.landing import bring, files_of, files_to_land, landed_days
+from flows.arrival import bring, files_of, files_to_land, landed_days
 from pipeline.core.errors import AdaCalibError, ToolError
 from pipeline.core.files import write_json
 from tests.tiny_logs import write_clicks
