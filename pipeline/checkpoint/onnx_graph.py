@@ -17,8 +17,7 @@ from pipeline.calibration.paper.auxiliary import AuxiliaryNetwork
 from pipeline.checkpoint.merged_model import PROBABILITY_CLIP, MergedModel, MergedNetwork
 from pipeline.checkpoint.onnx_parts import IDS, LOGIT64, MAPPED
 from pipeline.core.errors import ArtifactError
-from pipeline.encoding.features import Encoder
-from pipeline.encoding.scaling import LARGEST_SCALED, Scaling, Served
+from pipeline.encoding.features import LARGEST_SCALED, Encoder, Scaling, Served
 from pipeline.encoding.values import SEPARATOR
 from pipeline.encoding.vocabulary import Vocabulary
 from pipeline.formats.scores import SERVED_CLIP

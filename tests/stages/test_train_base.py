@@ -125,7 +125,7 @@ def test_an_infinite_feature_stops_by_day_column_and_row(tmp_path):
     with np.errstate(divide="ignore"):
         age = np.log1p(np.array([0.0, -1.0] * 30))
     log = log_of(tmp_path / "odd", {TRAINING[1]: busy_day(TRAINING[1], price=age)})
-    with pytest.raises(DataError, match=f"day {TRAINING[1]}: column price is -inf in row 1"):
+    with pytest.raises(DataError, match=f"day {TRAINING[1]}, column price is -inf in row 1"):
         train(tmp_path / "odd", log, "../base")
     assert files_of(tmp_path / "base") == before
 
