@@ -19,7 +19,7 @@ from bench import process
 from bench.kernel import CANDIDATES, FIELD_VALUES, GRID, PEER_BINS, simulated
 from pipeline.calibration.statistics.sort_keys import usable_threads
 from pipeline.formats.days import day_number
-from pipeline.formats.score_files import write_day, write_scores_manifest
+from pipeline.formats.scores import write_day, write_scores_manifest
 from pipeline.params.sections import TabulateParams
 
 DAYS = [(date(2026, 1, 1) + timedelta(days=i)).isoformat() for i in range(28)]

@@ -18,9 +18,8 @@ from pipeline.checkpoint.merged_model import PROBABILITY_CLIP, MergedModel, Merg
 from pipeline.checkpoint.onnx_parts import IDS, LOGIT64, MAPPED
 from pipeline.core.errors import ArtifactError
 from pipeline.encoding.features import LARGEST_SCALED, Encoder, Scaling, Served
-from pipeline.encoding.values import SEPARATOR
+from pipeline.encoding.values import SEPARATOR, SERVED_CLIP
 from pipeline.encoding.vocabulary import Vocabulary
-from pipeline.formats.scores import SERVED_CLIP
 from pipeline.model.network import ServedNetwork
 from pipeline.serving.predictor import NUMBER, ONNX_FORMAT, TEXT
 

@@ -8,9 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.core.errors import DataError
-from pipeline.encoding.values import counts, field_keys, numbers_of, placed
+from pipeline.encoding.values import counts, field_keys, numbers_of, placed, served_logit
 from pipeline.encoding.vocabulary import ValueCounts, Vocabulary
-from pipeline.formats.scores import served_logit
 
 LARGEST_SCALED = 6.0  # standard deviations; a value further out is served as if it were there
 SMALLEST_SPREAD = 1e-6  # of the mean's size; a feature that varies less is a constant

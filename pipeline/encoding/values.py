@@ -5,9 +5,9 @@ The spelling never depends on how a file happened to store a column, so the id 7
 that holds integers, on a day that holds text, and in a serving request.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,8 @@ SEPARATOR = "\x1f"
 MARK = "\x1e"  # begins a name that is no text of a log
 NULL_NAME = f"{MARK}(null)"
 POOLED_NAME = f"{MARK}(other)"
+SPACES = ("logit", "probability")  # what a score that was served may be
+SERVED_CLIP = 1e-15  # a served probability is taken to lie in [this, 1 - this]: ±34.5 in logit
 LARGEST_EXACT = 2**53  # from here on neighbouring whole numbers share one float64
 
 Column: TypeAlias = pa.Array | pa.ChunkedArray
@@ -255,3 +257,68 @@ def placed(place: str) -> Iterator[None]:
         yield
     except DataError as error:
         raise DataError(f"{place}{error}") from None
+
+
+def served_column(conventions: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Column and space ("logit" or "probability") of the score that was served; None: a base
+    model is trained."""
+    for space in SPACES:
+        column = conventions.get(f"served_{space}")
+        if column is not None:
+            return column, space
+    return None
+
+
+def served_logit(values: np.ndarray, space: str) -> np.ndarray:
+    """The logits of scores that were served, float32 [n].
+
+    A logit is taken as it is. A probability p becomes ln p - ln(1 - p), computed in float64
+    whatever it was stored as; 0 and 1 stand for SERVED_CLIP and 1 - SERVED_CLIP.
+
+    Args:
+        values: float64 [n].
+        space: "logit" or "probability".
+
+    Raises:
+        DataError: a score is null, a logit is not a finite float32, or a probability lies outside
+            [0, 1].
+    """
+    missing = np.flatnonzero(np.isnan(values))
+    if len(missing):
+        raise DataError(
+            f"{len(missing)} of {len(values)} served scores are null or NaN, the first in row "
+            f"{missing[0]}; every row needs the score it was served with"
+        )
+    if space == "probability":
+        _refuse_score(values, (values < 0) | (values > 1), "is no probability", "served_logit")
+        inside = np.clip(values, SERVED_CLIP, 1 - SERVED_CLIP)
+        return (np.log(inside) - np.log(1 - inside)).astype(np.float32)
+    too_large = np.abs(values) > np.finfo(np.float32).max
+    _refuse_score(values, too_large, "is no finite logit", "served_probability")
+    return values.astype(np.float32)
+
+
+def _refuse_score(values: np.ndarray, wrong: np.ndarray, what: str, other: str) -> None:
+    rows = np.flatnonzero(wrong)
+    if len(rows):
+        raise DataError(
+            f"row {rows[0]} is {values[rows[0]]:g}, which {what}, as {len(rows)} of {len(values)} "
+            f"rows have it; repair the scores, or name the column in log.{other}"
+        )
+
+
+def refuse_probabilities(lowest: float, highest: float, column: str) -> None:
+    """Refuse logits that look like probabilities: all of a log within [0, 1].
+
+    Args:
+        lowest, highest: of all scores of the log.
+        column: that holds them.
+
+    Raises:
+        DataError: they look like probabilities.
+    """
+    if lowest >= 0 and highest <= 1:
+        raise DataError(
+            f"column {column}, named in log.served_logit, lies in [{lowest:g}, {highest:g}] in all "
+            "days, which is what probabilities look like; name it in log.served_probability"
+        )

@@ -27,7 +27,7 @@ from pipeline.calibration.prior.base_map import still_anchor
 from pipeline.core.errors import CheckFailedError, ParamsError
 from pipeline.core.files import publish, read_json, write_json
 from pipeline.formats.maps import PiecewiseLinearMap, identity_map, write_maps
-from pipeline.formats.score_files import read_features, read_scores, read_scores_manifest
+from pipeline.formats.scores import read_features, read_scores, read_scores_manifest
 from pipeline.formats.tables import (
     BinTable,
     CellTable,

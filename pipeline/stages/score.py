@@ -13,8 +13,14 @@ from pipeline.data.log_store.days import read_days
 from pipeline.encoding.features import Encoded
 from pipeline.encoding.values import counts, field_keys, placed, weights
 from pipeline.formats.days import day_number
-from pipeline.formats.score_files import feature_columns, write_day, write_scores_manifest
-from pipeline.formats.scores import Scores, before_sampling, keep_rate_of
+from pipeline.formats.scores import (
+    Scores,
+    before_sampling,
+    feature_columns,
+    keep_rate_of,
+    write_day,
+    write_scores_manifest,
+)
 from pipeline.model.scoring import Base, load_base
 from pipeline.params.sections import ScoreParams
 

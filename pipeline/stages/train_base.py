@@ -15,8 +15,8 @@ from pipeline.core.files import publish, read_json
 from pipeline.core.progress import WorkProgress
 from pipeline.data.log_store.days import read_days
 from pipeline.encoding.features import Encoder, EncoderSums, Served, pooled_share
-from pipeline.encoding.values import placed
-from pipeline.formats.scores import keep_rate_of, served_column
+from pipeline.encoding.values import placed, served_column
+from pipeline.formats.scores import keep_rate_of
 from pipeline.model.checkpoints import best_epoch
 from pipeline.model.examples import Shard, examples_of, hold_out, write_shard
 from pipeline.model.network import SERVED, BaseNetwork, ServedNetwork

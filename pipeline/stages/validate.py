@@ -29,8 +29,7 @@ from pipeline.data.log_store.manifest import (
     used_days,
 )
 from pipeline.data.log_store.splits import label_maturity
-from pipeline.encoding.values import field_keys
-from pipeline.formats.scores import served_column
+from pipeline.encoding.values import field_keys, served_column
 from pipeline.params.sections import LogParams, ValidateParams
 from pipeline.quality.day_frames import column_frame, day_frame
 from pipeline.quality.raw_days import DayCheck, check_days
@@ -62,7 +61,8 @@ def run(data: Path, report: Path, details: Path, *, params: ValidateParams, log:
     columns = list(dict.fromkeys([*contract.columns, *filter(None, [log.event_id])]))
     facts, fields, recent = {}, {}, RecentValues(params.recent_days)
     events = {}
-    for day, table in followed(read_days(data, days, columns), "validate", len(days), "days"):
+    tables = read_days(data, days, columns, verify=True)
+    for day, table in followed(tables, "validate", len(days), "days"):
         facts[day] = check_day(table, day, contract)
         fields[day] = recent.add(field_keys(table, contract.field))
         if log.event_id is not None:

@@ -170,9 +170,7 @@ def test_a_count_that_is_none_is_refused_by_row(odd):
 
 
 def test_more_responses_than_impressions_are_refused():
-    with pytest.raises(
-        DataError, match="row 0 is 3: it must be a whole number from 0 to shown"
-    ):
+    with pytest.raises(DataError, match="row 0 is 3: it must be a whole number from 0 to shown"):
         counts(table(click=[3], shown=[1]), "click", "shown")
     with pytest.raises(DataError, match=r"column click, row 0 is 3: it must be 0 or 1"):
         counts(table(click=[3]), "click", None)

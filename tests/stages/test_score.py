@@ -9,7 +9,7 @@ import torch
 from pipeline.core.errors import ArtifactError, DataError
 from pipeline.core.files import read_json, write_json
 from pipeline.formats.days import day_number
-from pipeline.formats.score_files import read_features, read_scores, read_scores_manifest
+from pipeline.formats.scores import read_features, read_scores, read_scores_manifest
 from pipeline.model.scoring import load_base, write_base
 from pipeline.params.sections import ScoreParams
 from pipeline.stages import score

@@ -15,8 +15,15 @@ import pyarrow.compute as pc
 from pipeline.core.errors import DataError
 from pipeline.data.log_store.days import days_between
 from pipeline.encoding.features import Served
-from pipeline.encoding.values import counts, field_keys, numbers_of, placed, refuse_rows
-from pipeline.formats.scores import before_sampling, refuse_probabilities
+from pipeline.encoding.values import (
+    counts,
+    field_keys,
+    numbers_of,
+    placed,
+    refuse_probabilities,
+    refuse_rows,
+)
+from pipeline.formats.scores import before_sampling
 
 
 @dataclass(frozen=True)
