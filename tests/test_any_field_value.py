@@ -83,7 +83,7 @@ def names_of(folder) -> list:
 
 
 def test_texts_that_look_like_something_else_are_seven_values_and_a_null(strange):
-    """H12: from a CSV through vocabulary, bin table and maps to both ways of asking."""
+    """From a CSV through vocabulary, bin table and maps to both ways of asking."""
     names = names_of(strange)
     assert names == [None, *sorted(STRANGE[:-1]), NULL_NAME]
     bins = read_bins(strange / "artifacts/tables").candidate(2)
@@ -106,7 +106,7 @@ def test_texts_that_look_like_something_else_are_seven_values_and_a_null(strange
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.string(), pa.dictionary(pa.int32(), pa.string())])
 def test_ids_of_19_digits_keep_every_digit_whatever_holds_them(ids, kind):
-    """H13: integers, text and dictionaries are scored alike; 7 is spelled "7"."""
+    """Integers, text and dictionaries are scored alike; 7 is spelled "7"."""
     big = (1582218195625938945, 1582218195625938946)
     names = names_of(ids)
     assert names == [None, *map(str, big), "7", NULL_NAME]
@@ -120,7 +120,7 @@ def test_ids_of_19_digits_keep_every_digit_whatever_holds_them(ids, kind):
 
 
 def test_ids_that_a_tool_made_floats_are_the_same_ids(ids):
-    """H13: integers with gaps become floats in many tools."""
+    """Integers with gaps become floats in many tools."""
     table = pa.table({"item": pa.array([7.0, float("nan"), None, 8.0]), "score": [0.1] * 4})
     assert scored(ids, table)[0]["field_value_id"].tolist() == [3, 4, 4, 0]
     with pytest.raises(DataError, match="whole numbers below"):
@@ -147,7 +147,6 @@ def test_ids_that_a_tool_made_floats_are_the_same_ids(ids):
     ],
 )
 def test_a_value_of_a_request_is_the_key_of_the_log(ids, value, found):
-    """H12, H13."""
     answer, _ = asked(ids, {"item": [value], "score": [0.0]})
     assert answer.json()["field_value_id"] == [found]
     assert 0 < answer.json()["probability"][0] < 1
@@ -155,7 +154,7 @@ def test_a_value_of_a_request_is_the_key_of_the_log(ids, value, found):
 
 @pytest.mark.parametrize("value", [7.5, 1582218195625938946.0, 1e300, [7], {"id": 7}])
 def test_what_names_no_value_is_refused_by_row_and_column(ids, value):
-    """H13: a float that may have lost digits is no id."""
+    """A float that may have lost digits is no id."""
     answer, _ = asked(ids, {"item": ["7", value], "score": [0.0, 0.0]})
     assert answer.status_code == 422
     assert "row 1, column item" in answer.json()["error"]
@@ -173,7 +172,7 @@ def tiny_days(item: dict[str, list], rows: int = 120, columns=("item",)) -> dict
 
 
 def test_null_is_a_value_and_what_is_unseen_is_counted(tmp_path):
-    """H9: a, null, the empty text and c are asked of a log with a, b and null."""
+    """A, null, the empty text and c are asked of a log with a, b and null."""
     days = tiny_days({"item": ["a", "b", "a", "b", "a", None]})
     features = {"log__categorical": ["item"], "log__numeric": ["price"]}
     folder = walk(project(tmp_path, days, **features), "evaluate")
@@ -190,7 +189,7 @@ def test_null_is_a_value_and_what_is_unseen_is_counted(tmp_path):
 
 
 def test_a_tuple_s_value_is_its_parts_and_null_where_one_is(tmp_path):
-    """H9, H12: ("a", "") and ("", "a") are two values; a null part makes the whole null."""
+    """("a", "") and ("", "a") are two values; a null part makes the whole null."""
     items = {"item": ["a", "", "001", None, "a"], "slot": ["", "a", "NA", "x", None]}
     days = tiny_days(items, columns=("item", "slot"))
     folder = project(tmp_path, days, log__field=["item", "slot"], log__numeric=["price"])

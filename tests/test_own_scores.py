@@ -72,7 +72,7 @@ def test_a_request_carries_the_score_and_the_field_and_nothing_else(logits):
 
 @pytest.mark.parametrize("kind", ["float32", "float64"])
 def test_probabilities_end_in_the_same_model_as_their_logits(logits, probabilities, kind):
-    """H4: float32 and float64 copies too."""
+    """Float32 and float64 copies too."""
     table = served_day(DAYS[-1])
     by_logit, _ = scored(logits, table)
     by_probability, _ = scored(probabilities, as_probability(table, kind))
@@ -81,7 +81,7 @@ def test_probabilities_end_in_the_same_model_as_their_logits(logits, probabiliti
 
 
 def test_a_probability_of_0_or_1_is_taken_as_1e_15_from_it(probabilities):
-    """H4: the written rule, the same in numpy and in what is served."""
+    """The written rule, the same in numpy and in what is served."""
     assert served_logit(np.array([0.0, 1.0]), "probability").tolist() == pytest.approx(
         [-34.5388, 34.5388], abs=1e-3
     )
@@ -92,7 +92,7 @@ def test_a_probability_of_0_or_1_is_taken_as_1e_15_from_it(probabilities):
 
 
 def test_null_is_served_as_unseen_where_no_known_day_has_it(logits):
-    """H9: but it is not counted as unseen."""
+    """But it is not counted as unseen."""
     answer, metrics = asked(logits, {"item": [None, "c"], "score": [0.0, 0.0]})
     assert answer.json()["field_value_id"] == [0, 0]
     assert "adacalib_unseen_field_values_total 1.0" in metrics

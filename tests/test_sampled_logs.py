@@ -64,7 +64,7 @@ def of_all(tmp_path_factory):
 
 @pytest.mark.parametrize("which", ["of_training", "of_all"])
 def test_a_sample_that_is_told_gives_probabilities_of_the_whole_log(request, which):
-    """H10: by the file that is served, on the whole test days."""
+    """By the file that is served, on the whole test days."""
     folder = request.getfixturevalue(which)
     test = pa.concat_tables([WHOLE[day] for day in DAYS[-2:]])
     answers, _ = scored(folder, test)
@@ -79,7 +79,6 @@ def test_a_sample_that_is_told_gives_probabilities_of_the_whole_log(request, whi
 
 @pytest.mark.parametrize("which", ["of_training", "of_all"])
 def test_bin_rates_are_those_of_the_whole_log(request, which):
-    """H10."""
     bins = read_bins(request.getfixturevalue(which) / "artifacts/tables").candidate(2)
     assert bins.responses.sum() / bins.impressions.sum() == pytest.approx(RATE, rel=0.15)
 
@@ -96,7 +95,7 @@ def test_responses_are_counted_as_the_log_has_them(of_all):
 
 @pytest.mark.parametrize("which", ["of_training", "of_all"])
 def test_the_logit_is_shifted_once_and_the_artifact_says_so(request, tmp_path, which):
-    """H10: the same training without a rate has the same logits, less ln 0.1."""
+    """The same training without a rate has the same logits, less ln 0.1."""
     folder = request.getfixturevalue(which)
     conventions = read_json(folder / "artifacts/model/manifest.json")["conventions"]
     assert conventions["sampling"]["logit_shift"] == pytest.approx(-2.302585, abs=1e-6)
@@ -109,7 +108,7 @@ def test_the_logit_is_shifted_once_and_the_artifact_says_so(request, tmp_path, w
 
 
 def test_a_sample_that_is_not_told_is_refused_by_the_gate(tmp_path):
-    """H10: calibrated on a sample, tested on the whole."""
+    """Calibrated on a sample, tested on the whole."""
     gate = read_json(walk(project(tmp_path, TEST_WHOLE, **FEATURES)) / "reports/gate.json")
     assert gate["verdict"] == "refuse"
     assert any("sampled without saying so" in reason for reason in gate["reasons"])

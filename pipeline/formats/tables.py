@@ -73,18 +73,6 @@ class BinTable:
             raise DataError(f"the bin table has candidates {made}, not {requested_bins}")
         return self.take(rows)
 
-    def inner_bounds(self, requested_bins: int, n_field_values: int) -> np.ndarray:
-        """float32 [n_field_values, K - 1]: inner bounds of one candidate, padded with +inf.
-
-        `bin_id = (logit[:, None] >= inner_bounds[field_value_id]).sum(1)`; an id without
-        impressions has +inf only, that is one bin.
-        """
-        bins = self.candidate(requested_bins)
-        inner = bins.take(bins.bin_id > 0)
-        bounds = np.full((n_field_values, requested_bins - 1), np.inf, dtype=np.float32)
-        bounds[inner.field_value_id, inner.bin_id - 1] = inner.lower_bound
-        return bounds
-
 
 @dataclass(frozen=True)
 class CellTable:

@@ -26,7 +26,7 @@ from tests.calibration.logs import (
     scores_of,
     small_blocks,
 )
-from tests.reference import bins_by_loops
+from tests.reference import bins_by_loops, inner_bounds
 
 
 def assert_sum(value, logits, largest):
@@ -233,7 +233,7 @@ def test_negative_zero_and_zero_are_tied():
 def test_a_row_lies_in_the_bin_of_as_many_inner_bounds_as_it_reaches(scores):
     bins, _ = tabulate(scores, CANDIDATES, GRID)
     for requested in CANDIDATES:
-        inner = bins.inner_bounds(requested, scores.n_field_values)[scores.field_value_id]
+        inner = inner_bounds(bins, requested, scores.n_field_values)[scores.field_value_id]
         bin_id = (scores.uncalibrated_logit[:, None] >= inner).sum(axis=1)
         counted = np.zeros((scores.n_field_values, requested), dtype=np.int64)
         np.add.at(counted, (scores.field_value_id, bin_id), scores.impressions)
@@ -286,7 +286,7 @@ def test_field_values_without_impressions_have_no_bins():
 def test_a_log_without_rows_has_tables_without_rows():
     bins, cells = tabulate(scores_of([], n_field_values=3), (5, 10), 20)
     assert len(bins) == len(cells) == 0
-    assert bins.inner_bounds(5, 3).shape == (3, 4)
+    assert inner_bounds(bins, 5, 3).shape == (3, 4)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])

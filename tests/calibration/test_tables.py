@@ -9,6 +9,7 @@ from pipeline.calibration.statistics.bins import tabulate
 from pipeline.core.errors import DataError
 from pipeline.formats.tables import cells_to_bins
 from tests.calibration.logs import random_scores, scores_of
+from tests.reference import inner_bounds
 
 
 def test_a_candidate_has_its_own_rows_only():
@@ -27,7 +28,7 @@ def test_inner_bounds_are_padded_so_that_no_logit_reaches_the_padding():
     bins, _ = tabulate(scores_of([1, 2, 4, 8], [0, 0, 0, 2]), (4,), 4)
     inf = np.inf
     expected = [[1.5, 3, inf], [inf, inf, inf], [inf, inf, inf]]
-    assert bins.inner_bounds(4, 3).tolist() == expected
+    assert inner_bounds(bins, 4, 3).tolist() == expected
 
 
 def test_columns_of_different_lengths_are_refused():
@@ -40,7 +41,7 @@ def test_columns_of_different_lengths_are_refused():
 def test_cells_lie_in_the_bin_whose_bounds_hold_their_mean_logit():
     bins, cells = tabulate(random_scores(), (5, 10), 20)
     for requested in (5, 10):
-        inner = bins.inner_bounds(requested, 50)[cells.field_value_id]
+        inner = inner_bounds(bins, requested, 50)[cells.field_value_id]
         mean = cells.logit_sum / cells.impressions
         np.testing.assert_array_equal(
             cells_to_bins(cells, bins, requested), (mean[:, None] >= inner).sum(axis=1)

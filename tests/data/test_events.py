@@ -58,7 +58,7 @@ def test_an_id_came_before_exactly_where_a_loop_has_seen_it(tmp_path_factory, id
 
 
 def test_an_event_counts_once_a_day_and_what_was_dropped_is_counted(tmp_path):
-    """H15: across blocks; a row without an id is an event of its own; days do not mix."""
+    """Across blocks; a row without an id is an event of its own; days do not mix."""
     first = tiny_day(4, item=["a", "b", None, "a"], click=[0, 1, 0, 1])
     second = tiny_day(4, item=["b", "c", None, "a"], click=[0, 1, 0, 1])
 
@@ -97,7 +97,7 @@ def test_an_event_id_that_is_no_column_is_refused(tmp_path):
 
 
 def test_the_same_file_twice_is_refused_unless_an_event_id_tells_its_rows_apart(tmp_path):
-    """H15: also under another name; files with a header alone may be equal."""
+    """Also under another name; files with a header alone may be equal."""
     first = written(tmp_path / "a.csv", HEADER + "0,x,1,0\n1,y,1,1\n")
     again = written(tmp_path / "b.csv", first.read_bytes())
     empty = [written(tmp_path / name, HEADER) for name in ("c.csv", "d.csv")]
@@ -112,7 +112,7 @@ def test_the_same_file_twice_is_refused_unless_an_event_id_tells_its_rows_apart(
 
 
 def test_a_day_sent_again_with_more_rows_counts_every_event_once(tmp_path):
-    """H15: the file of noon and that of midnight, which holds its rows again."""
+    """The file of noon and that of midnight, which holds its rows again."""
     noon = written(tmp_path / "noon.csv", HEADER + "0,x,1,0\n1,y,1,1\n2,,1,0\n")
     midnight = written(tmp_path / "midnight.csv", noon.read_text() + "3,z,1,0\n")
     options = LandingOptions("mine", "item", "click")

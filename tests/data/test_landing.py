@@ -23,7 +23,7 @@ DAYS = [day_name(19_700 + index) for index in range(3)]
 
 
 def test_a_day_landed_twice_is_landed_once(tmp_path):
-    """H15: 3 rows, then 3 rows, not 6; and not a byte differs."""
+    """3 rows, then 3 rows, not 6; and not a byte differs."""
     land_day(tmp_path / "data", PRIVATE, DAYS[0], tiny_day(3))
     before = files_of(tmp_path / "data")
     manifest = land_day(tmp_path / "data", PRIVATE, DAYS[0], tiny_day(3))
@@ -32,7 +32,7 @@ def test_a_day_landed_twice_is_landed_once(tmp_path):
 
 
 def test_a_smaller_rewrite_replaces_the_day(tmp_path):
-    """H15: 6 rows, then 3."""
+    """6 rows, then 3."""
     land_day(tmp_path / "data", PRIVATE, DAYS[0], tiny_day(6))
     land_day(tmp_path / "data", PRIVATE, DAYS[1], tiny_day(5))
     manifest = land_day(tmp_path / "data", PRIVATE, DAYS[0], tiny_day(3))
@@ -42,7 +42,7 @@ def test_a_smaller_rewrite_replaces_the_day(tmp_path):
 
 
 def test_a_rewrite_removes_files_that_another_tool_left_in_the_day(tmp_path):
-    """H15: stale parts."""
+    """Stale parts."""
     land_day(tmp_path / "data", PRIVATE, DAYS[0], tiny_day(6))
     stale = tmp_path / "data" / f"day={DAYS[0]}" / "part-1.parquet"
     stale.write_bytes(b"old")

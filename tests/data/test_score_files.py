@@ -87,7 +87,7 @@ def test_features_come_in_the_order_of_the_rows(tmp_path):
 
 @given(arrays.arrays(np.float32, st.integers(0, 30), elements=st.floats(-120, 120, width=32)))
 def test_every_bit_of_a_logit_is_kept(tmp_path_factory, logit):
-    """H4, H7: no rounding, no way through a probability."""
+    """No rounding, no way through a probability."""
     folder = tmp_path_factory.mktemp("scores")
     day = {"2024-03-08": write_day(folder, "2024-03-08", day_of_scores(DAYS[0], 0, logit), {})}
     parts = {"test": ["2024-03-08"]}
@@ -146,7 +146,7 @@ def test_rows_of_another_day_are_refused(tmp_path):
 
 
 def test_a_feature_with_another_number_of_rows_is_refused(tmp_path):
-    """H9: row counts before and after are equal, else stop."""
+    """Row counts before and after are equal, else stop."""
     features = {"numeric.price": np.zeros(4, np.float32)}
     with pytest.raises(DataError, match=r"features have \{'numeric.price': 4\}"):
         write_day(tmp_path, "2024-03-08", day_of_scores("2024-03-08"), features)

@@ -14,7 +14,7 @@ from tests.tiny_logs import KIND, PRIVATE, files_of, land_day, tiny_day
 
 @pytest.mark.parametrize("budget", [1, 200_000, 1 << 30])
 def test_a_day_has_the_same_bytes_however_its_rows_came(tmp_path, budget, monkeypatch):
-    """H14: in any cut, with or without spilling to the disk, the bytes of land_day."""
+    """In any cut, with or without spilling to the disk, the bytes of land_day."""
     monkeypatch.setattr("pipeline.data.log_store.day_writer.BUDGET", budget)
     rows = CONTENT_BLOCK + 1000
     rng = np.random.default_rng(1)
@@ -44,7 +44,6 @@ def test_a_day_has_the_same_bytes_however_its_rows_came(tmp_path, budget, monkey
 
 
 def test_a_stage_whose_filling_fails_leaves_nothing(tmp_path):
-    """H15."""
     land_day(tmp_path / "data", PRIVATE, "2024-01-01", tiny_day())
     before = files_of(tmp_path)
 

@@ -62,7 +62,6 @@ def test_a_feature_that_was_constant_is_zero_whatever_value_comes():
 
 
 def test_a_null_is_the_mean_and_says_that_it_was_missing():
-    """H9."""
     scaling = NumberSums(np.array([1.0, 3.0, np.nan])).scaling("x")
     assert scaling.columns == ["x", "x.missing"]
     np.testing.assert_array_equal(scaling(np.array([np.nan]))[0], [0.0, 1.0])
@@ -86,7 +85,7 @@ def test_no_number_leaves_six_standard_deviations(fitted, served):
 
 
 def test_the_logarithm_of_minus_one_and_of_zero_is_refused_by_column_and_row():
-    """H24: a feature with -1 and 0 under log1p."""
+    """A feature with -1 and 0 under log1p."""
     with np.errstate(divide="ignore"):
         logged = np.log1p(np.array([3.0, 0.0, -1.0]))
     sums = EncoderSums([], ["age"], ["item"])
@@ -95,7 +94,7 @@ def test_the_logarithm_of_minus_one_and_of_zero_is_refused_by_column_and_row():
 
 
 def test_unseen_and_null_share_the_id_0(encoder):
-    """H9: field {a, b, null}; served a, null, "", c."""
+    """Field {a, b, null}; served a, null, "", c."""
     encoded = encoder.encode(table(item=["a", None, "", "c", "b"], price=[1.0] * 5))
     assert encoded.categorical.tolist() == [[1], [0], [0], [0], [2]]
     assert encoded.field_value_id.tolist() == [1, 0, 0, 0, 2]
@@ -109,7 +108,6 @@ def test_a_day_without_rows_is_encoded_as_no_rows(encoder):
 
 
 def test_a_column_of_integers_and_one_of_text_are_encoded_alike():
-    """H14."""
     ids = Vocabulary(("7", "8"))
     encoder = Encoder({"item": ids}, (), ("item",), ids)
     for column in ([7, 8, 9], ["7", "8", "9"], [7.0, 8.0, 9.0]):

@@ -88,7 +88,6 @@ def test_the_batch_size_does_not_matter_beyond_the_last_bits(walked, tmp_path):
 
 
 def test_null_and_unseen_values_are_counted_and_scored(walked, tmp_path):
-    """H9."""
     target = scored(walked, tmp_path / "scores")
     manifest, scores = read_scores_manifest(target), read_scores(target, "test")
     entry = manifest["days"][TEST[0]]
@@ -100,7 +99,7 @@ def test_null_and_unseen_values_are_counted_and_scored(walked, tmp_path):
 
 
 def test_base_logits_of_any_size_arrive(walked, tmp_path):
-    """H4: a base that says ±120 is believed; nothing passes through a probability."""
+    """A base that says ±120 is believed; nothing passes through a probability."""
     folder = tmp_path / "loud"
     log = log_of(folder)
     train(folder, log, epochs=1)
