@@ -12,7 +12,7 @@ from pipeline.data.log_store.contract import (
     Contract,
     DayFacts,
     FieldFacts,
-    RecentValues,
+    ValueNovelty,
     by_day,
     check_day,
     check_null_shares,
@@ -59,7 +59,7 @@ def run(data: Path, report: Path, details: Path, *, params: ValidateParams, log:
         log.weight,
     )
     columns = list(dict.fromkeys([*contract.columns, *filter(None, [log.event_id])]))
-    facts, fields, recent = {}, {}, RecentValues(params.recent_days)
+    facts, fields, recent = {}, {}, ValueNovelty(params.recent_days)
     events = {}
     tables = read_days(data, days, columns, verify=True)
     for day, table in followed(tables, "validate", len(days), "days"):

@@ -189,7 +189,7 @@ def test_members_that_follow_one_another_are_read_and_cut_or_foreign_ones_refuse
 @pytest.mark.parametrize("name", ["log.csv", "log.csv.gz", "log.csv.zst"])
 def test_an_empty_file_is_named_and_one_with_a_header_alone_has_no_rows(tmp_path, name):
     (tmp_path / name).write_bytes(b"")
-    sentence = f"{name} is empty: it has no header; leave it out, or fetch it anew"
+    sentence = f"{name} is empty: it has no header; leave it out, or fetch it again"
     assert refused(tmp_path, mapping(), tmp_path / name) == sentence
     assert refusal(tmp_path, mapping(), "", name) == sentence
     for text in (HEADER, HEADER.strip(), "\n\n" + HEADER + "\n\n"):

@@ -173,7 +173,7 @@ def test_roles_of_another_format_are_not_heeded_and_that_is_said(tmp_path):
         folder, sources = tmp_path / "data", [tmp_path / "log.csv"]
         said[name] = land_sources("daily-counts", folder, sources, options=options).splitlines()
     assert said["flights"][1:] == [
-        "events were not told apart: log.event_id is for flights, not daily-counts"
+        "event ids were not compared: log.event_id is for flights, not daily-counts"
     ]
     first, change = said["daily-counts"]
     assert "took 1 row on 1 day, 2013-01-01..2013-01-01; dropped 1 (id came before)" in first

@@ -210,7 +210,7 @@ class FieldFacts:
     new: int
 
 
-class RecentValues:
+class ValueNovelty:
     """The field values of the days so far, and the last day that had each.
 
     Memory: every value that has been seen, once.

@@ -101,7 +101,7 @@ def refuse_other_epoch_unit(numbers: Column, unit: str) -> None:
         unit: s, ms, us or ns.
 
     Raises:
-        DataError: there is one; it is told with the unit that fits.
+        DataError: there is one; the unit that fits is named.
     """
     values = numbers.drop_null().to_numpy().astype(np.float64)
     for other, per_second in SECOND.items():

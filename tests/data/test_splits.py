@@ -9,8 +9,8 @@ from pipeline.data.log_store.days import days_between
 from pipeline.data.log_store.splits import (
     LabelMaturity,
     label_maturity,
-    parts_by_count,
-    parts_by_date,
+    split_by_count,
+    split_by_date,
 )
 from pipeline.formats.days import day_name, day_number
 
@@ -24,12 +24,12 @@ DATES = {
 
 def by_count(days, counts, *, last_day=None, maturity_days=0, zone="UTC"):
     maturity = label_maturity(days, maturity_days, zone, last_day)
-    return parts_by_count(days, counts, zone, maturity, last_day)
+    return split_by_count(days, counts, zone, maturity, last_day)
 
 
 def by_date(days, dates, *, last_day=None, maturity_days=0):
     maturity = label_maturity(days, maturity_days, "UTC", last_day)
-    return parts_by_date(days, dates, "UTC", maturity, last_day)
+    return split_by_date(days, dates, "UTC", maturity, last_day)
 
 
 def test_counts_take_whole_days_in_order_and_end_with_the_last_day():

@@ -4,11 +4,11 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.data.log_store.contract import FieldFacts, RecentValues
+from pipeline.data.log_store.contract import FieldFacts, ValueNovelty
 
 
 def facts_of(days: list[list[str | None]], recent_days: int) -> list[FieldFacts]:
-    recent = RecentValues(recent_days)
+    recent = ValueNovelty(recent_days)
     return [recent.add(pa.array(day, pa.string())) for day in days]
 
 

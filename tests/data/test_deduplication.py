@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pipeline.core.errors import DataError
 from pipeline.data.ingest.reader import land_files
 from pipeline.data.log_store import deduplication
-from pipeline.data.log_store.day_writer import DayStage
+from pipeline.data.log_store.day_writer import DayWriter
 from pipeline.data.log_store.days import read_day
 from pipeline.data.log_store.deduplication import EventIds, came_before, marks
 from pipeline.data.log_store.landing import LandingOptions, land_days
@@ -62,7 +62,7 @@ def test_an_event_counts_once_a_day_and_what_was_dropped_is_counted(tmp_path):
     first = tiny_day(4, item=["a", "b", None, "a"], click=[0, 1, 0, 1])
     second = tiny_day(4, item=["b", "c", None, "a"], click=[0, 1, 0, 1])
 
-    def fill(stage: DayStage) -> None:
+    def fill(stage: DayWriter) -> None:
         stage.add(first, np.zeros(4, np.int32))
         stage.add(second, np.array([0, 0, 0, 1], np.int32))
 
@@ -80,7 +80,7 @@ def test_a_day_without_duplicates_has_the_bytes_of_one_that_never_had_any(tmp_pa
     items = [str(i % 150) for i in range(500)]
     whole = tiny_day(500, item=items)
 
-    def fill(stage: DayStage) -> None:
+    def fill(stage: DayWriter) -> None:
         for start in range(0, 500, 70):
             part = whole.slice(start, 70)
             stage.add(part, np.zeros(len(part), np.int32))
