@@ -15,7 +15,7 @@ from pipeline.calibration.paper.paper_rows import RowFeatures
 from pipeline.core.errors import DataError
 from pipeline.data.log_store.landing import LogKind, land_log
 from pipeline.encoding.values import as_text
-from pipeline.formats.score_files import read_features, read_scores, read_scores_manifest
+from pipeline.formats.scores import read_features, read_scores, read_scores_manifest
 from pipeline.params.sections import LogParams, Params, ScoreParams, SplitParams
 from pipeline.stages import score, split, train_base, validate
 

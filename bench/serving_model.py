@@ -9,8 +9,7 @@ import pyarrow as pa
 from pipeline.checkpoint.bundle import load, merge
 from pipeline.checkpoint.runtimes import export
 from pipeline.core.files import write_json
-from pipeline.encoding.features import Encoder
-from pipeline.encoding.scaling import Scaling
+from pipeline.encoding.features import Encoder, Scaling
 from pipeline.encoding.vocabulary import Vocabulary
 from pipeline.formats.maps import from_knots, write_maps
 from pipeline.model.network import initialise, network_from

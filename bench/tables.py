@@ -18,7 +18,7 @@ from typing import Any
 from bench import process
 from bench.kernel import CANDIDATES, FIELD_VALUES, GRID, PEER_BINS, simulated
 from pipeline.formats.days import day_number
-from pipeline.formats.score_files import write_day, write_scores_manifest
+from pipeline.formats.scores import write_day, write_scores_manifest
 from pipeline.formats.sort_keys import usable_threads
 from pipeline.params.sections import TabulateParams
 

@@ -133,3 +133,14 @@ def platt_under_a_normal_prior(rows, center, mean, covariance):
         return (impressions * np.logaddexp(0, logit) - responses * logit).sum() + penalty
 
     return minimize(loss, np.array([0.0, 1.0]), method="Nelder-Mead", options={"xatol": 1e-9}).x
+
+
+def inner_bounds(bins, requested_bins, n_field_values):
+    """float32 [n_field_values, K - 1]: inner bounds of one candidate of a bin table, then +inf.
+
+    `bin_id = (logit[:, None] >= inner_bounds[field_value_id]).sum(1)`.
+    """
+    inner = bins.candidate(requested_bins).take(bins.candidate(requested_bins).bin_id > 0)
+    bounds = np.full((n_field_values, requested_bins - 1), np.inf, dtype=np.float32)
+    bounds[inner.field_value_id, inner.bin_id - 1] = inner.lower_bound
+    return bounds

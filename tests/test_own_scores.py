@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.core.errors import DataError, ParamsError
 from pipeline.core.files import read_json
-from pipeline.formats.scores import served_logit
+from pipeline.encoding.values import served_logit
 from pipeline.params.reader import read_params, set_values
 from tests.whole_walk import DAYS, asked, project, scored, walk
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.core.files import sha256_of
-from pipeline.data.log_store.day_writer import DayStage
+from pipeline.data.log_store.day_writer import DayWriter
 from pipeline.data.log_store.landing import LandingOptions, LogKind, land_days
 from pipeline.data.log_store.manifest import Manifest, content_sha256
 from pipeline.formats.days import day_number
@@ -54,7 +54,7 @@ def tiny_log_params(**values: Any) -> LogParams:
 def land_day(folder: Path, kind: LogKind, day: str, table: pa.Table) -> Manifest:
     """Make `table` the rows of a day, however many there were."""
 
-    def fill(stage: DayStage) -> None:
+    def fill(stage: DayWriter) -> None:
         stage.add(table, np.full(len(table), day_number(day)))
 
     return land_days(folder, kind, fill, LandingOptions(allow_shrink=True)).manifest

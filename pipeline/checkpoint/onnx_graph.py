@@ -17,11 +17,9 @@ from pipeline.calibration.paper.auxiliary import AuxiliaryNetwork
 from pipeline.checkpoint.merged_model import PROBABILITY_CLIP, MergedModel, MergedNetwork
 from pipeline.checkpoint.serving_table import IDS, LOGIT64, MAPPED
 from pipeline.core.errors import ArtifactError
-from pipeline.encoding.features import Encoder
-from pipeline.encoding.scaling import LARGEST_SCALED, Scaling, Served
-from pipeline.encoding.values import SEPARATOR
+from pipeline.encoding.features import LARGEST_SCALED, Encoder, Scaling, Served
+from pipeline.encoding.values import SEPARATOR, SERVED_CLIP
 from pipeline.encoding.vocabulary import Vocabulary
-from pipeline.formats.scores import SERVED_CLIP
 from pipeline.model.network import ServedNetwork
 from pipeline.serving.predictor import NUMBER, ONNX_FORMAT, TEXT
 

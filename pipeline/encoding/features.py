@@ -1,7 +1,6 @@
-"""Rows of a log as the arrays that the base network reads; everything it needs is in a manifest."""
+"""Rows of a log as the arrays that the base network reads; all it needs is in a manifest."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,9 +8,110 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.core.errors import DataError
-from pipeline.encoding.scaling import NumberSums, Scaling, Served
-from pipeline.encoding.values import as_numbers, field_keys
+from pipeline.encoding.values import counts, field_keys, numbers_of, placed, served_logit
 from pipeline.encoding.vocabulary import ValueCounts, Vocabulary
+
+LARGEST_SCALED = 6.0  # standard deviations; a value further out is served as if it were there
+SMALLEST_SPREAD = 1e-6  # of the mean's size; a feature that varies less is a constant
+
+
+def signed_log(values: np.ndarray) -> np.ndarray:
+    """sign(x) · ln(1 + |x|): near zero the value itself, far out its logarithm on either side.
+
+    Counters and amounts span powers of ten, and some are negative; unlike ln(1 + x), this is
+    finite for every finite x.
+    """
+    return np.sign(values) * np.log1p(np.abs(values))
+
+
+class NumberSums:
+    """What a scaling is learned from, added up a day at a time."""
+
+    def __init__(self, *days: np.ndarray) -> None:
+        self._rows, self._missing, self._total, self._squares = 0, 0, 0.0, 0.0
+        for values in days:
+            self.add(values)
+
+    def add(self, values: np.ndarray) -> None:
+        """Add the numbers of more rows, float64 [n], NaN where null."""
+        present = signed_log(values[~np.isnan(values)])
+        self._rows += len(present)
+        self._missing += len(values) - len(present)
+        self._total += float(present.sum())
+        self._squares += float(present @ present)
+
+    def scaling(self, name: str) -> "Scaling":
+        """The scaling of the feature `name`, whose numbers these were."""
+        mean = self._total / self._rows if self._rows else 0.0
+        spread = max(self._squares / self._rows - mean**2, 0.0) ** 0.5 if self._rows else 0.0
+        constant = spread <= SMALLEST_SPREAD * max(1.0, abs(mean))
+        return Scaling(name, mean, 0.0 if constant else spread, self._missing > 0)
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """How one numeric feature becomes one or two columns.
+
+    Attributes:
+        name: the column in the log.
+        mean: mean of `signed_log` over the rows it was fitted on, nulls left out.
+        scale: standard deviation there; 0 for a constant, from which nothing was learned: its
+            column is 0 whatever value comes.
+        missing: whether a second column tells nulls (1) from values (0): only where there were
+            nulls to learn from. The first column is 0, the mean, in a null row.
+    """
+
+    name: str
+    mean: float
+    scale: float
+    missing: bool
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns this feature becomes."""
+        return [self.name, f"{self.name}.missing"] if self.missing else [self.name]
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        """The feature as float32 [n, 1] or [n, 2], within ±6 standard deviations.
+
+        Args:
+            values: float64 [n], finite, or NaN where null.
+        """
+        absent = np.isnan(values)
+        inverse = 1.0 / self.scale if self.scale else 0.0
+        scaled = (signed_log(values) - self.mean) * inverse
+        scaled = np.where(absent, 0.0, np.clip(scaled, -LARGEST_SCALED, LARGEST_SCALED))
+        parts = [scaled, absent] if self.missing else [scaled]
+        return np.stack(parts, axis=1).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Served:
+    """The score that was served, as the one column of a network that passes it on.
+
+    Attributes:
+        name: the column in the log.
+        space: "logit" or "probability".
+    """
+
+    name: str
+    space: str
+
+    @property
+    def columns(self) -> list[str]:
+        """Name of the column this score becomes."""
+        return [self.name]
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        """The logit that was served, float32 [n, 1].
+
+        Raises:
+            DataError: as `served_logit`; the column is named.
+        """
+        try:
+            return served_logit(values, self.space)[:, np.newaxis]
+        except DataError as error:
+            raise DataError(f"column {self.name}: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -104,15 +204,6 @@ def _vocabulary(described: Mapping[str, Any]) -> Vocabulary:
     return Vocabulary.of_names(described["values"], described.get("pooled", ()))
 
 
-def encode(table: pa.Table, manifest: Mapping[str, Any]) -> Encoded:
-    """The rows of `table` as the network of `manifest` reads them.
-
-    Raises:
-        DataError: as `Encoder.encode`.
-    """
-    return Encoder.from_manifest(manifest).encode(table)
-
-
 class EncoderSums:
     """What an encoder is learned from, added up a day at a time.
 
@@ -134,8 +225,8 @@ class EncoderSums:
         Raises:
             DataError: a column is missing or does not hold what it should.
         """
-        for name, counts in self._categorical.items():
-            counts.add(field_keys(table, [name]))
+        for name, values in self._categorical.items():
+            values.add(field_keys(table, [name]))
         for name, sums in self._numeric.items():
             sums.add(_numbers(table, name))
 
@@ -154,9 +245,9 @@ class EncoderSums:
             max_vocabulary: values of a categorical feature with an id of their own.
             max_field_values: ids of field values; the rarer ones are pooled. None: all.
         """
-        counts, sums = self._categorical.items(), self._numeric.items()
+        features, sums = self._categorical.items(), self._numeric.items()
         return Encoder(
-            {name: Vocabulary.of(values, max_vocabulary) for name, values in counts},
+            {name: Vocabulary.of(values, max_vocabulary) for name, values in features},
             tuple(numbers.scaling(name) for name, numbers in sums),
             self._field,
             Vocabulary.of_field(self._field_values, max_field_values),
@@ -189,7 +280,7 @@ def pooled_share(
         return {}
     sums = np.zeros((2, 2), np.int64)
     for day, table in days:
-        with named(day):
+        with placed(f"day {day}, "):
             pooled = vocabulary.is_pooled(vocabulary.ids(field_keys(table, columns)))
             amounts = np.stack(counts(table, label, impressions)).astype(np.int64)
         sums += np.stack([amounts[:, pooled].sum(axis=1), amounts.sum(axis=1)])
@@ -205,12 +296,7 @@ def pooled_share(
 
 def _numbers(table: pa.Table, name: str) -> np.ndarray:
     """The numbers of a column as float64 [n], NaN where null; what is infinite is refused."""
-    if name not in table.column_names:
-        raise DataError(f"column {name} is missing; the table has {table.column_names}")
-    try:
-        values = as_numbers(table.column(name))
-    except DataError as error:
-        raise DataError(f"column {name}: {error}") from None
+    values = numbers_of(table, name)
     if np.isinf(values).any():
         row = int(np.flatnonzero(np.isinf(values))[0])
         raise DataError(
@@ -218,55 +304,3 @@ def _numbers(table: pa.Table, name: str) -> np.ndarray:
             f"made it: give the raw value, or null where there is none"
         )
     return values
-
-
-def counts(table: pa.Table, label: str, impressions: str | None) -> tuple[np.ndarray, np.ndarray]:
-    """Impressions and responses of every row: int32 [n] each.
-
-    Args:
-        table: rows of a log.
-        label: column with the response: 0 or 1, or their number where a row is an aggregate.
-        impressions: column with the impressions of a row; None: every row is one.
-
-    Raises:
-        DataError: a count is null, negative or not whole, or there are more responses than
-            impressions in a row.
-    """
-    responses = _whole(table, label)
-    shown = np.ones_like(responses) if impressions is None else _whole(table, impressions)
-    if (responses > shown).any():
-        row = int(np.flatnonzero(responses > shown)[0])
-        raise DataError(
-            f"column {label} has {responses[row]} responses of {shown[row]} impressions in row "
-            f"{row}; name the column with impressions in log.impressions, or repair the day"
-        )
-    return shown, responses
-
-
-def weights(table: pa.Table, column: str | None) -> np.ndarray | float:
-    """The weight of every row, float64 [n]; 1 where no column has it.
-
-    Raises:
-        DataError: the column is missing or holds what is no number.
-    """
-    return 1.0 if column is None else _numbers(table, column)
-
-
-def _whole(table: pa.Table, name: str) -> np.ndarray:
-    values = _numbers(table, name)
-    wrong = ~((values >= 0) & (values <= np.iinfo(np.int32).max) & (values == np.trunc(values)))
-    if wrong.any():
-        row = int(np.flatnonzero(wrong)[0])
-        raise DataError(
-            f"column {name} must hold whole numbers from 0, row {row} has {values[row]}"
-        )
-    return values.astype(np.int32)
-
-
-@contextmanager
-def named(day: str) -> Iterator[None]:
-    """Whatever is wrong with rows inside, the sentence begins with their day."""
-    try:
-        yield
-    except DataError as error:
-        raise DataError(f"day {day}: {error}") from None

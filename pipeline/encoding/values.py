@@ -1,11 +1,13 @@
-"""Field values and categories are text: one spelling for every reader, table, artifact and request.
+"""The columns of a log as text, numbers and counts: one rule for every reader and request.
 
+Field values and categories are text.
 The spelling never depends on how a file happened to store a column, so the id 7 is "7" on a day
 that holds integers, on a day that holds text, and in a serving request.
 """
 
-from collections.abc import Sequence
-from typing import TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +19,8 @@ SEPARATOR = "\x1f"
 MARK = "\x1e"  # begins a name that is no text of a log
 NULL_NAME = f"{MARK}(null)"
 POOLED_NAME = f"{MARK}(other)"
+SPACES = ("logit", "probability")  # what a score that was served may be
+SERVED_CLIP = 1e-15  # a served probability is taken to lie in [this, 1 - this]: ±34.5 in logit
 LARGEST_EXACT = 2**53  # from here on neighbouring whole numbers share one float64
 
 Column: TypeAlias = pa.Array | pa.ChunkedArray
@@ -148,12 +152,9 @@ def field_keys(table: pa.Table, columns: Sequence[str]) -> pa.StringArray:
     """
     parts = []
     for name in columns:
-        if name not in table.column_names:
-            raise DataError(f"column {name} is missing; the table has {table.column_names}")
-        try:
-            parts.append(as_text(table.column(name)))
-        except DataError as error:
-            raise DataError(f"column {name}: {error}") from None
+        column = _column(table, name)
+        with placed(f"column {name}: "):
+            parts.append(as_text(column))
         _refuse_row(name, pc.starts_with(parts[-1], MARK), "begins with the reserved mark \\x1e")
     if len(parts) == 1:
         return parts[0]
@@ -166,3 +167,158 @@ def _refuse_row(column: str, wrong: pa.BooleanArray, what: str) -> None:
     row = pc.index(wrong, True).as_py()
     if row >= 0:
         raise DataError(f"column {column} {what} in row {row}; remove it")
+
+
+def numbers_of(table: pa.Table, name: str) -> np.ndarray:
+    """The numbers of a column of `table` as float64 [n], NaN where null.
+
+    Raises:
+        DataError: the column is missing or holds what is no number; it is named.
+    """
+    column = _column(table, name)
+    with placed(f"column {name}: "):
+        return as_numbers(column)
+
+
+def _column(table: pa.Table, name: str) -> pa.ChunkedArray:
+    if name not in table.column_names:
+        raise DataError(f"column {name} is missing; the table has {table.column_names}")
+    return table.column(name)
+
+
+def counts(table: pa.Table, label: str, impressions: str | None) -> tuple[np.ndarray, np.ndarray]:
+    """Impressions and responses of every row: int32 [n] each. No other place reads a label.
+
+    Args:
+        table: rows of a log.
+        label: column with the response (a click or a conversion): 0 or 1, or their number where a
+            row is an aggregate.
+        impressions: column with the impressions of a row; None: every row is one.
+
+    Raises:
+        DataError: a count is null, negative or not whole, or there are more responses than
+            impressions in a row; column and row are named.
+    """
+    responses = numbers_of(table, label)
+    if impressions is None:
+        rule = "must be 0 or 1 (a missing response is not a 0)"
+        refuse_rows(~np.isin(responses, (0, 1)), responses, label, rule, key="keep")
+        return np.ones(len(table), np.int32), responses.astype(np.int32)
+    shown = numbers_of(table, impressions)
+    whole = (shown >= 0) & (shown <= np.iinfo(np.int32).max) & (shown == np.floor(shown))
+    refuse_rows(~whole, shown, impressions, "must be a whole number, 0 or more, below 2**31")
+    fits = (responses >= 0) & (responses <= shown) & (responses == np.floor(responses))
+    rule = f"must be a whole number from 0 to {impressions}"
+    refuse_rows(~fits, responses, label, rule, key="at_most")
+    return shown.astype(np.int32), responses.astype(np.int32)
+
+
+def weights(table: pa.Table, column: str | None) -> np.ndarray | float:
+    """The weight of every row, float64 [n]; 1 where no column has it.
+
+    Raises:
+        DataError: the column is missing or holds what is no number.
+    """
+    return 1.0 if column is None else numbers_of(table, column)
+
+
+def refuse_rows(
+    wrong: np.ndarray, values: np.ndarray, column: str, rule: str, *, key: str = ""
+) -> None:
+    """Refuse rows by the first of them.
+
+    Args:
+        wrong: bool [n].
+        values: float64 [n], what stands there.
+        column: its name.
+        rule: what a value must be.
+        key: of a mapping, which leaves out such rows where a value is there and too large.
+
+    Raises:
+        DataError: a row is wrong.
+    """
+    rows = np.flatnonzero(wrong)
+    if len(rows):
+        value = values[rows[0]]
+        shown = "null or NaN" if np.isnan(value) else f"{value:g}"
+        more = f", as {len(rows) - 1} more rows do" if len(rows) > 1 else ""
+        key = "drop_null" if np.isnan(value) else key if value > 0 else ""
+        remedy = f", or leave them out by {key} of the mapping," if key else ""
+        raise DataError(
+            f"column {column}, row {rows[0]} is {shown}{more}: it {rule}; repair the "
+            f"rows{remedy} and land the day again"
+        )
+
+
+@contextmanager
+def placed(place: str) -> Iterator[None]:
+    """Whatever is wrong with rows inside, the sentence begins with `place`: "day 2024-03-08, "."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"{place}{error}") from None
+
+
+def served_column(conventions: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Column and space ("logit" or "probability") of the score that was served; None: a base
+    model is trained."""
+    for space in SPACES:
+        column = conventions.get(f"served_{space}")
+        if column is not None:
+            return column, space
+    return None
+
+
+def served_logit(values: np.ndarray, space: str) -> np.ndarray:
+    """The logits of scores that were served, float32 [n].
+
+    A logit is taken as it is. A probability p becomes ln p - ln(1 - p), computed in float64
+    whatever it was stored as; 0 and 1 stand for SERVED_CLIP and 1 - SERVED_CLIP.
+
+    Args:
+        values: float64 [n].
+        space: "logit" or "probability".
+
+    Raises:
+        DataError: a score is null, a logit is not a finite float32, or a probability lies outside
+            [0, 1].
+    """
+    missing = np.flatnonzero(np.isnan(values))
+    if len(missing):
+        raise DataError(
+            f"{len(missing)} of {len(values)} served scores are null or NaN, the first in row "
+            f"{missing[0]}; every row needs the score it was served with"
+        )
+    if space == "probability":
+        _refuse_score(values, (values < 0) | (values > 1), "is no probability", "served_logit")
+        inside = np.clip(values, SERVED_CLIP, 1 - SERVED_CLIP)
+        return (np.log(inside) - np.log(1 - inside)).astype(np.float32)
+    too_large = np.abs(values) > np.finfo(np.float32).max
+    _refuse_score(values, too_large, "is no finite logit", "served_probability")
+    return values.astype(np.float32)
+
+
+def _refuse_score(values: np.ndarray, wrong: np.ndarray, what: str, other: str) -> None:
+    rows = np.flatnonzero(wrong)
+    if len(rows):
+        raise DataError(
+            f"row {rows[0]} is {values[rows[0]]:g}, which {what}, as {len(rows)} of {len(values)} "
+            f"rows have it; repair the scores, or name the column in log.{other}"
+        )
+
+
+def refuse_probabilities(lowest: float, highest: float, column: str) -> None:
+    """Refuse logits that look like probabilities: all of a log within [0, 1].
+
+    Args:
+        lowest, highest: of all scores of the log.
+        column: that holds them.
+
+    Raises:
+        DataError: they look like probabilities.
+    """
+    if lowest >= 0 and highest <= 1:
+        raise DataError(
+            f"column {column}, named in log.served_logit, lies in [{lowest:g}, {highest:g}] in all "
+            "days, which is what probabilities look like; name it in log.served_probability"
+        )

@@ -45,7 +45,7 @@ class Vocabulary:
     """Known values of one column or field, in ascending order; id = position + 1.
 
     More ids may follow those of the values: one of null, then one that all pooled values share.
-    They are told from what nobody has seen, which is out of vocabulary (OOV) and has the id 0.
+    They differ from what nobody has seen, which is out of vocabulary (OOV) and has the id 0.
 
     Attributes:
         values: text, strictly ascending by code point. The id 0 belongs to every value that is

@@ -1,17 +1,23 @@
-"""Scores: what every room after `score` works on. Columns have canonical names from here on."""
+"""Scores: what every stage after `score` works on, in memory and on disk.
 
-from collections.abc import Mapping, Sequence
+Columns have canonical names from here on.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from pipeline.core.errors import DataError
+from pipeline.core.errors import ArtifactError, DataError
+from pipeline.core.files import read_json, write_json
+from pipeline.formats.days import day_number
 
-SPACES = ("logit", "probability")  # what a score that was served may be
 WEIGHT_UNIT = 2**20  # weights are multiples of 1 / this, so that sums are exact in any order
 LARGEST_WEIGHT = 2**20
-SERVED_CLIP = 1e-15  # a served probability is taken to lie in [this, 1 - this]: ±34.5 in logit
 
 
 @dataclass(frozen=True)
@@ -81,71 +87,6 @@ def join_scores(parts: Sequence[Scores]) -> Scores:
     )
 
 
-def served_column(conventions: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Column and space ("logit" or "probability") of the score that was served; None: a base
-    model is trained."""
-    for space in SPACES:
-        column = conventions.get(f"served_{space}")
-        if column is not None:
-            return column, space
-    return None
-
-
-def served_logit(values: np.ndarray, space: str) -> np.ndarray:
-    """The logits of scores that were served, float32 [n].
-
-    A logit is taken as it is. A probability p becomes ln p - ln(1 - p), computed in float64
-    whatever it was stored as; 0 and 1 stand for SERVED_CLIP and 1 - SERVED_CLIP.
-
-    Args:
-        values: float64 [n].
-        space: "logit" or "probability".
-
-    Raises:
-        DataError: a score is null, a logit is not a finite float32, or a probability lies outside
-            [0, 1].
-    """
-    missing = np.flatnonzero(np.isnan(values))
-    if len(missing):
-        raise DataError(
-            f"{len(missing)} of {len(values)} served scores are null or NaN, the first in row "
-            f"{missing[0]}; every row needs the score it was served with"
-        )
-    if space == "probability":
-        _refuse_score(values, (values < 0) | (values > 1), "is no probability", "served_logit")
-        inside = np.clip(values, SERVED_CLIP, 1 - SERVED_CLIP)
-        return (np.log(inside) - np.log(1 - inside)).astype(np.float32)
-    too_large = np.abs(values) > np.finfo(np.float32).max
-    _refuse_score(values, too_large, "is no finite logit", "served_probability")
-    return values.astype(np.float32)
-
-
-def _refuse_score(values: np.ndarray, wrong: np.ndarray, what: str, other: str) -> None:
-    rows = np.flatnonzero(wrong)
-    if len(rows):
-        raise DataError(
-            f"row {rows[0]} is {values[rows[0]]:g}, which {what}, as {len(rows)} of {len(values)} "
-            f"rows have it; repair the scores, or name the column in log.{other}"
-        )
-
-
-def refuse_probabilities(lowest: float, highest: float, column: str) -> None:
-    """Refuse logits that look like probabilities: all of a log within [0, 1].
-
-    Args:
-        lowest, highest: of all scores of the log.
-        column: that holds them.
-
-    Raises:
-        DataError: they look like probabilities.
-    """
-    if lowest >= 0 and highest <= 1:
-        raise DataError(
-            f"column {column}, named in log.served_logit, lies in [{lowest:g}, {highest:g}] in all "
-            "days, which is what probabilities look like; name it in log.served_probability"
-        )
-
-
 def keep_rate_of(conventions: Mapping[str, Any], part: str) -> float:
     """The share of non-responses that were kept in the days of a part; 1: all."""
     rates = conventions.get("keep_rate")
@@ -190,3 +131,176 @@ def before_sampling(
 def unit_of(impressions: np.ndarray) -> int:
     """In which parts of an impression a column counts exactly: 1, or WEIGHT_UNIT if fractional."""
     return WEIGHT_UNIT if np.issubdtype(impressions.dtype, np.floating) else 1
+
+
+MANIFEST = "manifest.json"
+COLUMNS = {
+    "uncalibrated_logit": pa.float32(),
+    "field_value_id": pa.int32(),
+    "impressions": pa.int32(),
+    "responses": pa.int32(),
+}
+
+
+def _file(folder: Path, day: str) -> Path:
+    return folder / f"day={day}.parquet"
+
+
+def write_day(
+    folder: Path, day: str, scores: Scores, features: Mapping[str, np.ndarray]
+) -> dict[str, Any]:
+    """Write the scored rows of one day; what the manifest keeps of them comes back.
+
+    Args:
+        folder: an existing folder that is not published yet.
+        day: "YYYY-MM-DD".
+        scores: the day's rows.
+        features: column → int32 or float32 [n], as `feature_columns` names them; empty: none kept.
+
+    Returns:
+        rows, impressions and responses.
+
+    Raises:
+        DataError: a feature has another number of rows, or a row is of another day.
+    """
+    odd = {name: len(column) for name, column in features.items() if len(column) != len(scores)}
+    if odd or (scores.day != day_number(day)).any():
+        raise DataError(
+            f"day {day}: {len(scores)} scored rows of that day alone are wanted"
+            + (f", features have {odd}" if odd else "")
+        )
+    arrays = {name: _array(getattr(scores, name), kind) for name, kind in COLUMNS.items()}
+    arrays |= {name: pa.array(column) for name, column in features.items()}
+    pq.write_table(pa.table(arrays), _file(folder, day), compression="zstd")
+    return {
+        "rows": len(scores),
+        "impressions": _total(scores.impressions),
+        "responses": _total(scores.responses),
+    }
+
+
+def _array(column: np.ndarray, kind: pa.DataType) -> pa.Array:
+    """A column as its kind; counts that do not fit, of a sampled log, as int64 or float64."""
+    if np.issubdtype(column.dtype, np.floating) and pa.types.is_integer(kind):
+        return pa.array(column, pa.float64())
+    if column.dtype == np.int64 and len(column) and column.max() > np.iinfo(np.int32).max:
+        return pa.array(column, pa.int64())
+    return pa.array(column, kind)
+
+
+def _total(column: np.ndarray) -> int | float:
+    fractional = np.issubdtype(column.dtype, np.floating)
+    return float(column.sum()) if fractional else int(column.sum(dtype=np.int64))
+
+
+def feature_columns(categorical: Sequence[str], numeric: Sequence[str]) -> list[str]:
+    """The names under which encoded features travel, in the order of the network's inputs."""
+    return [f"categorical.{name}" for name in categorical] + [f"numeric.{name}" for name in numeric]
+
+
+def write_scores_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Write the manifest: parts, days, field_values, features and conventions."""
+    write_json(folder / MANIFEST, manifest)
+
+
+def read_scores_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of scored days.
+
+    It holds `parts` (part → days), `days` (day → what `write_day` returned and the rows whose field
+    value was null or unseen), `field_values` (index = id, the first null), `features`
+    ({"categorical": [{"name", "size"}], "numeric": [names]}, empty lists where none were kept) and
+    `conventions`.
+
+    Raises:
+        ArtifactError: it is missing or damaged.
+    """
+    return read_json(folder / MANIFEST)
+
+
+def read_scores(folder: Path, *parts: str) -> Scores:
+    """The scored rows of `parts`, part by part, each in the order of its days.
+
+    Raises:
+        ArtifactError: a part is unknown, or a day's file is missing or damaged.
+    """
+    manifest = read_scores_manifest(folder)
+    days = _days(folder, manifest, parts)
+    rows = [manifest["days"][day]["rows"] for day in days]
+    tables = list(_tables(folder, manifest, days, list(COLUMNS)))
+    columns = {name: _joined(tables, name, kind) for name, kind in COLUMNS.items()}
+    numbers = np.repeat(np.array([day_number(day) for day in days], dtype=np.int32), rows)
+    return Scores(**columns, day=numbers, n_field_values=len(manifest["field_values"]))
+
+
+def read_day(folder: Path, manifest: Mapping[str, Any], day: str) -> Scores:
+    """The scored rows of one day, for work that holds a day at a time.
+
+    Raises:
+        ArtifactError: the day's file is missing or damaged.
+    """
+    columns = read_day_columns(folder, manifest, day, list(COLUMNS))
+    number = np.full(manifest["days"][day]["rows"], day_number(day), dtype=np.int32)
+    return Scores(**columns, day=number, n_field_values=len(manifest["field_values"]))
+
+
+def read_day_columns(
+    folder: Path, manifest: Mapping[str, Any], day: str, names: list[str]
+) -> dict[str, np.ndarray]:
+    """Some of the canonical columns of one day.
+
+    Raises:
+        ArtifactError: the day's file is missing or damaged.
+    """
+    (table,) = _tables(folder, manifest, [day], names)
+    return {name: table.column(name).to_numpy() for name in names}
+
+
+def read_features(folder: Path, *parts: str) -> tuple[np.ndarray, np.ndarray]:
+    """The encoded features of the same rows in the same order: int32 [n, C] and float32 [n, N].
+
+    Raises:
+        ArtifactError: as `read_scores`, or the features were not kept.
+    """
+    manifest = read_scores_manifest(folder)
+    features = manifest["features"]
+    categorical = [feature["name"] for feature in features["categorical"]]
+    names = feature_columns(categorical, features["numeric"])
+    if not names:
+        raise ArtifactError(
+            f"{folder} holds no features; set score.keep_features and run dvc repro score"
+        )
+    tables = list(_tables(folder, manifest, _days(folder, manifest, parts), names))
+    integers, floats = names[: len(categorical)], names[len(categorical) :]
+    rows = sum(table.num_rows for table in tables)
+    ids, numbers = np.empty((rows, len(integers)), np.int32), np.empty((rows, len(floats)), "f4")
+    for position, name in enumerate(integers):
+        ids[:, position] = _joined(tables, name, pa.int32())
+    for position, name in enumerate(floats):
+        numbers[:, position] = _joined(tables, name, pa.float32())
+    return ids, numbers
+
+
+def _days(folder: Path, manifest: Mapping[str, Any], parts: Sequence[str]) -> list[str]:
+    unknown = [part for part in parts if part not in manifest["parts"]]
+    if unknown:
+        raise ArtifactError(
+            f"{folder} has the parts {sorted(manifest['parts'])}, not {unknown[0]!r}"
+        )
+    return [day for part in parts for day in manifest["parts"][part]]
+
+
+def _tables(
+    folder: Path, manifest: Mapping[str, Any], days: Sequence[str], columns: list[str]
+) -> Iterator[pa.Table]:
+    for day in days:
+        path = _file(folder, day)
+        try:
+            yield pq.ParquetFile(path).read(columns)
+        except (OSError, pa.ArrowInvalid):
+            raise ArtifactError(f"{path} is missing or damaged; run dvc repro score") from None
+
+
+def _joined(tables: Sequence[pa.Table], name: str, kind: pa.DataType) -> np.ndarray:
+    """One column over all tables, as an array that can be written to."""
+    parts = [table.column(name).to_numpy() for table in tables]
+    return np.concatenate([np.empty(0, kind.to_pandas_dtype()), *parts])

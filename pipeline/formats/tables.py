@@ -168,8 +168,6 @@ CELLS = pa.schema(
     ]
 )
 
-Table = TypeVar("Table", BinTable, CellTable)
-
 
 def write_tables(folder: Path, bins: BinTable, cells: CellTable, manifest: dict[str, Any]) -> None:
     """Publish a folder with both tables and the manifest that says what they were made of."""

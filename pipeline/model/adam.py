@@ -1,7 +1,7 @@
 """Adam of the base network: torch's own, and row-wise steps for embeddings that are mostly idle."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim.adam import adam
 
 from pipeline.model.network import BaseNetwork
@@ -25,12 +25,12 @@ class Adam:
 
     def __init__(self, network: BaseNetwork, learning_rate: float, weight_decay: float) -> None:
         self._decay, self._learning_rate = weight_decay, learning_rate
-        self._embedding: nn.Parameter | None = None
+        self._embedding: Tensor | None = None
         dense = list(network.parameters())
         if network.embedding.sparse:
-            self._embedding = network.embedding.weight
-            dense = [p for p in dense if p is not self._embedding]
-            zeros = torch.zeros_like(self._embedding), torch.zeros_like(self._embedding)
+            self._embedding = weight = network.embedding.weight
+            dense = [p for p in dense if p is not weight]
+            zeros = torch.zeros_like(weight), torch.zeros_like(weight)
             self._moments = (*zeros, torch.zeros((), device=zeros[0].device))
         self._dense = torch.optim.Adam(dense, learning_rate, weight_decay=weight_decay, fused=True)
 
@@ -64,7 +64,7 @@ class Adam:
         if self._embedding is not None:
             self._step_rows(self._embedding)
 
-    def _step_rows(self, embedding: nn.Parameter) -> None:
+    def _step_rows(self, embedding: Tensor) -> None:
         assert embedding.grad is not None
         gradient, embedding.grad = embedding.grad.coalesce(), None
         rows = gradient.indices()[0]

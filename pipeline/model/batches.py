@@ -13,7 +13,7 @@ from pipeline.model.examples import Shard
 
 BLOCK = 8192  # rows that are read together
 WINDOW = 128  # blocks that are in memory and shuffled together
-AHEAD = 8  # batches that are ready before they are asked for
+PREFETCHED = 8  # batches that are ready before they are asked for
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ class Batches:
 
     def epoch(self, number: int) -> Iterator[Batch]:
         """The batches of an epoch, which has a number from 1."""
-        return prefetched(self._batches(number), AHEAD)
+        return prefetched(self._batches(number), PREFETCHED)
 
     def _batches(self, number: int) -> Iterator[Batch]:
         generator = torch.Generator().manual_seed((self._seed * 1_000_003 + number) % 2**63)

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from pipeline.core.errors import NotEnoughDataError
 from pipeline.core.files import sha256_of
-from pipeline.encoding.features import Encoder, counts, named, weights
+from pipeline.encoding.features import Encoder
+from pipeline.encoding.values import counts, placed, weights
 from pipeline.formats.scores import before_sampling
 
 
@@ -73,7 +74,7 @@ def examples_of(
         DataError: a column is missing or does not hold what it should; the day is named.
     """
     for day, table in days:
-        with named(day):
+        with placed(f"day {day}, "):
             encoded = encoder.encode(table)
             observed = before_sampling(
                 *counts(table, label, impressions), weights(table, weight), keep_rate=1.0

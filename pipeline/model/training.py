@@ -89,7 +89,7 @@ def train(
         held_out: rows of later days, which only decide which epoch is kept and when to stop.
         recipe: how.
         folder: where the last good epoch is kept.
-        progress: told of rows and epochs.
+        progress: is reported rows and epochs.
         device: cpu or cuda.
 
     Raises:

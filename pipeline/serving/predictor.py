@@ -14,8 +14,7 @@ import pyarrow as pa
 
 from pipeline.core.checksums import MANIFEST, verify
 from pipeline.core.errors import ArtifactError, DataError
-from pipeline.encoding.values import as_numbers, as_text
-from pipeline.formats.scores import served_column, served_logit
+from pipeline.encoding.values import as_numbers, as_text, served_column, served_logit
 
 ONNX_FILE = "model.onnx"
 ONNX_FORMAT = "adacalib onnx 1"

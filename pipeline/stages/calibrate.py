@@ -18,7 +18,7 @@ from pipeline.calibration.paper.paper_rows import RowFeatures
 from pipeline.core.errors import CheckFailedError, ParamsError
 from pipeline.core.files import publish, read_json, write_json
 from pipeline.formats.maps import PiecewiseLinearMap, write_maps
-from pipeline.formats.score_files import read_features, read_scores, read_scores_manifest
+from pipeline.formats.scores import read_features, read_scores, read_scores_manifest
 from pipeline.formats.tables import (
     BinTable,
     CellTable,

@@ -10,8 +10,7 @@ from pipeline.calibration.statistics.counting import largest_ties
 from pipeline.core.errors import ArtifactError, CheckFailedError
 from pipeline.core.files import publish, read_json, write_json
 from pipeline.formats.champion import MODEL, TABLES, pinned
-from pipeline.formats.score_files import read_day, read_scores, read_scores_manifest
-from pipeline.formats.scores import join_scores
+from pipeline.formats.scores import join_scores, read_day, read_scores, read_scores_manifest
 from pipeline.formats.tables import BinTable, CellTable, read_bins, read_cells, read_tables_manifest
 from pipeline.params.sections import CheckTablesParams
 from pipeline.quality.memorisation import memorisation

@@ -10,11 +10,17 @@ from pipeline.core.errors import ArtifactError
 from pipeline.core.files import publish, read_json
 from pipeline.core.progress import WorkProgress
 from pipeline.data.log_store.days import read_days
-from pipeline.encoding.features import Encoded, counts, named, weights
-from pipeline.encoding.values import field_keys
+from pipeline.encoding.features import Encoded
+from pipeline.encoding.values import counts, field_keys, placed, weights
 from pipeline.formats.days import day_number
-from pipeline.formats.score_files import feature_columns, write_day, write_scores_manifest
-from pipeline.formats.scores import Scores, before_sampling, keep_rate_of
+from pipeline.formats.scores import (
+    Scores,
+    before_sampling,
+    feature_columns,
+    keep_rate_of,
+    write_day,
+    write_scores_manifest,
+)
 from pipeline.model.scoring import Base, load_base
 from pipeline.params.sections import ScoreParams
 
@@ -38,7 +44,7 @@ def run(data: Path, split: Path, base: Path, target: Path, *, params: ScoreParam
     with publish(target) as folder, WorkProgress("score", len(days), "days") as progress:
         folder.mkdir()
         for day, table in read_days(data, days, model.columns):
-            with named(day):
+            with placed(f"day {day}, "):
                 scores, encoded, counted = _score(
                     model, table, day, part_of[day], params.batch_size
                 )

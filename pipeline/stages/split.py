@@ -10,8 +10,8 @@ from pipeline.data.log_store.manifest import Manifest, read_manifest
 from pipeline.data.log_store.splits import (
     LabelMaturity,
     label_maturity,
-    parts_by_count,
-    parts_by_date,
+    split_by_count,
+    split_by_date,
 )
 from pipeline.params.sections import LogParams, SplitParams
 
@@ -51,9 +51,9 @@ def _parts(
     landed: Manifest, maturity: LabelMaturity, params: SplitParams, log: LogParams
 ) -> dict[str, list[str]]:
     if params.dates:
-        return parts_by_date(landed.days, params.dates, log.time_zone, maturity, log.last_day)
+        return split_by_date(landed.days, params.dates, log.time_zone, maturity, log.last_day)
     assert params.counts
-    return parts_by_count(landed.days, params.counts, log.time_zone, maturity, log.last_day)
+    return split_by_count(landed.days, params.counts, log.time_zone, maturity, log.last_day)
 
 
 def _checked(landed: Manifest, validation: dict[str, Any]) -> set[str]:

@@ -9,7 +9,7 @@ import numpy as np
 from pipeline.calibration.statistics.out_of_core import Pieces, tabulate_pieces
 from pipeline.core.errors import AdaCalibError, NotEnoughDataError
 from pipeline.formats.days import day_number
-from pipeline.formats.score_files import read_day, read_day_columns, read_scores_manifest
+from pipeline.formats.scores import read_day, read_day_columns, read_scores_manifest
 from pipeline.formats.tables import write_tables
 from pipeline.params.sections import TabulateParams
 

@@ -14,9 +14,9 @@ from pipeline.core.errors import ParamsError, ToolError
 from pipeline.core.files import publish, read_json
 from pipeline.core.progress import WorkProgress
 from pipeline.data.log_store.days import read_days
-from pipeline.encoding.features import Encoder, EncoderSums, named, pooled_share
-from pipeline.encoding.scaling import Served
-from pipeline.formats.scores import keep_rate_of, served_column
+from pipeline.encoding.features import Encoder, EncoderSums, Served, pooled_share
+from pipeline.encoding.values import placed, served_column
+from pipeline.formats.scores import keep_rate_of
 from pipeline.model.checkpoints import best_epoch
 from pipeline.model.examples import Shard, examples_of, hold_out, write_shard
 from pipeline.model.network import SERVED, BaseNetwork, ServedNetwork
@@ -110,7 +110,7 @@ def _pass_on(
     days = sorted({*contract["parts"]["training"], *contract["parts"]["calibration"]})
     sums = EncoderSums([], [], log.field)
     for day, table in read_days(data, days, log.field):
-        with named(day):
+        with placed(f"day {day}, "):
             sums.add_field_values(table)
     vocabulary = sums.encoder(0, params.max_field_values).field_values
     encoder = Encoder({}, (score,), log.field, vocabulary)
@@ -144,11 +144,11 @@ def _encoder(
         raise ParamsError("log.categorical and log.numeric are both empty; name a feature")
     sums = EncoderSums(log.categorical, log.numeric, log.field)
     for day, table in read_days(data, fitting, _once(*log.field, *features)):
-        with named(day):
+        with placed(f"day {day}, "):
             sums.add_features(table)
             sums.add_field_values(table)
     for day, table in read_days(data, others, log.field):
-        with named(day):
+        with placed(f"day {day}, "):
             sums.add_field_values(table)
     return sums.encoder(params.max_vocabulary, params.max_field_values)
 

@@ -12,7 +12,7 @@ from pipeline.data.log_store.contract import (
     Contract,
     DayFacts,
     FieldFacts,
-    RecentValues,
+    ValueNovelty,
     by_day,
     check_day,
     check_null_shares,
@@ -29,8 +29,7 @@ from pipeline.data.log_store.manifest import (
     used_days,
 )
 from pipeline.data.log_store.splits import label_maturity
-from pipeline.encoding.values import field_keys
-from pipeline.formats.scores import served_column
+from pipeline.encoding.values import field_keys, served_column
 from pipeline.params.sections import LogParams, ValidateParams
 from pipeline.quality.day_checks import check_days, column_frame, day_frame
 from pipeline.quality.suites import CheckResult
@@ -60,9 +59,10 @@ def run(data: Path, report: Path, details: Path, *, params: ValidateParams, log:
         log.weight,
     )
     columns = list(dict.fromkeys([*contract.columns, *filter(None, [log.event_id])]))
-    facts, fields, recent = {}, {}, RecentValues(params.recent_days)
+    facts, fields, recent = {}, {}, ValueNovelty(params.recent_days)
     events = {}
-    for day, table in followed(read_days(data, days, columns), "validate", len(days), "days"):
+    tables = read_days(data, days, columns, verify=True)
+    for day, table in followed(tables, "validate", len(days), "days"):
         facts[day] = check_day(table, day, contract)
         fields[day] = recent.add(field_keys(table, contract.field))
         if log.event_id is not None:

@@ -27,7 +27,7 @@ from tests.calibration.logs import (
     scores_of,
     small_blocks,
 )
-from tests.reference import bins_by_loops
+from tests.reference import bins_by_loops, inner_bounds
 
 
 def assert_sum(value, logits, largest):

@@ -9,8 +9,7 @@ from pipeline.checkpoint.bundle import load, merge
 from pipeline.checkpoint.onnx_graph import onnx_model
 from pipeline.core.checksums import MANIFEST, write_checksums
 from pipeline.core.files import read_json, write_json
-from pipeline.encoding.features import Encoder
-from pipeline.encoding.scaling import Scaling
+from pipeline.encoding.features import Encoder, Scaling
 from pipeline.encoding.vocabulary import Vocabulary
 from pipeline.formats.maps import PiecewiseLinearMap, from_knots, write_maps
 from pipeline.model.network import initialise, network_from

@@ -19,8 +19,7 @@ from pipeline.checkpoint.runtimes import export, runtimes_of
 from pipeline.core.checksums import file_sums, verify
 from pipeline.core.errors import ArtifactError, ReleaseError
 from pipeline.core.files import write_json
-from pipeline.encoding.features import Encoder
-from pipeline.encoding.scaling import Scaling
+from pipeline.encoding.features import Encoder, Scaling
 from pipeline.encoding.vocabulary import Vocabulary
 from pipeline.formats.maps import from_knots, identity_map, read_maps, write_maps
 from pipeline.model.network import initialise, network_from

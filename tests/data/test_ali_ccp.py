@@ -164,7 +164,7 @@ def test_rows_without_features_have_nulls_and_empty_lists(tmp_path):
 
 
 def test_blocks_slices_and_compression_do_not_change_a_byte(tmp_path, monkeypatch):
-    """H15: nor does landing twice; every byte that is read is reported."""
+    """Nor does landing twice; every byte that is read is reported."""
     reported: list[int] = []
     sources = files(tmp_path)
     land_files(tmp_path / "data", "ali-ccp", sources, report=reported.append)

@@ -35,7 +35,7 @@ BAD = {
 
 @pytest.mark.parametrize(("line", "reason"), list(BAD.items()))
 def test_a_line_that_is_not_of_the_format_is_named(tmp_path, line, reason):
-    """H14; also after an empty line, and nothing is landed."""
+    """Also after an empty line, and nothing is landed."""
     good = skeleton(0, 0, 0, VISITS[0], ITEM)
     path = tmp_path / "sample_skeleton_train.csv"
     path.write_bytes((good * 3 + "\n").encode() + line.encode("latin-1") + good.encode())

@@ -80,7 +80,7 @@ def marks(folder: Path, day: str = "2024-01-01") -> set[int]:
 @pytest.mark.slow
 @pytest.mark.parametrize("place", ["between days", "writing a file", "writing the manifest"])
 def test_a_killed_landing_leaves_the_previous_log_and_the_next_one_clears_up(tmp_path, place):
-    """H15: SIGKILL."""
+    """SIGKILL."""
     kind = replace(KIND, origin={"seed": 0})
     old = {day: tiny_day(3000, click=[0] * 3000) for day in ("2024-01-01", "2024-01-02")}
     land_log(tmp_path / "data", kind, old.items)
@@ -94,7 +94,6 @@ def test_a_killed_landing_leaves_the_previous_log_and_the_next_one_clears_up(tmp
 
 @pytest.mark.slow
 def test_a_landing_killed_between_two_renames_is_put_back_by_the_next(tmp_path):
-    """H15."""
     kind = replace(KIND, origin={"seed": 0})
     old = {day: tiny_day(3000, click=[0] * 3000) for day in ("2024-01-01", "2024-01-02")}
     manifest, _ = land_log(tmp_path / "data", kind, old.items)
@@ -110,7 +109,7 @@ def test_a_landing_killed_between_two_renames_is_put_back_by_the_next(tmp_path):
     [("writing a file", 0), ("before the files", 0), ("before the manifest", 1)],
 )
 def test_a_killed_day_is_the_previous_day_or_the_whole_new_one(tmp_path, place, mark):
-    """H15: also where the writer died between the file and the manifest; other days are whole."""
+    """Also where the writer died between the file and the manifest; other days are whole."""
     folder = tmp_path / "data"
     for day in ("2024-01-01", "2024-01-02"):
         land_day(folder, PRIVATE, day, tiny_day(3000, click=[0] * 3000))
@@ -126,7 +125,7 @@ def test_a_killed_day_is_the_previous_day_or_the_whole_new_one(tmp_path, place, 
 
 @pytest.mark.slow
 def test_a_log_whose_first_landing_was_killed_can_be_landed(tmp_path):
-    """H15: nothing of it is taken for a log."""
+    """Nothing of it is taken for a log."""
     assert writer(tmp_path / "data", 1, "before the files", "day").wait() == -signal.SIGKILL
     assert list(read_manifest(tmp_path / "data" / "manifest.json").days) == []
     assert list(land_day(tmp_path / "data", PRIVATE, DAYS[0], tiny_day()).days) == [DAYS[0]]
@@ -150,7 +149,7 @@ except Exception as error:
 
 @pytest.mark.slow
 def test_a_disk_that_takes_no_more_leaves_the_previous_day(tmp_path):
-    """H15: the limit on a file's size stands for a full disk."""
+    """The limit on a file's size stands for a full disk."""
     land_day(tmp_path / "data", PRIVATE, "2024-01-01", tiny_day(3))
     before = files_of(tmp_path)
     said = subprocess.run(
@@ -169,7 +168,6 @@ def test_a_disk_that_takes_no_more_leaves_the_previous_day(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["log", "day", "days"])
 def test_two_writers_at_once_end_in_one_whole_log(tmp_path, what):
-    """H15."""
     writers = [writer(tmp_path / "data", mark, "nowhere", what) for mark in (0, 1)]
     assert [process.wait() for process in writers] == [0, 0]
     assert holds(tmp_path / "data", read_manifest(tmp_path / "data" / "manifest.json"))

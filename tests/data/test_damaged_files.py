@@ -33,7 +33,7 @@ from tests.data.logs import HEADER, landed, mapping, refusal, refused, written
     ],
 )
 def test_a_row_that_breaks_its_type_is_named_by_file_and_line(tmp_path, line, reason):
-    """H14: also after empty lines and in a later block."""
+    """Also after empty lines and in a later block."""
     rows = [f"{i},a,1,0" for i in range(703)]
     text = HEADER + "\n".join([*rows, line, "9,a,1,0", "10,a,1,y"]) + "\n"
     sentence = refusal(tmp_path, mapping(), text)
@@ -86,7 +86,6 @@ def test_a_folder_is_no_file(tmp_path, kind):
     ],
 )
 def test_a_stamp_that_does_not_fit_the_rule_says_what_to_change_in_it(tmp_path, stamp, rule, step):
-    """H17."""
     rules = mapping(time={"column": "ts", "format": "iso8601", **rule})
     sentence = refusal(tmp_path, rules, f"{HEADER}{stamp},a,1,0\n")
     assert sentence.startswith("log.csv, line 2: column ts")
@@ -100,7 +99,6 @@ def test_a_header_that_is_not_utf_8_is_told_from_a_missing_column(tmp_path):
 
 
 def test_a_file_without_rows_is_no_log(tmp_path):
-    """H18."""
     path = written(tmp_path / "log.csv", HEADER)
     (tmp_path / "mine.yaml").write_text(mapping().model_dump_json())
     with pytest.raises(DataError, match=r"log\.csv: no rows; nothing was landed"):
@@ -118,7 +116,6 @@ def test_a_faulty_line_is_named_in_any_block(tmp_path, monkeypatch):
 
 
 def test_the_line_of_a_fault_is_counted_over_values_with_line_breaks(tmp_path, monkeypatch):
-    """H14."""
     monkeypatch.setattr(
         "pipeline.data.ingest.reader.read_blocks", lambda path: read_blocks(path, 64)
     )
@@ -128,7 +125,6 @@ def test_the_line_of_a_fault_is_counted_over_values_with_line_breaks(tmp_path, m
 
 @pytest.mark.parametrize("size", [64, 1 << 20])
 def test_a_quote_that_is_never_closed_is_named_where_it_opens(tmp_path, size, monkeypatch):
-    """H12."""
     monkeypatch.setattr(
         "pipeline.data.ingest.reader.read_blocks", lambda path: read_blocks(path, size)
     )
@@ -146,7 +142,6 @@ def test_a_quote_inside_a_value_that_is_not_quoted_is_a_character(tmp_path):
 
 
 def test_a_carriage_return_alone_ends_no_line(tmp_path):
-    """H12."""
     sentence = refusal(tmp_path, mapping(), HEADER + "0,a,1,0\n1,a\rb,1,0\n")
     assert sentence.startswith("log.csv, line 3: a carriage return ends no line")
     old = (HEADER + "0,a,1,0\n").replace("\n", "\r")
@@ -160,7 +155,7 @@ def test_text_that_is_not_utf8_is_named(tmp_path):
 
 @pytest.mark.parametrize("kept", [20, 0.5, -9])
 def test_a_compressed_file_that_was_cut_short_is_refused(tmp_path, kept):
-    """H15: the end of the stream is missing, in the middle or in its last bytes."""
+    """The end of the stream is missing, in the middle or in its last bytes."""
     rng = np.random.default_rng(1)
     rows = "".join(f"{i},{rng.integers(10**9)},1,0\n" for i in range(20_000))
     whole = gzip.compress((HEADER + rows).encode())
@@ -172,7 +167,7 @@ def test_a_compressed_file_that_was_cut_short_is_refused(tmp_path, kept):
 
 @pytest.mark.parametrize("codec", ["gzip", "zstd", "bz2"])
 def test_members_that_follow_one_another_are_read_and_cut_or_foreign_ones_refused(tmp_path, codec):
-    """H15: also in the last byte."""
+    """Also in the last byte."""
     name = {"gzip": "log.csv.gz", "zstd": "log.csv.zst", "bz2": "log.csv.bz2"}[codec]
     rng = np.random.default_rng(1)
     rows = [f"{i},{rng.integers(10**9)},1,0\n" for i in range(2000)]
@@ -193,9 +188,8 @@ def test_members_that_follow_one_another_are_read_and_cut_or_foreign_ones_refuse
 
 @pytest.mark.parametrize("name", ["log.csv", "log.csv.gz", "log.csv.zst"])
 def test_an_empty_file_is_named_and_one_with_a_header_alone_has_no_rows(tmp_path, name):
-    """H15, H18."""
     (tmp_path / name).write_bytes(b"")
-    sentence = f"{name} is empty: it has no header; leave it out, or fetch it anew"
+    sentence = f"{name} is empty: it has no header; leave it out, or fetch it again"
     assert refused(tmp_path, mapping(), tmp_path / name) == sentence
     assert refusal(tmp_path, mapping(), "", name) == sentence
     for text in (HEADER, HEADER.strip(), "\n\n" + HEADER + "\n\n"):
@@ -214,7 +208,6 @@ def test_an_empty_file_is_named_and_one_with_a_header_alone_has_no_rows(tmp_path
     ids=["gz", "zst", "zip", "parquet", "utf16"],
 )
 def test_a_file_that_is_no_text_is_told_by_its_beginning(tmp_path, content, said):
-    """H15."""
     assert refusal(tmp_path, mapping(), content) == f"log.csv is no text: it begins {said}"
 
 
@@ -238,7 +231,6 @@ def test_quotes_are_read_or_are_characters_like_any_other(tmp_path):
 
 
 def test_a_missing_column_or_file_is_named(tmp_path):
-    """H16."""
     assert "line 1: column click is missing" in refusal(tmp_path, mapping(), "ts,item,price\n")
     assert "column ts is there twice" in refusal(tmp_path, mapping(), "ts,ts,item,price,click\n")
     with pytest.raises(DataError, match=r"none\.csv does not exist"):
@@ -246,7 +238,7 @@ def test_a_missing_column_or_file_is_named(tmp_path):
 
 
 def test_headers_that_do_not_fit_are_shown(tmp_path):
-    """H16: a wrong delimiter, a renamed label, another case; nothing of megabytes is shown."""
+    """A wrong delimiter, a renamed label, another case; nothing of megabytes is shown."""
     semicolons = refusal(tmp_path, mapping(), HEADER.replace(",", ";") + "0;a;1;0\n")
     assert semicolons.endswith("['ts;item;price;click'] with the delimiter ','")
     renamed = refusal(tmp_path, mapping(), HEADER.replace("click", "clicked"))

@@ -11,7 +11,6 @@ from tests.data.logs import HEADER, landed, mapping, refused, stored, written
 
 @pytest.mark.parametrize("kept", [0, 3, 0.5, -100, -1])
 def test_a_parquet_file_that_was_cut_short_is_refused(tmp_path, kept):
-    """H15."""
     path = stored(tmp_path / "log.parquet", item=[str(i) for i in range(5000)])
     whole = path.read_bytes()
     path.write_bytes(whole[: int(kept * len(whole))] if isinstance(kept, float) else whole[:kept])
@@ -20,7 +19,7 @@ def test_a_parquet_file_that_was_cut_short_is_refused(tmp_path, kept):
 
 
 def test_a_parquet_file_with_damage_inside_is_refused(tmp_path):
-    """H15: the footer is whole, a page is not."""
+    """The footer is whole, a page is not."""
     path = stored(tmp_path / "log.parquet", item=[str(i * 7919) for i in range(5000)])
     content = bytearray(path.read_bytes())
     content[200:2000] = bytes(1800)
@@ -29,7 +28,7 @@ def test_a_parquet_file_with_damage_inside_is_refused(tmp_path):
 
 
 def test_columns_of_parquet_that_are_missing_or_never_filled(tmp_path):
-    """H16: an all-null column has the declared type, a missing one is named."""
+    """An all-null column has the declared type, a missing one is named."""
     path = stored(tmp_path / "log.parquet", price=pa.nulls(2), item=pa.nulls(2))
     (table,) = landed(tmp_path / "data", mapping(kind="parquet"), path).values()
     assert (table.schema.field("item").type, table.schema.field("price").type) == (
@@ -54,14 +53,13 @@ def test_columns_of_parquet_that_are_missing_or_never_filled(tmp_path):
     ids=["naive", "date", "null", "half"],
 )
 def test_stamps_of_parquet_that_name_no_instant_are_refused_by_row(tmp_path, ts, reason):
-    """H17."""
     sentence = refused(tmp_path, mapping(kind="parquet"), stored(tmp_path / "log.parquet", ts=ts))
     assert sentence.startswith("log.parquet, row ")
     assert reason in sentence
 
 
 def test_a_parquet_value_that_does_not_fit_is_named_by_row(tmp_path):
-    """H14: also where a column is a float that lost digits."""
+    """Also where a column is a float that lost digits."""
     clicks = [0] * 70_000
     good = {"ts": range(70_000), "item": ["a"] * 70_000, "price": [1.0] * 70_000}
     pq.write_table(pa.table({**good, "click": [*clicks[:-1], 300]}), tmp_path / "a.parquet")

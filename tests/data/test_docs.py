@@ -75,7 +75,6 @@ def test_the_log_of_the_walk_keeps_its_contract_and_is_split(walked):
 
 
 def test_the_log_that_is_spelled_otherwise_lands(tmp_path):
-    """H12, H17."""
     (tmp_path / "klicks.csv").write_text(block("csv"))
     (tmp_path / "klicks.yaml").write_text(block("yaml", 2))
     sources = [tmp_path / "klicks.csv"]

@@ -61,13 +61,12 @@ def test_flights_carry_what_is_known_at_departure_and_nothing_later():
 
 
 def test_a_carrier_named_na_is_a_carrier_and_a_delay_named_na_is_null():
-    """H12."""
     (row,) = dict(fetched.days_of(FLIGHTS))["2013-02-09"].to_pylist()
     assert (row["carrier"], row["dep_delay"]) == ("NA", None)
 
 
 def test_open_bandit_days_are_utc_and_their_rows_in_order_of_time():
-    """H17: also where a stamp has no microseconds."""
+    """Also where a stamp has no microseconds."""
     parts = {("bts", "all"): BTS_ALL.encode(), ("random", "men"): RANDOM_MEN.encode()}
     days = dict(obd.days_of(parts))
     assert days["2019-11-24"]["item_id"].to_pylist() == ["men:2", "all:79", "men:79"]

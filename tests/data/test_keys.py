@@ -17,7 +17,7 @@ ODD_ITEMS = ["NA", "null", "None", "001", "01", "1", "TRUE", ""]
 
 @pytest.mark.parametrize("name", ["log.csv", "log.csv.gz", "log.csv.zst", "log.csv.bz2"])
 def test_texts_that_look_like_something_else_stay_what_they_are(tmp_path, name):
-    """H12: csv → parquet → vocabulary; seven values and one null, 50 rows each."""
+    """Csv → parquet → vocabulary; seven values and one null, 50 rows each."""
     lines = [f"{60 * i},{item},1.5,0" for i in range(50) for item in ODD_ITEMS]
     source = written(tmp_path / name, HEADER + "\n".join(lines) + "\n")
     (table,) = landed(tmp_path / "data", mapping(), source).values()
@@ -57,7 +57,7 @@ def quoted(text: str) -> str:
 def test_every_text_is_the_same_key_from_csv_and_from_every_text_of_parquet(
     tmp_path, name, size, monkeypatch
 ):
-    """H12: quotes, line breaks, NUL, white space, both spellings of é, in blocks of any size."""
+    """Quotes, line breaks, NUL, white space, both spellings of é, in blocks of any size."""
     monkeypatch.setattr(
         "pipeline.data.ingest.reader.read_blocks", lambda path: read_blocks(path, size)
     )
@@ -77,7 +77,6 @@ def test_every_text_is_the_same_key_from_csv_and_from_every_text_of_parquet(
 
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
 def test_texts_without_quotes_are_what_stands_between_the_delimiters(tmp_path, line_end):
-    """H12."""
     keys = [key for key in KEYS if not set(key) & set(',"\r\n')]
     rows = "".join(f"{i}\t{key.replace(chr(9), ' ')}\t1\t0\n" for i, key in enumerate(keys))
     text = (HEADER.replace(",", "\t") + rows).replace("\n", line_end)
@@ -90,7 +89,7 @@ IDS = ["1582218195625938945", "1582218195625938946", "7", None]
 
 
 def test_64_bit_ids_with_nulls_keep_every_digit_in_csv_and_parquet(tmp_path):
-    """H13: 7 is "7", never "7.0"."""
+    """7 is "7", never "7.0"."""
     rows = "".join(f"{i},{item or ''},1,0\n" for i, item in enumerate(IDS))
     source = written(tmp_path / "log.csv", HEADER + rows)
     (from_csv,) = landed(tmp_path / "csv", mapping(), source).values()
@@ -115,7 +114,7 @@ ID_COLUMNS = {
 
 
 def test_an_id_is_the_same_key_whatever_type_a_file_has_for_it(tmp_path):
-    """H13, H14: days of other types are one log, and its keys are those of the CSV."""
+    """Days of other types are one log, and its keys are those of the CSV."""
     rows = f"0,7,1,0\n1,,1,0\n2,{2**53 + 1},1,0\n"
     sources = {"csv": (mapping(), written(tmp_path / "log.csv", HEADER + rows))}
     for name, column in ID_COLUMNS.items():
@@ -159,7 +158,6 @@ NOT_UTF8 = pa.Array.from_buffers(
 def test_a_column_that_cannot_name_values_is_refused_by_file_row_and_name(
     tmp_path, column, row, reason
 ):
-    """H13, H14."""
     path = stored(tmp_path / "log.parquet", item=column)
     sentence = refused(tmp_path, mapping(kind="parquet"), path)
     assert sentence.startswith(f"log.parquet, row {row}: column item: ")
@@ -167,7 +165,7 @@ def test_a_column_that_cannot_name_values_is_refused_by_file_row_and_name(
 
 
 def test_numbers_in_the_texts_of_parquet_are_numbers_and_empty_ones_null(tmp_path):
-    """H14: a day written by a tool that made everything text."""
+    """A day written by a tool that made everything text."""
     path = stored(
         tmp_path / "log.parquet", price=["1.5", "", None], click=["0", "1", ""], ts=["0", "1", "2"]
     )
@@ -178,7 +176,7 @@ def test_numbers_in_the_texts_of_parquet_are_numbers_and_empty_ones_null(tmp_pat
 
 @pytest.mark.parametrize("size", [400, 3000, 1 << 20])
 def test_types_do_not_change_by_chunk_by_file_or_by_order(tmp_path, size, monkeypatch):
-    """H14: many rows that look like integers, then one "x"; eight ids are eight keys."""
+    """Many rows that look like integers, then one "x"; eight ids are eight keys."""
     ids = [*(str(i % 7) for i in range(5000)), "x"]
     rows = [f"{i},{item},1,0\n" for i, item in enumerate(ids)]
     monkeypatch.setattr(
@@ -207,7 +205,7 @@ def test_parquet_stamps_and_texts_are_what_they_say(tmp_path):
 
 
 def test_a_value_of_megabytes_is_a_value(tmp_path):
-    """H12: longer than what is read, or parsed, at a time."""
+    """Longer than what is read, or parsed, at a time."""
     long = ["x" * 9_000_000, "y" * 3_000_000, "z"]
     source = written(tmp_path / "log.csv", HEADER + "".join(f"0,{key},1,0\n" for key in long))
     (table,) = landed(tmp_path / "data", mapping(), source).values()
@@ -215,7 +213,7 @@ def test_a_value_of_megabytes_is_a_value(tmp_path):
 
 
 def test_files_with_their_columns_in_another_order_or_with_more_of_them_are_one_log(tmp_path):
-    """H16: columns are told by name, file by file."""
+    """Columns are told by name, file by file."""
     first = written(tmp_path / "a.csv", HEADER + "0,x,1,0\n")
     second = written(tmp_path / "b.csv", "click,new,price,item,ts\n1,?,2,y,1\n")
     (table,) = landed(tmp_path / "data", mapping(), first, second).values()

@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.core.errors import DataError
 from pipeline.data.ingest.sources import land_sources
-from pipeline.data.log_store.day_writer import DayStage
+from pipeline.data.log_store.day_writer import DayWriter
 from pipeline.data.log_store.days import read_day
 from pipeline.data.log_store.landing import LandingOptions, land_days, land_log
 from pipeline.data.log_store.manifest import holds, read_manifest
@@ -23,7 +23,7 @@ DAYS = [day_name(19_700 + index) for index in range(3)]
 
 
 def test_a_day_landed_twice_is_landed_once(tmp_path):
-    """H15: 3 rows, then 3 rows, not 6; and not a byte differs."""
+    """3 rows, then 3 rows, not 6; and not a byte differs."""
     land_day(tmp_path / "data", PRIVATE, DAYS[0], tiny_day(3))
     before = files_of(tmp_path / "data")
     manifest = land_day(tmp_path / "data", PRIVATE, DAYS[0], tiny_day(3))
@@ -32,7 +32,7 @@ def test_a_day_landed_twice_is_landed_once(tmp_path):
 
 
 def test_a_smaller_rewrite_replaces_the_day(tmp_path):
-    """H15: 6 rows, then 3."""
+    """6 rows, then 3."""
     land_day(tmp_path / "data", PRIVATE, DAYS[0], tiny_day(6))
     land_day(tmp_path / "data", PRIVATE, DAYS[1], tiny_day(5))
     manifest = land_day(tmp_path / "data", PRIVATE, DAYS[0], tiny_day(3))
@@ -42,7 +42,7 @@ def test_a_smaller_rewrite_replaces_the_day(tmp_path):
 
 
 def test_a_rewrite_removes_files_that_another_tool_left_in_the_day(tmp_path):
-    """H15: stale parts."""
+    """Stale parts."""
     land_day(tmp_path / "data", PRIVATE, DAYS[0], tiny_day(6))
     stale = tmp_path / "data" / f"day={DAYS[0]}" / "part-1.parquet"
     stale.write_bytes(b"old")
@@ -170,7 +170,7 @@ def test_a_day_with_other_rows_is_told_of_with_its_responses_before_and_after(tm
     options = LandingOptions("tiny", None, "click")
     for clicks in ([0, 0, 0, 1], [0, 1, 1, 1], [0, 1, 1, 1]):
 
-        def fill(stage: DayStage, clicks: list[int] = clicks) -> None:
+        def fill(stage: DayWriter, clicks: list[int] = clicks) -> None:
             stage.add(tiny_day(4, click=clicks), np.zeros(4, np.int32))
 
         landed = land_days(tmp_path / "data", PRIVATE, fill, options)
@@ -187,7 +187,7 @@ def test_a_day_with_other_rows_is_told_of_with_its_responses_before_and_after(tm
 def land_rows_of(folder, rows, day=0, **options):
     """Land a day of so many rows."""
 
-    def fill(stage: DayStage) -> None:
+    def fill(stage: DayWriter) -> None:
         stage.add(tiny_day(rows), np.full(rows, day, np.int32))
 
     return land_days(folder, PRIVATE, fill, LandingOptions(**options)).manifest

@@ -31,7 +31,6 @@ from tests.data.logs import mapping
     ],
 )
 def test_a_mapping_that_cannot_be_is_refused_with_its_key(tmp_path, keys, sentence):
-    """H20."""
     document = mapping().model_dump(exclude_defaults=True)
     (tmp_path / "mine.yaml").write_text(json.dumps({**document, **keys}))
     with pytest.raises(DataError) as error:

@@ -39,7 +39,7 @@ def test_every_mapping_that_ships_can_be_read_and_has_its_own_name():
 
 
 def test_avazu_hours_are_utc_and_ids_keep_every_digit(tmp_path):
-    """H12, H13: the id is beyond 64 bits, 00000001 stays text."""
+    """The id is beyond 64 bits, 00000001 stays text."""
     said, days = landed(tmp_path, "avazu", {"train.gz": AVAZU})
     assert list(days) == ["2014-10-21", "2014-10-22"]
     (first,), (second,) = days.values()
@@ -50,7 +50,6 @@ def test_avazu_hours_are_utc_and_ids_keep_every_digit(tmp_path):
 
 
 def test_avazu_s_test_file_has_no_label_and_is_refused(tmp_path):
-    """H16."""
     with pytest.raises(DataError, match="column click is missing"):
         landed(tmp_path, "avazu", {"test.csv": AVAZU.replace(",click,", ",", 1)})
 
@@ -113,7 +112,7 @@ def test_criteo_conversions_count_within_thirty_days_of_the_click(tmp_path):
 
 
 def test_taobao_s_days_begin_at_midnight_in_shanghai(tmp_path):
-    """H17: 2017-05-06 16:00 UTC is the next day there."""
+    """2017-05-06 16:00 UTC is the next day there."""
     text = (
         "user,time_stamp,adgroup_id,pid,nonclk,clk\n581738,1494032110,1,430548_1007,1,0\n"
         "449818,1494086400,2,430548_1007,0,1\n"
@@ -165,7 +164,7 @@ def test_daily_counts_with_more_clicks_than_impressions_are_dropped_and_counted(
 
 
 def test_roles_of_another_format_are_not_heeded_and_that_is_said(tmp_path):
-    """H15: a log whose params.yaml is not written yet; then with it."""
+    """A log whose params.yaml is not written yet; then with it."""
     text = "date,id,clicks,impressions\n2013-01-01,a,1,10\n2013-01-01,a,1,10\n"
     (tmp_path / "log.csv").write_text(text)
     said = {}
@@ -174,7 +173,7 @@ def test_roles_of_another_format_are_not_heeded_and_that_is_said(tmp_path):
         folder, sources = tmp_path / "data", [tmp_path / "log.csv"]
         said[name] = land_sources("daily-counts", folder, sources, options=options).splitlines()
     assert said["flights"][1:] == [
-        "events were not told apart: log.event_id is for flights, not daily-counts"
+        "event ids were not compared: log.event_id is for flights, not daily-counts"
     ]
     first, change = said["daily-counts"]
     assert "took 1 row on 1 day, 2013-01-01..2013-01-01; dropped 1 (id came before)" in first

@@ -27,7 +27,7 @@ STAMPS = "2024-03-09 23:30:00,2024-03-10 00:30:00"
 )
 @pytest.mark.parametrize("form", ["iso8601", "%Y-%m-%d %H:%M:%S", "epoch_s", "epoch_ms"])
 def test_rows_go_to_the_days_of_the_log_s_zone(tmp_path, zone, days, form):
-    """H17: 23:30Z and 00:30Z; totals are conserved."""
+    """23:30Z and 00:30Z; totals are conserved."""
     stamps = STAMPS.split(",")
     if form.startswith("epoch"):
         scale = 1000 if form == "epoch_ms" else 1
@@ -43,7 +43,6 @@ def test_rows_go_to_the_days_of_the_log_s_zone(tmp_path, zone, days, form):
 
 
 def test_stamps_without_an_offset_are_refused_where_no_clock_is_named(tmp_path):
-    """H17."""
     text = HEADER + "2024-03-09 23:30:00,a,1,0\n"
     for form in ("iso8601", "%Y-%m-%d %H:%M:%S"):
         rules = mapping(time={"column": "ts", "format": form})
@@ -56,7 +55,6 @@ def test_stamps_without_an_offset_are_refused_where_no_clock_is_named(tmp_path):
 
 
 def test_hour_and_weekday_are_those_of_the_log_s_zone_also_where_clocks_change(tmp_path):
-    """H17."""
     stamps = ["2013-11-03T05:30:00Z", "2013-11-03T06:30:00Z", "2013-11-04T04:59:59Z"]
     rules = mapping(
         time_zone="America/New_York",

@@ -23,13 +23,12 @@ KINDS = [pa.int8(), pa.uint16(), pa.int32(), pa.int64(), pa.uint64(), pa.float32
 
 
 def test_strings_that_look_like_something_else_stay_what_they_are():
-    """H12."""
     assert as_text(pa.array(TRICKY)).to_pylist() == TRICKY
     assert as_text(pa.array(["", None])).to_pylist() == ["", None]
 
 
 def test_tricky_values_keep_apart_from_csv_to_day_to_vocabulary_to_request(tmp_path):
-    """H12: seven values and one null, all the way."""
+    """Seven values and one null, all the way."""
     lines = "\n".join([*(f"{value},x" for value in TRICKY[:-1]), ",x"] * 50)
     options = pa.csv.ConvertOptions(
         column_types={"item": pa.string()}, null_values=[""], strings_can_be_null=True
@@ -48,7 +47,7 @@ def test_tricky_values_keep_apart_from_csv_to_day_to_vocabulary_to_request(tmp_p
 
 
 def test_64_bit_ids_with_nulls_keep_every_digit():
-    """H13: 7 is "7", never "7.0"."""
+    """7 is "7", never "7.0"."""
     ids = [1582218195625938945, 1582218195625938946, 7, None]
     expected = ["1582218195625938945", "1582218195625938946", "7", None]
     assert as_text(pa.array(ids)).to_pylist() == expected
@@ -58,7 +57,7 @@ def test_64_bit_ids_with_nulls_keep_every_digit():
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_a_whole_number_is_spelled_the_same_whatever_type_holds_it(kind):
-    """H14: types may change from day to day, keys do not."""
+    """Types may change from day to day, keys do not."""
     assert as_text(pa.array([7, 0, None, 100], kind)).to_pylist() == ["7", "0", None, "100"]
 
 
@@ -89,7 +88,7 @@ def test_a_type_without_a_spelling_is_refused_by_name(column, sentence):
 
 
 def test_whole_decimals_and_bytes_of_text_have_the_spelling_of_their_text():
-    """H13: 20-digit ids often travel as decimals."""
+    """20-digit ids often travel as decimals."""
     largest = 2**64 - 1
     for kind in (pa.decimal128(20, 0), pa.decimal128(22, 2), pa.decimal256(60, 0)):
         ids = pa.array([Decimal(largest), None, Decimal(7)], kind)
@@ -205,7 +204,7 @@ def test_pooled_values_share_one_id_or_are_no_vocabulary(names, pooled):
     st.integers(0, 4),
 )
 def test_a_field_s_vocabulary_tells_own_null_pooled_and_unseen_apart(values, own):
-    """H9: every row keeps an id, and an id never means two of the four."""
+    """Every row keeps an id, and an id never means two of the four."""
     days = [pa.array(values[:3], pa.string()), pa.array(values[3:], pa.string())]
     vocabulary = Vocabulary.of_field(ValueCounts(*days), own)
     assert vocabulary == Vocabulary.of_field(ValueCounts(*days[::-1]), own)

@@ -54,7 +54,7 @@ def test_field_values_travel_as_text_and_null_stays_null(tmp_path):
 
 @pytest.mark.parametrize("knots", [[0.0, 0.0], [1.0, 0.5], [0.0, float("nan")], [-np.inf, 0.0]])
 def test_knots_that_do_not_ascend_are_refused_at_write_by_field_value(tmp_path, knots):
-    """H8: edges are checked sorted at write."""
+    """Edges are checked sorted at write."""
     good = from_knots(
         [np.array([0.0, 1.0])] * 2, [np.array([0.0, 1.0])] * 2, np.ones(2), np.ones(2)
     )
@@ -67,7 +67,7 @@ def test_knots_that_do_not_ascend_are_refused_at_write_by_field_value(tmp_path, 
 
 
 def test_knots_that_do_not_ascend_are_refused_at_load_by_field_value(tmp_path, bent):
-    """H8: edges are checked sorted at load."""
+    """Edges are checked sorted at load."""
     path = tmp_path / "maps.parquet"
     write_maps(path, {"bent": bent}, FIELD_VALUES)
     rows = pq.read_table(path).to_pylist()

@@ -92,7 +92,7 @@ def test_a_window_mixes_blocks_from_all_over_the_log(small_blocks, tmp_path):
 
 
 def test_the_order_differs_between_epochs_and_seeds_and_is_the_same_again(small_blocks, tmp_path):
-    """H24: a resumed training must not repeat the first shuffle."""
+    """A resumed training must not repeat the first shuffle."""
     shard = shard_of(tmp_path, 100)
     assert order(shard) == order(shard)
     several = {tuple(order(shard, epoch, seed)) for epoch, seed in ((1, 1), (2, 1), (1, 2))}

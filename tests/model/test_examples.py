@@ -40,5 +40,5 @@ def test_rows_come_day_by_day():
 def test_a_row_without_a_response_is_refused_by_day_and_row():
     days = [("2024-03-01", tiny_day()), ("2024-03-02", tiny_day(click=[0, 1, None, 1]))]
     rows = examples_of(Encoder({}, (), ("item",), ITEMS), days, "click", None)
-    with pytest.raises(DataError, match=r"day 2024-03-02: column click .* row 2 has nan"):
+    with pytest.raises(DataError, match=r"day 2024-03-02, column click, row 2 is null or NaN"):
         list(rows)

@@ -92,7 +92,7 @@ def test_neither_batch_size_nor_order_of_rows_matters_beyond_the_last_bits(folde
 
 
 def test_logits_of_any_size_are_carried_as_they_are():
-    """H4: base logits -120, -20, 17, 18, 25, 120 are log-odds, never recovered from p."""
+    """Base logits -120, -20, 17, 18, 25, 120 are log-odds, never recovered from p."""
     network = BaseNetwork([], 1, 1, [2, 2, 2])
     passes = torch.tensor([[1.0, -1.0], [0.0, 0.0]]).T  # relu(x) and relu(-x)
     with torch.no_grad():

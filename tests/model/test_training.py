@@ -102,7 +102,7 @@ def test_the_loss_of_aggregates_is_that_of_their_impressions_one_by_one(rows):
 
 
 def test_the_loss_is_finite_where_the_probability_is_0_or_1():
-    """H4: base logits -120, -20, 17, 18, 25, 120."""
+    """Base logits -120, -20, 17, 18, 25, 120."""
     logit = torch.tensor([-120.0, -20, 17, 18, 25, 120])
     ones = torch.ones(6)
     assert float(binomial_loss(logit, ones, ones)) == pytest.approx(140, rel=1e-6)
@@ -151,7 +151,7 @@ def test_the_number_of_threads_changes_no_byte(sides, undisturbed, tmp_path):
 def test_a_resumed_training_ends_with_the_bytes_of_an_undisturbed_one(
     sides, undisturbed, tmp_path, epoch
 ):
-    """H24: killed after epoch 2 of 4 (and 1, and 3)."""
+    """Killed after epoch 2 of 4 (and 1, and 3)."""
     with pytest.raises(Stopped):
         trained(tmp_path, *sides, progress=StopAfter(epoch))
     second = StopAfter(99)
@@ -173,7 +173,7 @@ def test_a_finished_training_that_was_not_yet_published_is_not_repeated(
 
 @pytest.mark.slow
 def test_a_write_cut_by_a_kill_leaves_the_epoch_before_loadable(sides, undisturbed, tmp_path):
-    """H24: kill during the checkpoint write."""
+    """Kill during the checkpoint write."""
     root = Path(__file__).parents[2]
     command = [sys.executable, "-c", KILLED_WHILE_WRITING, str(tmp_path)]
     killed = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
@@ -267,7 +267,7 @@ def test_training_ends_when_it_gets_no_better(tmp_path):
 
 @pytest.mark.parametrize("value", [-math.inf, math.nan])
 def test_the_first_loss_that_is_not_finite_stops_naming_batch_and_feature(sides, tmp_path, value):
-    """H24: nothing is saved over the last good file."""
+    """Nothing is saved over the last good file."""
     fitting, held_out = sides
     trained(tmp_path, fitting, held_out, replace(RECIPE, epochs=1))
     before = (tmp_path / LAST_EPOCH).read_bytes()

@@ -13,7 +13,7 @@ from pipeline.calibration.statistics.bins import tabulate
 from pipeline.core.errors import CheckFailedError, ParamsError
 from pipeline.core.files import read_json, sha256_of, write_json
 from pipeline.formats.maps import read_maps
-from pipeline.formats.score_files import write_day, write_scores_manifest
+from pipeline.formats.scores import write_day, write_scores_manifest
 from pipeline.formats.tables import write_tables
 from pipeline.params.reader import read_params, set_values
 from pipeline.params.sections import CalibrateParams, Competitor

@@ -9,7 +9,7 @@ import torch
 from pipeline.core.errors import ArtifactError, DataError
 from pipeline.core.files import read_json, write_json
 from pipeline.formats.days import day_number
-from pipeline.formats.score_files import read_features, read_scores, read_scores_manifest
+from pipeline.formats.scores import read_features, read_scores, read_scores_manifest
 from pipeline.model.scoring import load_base, write_base
 from pipeline.params.sections import ScoreParams
 from pipeline.stages import score
@@ -88,7 +88,6 @@ def test_the_batch_size_does_not_matter_beyond_the_last_bits(walked, tmp_path):
 
 
 def test_null_and_unseen_values_are_counted_and_scored(walked, tmp_path):
-    """H9."""
     target = scored(walked, tmp_path / "scores")
     manifest, scores = read_scores_manifest(target), read_scores(target, "test")
     entry = manifest["days"][TEST[0]]
@@ -100,7 +99,7 @@ def test_null_and_unseen_values_are_counted_and_scored(walked, tmp_path):
 
 
 def test_base_logits_of_any_size_arrive(walked, tmp_path):
-    """H4: a base that says ±120 is believed; nothing passes through a probability."""
+    """A base that says ±120 is believed; nothing passes through a probability."""
     folder = tmp_path / "loud"
     log = log_of(folder)
     train(folder, log, epochs=1)
@@ -140,7 +139,7 @@ def test_a_base_that_is_pinned_scores_later_days(walked, tmp_path):
     [
         ("price", [float("inf")] * 60, "column price is inf in row 0"),
         ("price", ["cheap"] * 60, "column price: type string is not a number"),
-        ("click", pa.array([None] * 60, "int8"), "column click must hold whole numbers"),
+        ("click", pa.array([None] * 60, "int8"), "column click, row 0 is"),
         ("item", [0.5] * 60, "column item: a float column names values only by whole numbers"),
     ],
 )
@@ -148,7 +147,7 @@ def test_what_is_wrong_with_a_day_names_it_and_publishes_nothing(
     walked, tmp_path, column, values, sentence
 ):
     log_of(tmp_path, {TEST[0]: busy_day(TEST[0], **{column: values})})
-    with pytest.raises(DataError, match=f"day {TEST[0]}: {sentence}"):
+    with pytest.raises(DataError, match=f"day {TEST[0]}, {sentence}"):
         scored(walked, tmp_path / "scores", tmp_path / "data")
     assert not (tmp_path / "scores").exists()
     assert not list(tmp_path.glob(".scores*"))

@@ -44,7 +44,7 @@ def test_the_parts_end_with_the_last_day_that_params_name(tmp_path):
 
 
 def test_the_boundaries_join_and_know_the_change_of_clocks(tmp_path):
-    """H17: New York's clocks went forward on 2024-03-10."""
+    """New York's clocks went forward on 2024-03-10."""
     boundaries = written(tmp_path, DAYS, time_zone="America/New_York")["boundaries"]
     assert boundaries["training"] == ["2024-03-09T05:00:00+00:00", "2024-03-12T04:00:00+00:00"]
     ends = [
@@ -73,7 +73,7 @@ def test_the_conventions_and_the_hash_of_every_used_day_travel_on(tmp_path):
 
 
 def test_a_missing_day_is_named_with_its_part_and_nothing_is_written(tmp_path):
-    """H18: dev day missing."""
+    """Dev day missing."""
     days = ["2024-03-07", *(day for day in DAYS if day != DAYS[4])]
     with pytest.raises(NotEnoughDataError, match=f"the calibration day {DAYS[4]} is missing"):
         written(tmp_path, days)
@@ -96,7 +96,6 @@ def test_a_validation_of_other_days_is_refused(tmp_path):
 
 
 def test_the_same_log_makes_the_same_split(tmp_path):
-    """H21."""
     for name in ("a", "b"):
         written(tmp_path / name, DAYS)
     assert files_of(tmp_path / "a" / "split") == files_of(tmp_path / "b" / "split")

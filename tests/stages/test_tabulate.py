@@ -8,7 +8,7 @@ import pytest
 from pipeline.calibration.statistics.bins import tabulate
 from pipeline.core.errors import AdaCalibError, ArtifactError, NotEnoughDataError
 from pipeline.formats.days import day_number
-from pipeline.formats.score_files import read_scores, write_day, write_scores_manifest
+from pipeline.formats.scores import read_scores, write_day, write_scores_manifest
 from pipeline.formats.tables import read_bins, read_cells, read_tables_manifest
 from pipeline.params.sections import TabulateParams
 from pipeline.stages.tabulate import run

@@ -40,7 +40,7 @@ def test_training_twice_gives_the_same_bytes(tmp_path):
 
 
 def test_training_is_kept_beside_the_model_until_the_model_is_there(tmp_path, monkeypatch):
-    """H24: killed after an epoch, the next run goes on and ends with the same bytes."""
+    """Killed after an epoch, the next run goes on and ends with the same bytes."""
     log = log_of(tmp_path)
     undisturbed = files_of(train(tmp_path, log, "undisturbed"))
     save = training.save_epoch
@@ -109,7 +109,6 @@ def test_a_field_of_two_columns_is_one_value(tmp_path):
 
 
 def test_nulls_are_told_apart_from_values(tmp_path):
-    """H9."""
     price = pa.array([None, 2.0] * 30)
     item = pa.array(["a", None] * 30)
     days = {day: busy_day(day, price=price, item=item) for day in TRAINING}
@@ -120,12 +119,12 @@ def test_nulls_are_told_apart_from_values(tmp_path):
 
 
 def test_an_infinite_feature_stops_by_day_column_and_row(tmp_path):
-    """H24: -1 and 0 under log1p; the model of before stays."""
+    """-1 and 0 under log1p; the model of before stays."""
     before = files_of(train(tmp_path, log_of(tmp_path)))
     with np.errstate(divide="ignore"):
         age = np.log1p(np.array([0.0, -1.0] * 30))
     log = log_of(tmp_path / "odd", {TRAINING[1]: busy_day(TRAINING[1], price=age)})
-    with pytest.raises(DataError, match=f"day {TRAINING[1]}: column price is -inf in row 1"):
+    with pytest.raises(DataError, match=f"day {TRAINING[1]}, column price is -inf in row 1"):
         train(tmp_path / "odd", log, "../base")
     assert files_of(tmp_path / "base") == before
 

@@ -100,14 +100,13 @@ def test_a_gap_in_the_days_is_listed(tmp_path):
 
 @pytest.mark.parametrize("column", ["click", "item", "price", "shown"])
 def test_a_missing_column_is_named_with_its_day(tmp_path, column):
-    """H16: a later day without the label is never read as one without responses."""
+    """A later day without the label is never read as one without responses."""
     days = {**GOOD, DAYS[1]: GOOD[DAYS[1]].drop_columns(column)}
     sentence = refusal(write_log(tmp_path / "data", days), impressions="shown")
     assert f"column {column} is missing on day {DAYS[1]}" in sentence
 
 
 def test_a_renamed_label_is_a_missing_label(tmp_path):
-    """H16."""
     renamed = GOOD[DAYS[2]].rename_columns({"click": "clicked"})
     sentence = refusal(write_log(tmp_path / "data", {**GOOD, DAYS[2]: renamed}))
     assert f"column click is missing on day {DAYS[2]}" in sentence
@@ -115,7 +114,7 @@ def test_a_renamed_label_is_a_missing_label(tmp_path):
 
 
 def test_a_null_label_is_never_no_response(tmp_path):
-    """H16: it is refused with its row."""
+    """It is refused with its row."""
     days = {**GOOD, DAYS[1]: tiny_day(4, click=[0, 1, None, None])}
     sentence = refusal(write_log(tmp_path / "data", days))
     assert f"day {DAYS[1]}, column click, row 2 is null or NaN, as 1 more rows do" in sentence
@@ -164,7 +163,7 @@ def test_a_number_that_is_not_finite_is_refused_and_a_null_is_not(tmp_path, valu
 
 
 def test_integers_one_day_and_text_the_next_are_the_same_field_values(tmp_path):
-    """H14: the role of a column, not its storage, gives its type."""
+    """The role of a column, not its storage, gives its type."""
     ids = ["7", "1582218195625938945", None, "12"]
     numbers = pa.array([None if i is None else int(i) for i in ids], pa.int64())
     days = {
@@ -188,14 +187,13 @@ def test_integers_one_day_and_text_the_next_are_the_same_field_values(tmp_path):
 def test_a_type_that_does_not_fit_its_role_is_named_with_its_day(
     tmp_path, column, values, sentence
 ):
-    """H14."""
     days = {**GOOD, DAYS[1]: with_column(GOOD[DAYS[1]], column, values)}
     assert f"day {DAYS[1]}, {sentence}" in refusal(write_log(tmp_path / "data", days))
 
 
 @pytest.mark.parametrize("kind", [pa.null(), pa.float64(), pa.string()], ids=str)
 def test_a_feature_without_any_value_on_one_day_is_accepted(tmp_path, kind):
-    """H16: all-null on the first day, text or numbers later."""
+    """All-null on the first day, text or numbers later."""
     column = "place" if kind == pa.string() else "price"
     days = {day: table.append_column("place", pa.array(["x"] * 4)) for day, table in GOOD.items()}
     days[DAYS[0]] = with_column(days[DAYS[0]], column, pa.nulls(4, kind))
@@ -204,7 +202,7 @@ def test_a_feature_without_any_value_on_one_day_is_accepted(tmp_path, kind):
 
 
 def test_a_day_without_any_field_value_is_refused(tmp_path):
-    """H16, H23: the field is no optional column."""
+    """The field is no optional column."""
     days = {**GOOD, DAYS[1]: tiny_day(4, item=[None] * 4)}
     assert f"day {DAYS[1]}: none of its 4 rows has a field value" in refusal(
         write_log(tmp_path / "data", days)
@@ -219,7 +217,7 @@ def test_too_many_nulls_are_refused_with_the_day_that_has_most(tmp_path):
 
 
 def test_an_empty_day_stops_the_run(tmp_path):
-    """H18: a day with a header only."""
+    """A day with a header only."""
     sentence = refusal(
         write_log(tmp_path / "data", {**GOOD, DAYS[1]: tiny_day(0)}), NotEnoughDataError
     )
@@ -243,7 +241,6 @@ def test_no_data_and_one_day_of_data_are_refused(tmp_path):
 
 
 def test_a_truncated_file_is_named_with_its_day(tmp_path):
-    """H15."""
     folder = write_log(tmp_path / "data", GOOD)
     part = folder / f"day={DAYS[1]}" / "part-0.parquet"
     part.write_bytes(part.read_bytes()[:-100])
@@ -251,7 +248,7 @@ def test_a_truncated_file_is_named_with_its_day(tmp_path):
 
 
 def test_a_copied_file_and_a_day_that_nobody_landed_are_refused(tmp_path):
-    """H15: a duplicated input file would count every click twice."""
+    """A duplicated input file would count every click twice."""
     folder = write_log(tmp_path / "data", GOOD)
     part = folder / f"day={DAYS[1]}" / "part-0.parquet"
     copy = part.with_name("part-1.parquet")
@@ -265,7 +262,7 @@ def test_a_copied_file_and_a_day_that_nobody_landed_are_refused(tmp_path):
 
 
 def test_a_log_of_another_format_or_zone_is_refused(tmp_path):
-    """H17: days that were cut elsewhere are other days."""
+    """Days that were cut elsewhere are other days."""
     folder = write_log(tmp_path / "data", GOOD)
     assert "time_zone UTC, params.yaml says log.time_zone: Asia/Tokyo" in refusal(
         folder, time_zone="Asia/Tokyo"
@@ -281,7 +278,7 @@ def test_a_true_probability_must_be_one(tmp_path):
 
 
 def test_the_same_log_makes_the_same_report(tmp_path):
-    """H21: no time stamp, no path."""
+    """No time stamp, no path."""
     for name in ("a", "b"):
         for day in DAYS:
             land_day(tmp_path / name / "data", PRIVATE, day, tiny_day(4))
@@ -290,7 +287,7 @@ def test_the_same_log_makes_the_same_report(tmp_path):
 
 
 def test_events_that_come_twice_are_stated_where_an_event_id_is_named(tmp_path):
-    """H15: rows without an id are events of their own; ids do not mix over days."""
+    """Rows without an id are events of their own; ids do not mix over days."""
     days = {**GOOD, DAYS[1]: tiny_day(6, item=["a", "b", "a", None, "a", None])}
     folder = write_log(tmp_path / "data", days)
     assert "events" not in report(folder)

@@ -31,7 +31,7 @@ from pipeline.data.ingest.ali_ccp_features import PARTS, Partitions
 from pipeline.data.ingest.csv_blocks import by_line
 from pipeline.data.ingest.reader import Report, equal_files
 from pipeline.data.ingest.text_blocks import prefetched, read_blocks
-from pipeline.data.log_store.day_writer import DayStage
+from pipeline.data.log_store.day_writer import DayWriter
 from pipeline.data.log_store.landing import (
     DEFAULTS,
     Landed,
@@ -97,10 +97,10 @@ def land_files(
     parts = _parts_of(sources)
     days = limit_days or TRAIN_DAYS + 1
 
-    def fill(stage: DayStage) -> None:
+    def fill(writer: DayWriter) -> None:
         for name, files in sorted(parts.items(), reverse=True):
             with TemporaryDirectory(prefix=f".{folder.name}.tmp-", dir=folder.parent) as place:
-                join = _Join(Path(place), log_format, name, days, stage)
+                join = _Join(Path(place), log_format, name, days, writer)
                 join.land(files, report)
 
     return land_days(folder, kind(log_format), fill, options)
@@ -129,12 +129,14 @@ def _parts_of(sources: Sequence[Path]) -> dict[str, _Part]:
 class _Join:
     """The rows of one part of the log on their way to their days."""
 
-    def __init__(self, place: Path, log_format: str, part: str, days: int, stage: DayStage) -> None:
+    def __init__(
+        self, place: Path, log_format: str, part: str, days: int, writer: DayWriter
+    ) -> None:
         self._place, self._clicked_only, self._part = place, log_format == "ali-ccp-cvr", part
-        self._days, self._stage = days, stage
+        self._days, self._writer = days, writer
 
     def land(self, files: _Part, report: Report) -> None:
-        """Read, cut, join and stage."""
+        """Read, cut, join and write."""
         paths = [*files.common, *files.skeleton]
         size = sum(path.stat().st_size for path in paths if path.is_file())
         with Partitions(self._place / "common", KEY) as common:
@@ -161,7 +163,7 @@ class _Join:
         if self._clicked_only:
             rules["click is not 1"] = click == 0
         for rule, breaks in rules.items():
-            self._stage.drop(rule, day[wanted & breaks])
+            self._writer.drop(rule, day[wanted & breaks])
             wanted &= ~breaks
         return table.append_column("day", pa.array(day)).filter(pa.array(wanted))
 
@@ -170,20 +172,20 @@ class _Join:
         rows = max(1, JOINED * max(len(known), 1) // max(known.nbytes, 1))
         for block in skeleton:
             for start in range(0, len(block), rows):
-                self._stage_rows(block.slice(start, rows), known)
+                self._write_rows(block.slice(start, rows), known)
 
-    def _stage_rows(self, rows: pa.Table, known: pa.Table) -> None:
+    def _write_rows(self, rows: pa.Table, known: pa.Table) -> None:
         place = pc.index_in(rows[KEY].combine_chunks(), value_set=known[KEY].combine_chunks())
         alone = pc.is_null(place)
-        self._stage.drop("no common features", rows.filter(alone)["day"].to_numpy())
+        self._writer.drop("no common features", rows.filter(alone)["day"].to_numpy())
         rows, place = rows.filter(pc.invert(alone)), place.drop_null()
         found = features.joined(rows, known.take(place))
         day = rows["day"].to_numpy()
         for rule in features.LEFT_OUT:
-            self._stage.drop(rule, np.repeat(day, found[rule].to_numpy()))
+            self._writer.drop(rule, np.repeat(day, found[rule].to_numpy()))
         for name in ("sample_id", KEY, "click", "conversion"):
             found = found.append_column(name, rows[name])
-        self._stage.add(found, day)
+        self._writer.add(found, day)
 
 
 def _tables(

@@ -243,7 +243,7 @@ def read_mapping(name: str, others: Iterable[str] = ()) -> Mapping:
     """The mapping that ships as `name`, or that of the file `name`.
 
     Args:
-        others: names that need no mapping, told where there is none of this name.
+        others: names that need no mapping, listed where there is none of this name.
 
     Raises:
         DataError: there is none, or a key is unknown, missing, mistyped or contradicts another;

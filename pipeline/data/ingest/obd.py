@@ -19,7 +19,7 @@ from pipeline.data.ingest.fetched import fetch_members
 from pipeline.data.ingest.mapping import Mapping as FileMapping
 from pipeline.data.ingest.reader import Report, equal_files, land_rows, read_rows
 from pipeline.data.ingest.text_blocks import prefetched
-from pipeline.data.ingest.transform import Rows
+from pipeline.data.ingest.transform import LogRows
 from pipeline.data.log_store.days import local_days, rows_by_day
 from pipeline.data.log_store.landing import DEFAULTS, Landed, LandingOptions, LogKind
 
@@ -96,7 +96,7 @@ def _part_of(path: Path) -> tuple[str, str]:
     return part[0], part[1]
 
 
-def _rows_of(parts: Mapping[Path, tuple[str, str]], report: Report) -> Iterator[Rows]:
+def _rows_of(parts: Mapping[Path, tuple[str, str]], report: Report) -> Iterator[LogRows]:
     for path, (policy, campaign) in parts.items():
         for rows in read_rows(FILES, [path], report):
             table = _named(rows.table, policy, campaign)

@@ -73,7 +73,7 @@ def _whole(path: Path) -> Iterator[None]:
     except (OSError, pa.ArrowException) as error:
         reason = str(error).splitlines()[0]
         raise DataError(
-            f"{path} is no whole Parquet file: {reason}; fetch or write it anew, or say kind: csv "
+            f"{path} is no whole Parquet file: {reason}; fetch or write it again, or say kind: csv "
             "in the mapping where it is text"
         ) from None
 

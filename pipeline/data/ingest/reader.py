@@ -16,8 +16,8 @@ from pipeline.data.ingest.csv_blocks import by_line, count_rows, header_of, pars
 from pipeline.data.ingest.mapping import Mapping
 from pipeline.data.ingest.parquet_blocks import by_row, count_stored, read_row_blocks, typed
 from pipeline.data.ingest.text_blocks import prefetched, read_blocks
-from pipeline.data.ingest.transform import Rows, transform
-from pipeline.data.log_store.day_writer import DayStage
+from pipeline.data.ingest.transform import LogRows, transform
+from pipeline.data.log_store.day_writer import DayWriter
 from pipeline.data.log_store.landing import (
     DEFAULTS,
     Landed,
@@ -64,7 +64,7 @@ def land_files(
 def land_rows(
     folder: Path,
     kind: LogKind,
-    parts: Generator[Rows, None, None],
+    parts: Generator[LogRows, None, None],
     limit_days: int | None,
     options: LandingOptions = DEFAULTS,
     *,
@@ -76,7 +76,7 @@ def land_rows(
         in_order: whether no row of the first `limit_days` days comes after a part without any.
     """
 
-    def fill(stage: DayStage) -> None:
+    def fill(writer: DayWriter) -> None:
         met: list[int] = []
         with closing(parts):
             for rows in parts:
@@ -84,14 +84,14 @@ def land_rows(
                 if limit_days and in_order and not wanted.any() and len(rows.days):
                     return
                 table = rows.table if wanted.all() else rows.table.filter(wanted)
-                stage.add(table, rows.days[wanted])
+                writer.add(table, rows.days[wanted])
                 for rule, days in rows.dropped.items():
-                    stage.drop(rule, days[np.isin(days, met)] if limit_days else days)
+                    writer.drop(rule, days[np.isin(days, met)] if limit_days else days)
 
     return land_days(folder, kind, fill, options)
 
 
-def _wanted(rows: Rows, met: list[int], limit_days: int | None) -> np.ndarray:
+def _wanted(rows: LogRows, met: list[int], limit_days: int | None) -> np.ndarray:
     """Rows of the first `limit_days` days, bool [n]; new days are added to `met`."""
     if limit_days is None:
         return np.ones(len(rows.days), bool)
@@ -121,7 +121,7 @@ def read_rows(
     sources: Sequence[Path],
     report: Report = lambda _: None,
     twice: Names[int, Path] = NONE_TWICE,
-) -> Iterator[Rows]:
+) -> Iterator[LogRows]:
     """The rows of `sources`, block by block; every file's header is read.
 
     Args:
@@ -146,11 +146,11 @@ def read_rows(
 
 def _csv_rows(
     path: Path, mapping: Mapping, numbering: "_Numbering", report: Report
-) -> Iterator[Rows]:
+) -> Iterator[LogRows]:
     names: list[str] | None = None
     position, passes = 0, 2 if mapping.row_blocks else 1
 
-    def work(text: bytes) -> Rows:
+    def work(text: bytes) -> LogRows:
         table = parse(text, names or [], mapping, odd_quotes=block.odd_quotes)
         return transform(mapping, table, numbering.days(len(table)))
 
@@ -164,12 +164,12 @@ def _csv_rows(
             numbering.advance(rows)
             yield rows
     if names is None and mapping.positions is None:
-        raise DataError(f"{path} is empty: it has no header; leave it out, or fetch it anew")
+        raise DataError(f"{path} is empty: it has no header; leave it out, or fetch it again")
 
 
 def _parquet_rows(
     path: Path, mapping: Mapping, numbering: "_Numbering", report: Report
-) -> Iterator[Rows]:
+) -> Iterator[LogRows]:
     total, size = count_stored(path), path.stat().st_size
     for block in read_row_blocks(path, mapping):
         rows = by_row(
@@ -220,6 +220,6 @@ class _Numbering:
         numbers = np.arange(self._row, self._row + rows) * self._mapping.row_blocks
         return (numbers // self._total).astype(np.int32)
 
-    def advance(self, rows: Rows) -> None:
+    def advance(self, rows: LogRows) -> None:
         """`rows` are done."""
         self._row += len(rows.days) + sum(map(len, rows.dropped.values()))

@@ -18,7 +18,7 @@ from pipeline.data.log_store.manifest import DayEntry, Manifest, amount
 
 FETCHED = {"flights": fetched.ROWS, "obd": obd.ROWS}  # rows of each
 FORMATS = (*FETCHED, "simulated")
-MOST_CHANGES = 20  # days whose new version is told of one by one
+MOST_CHANGES = 20  # days whose new version is reported one by one
 
 
 def expected_rows(log_format: str, **size: int) -> int:
@@ -122,15 +122,15 @@ def land_sources(
         dropped = sum(sum(entry.dropped.values()) for entry in landed.days.values())
         why = f"all {dropped:,} rows were dropped by the mapping's rules" if dropped else "no rows"
         raise DataError(f"{', '.join(map(str, sources))}: {why}; nothing was landed")
-    lines = [_sentence(folder, landed.manifest, landed.days), *_told(landed.changes)]
+    lines = [_sentence(folder, landed.manifest, landed.days), *_changes_in_words(landed.changes)]
     if options.event_id and not heeded:
         lines.append(
-            f"events were not told apart: log.event_id is for {options.format}, not {name}"
+            f"event ids were not compared: log.event_id is for {options.format}, not {name}"
         )
     return "\n".join(lines)
 
 
-def _told(changes: Sequence[DayChange]) -> list[str]:
+def _changes_in_words(changes: Sequence[DayChange]) -> list[str]:
     lines = [str(change) for change in changes[:MOST_CHANGES]]
     more = len(changes) - len(lines)
     return [*lines, f"{amount(more, 'more day')} with new versions"] if more else lines

@@ -65,7 +65,7 @@ def read_blocks(path: Path, size: int = BLOCK) -> Iterator[Block]:
         reason = str(error).splitlines()[0]
         raise DataError(
             f"{path} cannot be read to its end: {reason}; where it is cut short or damaged, "
-            "fetch or write it anew"
+            "fetch or write it again"
         ) from None
 
 

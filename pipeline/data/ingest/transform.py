@@ -17,7 +17,7 @@ from pipeline.formats.days import day_number
 
 
 @dataclass(frozen=True)
-class Rows:
+class LogRows:
     """Rows of the log.
 
     Attributes:
@@ -31,7 +31,7 @@ class Rows:
     dropped: Names[str, np.ndarray]
 
 
-def transform(mapping: Mapping, source: pa.Table, days: np.ndarray | None = None) -> Rows:
+def transform(mapping: Mapping, source: pa.Table, days: np.ndarray | None = None) -> LogRows:
     """`source` as rows of the log.
 
     Args:
@@ -56,8 +56,8 @@ def transform(mapping: Mapping, source: pa.Table, days: np.ndarray | None = None
         columns[name] = _made(mapping, made, source, stamps).cast(pa.int8())
     table = pa.table(columns, schema=mapping.schema)
     if kept is None:
-        return Rows(table, days, dropped)
-    return Rows(table.filter(pa.array(kept)), days[kept], dropped)
+        return LogRows(table, days, dropped)
+    return LogRows(table.filter(pa.array(kept)), days[kept], dropped)
 
 
 def time_stamps(column: pa.ChunkedArray, rule: TimeRule) -> pa.ChunkedArray:

@@ -14,8 +14,16 @@ import pyarrow.compute as pc
 
 from pipeline.core.errors import DataError
 from pipeline.data.log_store.days import days_between
-from pipeline.encoding.values import as_numbers, as_text, field_keys
-from pipeline.formats.scores import before_sampling, refuse_probabilities, served_logit
+from pipeline.encoding.features import Served
+from pipeline.encoding.values import (
+    counts,
+    field_keys,
+    numbers_of,
+    placed,
+    refuse_probabilities,
+    refuse_rows,
+)
+from pipeline.formats.scores import before_sampling
 
 
 @dataclass(frozen=True)
@@ -84,27 +92,27 @@ def check_day(table: pa.Table, day: str, contract: Contract) -> DayFacts:
     Raises:
         DataError: a value breaks the contract; the sentence names day, column and row (from 0).
     """
-    impressions, responses = _counts(table, day, contract)
-    nulls = {name: table[name].null_count for name in [*contract.names, *contract.numeric]}
-    for name in contract.names:
-        _refuse_unspelled(table, day, name)
-    for name in contract.numeric:
-        numbers = _numbers(table, day, name)
-        odd = ~np.isfinite(numbers) & table[name].is_valid().to_numpy()
-        _refuse(odd, numbers, day, name, "must be finite, or null where it is not known")
-    if contract.truth is not None:
-        truth = _numbers(table, day, contract.truth)
-        _refuse(~((truth > 0) & (truth < 1)), truth, day, contract.truth, "must lie in (0, 1)")
-    if contract.weight is not None:
-        _check_weights(table, day, contract.weight)
-    return DayFacts(
-        rows=len(table),
-        impressions=int(impressions.sum()),
-        responses=int(responses.sum()),
-        nulls=nulls,
-        field_values=_count_field_values(table, day, contract),
-        served=_served_range(table, day, contract) if contract.served else None,
-    )
+    with placed(f"day {day}, "):
+        impressions, responses = counts(table, contract.label, contract.impressions)
+        for name in contract.names:
+            field_keys(table, [name])
+        for name in contract.numeric:
+            numbers = numbers_of(table, name)
+            odd = ~np.isfinite(numbers) & table[name].is_valid().to_numpy()
+            refuse_rows(odd, numbers, name, "must be finite, or null where it is not known")
+        if contract.truth is not None:
+            truth = numbers_of(table, contract.truth)
+            refuse_rows(~((truth > 0) & (truth < 1)), truth, contract.truth, "must lie in (0, 1)")
+        if contract.weight is not None:
+            _check_weights(numbers_of(table, contract.weight), contract.weight)
+        return DayFacts(
+            rows=len(table),
+            impressions=int(impressions.sum()),
+            responses=int(responses.sum()),
+            nulls={n: table[n].null_count for n in [*contract.names, *contract.numeric]},
+            field_values=pc.count_distinct(field_keys(table, contract.field)).as_py(),
+            served=_served_range(table, contract.served) if contract.served else None,
+        )
 
 
 def check_served(facts: Mapping[str, DayFacts], contract: Contract) -> None:
@@ -174,77 +182,16 @@ def by_day(facts: Mapping[str, DayFacts]) -> dict[str, dict[str, Any]]:
     }
 
 
-def _counts(table: pa.Table, day: str, contract: Contract) -> tuple[np.ndarray, np.ndarray]:
-    """Impressions and responses of every row, float64 [n], whole and consistent."""
-    responses = _numbers(table, day, contract.label)
-    if contract.impressions is None:
-        rule = "must be 0 or 1 (a missing response is not a 0)"
-        _refuse(~np.isin(responses, (0, 1)), responses, day, contract.label, rule, key="keep")
-        return np.ones(len(table)), responses
-    impressions = _numbers(table, day, contract.impressions)
-    whole = (impressions >= 0) & (impressions == np.floor(impressions)) & np.isfinite(impressions)
-    _refuse(~whole, impressions, day, contract.impressions, "must be a whole number, 0 or more")
-    fits = (responses >= 0) & (responses <= impressions) & (responses == np.floor(responses))
-    rule = f"must be a whole number from 0 to {contract.impressions}"
-    _refuse(~fits, responses, day, contract.label, rule, key="at_most")
-    return impressions, responses
+def _check_weights(weight: np.ndarray, name: str) -> None:
+    ones = np.ones(len(weight), np.int64)
+    with placed(f"column {name}: "):
+        before_sampling(ones, ones, weight, keep_rate=1.0)
 
 
-def _count_field_values(table: pa.Table, day: str, contract: Contract) -> int:
-    try:
-        return pc.count_distinct(field_keys(table, contract.field)).as_py()
-    except DataError as error:
-        raise DataError(f"day {day}: {error}") from None
-
-
-def _check_weights(table: pa.Table, day: str, name: str) -> None:
-    weights, ones = _numbers(table, day, name), np.ones(len(table), np.int64)
-    try:
-        before_sampling(ones, ones, weights, keep_rate=1.0)
-    except DataError as error:
-        raise DataError(f"day {day}, column {name}: {error}") from None
-
-
-def _served_range(table: pa.Table, day: str, contract: Contract) -> tuple[float, float] | None:
-    assert contract.served is not None
-    name, space = contract.served
-    scores = _numbers(table, day, name)
-    try:
-        served_logit(scores, space)
-    except DataError as error:
-        raise DataError(f"day {day}, column {name}: {error}") from None
+def _served_range(table: pa.Table, served: tuple[str, str]) -> tuple[float, float] | None:
+    scores = numbers_of(table, served[0])
+    Served(*served)(scores)
     return (float(scores.min()), float(scores.max())) if len(scores) else None
-
-
-def _numbers(table: pa.Table, day: str, name: str) -> np.ndarray:
-    try:
-        return as_numbers(table[name])
-    except DataError as error:
-        raise DataError(f"day {day}, column {name}: {error}") from None
-
-
-def _refuse_unspelled(table: pa.Table, day: str, name: str) -> None:
-    try:
-        as_text(table[name])
-    except DataError as error:
-        raise DataError(f"day {day}, column {name}: {error}") from None
-
-
-def _refuse(
-    wrong: np.ndarray, values: np.ndarray, day: str, name: str, rule: str, *, key: str = ""
-) -> None:
-    """Refuse rows; `key` of a mapping leaves out such rows where a value is there and too large."""
-    rows = np.flatnonzero(wrong)
-    if len(rows):
-        value = values[rows[0]]
-        shown = "null or NaN" if np.isnan(value) else f"{value:g}"
-        more = f", as {len(rows) - 1} more rows do" if len(rows) > 1 else ""
-        key = "drop_null" if np.isnan(value) else key if value > 0 else ""
-        remedy = f", or leave them out by {key} of the mapping," if key else ""
-        raise DataError(
-            f"day {day}, column {name}, row {rows[0]} is {shown}{more}: it {rule}; repair the "
-            f"rows{remedy} and land the day again"
-        )
 
 
 NEVER = -(1 << 31)
@@ -263,7 +210,7 @@ class FieldFacts:
     new: int
 
 
-class RecentValues:
+class ValueNovelty:
     """The field values of the days so far, and the last day that had each.
 
     Memory: every value that has been seen, once.

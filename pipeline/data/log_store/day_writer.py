@@ -1,4 +1,4 @@
-"""Staging: rows that come in any order become one whole Parquet file a day, in bounded memory."""
+"""Rows that come in any order become one whole Parquet file a day, in bounded memory."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -114,7 +114,7 @@ class _Day:
         return pa.concat_tables(tables)
 
 
-class DayStage:
+class DayWriter:
     """The days that a reader brings, each in `folder`/day=YYYY-MM-DD, in the order rows come.
 
     Args:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
-from hashlib import sha256
 from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -12,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.core.errors import DataError
+from pipeline.core.files import sha256_of
 from pipeline.data.log_store.manifest import MANIFEST, Manifest, day_folder, read_manifest
 from pipeline.encoding.values import Column
 from pipeline.formats.days import EPOCH, day_name, day_number
@@ -101,7 +101,7 @@ def refuse_other_epoch_unit(numbers: Column, unit: str) -> None:
         unit: s, ms, us or ns.
 
     Raises:
-        DataError: there is one; it is told with the unit that fits.
+        DataError: there is one; the unit that fits is named.
     """
     values = numbers.drop_null().to_numpy().astype(np.float64)
     for other, per_second in SECOND.items():
@@ -168,21 +168,25 @@ def read_day(
     day: str,
     columns: Sequence[str] | None = None,
     manifest: Manifest | None = None,
+    *,
+    verify: bool = False,
 ) -> pa.Table:
-    """The rows of `day` in the order they were landed, checked against the manifest's checksums.
+    """The rows of `day` in the order they were landed.
 
     Args:
         folder: the log's folder.
         columns: those wanted, in this order; None: all.
         manifest: the log's manifest, read from `folder` where None.
+        verify: whether the files are held against the manifest's checksums, as `validate` does once
+            for all stages after it.
 
     Raises:
-        DataError: the day is not in the manifest, a file is missing, damaged or not the one that
-            was landed, or a column is missing; the sentence names the file and the day.
+        DataError: the day is not in the manifest, a file is missing, damaged or, where that is
+            verified, not the one that was landed, or a column is missing; file and day are named.
     """
     entry = (manifest or read_manifest(folder / MANIFEST)).entry(day)
     tables = [
-        _read_file(day_folder(folder, day) / name, day, expected, columns)
+        _read_file(day_folder(folder, day) / name, day, expected if verify else None, columns)
         for name, expected in entry.files.items()
     ]
     try:
@@ -192,32 +196,33 @@ def read_day(
 
 
 def _read_file(
-    path: Path, day: str, expected_sha256: str, columns: Sequence[str] | None
+    path: Path, day: str, expected_sha256: str | None, columns: Sequence[str] | None
 ) -> pa.Table:
     try:
-        content = path.read_bytes()
+        if expected_sha256 and sha256_of(path) != expected_sha256:
+            raise DataError(
+                f"{path} (day {day}) is not the file that was landed: it was changed or cut short; "
+                f"land the day again, or dvc checkout"
+            )
+        with pq.ParquetFile(path) as file:
+            present = file.schema_arrow.names
+            wanted = present if columns is None else list(columns)
+            missing = [name for name in wanted if name not in present]
+            if not missing:
+                return file.read(wanted).select(wanted)
     except FileNotFoundError:
         raise DataError(f"{path} (day {day}) is missing; land the day again, or dvc pull") from None
-    if sha256(content).hexdigest() != expected_sha256:
-        raise DataError(
-            f"{path} (day {day}) is not the file that was landed: it was changed or cut short; "
-            f"land the day again, or dvc checkout"
-        )
-    try:
-        file = pq.ParquetFile(pa.BufferReader(content))
-        present = file.schema_arrow.names
-        wanted = present if columns is None else list(columns)
-        missing = [name for name in wanted if name not in present]
-        if not missing:
-            return file.read(wanted).select(wanted)
     except (pa.ArrowInvalid, OSError) as error:
         reason = str(error).splitlines()[0]
-        raise DataError(f"{path} (day {day}) is no whole Parquet file: {reason}") from None
+        raise DataError(
+            f"{path} (day {day}) is no whole Parquet file: {reason}; land the day again, or dvc "
+            "checkout"
+        ) from None
     raise DataError(f"column {missing[0]} is missing on day {day}: {path} has {present}")
 
 
 def read_days(
-    folder: Path, days: Sequence[str], columns: Sequence[str] | None = None
+    folder: Path, days: Sequence[str], columns: Sequence[str] | None = None, *, verify: bool = False
 ) -> Iterator[tuple[str, pa.Table]]:
     """Each of `days` and its rows, one day in memory at a time.
 
@@ -226,4 +231,4 @@ def read_days(
     """
     manifest = read_manifest(folder / MANIFEST)
     for day in days:
-        yield day, read_day(folder, day, columns, manifest)
+        yield day, read_day(folder, day, columns, manifest, verify=verify)

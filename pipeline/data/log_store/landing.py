@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from pipeline.core.errors import DataError
 from pipeline.core.files import publish
-from pipeline.data.log_store.day_writer import DayStage, PartWriter
+from pipeline.data.log_store.day_writer import DayWriter, PartWriter
 from pipeline.data.log_store.manifest import (
     MANIFEST,
     PART,
@@ -157,10 +157,10 @@ def land_log(
 def land_days(
     folder: Path,
     kind: LogKind,
-    fill: Callable[[DayStage], None],
+    fill: Callable[[DayWriter], None],
     options: LandingOptions = DEFAULTS,
 ) -> Landed:
-    """Make the rows that `fill` adds to a stage the days of `folder`, in place of any of the same
+    """Make the rows that `fill` adds to a writer the days of `folder`, in place of any of the same
     name.
 
     All days are first written whole, beside `folder` and in bounded memory; where `fill` refuses,
@@ -176,9 +176,9 @@ def land_days(
     with landing_lock(folder), writing(folder):
         _refuse_other_kind(folder, kind, "what comes")
         with beside(folder) as place:
-            stage = DayStage(place, kind.schema, options.event_id)
-            fill(stage)
-            staged = {day: (file, entry) for day, file, entry in stage.finish()}
+            writer = DayWriter(place, kind.schema, options.event_id)
+            fill(writer)
+            staged = {day: (file, entry) for day, file, entry in writer.finish()}
             whole = {day: landed for day, landed in staged.items() if landed[1].rows}
             manifest = standing_log(folder) or kind.manifest({})
             if not options.allow_shrink:

@@ -48,7 +48,7 @@ def label_maturity(
     return LabelMaturity(maturity_days, reference, mature, waiting)
 
 
-def parts_by_count(
+def split_by_count(
     days: Collection[str],
     counts: Mapping[str, int],
     time_zone: str,
@@ -87,7 +87,7 @@ def parts_by_count(
     return parts
 
 
-def parts_by_date(
+def split_by_date(
     days: Collection[str],
     dates: Mapping[str, tuple[str, str]],
     time_zone: str,
@@ -97,7 +97,7 @@ def parts_by_date(
     """The whole days from the first to the last of each part.
 
     Args:
-        days, time_zone, maturity, last_day: as in `parts_by_count`.
+        days, time_zone, maturity, last_day: as in `split_by_count`.
         dates: part → first and last day; each part begins on the day after the one before.
 
     Raises:

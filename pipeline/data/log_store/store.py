@@ -119,7 +119,7 @@ def beside(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """A full disk, or one that takes no files, is said in one sentence.
+    """A full disk, or one that takes no files, is reported in one sentence.
 
     Raises:
         DataError: an operation failed.

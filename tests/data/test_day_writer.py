@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from pipeline.core.errors import DataError
-from pipeline.data.log_store.day_writer import DayStage
+from pipeline.data.log_store.day_writer import DayWriter
 from pipeline.data.log_store.landing import land_days
 from pipeline.data.log_store.manifest import CONTENT_BLOCK, content_sha256
 from pipeline.formats.days import day_name
@@ -14,7 +14,7 @@ from tests.tiny_logs import KIND, PRIVATE, files_of, land_day, tiny_day
 
 @pytest.mark.parametrize("budget", [1, 200_000, 1 << 30])
 def test_a_day_has_the_same_bytes_however_its_rows_came(tmp_path, budget, monkeypatch):
-    """H14: in any cut, with or without spilling to the disk, the bytes of land_day."""
+    """In any cut, with or without spilling to the disk, the bytes of land_day."""
     monkeypatch.setattr("pipeline.data.log_store.day_writer.BUDGET", budget)
     rows = CONTENT_BLOCK + 1000
     rng = np.random.default_rng(1)
@@ -27,7 +27,7 @@ def test_a_day_has_the_same_bytes_however_its_rows_came(tmp_path, budget, monkey
     days = rng.integers(0, 3, rows)
     days[: CONTENT_BLOCK // 2] = 0
 
-    def fill(stage: DayStage) -> None:
+    def fill(stage: DayWriter) -> None:
         for start in range(0, rows, 9_999):
             part = whole.slice(start, 9_999)
             stage.add(part, days[start : start + len(part)])
@@ -44,11 +44,10 @@ def test_a_day_has_the_same_bytes_however_its_rows_came(tmp_path, budget, monkey
 
 
 def test_a_stage_whose_filling_fails_leaves_nothing(tmp_path):
-    """H15."""
     land_day(tmp_path / "data", PRIVATE, "2024-01-01", tiny_day())
     before = files_of(tmp_path)
 
-    def fill(stage: DayStage) -> None:
+    def fill(stage: DayWriter) -> None:
         stage.add(tiny_day(), np.zeros(4, np.int32))
         raise OSError("the disk is full")
 

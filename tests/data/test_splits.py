@@ -9,8 +9,8 @@ from pipeline.data.log_store.days import days_between
 from pipeline.data.log_store.splits import (
     LabelMaturity,
     label_maturity,
-    parts_by_count,
-    parts_by_date,
+    split_by_count,
+    split_by_date,
 )
 from pipeline.formats.days import day_name, day_number
 
@@ -24,12 +24,12 @@ DATES = {
 
 def by_count(days, counts, *, last_day=None, maturity_days=0, zone="UTC"):
     maturity = label_maturity(days, maturity_days, zone, last_day)
-    return parts_by_count(days, counts, zone, maturity, last_day)
+    return split_by_count(days, counts, zone, maturity, last_day)
 
 
 def by_date(days, dates, *, last_day=None, maturity_days=0):
     maturity = label_maturity(days, maturity_days, "UTC", last_day)
-    return parts_by_date(days, dates, "UTC", maturity, last_day)
+    return split_by_date(days, dates, "UTC", maturity, last_day)
 
 
 def test_counts_take_whole_days_in_order_and_end_with_the_last_day():
@@ -94,7 +94,7 @@ def test_dates_after_the_last_day_are_refused():
     [("2024-01-02", "training"), ("2024-01-06", "calibration"), ("2024-01-07", "test")],
 )
 def test_a_missing_day_is_named_with_its_part(gap, part):
-    """H18: dev day missing."""
+    """Dev day missing."""
     days = [day_name(day_number(NEW_YEAR[0]) - n) for n in range(1, 9)] + NEW_YEAR
     days = [day for day in days if day != gap]
     with pytest.raises(NotEnoughDataError, match=f"the {part} day {gap} is missing"):
@@ -112,7 +112,7 @@ def test_too_few_days_are_counted():
 
 
 def test_a_day_that_the_zone_left_out_is_asked_of_nobody():
-    """H17: Samoa went from 2011-12-29 to 2011-12-31."""
+    """Samoa went from 2011-12-29 to 2011-12-31."""
     days = ["2011-12-28", "2011-12-29", "2011-12-31", "2012-01-01"]
     assert days_between(days[0], days[-1], "Pacific/Apia") == days
     counts = {"training": 2, "calibration": 1, "test": 1}

@@ -4,16 +4,16 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.data.log_store.contract import FieldFacts, RecentValues
+from pipeline.data.log_store.contract import FieldFacts, ValueNovelty
 
 
 def facts_of(days: list[list[str | None]], recent_days: int) -> list[FieldFacts]:
-    recent = RecentValues(recent_days)
+    recent = ValueNovelty(recent_days)
     return [recent.add(pa.array(day, pa.string())) for day in days]
 
 
 def test_rows_with_new_values_and_without_value_are_counted():
-    """H12: "001" and "1" are two values."""
+    """ "001" and "1" are two values."""
     found = facts_of([["1", None], ["001", "001", "1", None], ["001", "2"]], 14)
     assert found == [FieldFacts(1, 1), FieldFacts(1, 2), FieldFacts(0, 1)]
 

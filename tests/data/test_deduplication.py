@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pipeline.core.errors import DataError
 from pipeline.data.ingest.reader import land_files
 from pipeline.data.log_store import deduplication
-from pipeline.data.log_store.day_writer import DayStage
+from pipeline.data.log_store.day_writer import DayWriter
 from pipeline.data.log_store.days import read_day
 from pipeline.data.log_store.deduplication import EventIds, came_before, marks
 from pipeline.data.log_store.landing import LandingOptions, land_days
@@ -58,11 +58,11 @@ def test_an_id_came_before_exactly_where_a_loop_has_seen_it(tmp_path_factory, id
 
 
 def test_an_event_counts_once_a_day_and_what_was_dropped_is_counted(tmp_path):
-    """H15: across blocks; a row without an id is an event of its own; days do not mix."""
+    """Across blocks; a row without an id is an event of its own; days do not mix."""
     first = tiny_day(4, item=["a", "b", None, "a"], click=[0, 1, 0, 1])
     second = tiny_day(4, item=["b", "c", None, "a"], click=[0, 1, 0, 1])
 
-    def fill(stage: DayStage) -> None:
+    def fill(stage: DayWriter) -> None:
         stage.add(first, np.zeros(4, np.int32))
         stage.add(second, np.array([0, 0, 0, 1], np.int32))
 
@@ -80,7 +80,7 @@ def test_a_day_without_duplicates_has_the_bytes_of_one_that_never_had_any(tmp_pa
     items = [str(i % 150) for i in range(500)]
     whole = tiny_day(500, item=items)
 
-    def fill(stage: DayStage) -> None:
+    def fill(stage: DayWriter) -> None:
         for start in range(0, 500, 70):
             part = whole.slice(start, 70)
             stage.add(part, np.zeros(len(part), np.int32))
@@ -97,7 +97,7 @@ def test_an_event_id_that_is_no_column_is_refused(tmp_path):
 
 
 def test_the_same_file_twice_is_refused_unless_an_event_id_tells_its_rows_apart(tmp_path):
-    """H15: also under another name; files with a header alone may be equal."""
+    """Also under another name; files with a header alone may be equal."""
     first = written(tmp_path / "a.csv", HEADER + "0,x,1,0\n1,y,1,1\n")
     again = written(tmp_path / "b.csv", first.read_bytes())
     empty = [written(tmp_path / name, HEADER) for name in ("c.csv", "d.csv")]
@@ -112,7 +112,7 @@ def test_the_same_file_twice_is_refused_unless_an_event_id_tells_its_rows_apart(
 
 
 def test_a_day_sent_again_with_more_rows_counts_every_event_once(tmp_path):
-    """H15: the file of noon and that of midnight, which holds its rows again."""
+    """The file of noon and that of midnight, which holds its rows again."""
     noon = written(tmp_path / "noon.csv", HEADER + "0,x,1,0\n1,y,1,1\n2,,1,0\n")
     midnight = written(tmp_path / "midnight.csv", noon.read_text() + "3,z,1,0\n")
     options = LandingOptions("mine", "item", "click")
