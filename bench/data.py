@@ -30,7 +30,7 @@ OURS = """
 from pathlib import Path; from time import perf_counter; import sys
 from pipeline.data.log_store.landing import LandingOptions
 from pipeline.data.ingest.mapping import read_mapping
-from pipeline.data.ingest.reader import land_files
+from pipeline.data.ingest.file_reader import land_files
 start = perf_counter()
 source, folder = Path(sys.argv[1]), Path(sys.argv[2])
 options = LandingOptions("bench", sys.argv[3] if len(sys.argv) > 3 else None)

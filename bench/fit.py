@@ -22,7 +22,7 @@ from pipeline.calibration.adacalib.fit import fit_adacalib
 from pipeline.calibration.folds import all_counts
 from pipeline.calibration.prior.base_map import static_anchor
 from pipeline.calibration.statistics.bins import tabulate
-from pipeline.params.reader import read_params
+from pipeline.params.params_file import read_params
 
 DAYS = 10
 PEER_ROWS = 1_000_000

@@ -24,7 +24,7 @@ from pipeline.core.errors import AdaCalibError
 from pipeline.core.files import write_json
 from pipeline.formats.scores import Scores
 from pipeline.metrics.summary import Measurement, measure, summarise
-from pipeline.params.reader import read_params
+from pipeline.params.params_file import read_params
 
 METHODS = (
     *("identity", "platt", "temperature", "histogram", "isotonic", "beta", "gamma", "sir"),

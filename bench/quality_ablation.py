@@ -16,7 +16,7 @@ from pipeline.formats.scores import Scores
 from pipeline.metrics.calibration import field_rce
 from pipeline.metrics.significance import Interval
 from pipeline.metrics.summary import Measurement, measure
-from pipeline.params.reader import read_params
+from pipeline.params.params_file import read_params
 
 PARTS = ("posterior_guidance", "adaptive_function", "adaptive_binning", "auxiliary")
 # The paper's rows.

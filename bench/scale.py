@@ -20,7 +20,7 @@ from bench import process
 from pipeline.cli.workspace import flat
 from pipeline.data.ingest.simulated import Simulation
 from pipeline.formats.champion import start_pin
-from pipeline.params.reader import set_values
+from pipeline.params.params_file import set_values
 
 ROOT = Path(__file__).parent.parent
 LAND = """

@@ -5,7 +5,7 @@ import shutil
 from datetime import date, timedelta
 from pathlib import Path
 
-from pipeline.params.reader import set_values
+from pipeline.params.params_file import set_values
 from pipeline.registry.tools.programs import git, run_program
 
 ROOT = Path(__file__).parent.parent
@@ -41,7 +41,7 @@ WORK = '''\
 import json, os, sys, time
 from pathlib import Path
 from pipeline.core.files import publish, sha256_of, write_json
-from pipeline.params.reader import read_params
+from pipeline.params.params_file import read_params
 from pipeline.core.checksums import write_checksums
 from pipeline.report.result_tables import METRICS
 

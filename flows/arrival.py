@@ -15,7 +15,7 @@ from flows.schedule_slots import days_of
 from flows.states import failing_in_one_sentence
 from pipeline.core.errors import AdaCalibError, ToolError
 from pipeline.core.files import read_json
-from pipeline.params.reader import read_params
+from pipeline.params.params_file import read_params
 from pipeline.registry.tools.programs import run_program
 
 DAY = "{day}"

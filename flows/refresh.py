@@ -40,7 +40,7 @@ from flows.worktree import (
 from pipeline.core.errors import AdaCalibError, ToolError
 from pipeline.core.files import read_json
 from pipeline.params.dag import stage_order
-from pipeline.params.reader import set_values
+from pipeline.params.params_file import set_values
 from pipeline.registry.commits import identity
 from pipeline.registry.history import write_run
 from pipeline.registry.pin import fetch_champion, pin_champion

@@ -21,7 +21,7 @@ from prefect.runtime import deployment, flow_run
 from prefect.types import DateTime
 
 from pipeline.core.errors import AdaCalibError
-from pipeline.params.reader import read_params
+from pipeline.params.params_file import read_params
 
 # Days of a gap that a sentence names one by one.
 NAMED_DAYS = 14

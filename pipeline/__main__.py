@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from pipeline.core.errors import AdaCalibError
-from pipeline.params.reader import STAGES, read_params, section
+from pipeline.params.params_file import STAGES, read_params, section
 
 
 def run_stage(stage: str, paths: list[Path], params_path: Path = Path("params.yaml")) -> None:

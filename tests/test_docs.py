@@ -12,7 +12,7 @@ import pytest
 import typer
 
 from pipeline.cli.main import app
-from pipeline.params.reader import STAGES
+from pipeline.params.params_file import STAGES
 from tests.checkpoint.parts import rows
 from tests.serving.conftest import make_model
 from tests.test_house import ROOT

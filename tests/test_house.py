@@ -12,7 +12,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from pipeline.params.dag import code_of
-from pipeline.params.reader import STAGES, read_params
+from pipeline.params.params_file import STAGES, read_params
 from pipeline.params.sections import Params
 
 ROOT = Path(__file__).parent.parent
@@ -180,7 +180,7 @@ def test_only_params_opens_params_yaml():
             for node in nodes(file)
         )
     }
-    assert openers <= {"pipeline/params/reader.py"}
+    assert openers <= {"pipeline/params/params_file.py"}
 
 
 @pytest.mark.parametrize("package", ["calibration", "metrics"])
@@ -359,7 +359,7 @@ HEAVY = {
         "import adacalib",
         "import pipeline",
         "import pipeline.cli.main",
-        "import pipeline.params.reader",
+        "import pipeline.params.params_file",
         "import pipeline.params.sections",
     ],
 )

@@ -7,7 +7,7 @@ import pytest
 from pipeline.core.errors import DataError, ParamsError
 from pipeline.core.files import read_json
 from pipeline.encoding.values import served_logit
-from pipeline.params.reader import read_params, set_values
+from pipeline.params.params_file import read_params, set_values
 from tests.whole_walk import DAYS, asked, project, scored, walk
 
 ITEMS = ("a", "b", "001")

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import adacalib
-from tests.release.parts import rows
+from tests.checkpoint.parts import rows
 from tests.serving.conftest import make_model
 from tests.test_house import modules_loaded_by
 

@@ -17,7 +17,7 @@ from pipeline.formats.tables import read_bins, read_cells
 from pipeline.metrics.summary import measure
 from pipeline.model.examples import examples_of
 from pipeline.model.scoring import load_base
-from pipeline.params.reader import read_params
+from pipeline.params.params_file import read_params
 from tests.whole_walk import DAYS, asked, project, scored, walk
 
 RATE = 0.02  # of responses, before sampling

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from pipeline.params.reader import STAGES, set_values
+from pipeline.params.params_file import STAGES, set_values
 from tests.whole_walk import copy_code
 
 ROOT = Path(__file__).parent.parent

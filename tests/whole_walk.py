@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from pipeline.__main__ import run_stage
 from pipeline.cli.main import app as commands
 from pipeline.formats.days import day_name, day_number
-from pipeline.params.reader import STAGES, set_values
+from pipeline.params.params_file import STAGES, set_values
 from pipeline.serving.app import make_app
 from pipeline.serving.versions import Versions
 from tests.tiny_logs import write_log

@@ -18,7 +18,7 @@ from pipeline.formats.days import day_name, day_number
 from pipeline.metrics.calibration import log_loss_terms
 from pipeline.metrics.counts import ResponseCounts
 from pipeline.metrics.significance import Resampling, gain_interval
-from pipeline.params.reader import read_params, set_values
+from pipeline.params.params_file import read_params, set_values
 from pipeline.params.sections import Params
 from pipeline.registry.tools.dvc import reproduce
 

@@ -63,7 +63,7 @@ def data(
     from pipeline.data.ingest.sources import land_sources
     from pipeline.data.log_store.landing import LandingOptions
     from pipeline.formats.champion import start_pin
-    from pipeline.params.reader import read_params
+    from pipeline.params.params_file import read_params
     from pipeline.registry.tools.dvc import commit_data
 
     options = {"rows": rows, "days": days, "field_values": field_values, "seed": seed}
@@ -107,7 +107,7 @@ def demo(
     """
     from pipeline.cli.workspace import prepare
     from pipeline.formats.champion import start_pin
-    from pipeline.params.reader import read_params
+    from pipeline.params.params_file import read_params
     from pipeline.registry.tools.dvc import commit_data, reproduce
 
     os.chdir(prepare(example))
@@ -142,7 +142,7 @@ def docs() -> None:
 
     They carry run times, so they are no output of a stage and not in DVC.
     """
-    from pipeline.params.reader import read_params
+    from pipeline.params.params_file import read_params
     from pipeline.stages.check_tables import build_docs
 
     artifacts, params = Path("artifacts"), read_params().check_tables
@@ -179,7 +179,7 @@ def backtest(
 @app.command()
 def why() -> None:
     """Say what would run now, and because of which change."""
-    from pipeline.params.reader import read_params
+    from pipeline.params.params_file import read_params
     from pipeline.registry.staleness import why as say_why
 
     read_params()  # says better than DVC what is wrong in params.yaml

@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 from pipeline.core.errors import AdaCalibError, ToolError
 from pipeline.core.files import publish
 from pipeline.formats.champion import start_pin
-from pipeline.params.reader import read_params, set_values
+from pipeline.params.params_file import read_params, set_values
 
 
 def _project_files() -> list[Path]:

@@ -12,7 +12,7 @@ from pipeline.core.checksums import MANIFEST
 from pipeline.core.errors import DataError
 from pipeline.core.files import publish, read_json, write_json
 from pipeline.core.progress import followed
-from pipeline.data.log_store.days import read_days
+from pipeline.data.log_store.day_rows import read_days
 from pipeline.encoding.values import as_numbers
 from pipeline.encoding.vocabulary import Vocabulary
 from pipeline.formats.champion import MODEL as CHAMPION

@@ -8,7 +8,7 @@ from pipeline.checkpoint.runtimes import export, runtimes_of
 from pipeline.checkpoint.serving_table import falls, read_table
 from pipeline.core.errors import ArtifactError
 from pipeline.core.files import publish, read_json
-from pipeline.data.log_store.days import read_days
+from pipeline.data.log_store.day_rows import read_days
 from pipeline.formats.maps import read_maps
 from pipeline.model.scoring import load_base
 from pipeline.params.sections import MergeParams

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pipeline.core.errors import ArtifactError
 from pipeline.core.files import publish, read_json
 from pipeline.core.progress import WorkProgress
-from pipeline.data.log_store.days import read_days
+from pipeline.data.log_store.day_rows import read_days
 from pipeline.encoding.features import Encoded
 from pipeline.encoding.values import counts, field_keys, placed, weights
 from pipeline.formats.days import day_number

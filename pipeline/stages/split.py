@@ -5,7 +5,7 @@ from typing import Any
 
 from pipeline.core.errors import ArtifactError, NotEnoughDataError
 from pipeline.core.files import publish, read_json, write_json
-from pipeline.data.log_store.days import day_boundaries
+from pipeline.data.log_store.day_rows import day_boundaries
 from pipeline.data.log_store.manifest import Manifest, read_manifest
 from pipeline.data.log_store.splits import (
     LabelMaturity,

@@ -13,7 +13,7 @@ import torch
 from pipeline.core.errors import ParamsError, ToolError
 from pipeline.core.files import publish, read_json
 from pipeline.core.progress import WorkProgress
-from pipeline.data.log_store.days import read_days
+from pipeline.data.log_store.day_rows import read_days
 from pipeline.encoding.features import Encoder, EncoderSums, Served, pooled_share
 from pipeline.encoding.values import placed, served_column
 from pipeline.formats.scores import keep_rate_of

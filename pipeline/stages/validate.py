@@ -19,7 +19,7 @@ from pipeline.data.log_store.contract import (
     check_served,
     summary,
 )
-from pipeline.data.log_store.days import read_days
+from pipeline.data.log_store.day_rows import read_days
 from pipeline.data.log_store.deduplication import event_facts, event_summary
 from pipeline.data.log_store.manifest import (
     MANIFEST,

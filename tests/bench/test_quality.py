@@ -20,7 +20,7 @@ from pipeline.calibration.prior.anchor import fit_anchor
 from pipeline.core.errors import DataError
 from pipeline.metrics.calibration import excess_log_loss
 from pipeline.metrics.significance import Interval
-from pipeline.params.reader import read_params
+from pipeline.params.params_file import read_params
 
 WINDOW = "2020-01-01 3/2/2"
 KEYS = {

@@ -7,7 +7,7 @@ from scipy.special import expit
 
 from pipeline.calibration.paper.paper_network import PaperSettings
 from pipeline.formats.scores import Scores
-from pipeline.params.reader import read_params
+from pipeline.params.params_file import read_params
 
 SHIPPED = read_params(Path(__file__).parents[2] / "params.yaml").calibrate
 

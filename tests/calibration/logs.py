@@ -82,12 +82,3 @@ def assert_same(a, b):
         x, y = getattr(a, f.name), getattr(b, f.name)
         assert x.dtype == y.dtype
         np.testing.assert_array_equal(x, y, err_msg=f.name)
-
-
-def inner_bounds(bins, requested, n_field_values):
-    """float32 [n_field_values, K - 1]: inner bounds of one candidate, padded with +inf."""
-    inner = bins.candidate(requested)
-    inner = inner.take(inner.bin_id > 0)
-    bounds = np.full((n_field_values, requested - 1), np.inf, dtype=np.float32)
-    bounds[inner.field_value_id, inner.bin_id - 1] = inner.lower_bound
-    return bounds

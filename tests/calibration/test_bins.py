@@ -22,7 +22,6 @@ from tests.calibration.logs import (
     any_scores,
     assert_same,
     few_examples,
-    inner_bounds,
     random_scores,
     scores_of,
     small_blocks,

@@ -8,7 +8,8 @@ import pytest
 from pipeline.calibration.statistics.bins import tabulate
 from pipeline.core.errors import DataError
 from pipeline.formats.tables import cells_to_bins
-from tests.calibration.logs import inner_bounds, random_scores
+from tests.calibration.logs import random_scores
+from tests.reference import inner_bounds
 
 
 def test_a_candidate_has_its_own_rows_only():

@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from pipeline.data.ingest.ali_ccp import land_files
-from pipeline.data.log_store.days import read_day
+from pipeline.data.log_store.day_rows import read_day
 from pipeline.data.log_store.manifest import read_manifest
 
 Feature = tuple[str, str, float]

@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.core.errors import DataError
+from pipeline.data.ingest.file_reader import land_files
 from pipeline.data.ingest.mapping import Mapping
-from pipeline.data.ingest.reader import land_files
-from pipeline.data.log_store.days import read_day
+from pipeline.data.log_store.day_rows import read_day
 
 HEADER = "ts,item,price,click\n"
 

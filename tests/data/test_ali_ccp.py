@@ -10,10 +10,10 @@ from pipeline.data.ingest.ali_ccp import FORMATS, kind, land_files
 from pipeline.data.ingest.ali_ccp_features import MANY, MEASURED, ONE, feature_columns
 from pipeline.data.ingest.sources import land_sources
 from pipeline.data.ingest.text_blocks import read_blocks
-from pipeline.data.log_store.days import read_day
+from pipeline.data.log_store.day_rows import read_day
 from pipeline.data.log_store.landing import LandingOptions
 from pipeline.data.log_store.manifest import content_sha256, holds, read_manifest
-from pipeline.params.reader import read_params
+from pipeline.params.params_file import read_params
 from pipeline.params.sections import DayLimits, LogParams
 from pipeline.stages import split, validate
 from tests.data.ali_ccp_files import (

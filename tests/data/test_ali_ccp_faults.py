@@ -6,7 +6,7 @@ from pipeline.core.errors import DataError
 from pipeline.data.ingest.ali_ccp import land_files
 from pipeline.data.ingest.sources import land
 from pipeline.data.log_store.contract import Contract, check_day
-from pipeline.data.log_store.days import read_day
+from pipeline.data.log_store.day_rows import read_day
 from pipeline.data.log_store.manifest import read_manifest
 from tests.data.ali_ccp_files import ITEM, LINES, USER, VISITS, common, files, rows_of, skeleton
 

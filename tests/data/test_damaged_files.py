@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from pipeline.core.errors import DataError
-from pipeline.data.ingest.reader import land_files
+from pipeline.data.ingest.file_reader import land_files
 from pipeline.data.ingest.sources import land_sources
 from pipeline.data.ingest.text_blocks import read_blocks
 from tests.data.logs import HEADER, landed, mapping, refusal, refused, written
@@ -108,7 +108,7 @@ def test_a_file_without_rows_is_no_log(tmp_path):
 
 def test_a_faulty_line_is_named_in_any_block(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "pipeline.data.ingest.reader.read_blocks", lambda path: read_blocks(path, 64)
+        "pipeline.data.ingest.file_reader.read_blocks", lambda path: read_blocks(path, 64)
     )
     rows = "".join(f"{i},a,1,0\n\n" for i in range(200))
     sentence = refusal(tmp_path, mapping(), HEADER + rows + "9,a,1,2x\n", "log.csv.gz")
@@ -117,7 +117,7 @@ def test_a_faulty_line_is_named_in_any_block(tmp_path, monkeypatch):
 
 def test_the_line_of_a_fault_is_counted_over_values_with_line_breaks(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "pipeline.data.ingest.reader.read_blocks", lambda path: read_blocks(path, 64)
+        "pipeline.data.ingest.file_reader.read_blocks", lambda path: read_blocks(path, 64)
     )
     rows = '1,"a\n\nb",1,0\n' * 40 + "2,a,1,x\n" + '1,"a\nb",1,0\n' * 9
     assert refusal(tmp_path, mapping(), HEADER + rows).startswith("log.csv, line 122: ")
@@ -126,7 +126,7 @@ def test_the_line_of_a_fault_is_counted_over_values_with_line_breaks(tmp_path, m
 @pytest.mark.parametrize("size", [64, 1 << 20])
 def test_a_quote_that_is_never_closed_is_named_where_it_opens(tmp_path, size, monkeypatch):
     monkeypatch.setattr(
-        "pipeline.data.ingest.reader.read_blocks", lambda path: read_blocks(path, size)
+        "pipeline.data.ingest.file_reader.read_blocks", lambda path: read_blocks(path, size)
     )
     monkeypatch.setattr("pipeline.data.ingest.csv_blocks.LONGEST_RECORD", 1000)
     for rows in (1, 200):

@@ -5,7 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.core.errors import DataError
-from pipeline.data.ingest.reader import land_files
+from pipeline.data.ingest.file_reader import land_files
 from tests.data.logs import HEADER, landed, mapping, refused, stored, written
 
 

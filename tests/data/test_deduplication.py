@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.errors import DataError
-from pipeline.data.ingest.reader import land_files
+from pipeline.data.ingest.file_reader import land_files
 from pipeline.data.log_store import deduplication
+from pipeline.data.log_store.day_rows import read_day
 from pipeline.data.log_store.day_writer import DayWriter
-from pipeline.data.log_store.days import read_day
 from pipeline.data.log_store.deduplication import EventIds, came_before, marks
 from pipeline.data.log_store.landing import LandingOptions, land_days
 from pipeline.encoding.hashing import hashes, shares

@@ -12,8 +12,8 @@ from ruamel.yaml import YAML
 from pipeline.data.ingest.ali_ccp import FORMATS as ALI_CCP
 from pipeline.data.ingest.mapping import Mapping, shipped
 from pipeline.data.ingest.sources import FORMATS, land_sources
-from pipeline.data.log_store.days import read_day
-from pipeline.params.reader import read_params, set_values
+from pipeline.data.log_store.day_rows import read_day
+from pipeline.params.params_file import read_params, set_values
 from pipeline.stages import split, validate
 from tests.whole_walk import copy_code
 

@@ -59,7 +59,7 @@ def test_every_text_is_the_same_key_from_csv_and_from_every_text_of_parquet(
 ):
     """Quotes, line breaks, NUL, white space, both spellings of é, in blocks of any size."""
     monkeypatch.setattr(
-        "pipeline.data.ingest.reader.read_blocks", lambda path: read_blocks(path, size)
+        "pipeline.data.ingest.file_reader.read_blocks", lambda path: read_blocks(path, size)
     )
     rows = "".join(f"{i},{quoted(key)},1,0\n" for i, key in enumerate(KEYS))
     (table,) = landed(
@@ -180,7 +180,7 @@ def test_types_do_not_change_by_chunk_by_file_or_by_order(tmp_path, size, monkey
     ids = [*(str(i % 7) for i in range(5000)), "x"]
     rows = [f"{i},{item},1,0\n" for i, item in enumerate(ids)]
     monkeypatch.setattr(
-        "pipeline.data.ingest.reader.read_blocks", lambda path: read_blocks(path, size)
+        "pipeline.data.ingest.file_reader.read_blocks", lambda path: read_blocks(path, size)
     )
     whole = written(tmp_path / "whole.csv", HEADER + "".join(rows))
     first = written(tmp_path / "first.csv", HEADER + "".join(rows[:4000]))

@@ -12,8 +12,8 @@ import pytest
 
 from pipeline.core.errors import DataError
 from pipeline.data.ingest.sources import land_sources
+from pipeline.data.log_store.day_rows import read_day
 from pipeline.data.log_store.day_writer import DayWriter
-from pipeline.data.log_store.days import read_day
 from pipeline.data.log_store.landing import LandingOptions, land_days, land_log
 from pipeline.data.log_store.manifest import holds, read_manifest
 from pipeline.formats.days import day_name

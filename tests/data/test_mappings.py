@@ -9,7 +9,7 @@ import pytest
 from pipeline.core.errors import DataError
 from pipeline.data.ingest.mapping import read_mapping, shipped
 from pipeline.data.ingest.sources import land_sources
-from pipeline.data.log_store.days import read_day
+from pipeline.data.log_store.day_rows import read_day
 from pipeline.data.log_store.landing import LandingOptions
 from pipeline.data.log_store.manifest import read_manifest
 

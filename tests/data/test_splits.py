@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.errors import NotEnoughDataError
-from pipeline.data.log_store.days import days_between
+from pipeline.data.log_store.day_rows import days_between
 from pipeline.data.log_store.splits import (
     LabelMaturity,
     label_maturity,

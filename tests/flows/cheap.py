@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pipeline.core.checksums import write_checksums
 from pipeline.core.files import sha256_of
-from pipeline.params.reader import read_params
+from pipeline.params.params_file import read_params
 from pipeline.report.result_tables import METRICS
 
 

@@ -16,7 +16,7 @@ import pytest
 from flows.local import end_orphaned_runs
 from flows.refresh import refresh
 from pipeline.core.errors import ToolError
-from pipeline.params.reader import set_values
+from pipeline.params.params_file import set_values
 from pipeline.registry.history import last_refresh
 from pipeline.registry.promote import production
 from pipeline.registry.tools.dvc import reproduce

@@ -15,7 +15,7 @@ from flows.promotion import promote, rollback
 from flows.refresh import refresh
 from flows.worktree import git_output, share
 from pipeline.core.files import read_json
-from pipeline.params.reader import read_params, set_values
+from pipeline.params.params_file import read_params, set_values
 from pipeline.registry.history import last_refresh
 from pipeline.registry.promote import Production, production
 from pipeline.registry.tools.programs import git, run_program

@@ -6,7 +6,7 @@ from ruamel.yaml import YAML
 from flows.stages import fresh_stages, outcome, stage_flows
 from pipeline.core.errors import AdaCalibError
 from pipeline.params.dag import stage_order
-from pipeline.params.reader import STAGES
+from pipeline.params.params_file import STAGES
 from pipeline.registry.staleness import cause, inputs_of
 
 LOCK = """\

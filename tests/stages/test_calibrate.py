@@ -15,7 +15,7 @@ from pipeline.core.files import read_json, sha256_of, write_json
 from pipeline.formats.maps import read_maps
 from pipeline.formats.scores import write_day, write_scores_manifest
 from pipeline.formats.tables import write_tables
-from pipeline.params.reader import read_params, set_values
+from pipeline.params.params_file import read_params, set_values
 from pipeline.params.sections import CalibrateParams, Competitor
 from pipeline.report.result_tables import ABLATED, NAMES
 from pipeline.stages import calibrate

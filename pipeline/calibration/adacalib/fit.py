@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from pipeline.calibration.adacalib.compile_map import compile_map
-from pipeline.calibration.adacalib.examples import (
+from pipeline.calibration.adacalib.knot_examples import (
     InputScale,
     KnotEvidence,
     KnotExamples,
@@ -29,7 +29,7 @@ from pipeline.calibration.adacalib.examples import (
     make_scale,
     without_common_error,
 )
-from pipeline.calibration.adacalib.training import FitSettings, Heads, fit_heads, single_thread
+from pipeline.calibration.adacalib.knot_training import FitSettings, Heads, fit_heads, single_thread
 from pipeline.calibration.baselines.binned import isotonic_of_cells
 from pipeline.calibration.choice import Comparison
 from pipeline.calibration.folds import Counts, Fold, all_counts, make_folds

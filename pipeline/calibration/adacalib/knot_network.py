@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pipeline.calibration.adacalib.examples import KnotExamples
+from pipeline.calibration.adacalib.knot_examples import KnotExamples
 
 
 class KnotNetwork(nn.Module):

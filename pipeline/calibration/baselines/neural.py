@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pipeline.calibration.adacalib.training import single_thread
+from pipeline.calibration.adacalib.knot_training import single_thread
 from pipeline.calibration.baselines.rows import global_bins, merged, response_rate
 from pipeline.formats.maps import PiecewiseLinearMap, from_knots
 from pipeline.formats.scores import Scores

@@ -22,7 +22,7 @@ import torch
 from scipy.special import logit as log_odds
 
 from pipeline.calibration.adacalib.compile_map import Point, increasing_map
-from pipeline.calibration.adacalib.training import single_thread
+from pipeline.calibration.adacalib.knot_training import single_thread
 from pipeline.calibration.baselines.rows import merged, response_rate
 from pipeline.calibration.folds import all_counts
 from pipeline.calibration.paper.auxiliary import AuxiliaryNetwork

@@ -29,7 +29,7 @@ from pipeline.core.errors import DataError
 from pipeline.data.ingest import ali_ccp_features as features
 from pipeline.data.ingest.ali_ccp_features import PARTS, Partitions
 from pipeline.data.ingest.csv_blocks import by_line
-from pipeline.data.ingest.reader import Report, equal_files
+from pipeline.data.ingest.file_reader import Report, equal_files
 from pipeline.data.ingest.text_blocks import prefetched, read_blocks
 from pipeline.data.log_store.day_writer import DayWriter
 from pipeline.data.log_store.landing import (

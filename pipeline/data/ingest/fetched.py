@@ -22,7 +22,7 @@ from pyarrow import csv
 
 from pipeline.core.errors import ToolError
 from pipeline.core.files import sha256_of
-from pipeline.data.log_store.days import rows_by_day
+from pipeline.data.log_store.day_rows import rows_by_day
 from pipeline.data.log_store.landing import LogKind
 
 

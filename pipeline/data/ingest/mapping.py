@@ -19,7 +19,7 @@ from pydantic import (
 
 from pipeline.core.errors import DataError
 from pipeline.core.typed_yaml import Section, read_typed
-from pipeline.data.log_store.days import zone_of
+from pipeline.data.log_store.day_rows import zone_of
 from pipeline.data.log_store.landing import LogKind
 
 SHIPPED = Path(__file__).parent / "mappings"

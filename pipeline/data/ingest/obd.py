@@ -16,11 +16,11 @@ from pyarrow import csv
 
 from pipeline.core.errors import DataError
 from pipeline.data.ingest.fetched import fetch_members
+from pipeline.data.ingest.file_reader import Report, equal_files, land_rows, read_rows
 from pipeline.data.ingest.mapping import Mapping as FileMapping
-from pipeline.data.ingest.reader import Report, equal_files, land_rows, read_rows
 from pipeline.data.ingest.text_blocks import prefetched
 from pipeline.data.ingest.transform import LogRows
-from pipeline.data.log_store.days import local_days, rows_by_day
+from pipeline.data.log_store.day_rows import local_days, rows_by_day
 from pipeline.data.log_store.landing import DEFAULTS, Landed, LandingOptions, LogKind
 
 REQUIREMENT = "obp==0.4.1"

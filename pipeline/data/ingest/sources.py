@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from pipeline.core.errors import DataError
 from pipeline.data.ingest import ali_ccp, fetched, obd
+from pipeline.data.ingest.file_reader import land_files
 from pipeline.data.ingest.mapping import read_mapping, shipped
-from pipeline.data.ingest.reader import land_files
 from pipeline.data.ingest.simulated import Simulation
 from pipeline.data.log_store.landing import DEFAULTS, DayChange, LandingOptions, land_log
 from pipeline.data.log_store.manifest import DayEntry, Manifest, amount

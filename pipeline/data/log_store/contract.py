@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.core.errors import DataError
-from pipeline.data.log_store.days import days_between
+from pipeline.data.log_store.day_rows import days_between
 from pipeline.encoding.features import Served
 from pipeline.encoding.values import (
     counts,

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from pipeline.core.errors import NotEnoughDataError
-from pipeline.data.log_store.days import calendar_days, days_between
+from pipeline.data.log_store.day_rows import calendar_days, days_between
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ import pytest
 from pipeline.core.errors import DataError
 from pipeline.data.ingest import fetched, obd
 from pipeline.data.ingest.sources import FORMATS, expected_rows, land, land_sources
-from pipeline.data.log_store.days import read_day
+from pipeline.data.log_store.day_rows import read_day
 from pipeline.data.log_store.manifest import read_manifest
-from pipeline.params.reader import read_params
+from pipeline.params.params_file import read_params
 from tests.tiny_logs import files_of
 
 FLIGHTS = b"""\
@@ -149,7 +149,7 @@ def test_the_columns_that_params_name_are_columns_of_the_format(project, tmp_pat
     from ruamel.yaml import YAML
 
     from pipeline.data.ingest.simulated import SCHEMA
-    from pipeline.params.reader import set_values
+    from pipeline.params.params_file import set_values
 
     path = tmp_path / "params.yaml"
     path.write_text((project / "params.yaml").read_text())

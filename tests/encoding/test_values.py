@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.errors import DataError
-from pipeline.data.log_store.days import read_day
+from pipeline.data.log_store.day_rows import read_day
 from pipeline.data.log_store.landing import LogKind
 from pipeline.encoding.values import NULL_NAME, POOLED_NAME, as_numbers, as_text, field_keys
 from pipeline.encoding.vocabulary import ValueCounts, Vocabulary

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.errors import DataError
-from pipeline.data.log_store.days import (
+from pipeline.data.log_store.day_rows import (
     day_boundaries,
     leap_seconds_as_59,
     local_days,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.core.errors import ParamsError
-from pipeline.params.reader import read_params, set_values
+from pipeline.params.params_file import read_params, set_values
 from pipeline.params.sections import REMOVED
 
 

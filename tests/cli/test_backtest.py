@@ -13,7 +13,7 @@ import pytest
 from pipeline.cli.backtest import pooled, table
 from pipeline.cli.workspace import share_data
 from pipeline.metrics.significance import Resampling
-from pipeline.params.reader import set_values
+from pipeline.params.params_file import set_values
 from pipeline.registry.tools.programs import git
 from tests.tiny_logs import files_of, tiny_day, write_log
 
@@ -93,7 +93,7 @@ def backtest(folder: Path, first: str, last: str, step: int = 1, *options: str):
     return subprocess.run(
         [*command, "--from", first, "--to", last, "--step", str(step)],
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent)},
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
         capture_output=True,
         text=True,
         check=False,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.data.log_store import store
-from pipeline.data.log_store.days import read_day
+from pipeline.data.log_store.day_rows import read_day
 from pipeline.data.log_store.landing import land_log
 from pipeline.data.log_store.manifest import holds, read_manifest
 from pipeline.formats.days import day_name

@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 from torch.nn import functional
 
-from pipeline.calibration.adacalib.examples import KnotExamples
+from pipeline.calibration.adacalib.knot_examples import KnotExamples
 from pipeline.calibration.adacalib.knot_network import Head, annealed, gumbel_weights
 from pipeline.calibration.choice import standard_error
 from pipeline.core.errors import TrainingError
