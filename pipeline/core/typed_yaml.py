@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from datetime import date
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
@@ -83,6 +84,16 @@ def _fault(item: Any, known: list[str], removed: Mapping[str, str]) -> str:
         return f"{name} is unknown" + (f" (did you mean {near[0]}?)" if near else "")
     if item["type"] == "missing":
         return f"{name} is missing"
-    whole = isinstance(item["input"], (dict, BaseModel))
-    value = "" if whole else f" is {json.dumps(item['input'], default=str, ensure_ascii=False)}"
-    return f"{name}{value}: {item['msg'].removeprefix('Value error, ')}"
+    rule = item["msg"].removeprefix("Value error, ").replace("Input should", "it should")
+    if isinstance(item["input"], (dict, BaseModel)):
+        return f"{name}: {rule}"
+    return f"{name} is {_as_yaml(item['input'])}: {rule}"
+
+
+def _as_yaml(value: Any) -> str:
+    """A value as YAML spells it: a date that is no text has no quotes."""
+    return (
+        str(value)
+        if isinstance(value, date)
+        else json.dumps(value, default=str, ensure_ascii=False)
+    )

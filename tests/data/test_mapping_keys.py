@@ -15,7 +15,7 @@ from tests.data.logs import mapping
     [
         ({"colour": 1}, "colour is unknown"),
         ({"delimeter": ";"}, "delimeter is unknown (did you mean delimiter?)"),
-        ({"kind": "xml"}, 'kind is "xml": Input should be'),
+        ({"kind": "xml"}, 'kind is "xml": it should be'),
         ({"time": None}, "exactly one of time, date"),
         ({"file_day": "(x)"}, "exactly one of time, date"),
         ({"file_day": "x"}, "'x' has 0 groups"),

@@ -51,7 +51,7 @@ def test_a_whole_number_is_accepted_where_a_number_is_asked(edited):
             r"\(did you mean tabulate.grid_cells\?\)",
         ),
         ("grid_cells: 160", "grid_cells: 161", "grid_cells 161 is not a multiple of candidates"),
-        ("batch_size: 1024", "batch_size: 1024.0", "train_base.batch_size is 1024.0"),
+        ("batch_size: 1024", "batch_size: 1024.0", "train_base.batch_size is 1024.0: it should be"),
         ("batch_size: 1024", "batch_size: -1", "train_base.batch_size is -1"),
         ("  seed: 1", "  seed: true", "seed is true"),
         ('last_day: "2013', "last_day: 2013", "last_day"),
@@ -62,7 +62,7 @@ def test_a_whole_number_is_accepted_where_a_number_is_asked(edited):
         (
             'last_day: "2013-09-30"',
             "last_day: 2013-09-30",
-            'is "2013-09-30": a date is quoted: "2013',
+            'is 2013-09-30: a date is quoted: "2013',
         ),
         ("log:", "log: [", "is not YAML"),
     ],
