@@ -3,10 +3,11 @@
 import threading
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from pathlib import Path
 
-from pipeline.core.errors import AdaCalibError
+from pipeline.core.errors import AdaCalibError, ArtifactError
 from pipeline.serving.predictor import Predictor, load, verified
 
 Signature = tuple[tuple[str, int, int, int], ...]
@@ -87,10 +88,16 @@ def verified_elsewhere(folder: Path) -> tuple[str, str]:
     """`verified` in another process: reading a manifest of millions of values holds the GIL.
 
     Raises:
-        ArtifactError: as `verified`.
+        ArtifactError: as `verified`, or that process was killed.
     """
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as other:
-        return other.submit(verified, folder).result()
+        try:
+            return other.submit(verified, folder).result()
+        except BrokenProcessPool:
+            raise ArtifactError(
+                f"{folder} is not verified, as the process that did so was killed; is there memory "
+                "for it? Replace the folder again"
+            ) from None
 
 
 def _signature(folder: Path) -> Signature:

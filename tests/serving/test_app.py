@@ -1,5 +1,6 @@
 """The service: a real server on loopback, answers that are the predictor's, and clear refusals."""
 
+import os
 import shutil
 import socket
 import threading
@@ -12,6 +13,7 @@ import uvicorn
 
 from pipeline.core.errors import ArtifactError, ToolError
 from pipeline.core.files import publish
+from pipeline.serving import versions as served_versions
 from pipeline.serving.app import RequestLimits, make_app, serve
 from pipeline.serving.predictor import load
 from pipeline.serving.sockets import listening
@@ -235,3 +237,24 @@ def test_a_damaged_version_is_not_taken_and_health_says_why(made, model):
     shutil.rmtree(model)
     versions.look()
     assert versions.current.predict(rows(2)).probability.shape == (2,)
+
+
+def killed(_):
+    """What the system does to a process for which there is no memory."""
+    os._exit(137)
+
+
+def test_a_version_whose_verification_is_killed_is_refused_and_the_next_one_taken(
+    made, model, monkeypatch
+):
+    versions = Versions(model)
+    whole = (model / "model.onnx").read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(served_versions, "verified", killed)
+        (model / "model.onnx").write_bytes(whole[:-100])
+        versions.look()
+    assert versions.refused == 1
+    assert "the process that did so was killed" in versions.last_refusal
+    (model / "model.onnx").write_bytes(whole)
+    versions.look()
+    assert versions.last_refusal is None
