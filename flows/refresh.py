@@ -93,6 +93,13 @@ def notify_of_crash(flow: Any, flow_run: Any, state: State) -> None:
     notify(News("failed", day, flow_run.name, state.message or "the run was killed"))
 
 
+def _named_by_a_person(day: str | None) -> str:
+    """The day of a run that somebody starts; only the schedule implies one."""
+    if day is None:
+        raise typer.BadParameter("no schedule implies one here; say --day YYYY-MM-DD")
+    return day
+
+
 @flow(
     name="refresh",
     flow_run_name=lambda: f"refresh {running.parameters['day'] or 'of the day before'}",
@@ -101,7 +108,7 @@ def notify_of_crash(flow: Any, flow_run: Any, state: State) -> None:
 )
 @failing_in_one_sentence
 def refresh(
-    day: str | None = None,
+    day: Annotated[str | None, typer.Option(callback=_named_by_a_person)] = None,
     folder: str = ".",
     promotion: Annotated[bool, typer.Option("--promote/--no-promote")] = True,
     source: str | None = None,

@@ -3,6 +3,7 @@
 import errno
 import logging
 import subprocess
+import sys
 from base64 import b64decode
 from pathlib import Path
 
@@ -58,6 +59,13 @@ def test_a_day_older_than_production_is_skipped_before_anything_is_landed(histor
     state = refresh.fn("2013-09-29", str(history))
     assert (state.type.value, state.name) == ("COMPLETED", "Skipped")
     assert "v0.0.3 in production was made from days up to 2013-10-28" in state.message
+
+
+def test_a_run_that_no_schedule_starts_needs_its_day(tmp_path):
+    command = [sys.executable, "-m", "flows.refresh"]
+    refused = subprocess.run(command, check=False, cwd=tmp_path, capture_output=True, text=True)
+    assert refused.returncode == 2
+    assert "--day YYYY-MM-DD" in " ".join(refused.stderr.replace("│", " ").split())
 
 
 def test_a_full_disk_ends_the_day_in_one_sentence(history, monkeypatch):
