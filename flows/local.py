@@ -53,7 +53,10 @@ def up(port: int) -> str:
         raise ToolError(f"already up at {state['url']}; make down stops it, then make up again")
     if alive:
         down()
-    listening(HOST, port).close()
+    try:
+        listening(HOST, port).close()
+    except ToolError as error:
+        raise ToolError(f"{error}: make up PORT=4300") from None
     url = f"http://{HOST}:{port}"
     write_json(home() / STATE, {"url": url, "processes": {}})
     environment = {**os.environ, "PREFECT_API_URL": f"{url}/api"}
@@ -200,7 +203,7 @@ def _runs_with_a_process() -> Iterator[str]:
     for process in psutil.process_iter():
         with suppress(psutil.Error):  # it has ended, or it is another user's
             words = process.cmdline()
-            if words[1:2] == ["-m"] and words[2].startswith("prefect."):
+            if " ".join(words[1:3]).startswith("-m prefect."):
                 yield process.environ().get("PREFECT__FLOW_RUN_ID", "")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from flows.local import down, up
+from flows.local import down, end_orphaned_runs, up
 from pipeline.core.errors import ToolError
 from tests.flows.conftest import free_port
 
@@ -28,7 +28,8 @@ def test_a_port_that_is_taken_is_refused_and_nothing_is_started(project_of_its_o
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(ToolError, match=f"port {port} of 127.0.0.1 is in use"):
+        sentence = f"port {port} of 127.0.0.1 is in use; .*: make up PORT=4300$"
+        with pytest.raises(ToolError, match=sentence):
             up(port)
     assert not (project_of_its_own / ".prefect/local.json").exists()
 
@@ -56,3 +57,10 @@ def test_down_leaves_another_process_alone_that_has_the_number_now(project_of_it
     (project_of_its_own / ".prefect/local.json").write_text(json.dumps(state))
     assert down() == "nothing was up"
     assert not (project_of_its_own / ".prefect/local.json").exists()
+
+
+def test_other_programs_of_the_machine_are_no_runs():
+    """One whose last word is -m, for example."""
+    nowhere = f"http://127.0.0.1:{free_port()}/api"
+    with subprocess.Popen(["sh", "-m"], stdin=subprocess.PIPE):
+        end_orphaned_runs(nowhere)
