@@ -125,15 +125,15 @@ def _run(origin: str, place: str, tell: Tell) -> dict[str, Any]:
         },
         "verdict": gate["verdict"],
         "reasons": gate["reasons"],
-        "sums": _sums(FOLDER / "artifacts/evaluation"),
+        "sums": _sums(FOLDER / "artifacts"),
     }
 
 
-def _sums(evaluation: Path) -> pd.DataFrame:
+def _sums(artifacts: Path) -> pd.DataFrame:
     """Sums over the test days by method and the text of field values."""
-    names = np.array(read_json(evaluation / "manifest.json")["field_values"], dtype=str)
-    counts = pd.read_parquet(evaluation / "counts.parquet")
-    counts["field_value"] = names[counts["field_value_id"]]
+    field = read_json(artifacts / "model/manifest.json")["base"]["field"]
+    counts = pd.read_parquet(artifacts / "evaluation/counts.parquet")
+    counts["field_value"] = np.array(field["values"], dtype=str)[counts["field_value_id"]]
     return counts.groupby(["method", "field_value"])[COUNTED].sum()
 
 

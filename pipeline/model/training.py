@@ -1,7 +1,5 @@
 """Training of the base network: mini-batches of whole epochs, best epoch kept, exact resume."""
 
-import hashlib
-import json
 import math
 import os
 from collections.abc import Iterator, Sequence
@@ -13,6 +11,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from pipeline.core.checksums import json_sha256
 from pipeline.core.errors import NotEnoughDataError, TrainingError
 from pipeline.core.progress import WorkProgress
 from pipeline.model.adam import Adam
@@ -152,8 +151,7 @@ def _fingerprint(network: BaseNetwork, fitting: Shard, held_out: Shard, recipe: 
     """The sha256 of everything that decides the weights: rows, recipe, sizes, torch's version."""
     sizes = {name: list(tensor.shape) for name, tensor in network.state_dict().items()}
     rows = fitting.sha256s, held_out.sha256s
-    decisive = json.dumps([asdict(recipe), sizes, torch.__version__, rows])
-    return hashlib.sha256(decisive.encode()).hexdigest()
+    return json_sha256([asdict(recipe), sizes, torch.__version__, rows])
 
 
 def _run_epoch(

@@ -71,8 +71,6 @@ def run(
         folder.mkdir()
         _write(folder / "counts.parquet", count_columns(measured))
         _write(folder / "reliability.parquet", bin_columns(measured))
-        names = {"field": conventions["field"], "field_values": field["values"]}
-        write_json(folder / "manifest.json", names)
 
 
 def _score(
