@@ -91,7 +91,7 @@ class LogParams(Section):
         if self.served_logit is not None and self.served_probability is not None:
             raise ValueError(
                 "served_logit and served_probability are both set; name the one column that holds "
-                "the score that was served"
+                "the logged score"
             )
         if self.keep_rate is not None and self.weight is not None:
             raise ValueError(

@@ -36,7 +36,7 @@ def run(data: Path, split: Path, base: Path, target: Path, *, params: ScoreParam
     model = load_base(base)
     _refuse_leak(parts, model)
     names = [feature["name"] for feature in model.manifest["categorical"]]
-    keep = params.keep_features and not model.served
+    keep = params.keep_features and not model.passes_on
     kept = feature_columns(names, model.encoder.numeric_columns) if keep else []
     part_of = {day: part for part, part_days in parts.items() for day in part_days}
     days = list(part_of)

@@ -29,7 +29,7 @@ from pipeline.data.log_store.manifest import (
     used_days,
 )
 from pipeline.data.log_store.splits import label_maturity
-from pipeline.encoding.values import field_keys, served_column
+from pipeline.encoding.values import field_keys, logged_score_column
 from pipeline.params.sections import LogParams, ValidateParams
 from pipeline.quality.day_checks import check_days, column_frame, day_frame
 from pipeline.quality.suites import CheckResult
@@ -55,7 +55,7 @@ def run(data: Path, report: Path, details: Path, *, params: ValidateParams, log:
         log.categorical,
         log.numeric,
         log.truth,
-        served_column(log.model_dump()),
+        logged_score_column(log.model_dump()),
         log.weight,
     )
     columns = list(dict.fromkeys([*contract.columns, *filter(None, [log.event_id])]))

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from pipeline.core.errors import DataError
 from pipeline.data.log_store.day_rows import days_between
-from pipeline.encoding.features import Served
+from pipeline.encoding.features import LoggedScore
 from pipeline.encoding.values import (
     counts,
     field_keys,
@@ -190,7 +190,7 @@ def _check_weights(weight: np.ndarray, name: str) -> None:
 
 def _served_range(table: pa.Table, served: tuple[str, str]) -> tuple[float, float] | None:
     scores = numbers_of(table, served[0])
-    Served(*served)(scores)
+    LoggedScore(*served)(scores)
     return (float(scores.min()), float(scores.max())) if len(scores) else None
 
 
