@@ -4,7 +4,7 @@ import math
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from pipeline.model.checkpoints import best_epoch
 from pipeline.model.examples import Shard, examples_of, hold_out, write_shard
 from pipeline.model.network import LOGGED, BaseNetwork, LoggedScoreNetwork
 from pipeline.model.scoring import write_base
-from pipeline.model.training import Recipe, train
+from pipeline.model.training import train
 from pipeline.params.sections import LogParams, TrainBaseParams
 
 DEVICE = "ADACALIB_DEVICE"  # in the environment; cpu where it is not set
@@ -55,15 +55,14 @@ def run(data: Path, split: Path, target: Path, *, params: TrainBaseParams, log: 
     encoder = _encoder(data, fitting, [*held_out, *calibration], params, log)
     sizes = _sizes(encoder, params)
     network = BaseNetwork(**sizes)
-    recipe = Recipe(**{field.name: getattr(params, field.name) for field in fields(Recipe)})
     unfinished = target.with_name(f".{target.name}.training")
     rows, later = (
         _shard(unfinished / name, encoder, data, days, log)
         for name, days in (("fitting", fitting), ("held_out", held_out))
     )
-    with WorkProgress("train", recipe.epochs * len(rows), "rows") as progress:
+    with WorkProgress("train", params.epochs * len(rows), "rows") as progress:
         history = train(
-            network, rows, later, recipe, folder=unfinished, progress=progress, device=device
+            network, rows, later, params, folder=unfinished, progress=progress, device=device
         )
     known = sorted({*training, *calibration})
     manifest = {
