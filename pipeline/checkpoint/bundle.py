@@ -114,7 +114,7 @@ def _auxiliary_tensors(folder: Path, chosen: str) -> dict[str, torch.Tensor]:
 
 
 def _without(document: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """What the checkpoint says elsewhere is not said twice."""
+    """Without what the checkpoint holds elsewhere."""
     return {key: value for key, value in document.items() if key not in names}
 
 
@@ -173,7 +173,7 @@ def lineage_of(split: Path, base: Path, calibrator: Path, params: dict[str, Any]
         params: of `merge`.
 
     Returns:
-        `base` and `calibrator`: file → sha256; `data`: the days of each part, and day → sha256 of
+        `base` and `calibrator`: file → sha256; `data`: the days of each split, and day → sha256 of
         its rows; `params`: stage → its section of params.yaml; `code`: file → sha256, of every
         stage from `split` to `merge`; `libraries`: name → version of those that merged.
 

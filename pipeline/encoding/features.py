@@ -57,7 +57,7 @@ class Scaling:
         mean: mean of `signed_log` over the rows it was fitted on, nulls left out.
         scale: standard deviation there; 0 for a constant, from which nothing was learned: its
             column is 0 whatever value comes.
-        missing: whether a second column tells nulls (1) from values (0): only where there were
+        missing: whether a second column marks nulls (1) and values (0): only where there were
             nulls to learn from. The first column is 0, the mean, in a null row.
     """
 

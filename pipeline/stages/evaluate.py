@@ -147,7 +147,7 @@ def _maturity(contract: dict[str, Any]) -> dict[str, Any]:
     """How long labels take to be final, and the calibration and test days that are younger."""
     maturity = contract.get("conventions", {}).get("label_maturity") or {}
     newest = maturity.get("newest_mature_day")
-    used = {day for part in ("calibration", "test") for day in contract["parts"].get(part, [])}
+    used = {day for split in ("calibration", "test") for day in contract["parts"].get(split, [])}
     return {
         "maturity_days": maturity.get("maturity_days", 0),
         "newest_mature_day": newest,

@@ -50,7 +50,7 @@ def run(data: Path, split: Path, target: Path, *, params: TrainBaseParams, log: 
     if score is not None:
         return _pass_on(data, contract, target, LoggedScore(*score), params, log)
     device = _device()
-    training, calibration = (contract["parts"][part] for part in ("training", "calibration"))
+    training, calibration = (contract["parts"][name] for name in ("training", "calibration"))
     fitting, held_out = hold_out(training, params.held_out_share)
     encoder = _encoder(data, fitting, [*held_out, *calibration], params, log)
     sizes = _sizes(encoder, params)

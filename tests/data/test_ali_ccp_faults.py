@@ -1,4 +1,4 @@
-"""Ali-CCP: what is wrong in its files is told in one sentence, and nothing is landed."""
+"""Ali-CCP: what is wrong in its files is reported in one sentence, and nothing is landed."""
 
 import pytest
 
