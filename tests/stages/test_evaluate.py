@@ -1,4 +1,4 @@
-"""The evaluate stage: what ships is measured on the raw test days, beside its rivals."""
+"""The evaluate stage: what ships is measured on the raw test days, beside its baselines."""
 
 import json
 import re
