@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from pipeline.checkpoint.bundle import load, merge
 from pipeline.checkpoint.runtimes import export
+from pipeline.core.checksums import json_sha256
 from pipeline.core.files import write_json
 from pipeline.encoding.features import Encoder, Scaling
 from pipeline.encoding.vocabulary import Vocabulary
@@ -55,8 +56,9 @@ def make_model(folder: Path, vocabulary: int, seed: int) -> Path:
     values = np.cumsum(0.01 + draw.random(knots.shape) / KNOTS, axis=1) - 4.0
     ones = np.ones(len(field_values))
     serving_map = from_knots(list(knots), list(values), ones, ones)
-    write_maps(calibrator / "maps.parquet", {"adacalib": serving_map}, field_values)
-    write_json(calibrator / "manifest.json", {"chosen": "adacalib", "field_values": field_values})
+    write_maps(calibrator / "maps.parquet", {"adacalib": serving_map})
+    about = {"chosen": "adacalib", "field_values_sha256": json_sha256(field_values)}
+    write_json(calibrator / "manifest.json", about)
     merge(base, calibrator, folder / "model")
     export(load(folder / "model"), folder / "model")
     return folder / "model"

@@ -19,6 +19,7 @@ from io import StringIO
 from pathlib import Path
 from statistics import median
 from time import perf_counter
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -29,11 +30,11 @@ from bench import process
 from pipeline.core.progress import WorkProgress
 from pipeline.model.examples import Examples, Shard, write_shard
 from pipeline.model.network import BaseNetwork, initialise
-from pipeline.model.training import Recipe, train
+from pipeline.model.training import train
 
 FIELDS, BATCH = 16, 4096
 RATE = 0.05  # of responses
-RECIPE = Recipe(
+RECIPE = SimpleNamespace(
     epochs=1,
     patience=1,
     batch_size=BATCH,

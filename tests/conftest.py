@@ -24,7 +24,7 @@ _unexpected: list[str] = []
 TOGETHER = ("tests/flows/", "tests/registry/test_pro", "tests/registry/test_pull.py",
             "tests/registry/test_clean.py", "tests/registry/test_kills.py")  # fmt: skip
 # Slow ones that begin first, as no process shall wait for them at the end. The first takes as long
-# as the others of its folder, so it is worth a server of its own.
+# as the others of its folder, so it gets a server of its own.
 LONGEST = ("tests/flows/test_kills.py", "tests/flows/", "tests/test_walk.py", "tests/registry/")
 
 

@@ -28,7 +28,7 @@ PYTHON = [
 
 
 def typed(program: str) -> list[tuple[str, list[str]]]:
-    """What pages tell people to type, by page: the words after the name of a program."""
+    """What pages ask people to type, by page: the words after the name of a program."""
     pattern = re.compile(rf"(?:^|`|\s{{4}}){program} ([^`\n|#]+)", re.MULTILINE)
     return [
         (page.name, shlex.split(found[1].split(";")[0].replace("…", ""), posix=True))

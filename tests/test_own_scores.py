@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.core.errors import DataError, ParamsError
 from pipeline.core.files import read_json
-from pipeline.encoding.values import served_logit
+from pipeline.encoding.values import logged_logit
 from pipeline.params.params_file import read_params, set_values
 from tests.whole_walk import DAYS, asked, project, scored, walk
 
@@ -14,7 +14,7 @@ ITEMS = ("a", "b", "001")
 
 
 def served_day(day: str, rows: int = 400, **columns) -> pa.Table:
-    """Clicks of items whose served logits are off by something of their own."""
+    """Clicks of items whose logged logits are off by something of their own."""
     random = np.random.default_rng(int(day[-2:]))
     item = random.integers(0, len(ITEMS), rows)
     logit = random.normal(-1.0, 1.0, rows)
@@ -31,7 +31,7 @@ def as_probability(table: pa.Table, kind: str = "float64") -> pa.Table:
 
 @pytest.fixture(scope="module")
 def logits(tmp_path_factory):
-    """A walk over a log with served logits."""
+    """A walk over a log with logged logits."""
     days = {day: served_day(day) for day in DAYS}
     folder = tmp_path_factory.mktemp("logits")
     return walk(project(folder, days, log__served_logit="score"), "gate")
@@ -82,7 +82,7 @@ def test_probabilities_end_in_the_same_model_as_their_logits(logits, probabiliti
 
 def test_a_probability_of_0_or_1_is_taken_as_1e_15_from_it(probabilities):
     """The written rule, the same in numpy and in what is served."""
-    assert served_logit(np.array([0.0, 1.0]), "probability").tolist() == pytest.approx(
+    assert logged_logit(np.array([0.0, 1.0]), "probability").tolist() == pytest.approx(
         [-34.5388, 34.5388], abs=1e-3
     )
     answer, _ = asked(probabilities, {"item": ["a"] * 4, "score": [0, 1, 1e-15, 0.5]})
@@ -103,8 +103,8 @@ def test_null_is_served_as_unseen_where_no_known_day_has_it(logits):
     [
         ("probabilities", 1.5, "row 1 is 1.5, which is no probability"),
         ("probabilities", -0.1, "no probability"),
-        ("probabilities", None, "1 of 2 served scores are null"),
-        ("logits", None, "1 of 2 served scores are null"),
+        ("probabilities", None, "1 of 2 logged scores are null"),
+        ("logits", None, "1 of 2 logged scores are null"),
         ("logits", 1e39, "no finite logit"),
         ("logits", "high", "is not a number"),
     ],
@@ -128,7 +128,7 @@ def with_scores(scores) -> dict[str, pa.Table]:
 @pytest.mark.parametrize(
     ("scores", "sentence"),
     [
-        ([None, 0.2, None], "day 2024-03-06, column score: 2 of 400 served scores are null"),
+        ([None, 0.2, None], "day 2024-03-06, column score: 2 of 400 logged scores are null"),
         ([float("nan")], "day 2024-03-06, column score: 1 of 400"),
         ([0.2, float("inf")], "day 2024-03-06, column score: row 1 is inf, which is no finite"),
         ([1e300], "no finite logit"),

@@ -13,7 +13,7 @@ from pipeline.core.errors import NotEnoughDataError
 from pipeline.formats.maps import PiecewiseLinearMap, identity_map
 from pipeline.formats.tables import CellTable
 
-ENOUGH_DAYS = 5  # below, nothing is said about how a difference varies over days
+ENOUGH_DAYS = 5  # below, nothing is reported on how a difference varies over days
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def standard_error(difference: np.ndarray, impressions: np.ndarray) -> float:
     For a ratio r of sums over units u: √(n / (n - 1) · Σ_u (d_u - r · i_u)²) / Σ_u i_u. With fewer
     than ENOUGH_DAYS days field values are the only units. Days are the units because what shakes
     all field values at once (a campaign, a holiday) comes and goes by days: blocks of several
-    days are fewer units of unequal size, and tell less about how far the difference varies.
+    days are fewer units of unequal size, and show less of how far the difference varies.
 
     Args:
         difference: float64 [D, V], summed differences in nats by day (or by fold, see `choose`).

@@ -1,7 +1,5 @@
 """ONE checkpoint: base network, vocabularies, serving table, conventions, lineage, checksums."""
 
-import hashlib
-import json
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -13,7 +11,7 @@ from torch import nn
 
 from pipeline.checkpoint.merged_model import PROBABILITY_CLIP, MergedModel, MergedNetwork
 from pipeline.checkpoint.serving_table import WEIGHTS, arrays_of, map_of
-from pipeline.core.checksums import MANIFEST, file_sums, verify, write_checksums
+from pipeline.core.checksums import MANIFEST, file_sums, json_sha256, verify, write_checksums
 from pipeline.core.errors import ArtifactError
 from pipeline.core.files import read_json, sha256_of
 from pipeline.encoding.features import Encoder
@@ -72,7 +70,6 @@ def merge(
     tensors = _under(BASE, base_tensors) | _under(AUXILIARY, auxiliary) | arrays
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, target / WEIGHTS)
     write_maps(target / TABLE, {chosen: serving_map}, base["field"]["values"])
-    vocabulary = json.dumps([base["categorical"], base["field"]], sort_keys=True)
     write_checksums(
         target,
         {
@@ -80,10 +77,10 @@ def merge(
             "map": chosen,
             "auxiliary": bool(auxiliary),
             "base": _without(base, "params"),
-            "calibrator": _without(calibrator, "params", "field_values"),
+            "calibrator": _without(calibrator, "params", "field_values_sha256"),
             "conventions": base["conventions"]
             | {"serving": SERVING}
-            | {"vocabulary_sha256": hashlib.sha256(vocabulary.encode()).hexdigest()},
+            | {"vocabulary_sha256": json_sha256([base["categorical"], base["field"]])},
             "lineage": lineage,
         },
     )
@@ -97,10 +94,10 @@ def _chosen_map(
     Raises:
         ArtifactError: the calibrator lacks it, or was fitted for other field values than these.
     """
-    if calibrator["field_values"] != field_values:
+    if calibrator["field_values_sha256"] != json_sha256(field_values):
         raise ArtifactError(
-            f"{folder} was fitted for {len(calibrator['field_values'])} field values that are not "
-            f"the base model's {len(field_values)}; run dvc repro"
+            f"{folder} was fitted for other field values than the base model's "
+            f"{len(field_values)}; run dvc repro"
         )
     maps, chosen = read_maps(folder / "maps.parquet"), calibrator["chosen"]
     if chosen not in maps:
@@ -117,7 +114,7 @@ def _auxiliary_tensors(folder: Path, chosen: str) -> dict[str, torch.Tensor]:
 
 
 def _without(document: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """What the checkpoint says elsewhere is not said twice."""
+    """Without what the checkpoint holds elsewhere."""
     return {key: value for key, value in document.items() if key not in names}
 
 
@@ -176,7 +173,7 @@ def lineage_of(split: Path, base: Path, calibrator: Path, params: dict[str, Any]
         params: of `merge`.
 
     Returns:
-        `base` and `calibrator`: file → sha256; `data`: the days of each part, and day → sha256 of
+        `base` and `calibrator`: file → sha256; `data`: the days of each split, and day → sha256 of
         its rows; `params`: stage → its section of params.yaml; `code`: file → sha256, of every
         stage from `split` to `merge`; `libraries`: name → version of those that merged.
 

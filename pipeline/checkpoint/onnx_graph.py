@@ -17,10 +17,10 @@ from pipeline.calibration.paper.auxiliary import AuxiliaryNetwork
 from pipeline.checkpoint.merged_model import PROBABILITY_CLIP, MergedModel, MergedNetwork
 from pipeline.checkpoint.serving_table import IDS, LOGIT64, MAPPED
 from pipeline.core.errors import ArtifactError
-from pipeline.encoding.features import LARGEST_SCALED, Encoder, Scaling, Served
-from pipeline.encoding.values import SEPARATOR, SERVED_CLIP
+from pipeline.encoding.features import LARGEST_SCALED, Encoder, LoggedScore, Scaling
+from pipeline.encoding.values import SCORE_CLIP, SEPARATOR
 from pipeline.encoding.vocabulary import Vocabulary
-from pipeline.model.network import ServedNetwork
+from pipeline.model.network import LoggedScoreNetwork
 from pipeline.serving.predictor import NUMBER, ONNX_FORMAT, TEXT
 
 OPSETS = {"": 20, "ai.onnx.ml": 3}
@@ -115,13 +115,13 @@ def onnx_model(model: MergedModel) -> onnx.ModelProto:
     return made
 
 
-def _numeric(graph: _Graph, scalings: Sequence[Scaling | Served]) -> list[str]:
+def _numeric(graph: _Graph, scalings: Sequence[Scaling | LoggedScore]) -> list[str]:
     """The columns of `Encoded.numeric`, float32 [n, 1] each, computed in float64."""
     axis, columns = graph.constant([1], np.int64), []
     for scaling in scalings:
         values = graph.input(f"{NUMBER}{scaling.name}", TensorProto.DOUBLE)
-        if isinstance(scaling, Served):
-            made = [_served(graph, values, scaling)]
+        if isinstance(scaling, LoggedScore):
+            made = [_logged(graph, values, scaling)]
         else:
             made = _scaled(graph, values, scaling)
         for column in made:
@@ -144,11 +144,11 @@ def _scaled(graph: _Graph, values: str, scaling: Scaling) -> list[str]:
     return [present, absent] if scaling.missing else [present]
 
 
-def _served(graph: _Graph, values: str, score: Served) -> str:
-    """The logit of a score that was served, float64 [n], as `served_logit` has it."""
+def _logged(graph: _Graph, values: str, score: LoggedScore) -> str:
+    """The logit of a logged score, float64 [n], as `logged_logit` has it."""
     if score.space == "logit":
         return values
-    limits = (graph.constant(SERVED_CLIP), graph.constant(1 - SERVED_CLIP))
+    limits = (graph.constant(SCORE_CLIP), graph.constant(1 - SCORE_CLIP))
     inside = graph.op("Clip", values, *limits)
     against = graph.op("Log", graph.op("Sub", graph.constant(1.0), inside))
     return graph.op("Sub", graph.op("Log", inside), against)
@@ -201,7 +201,7 @@ def _field_value_id(graph: _Graph, encoder: Encoder, absent: str) -> str:
 def _base(graph: _Graph, network: MergedNetwork, ids: str | None, numeric: list[str]) -> str:
     """The uncalibrated logit, float32 [n]."""
     parts, base = list(numeric), network.base
-    if isinstance(base, ServedNetwork):
+    if isinstance(base, LoggedScoreNetwork):
         axis = graph.constant([1], np.int64)
         return graph.op("Squeeze", *numeric, axis, result="uncalibrated_logit")
     if ids is not None:

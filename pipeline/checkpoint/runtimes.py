@@ -22,7 +22,7 @@ from pipeline.core.checksums import MANIFEST, write_checksums
 from pipeline.core.files import read_json
 from pipeline.encoding.features import Encoded
 from pipeline.formats.maps import PiecewiseLinearMap, read_maps
-from pipeline.model.network import Network, ServedNetwork
+from pipeline.model.network import LoggedScoreNetwork, Network
 from pipeline.serving.predictor import NUMBER, ONNX_FILE
 from pipeline.serving.predictor import load as load_predictor
 
@@ -219,7 +219,7 @@ def program_of(network: MergedNetwork) -> ExportedProgram:
 
 def _widths(base: Network) -> tuple[int, int]:
     """Number of categorical and of numeric columns that a base network reads."""
-    if isinstance(base, ServedNetwork):
+    if isinstance(base, LoggedScoreNetwork):
         return 0, 1
     first, n_categorical = base.layers[0], len(base.first_row)
     assert isinstance(first, torch.nn.Linear)

@@ -31,10 +31,9 @@ SHOWN = {
     "adacalib": "AdaCalib",
     "model": "what ships",
 }
-Tell = Callable[[str], None]
 
 
-def run_backtest(first: str, last: str, step: int, tell: Tell) -> dict[str, Any]:
+def run_backtest(first: str, last: str, step: int, note: Callable[[str], None]) -> dict[str, Any]:
     """What the pipeline says at each origin, and of all of them together.
 
     An origin is the newest day that is used (`log.last_day`), so the last test day. Everything else
@@ -43,7 +42,7 @@ def run_backtest(first: str, last: str, step: int, tell: Tell) -> dict[str, Any]
     Args:
         first, last: the first origin, and the day after which none lies.
         step: days from one to the next.
-        tell: called with a line for each stage that runs.
+        note: called with a line for each stage that runs.
 
     Returns:
         `origins`: of each, its `origin` and either `refused`, a sentence, or rows, responses,
@@ -62,7 +61,7 @@ def run_backtest(first: str, last: str, step: int, tell: Tell) -> dict[str, Any]
             copy_project(FOLDER)
             share_data(Path("data"), FOLDER / "data")
             found = [
-                _run(day, f"{day} ({n} of {len(days)})", tell) for n, day in enumerate(days, 1)
+                _run(day, f"{day} ({n} of {len(days)})", note) for n, day in enumerate(days, 1)
             ]
     except Timeout:
         raise ToolError(
@@ -97,24 +96,24 @@ def _origins(first: str, last: str, step: int, params: Params) -> list[str]:
     return days
 
 
-def _run(origin: str, place: str, tell: Tell) -> dict[str, Any]:
+def _run(origin: str, place: str, note: Callable[[str], None]) -> dict[str, Any]:
     """One origin: its row of the table, and the sums behind it under `sums`."""
 
-    def tell_stage(line: str) -> None:
+    def note_stage(line: str) -> None:
         if line.startswith("Running stage"):
-            tell(f"{place}: {line}")
+            note(f"{place}: {line}")
 
     set_values(FOLDER / "params.yaml", {"log.last_day": origin})
     try:
-        reproduce("gate", FOLDER, tell_stage)
+        reproduce("gate", FOLDER, note_stage)
     except ToolError:
         raise
     except AdaCalibError as error:
-        tell(f"{place}: {error}")
+        note(f"{place}: {error}")
         return {"origin": origin, "refused": str(error)}
     measured, gate = (read_json(FOLDER / f"reports/{name}.json") for name in ("evaluation", "gate"))
     methods, gains = measured["methods"], measured["gains"]
-    tell(f"{place}: {gate['verdict']}")
+    note(f"{place}: {gate['verdict']}")
     return {
         "origin": origin,
         **{name: measured[name] for name in ("first_day", "rows", "impressions", "responses")},
@@ -125,15 +124,15 @@ def _run(origin: str, place: str, tell: Tell) -> dict[str, Any]:
         },
         "verdict": gate["verdict"],
         "reasons": gate["reasons"],
-        "sums": _sums(FOLDER / "artifacts/evaluation"),
+        "sums": _sums(FOLDER / "artifacts"),
     }
 
 
-def _sums(evaluation: Path) -> pd.DataFrame:
+def _sums(artifacts: Path) -> pd.DataFrame:
     """Sums over the test days by method and the text of field values."""
-    names = np.array(read_json(evaluation / "manifest.json")["field_values"], dtype=str)
-    counts = pd.read_parquet(evaluation / "counts.parquet")
-    counts["field_value"] = names[counts["field_value_id"]]
+    field = read_json(artifacts / "model/manifest.json")["base"]["field"]
+    counts = pd.read_parquet(artifacts / "evaluation/counts.parquet")
+    counts["field_value"] = np.array(field["values"], dtype=str)[counts["field_value_id"]]
     return counts.groupby(["method", "field_value"])[COUNTED].sum()
 
 

@@ -13,7 +13,7 @@ class Voice:
     as_json = False
 
 
-def say(text: str, **facts: Any) -> None:
+def answer(text: str, **facts: Any) -> None:
     """Give the answer of a command: `text`, or in JSON `said` and the facts beside it."""
     if Voice.as_json:
         typer.echo(json.dumps({"said": text, **facts}, ensure_ascii=False, indent=2))
@@ -21,7 +21,7 @@ def say(text: str, **facts: Any) -> None:
         typer.echo(text)
 
 
-def tell(line: str) -> None:
-    """Say how things stand, on stderr beside the answer; nothing where no answer is wanted."""
+def note(line: str) -> None:
+    """Show how things stand, on stderr beside the answer; nothing where no answer is wanted."""
     if not Voice.quiet:
         typer.echo(line, err=True)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from pipeline.cli import release
-from pipeline.cli.console import Voice, say, tell
+from pipeline.cli.console import Voice, answer, note
 from pipeline.core.errors import AdaCalibError
 
 app = typer.Typer(
@@ -75,13 +75,13 @@ def data(
         landing = LandingOptions(log.format, log.event_id, log.label, allow_shrink)
         size = sum(path.stat().st_size for path in sources if path.is_file())
         with WorkProgress("read", size, "bytes") as progress:
-            say(
+            answer(
                 land_sources(
                     log_format, Path("data"), sources, limit_days, progress.advance, options=landing
                 )
             )
     else:
-        say(_land(log_format, **given))
+        answer(_land(log_format, **given))
     commit_data(Path())
     start_pin(Path())
 
@@ -131,7 +131,7 @@ def results() -> None:
 
     found, changed = read_results(Path()), changed_since(Path())
     if Voice.as_json:
-        say(f"verdict: {found['gate']['verdict']}", **found, changed_since=changed)
+        answer(f"verdict: {found['gate']['verdict']}", **found, changed_since=changed)
     elif not Voice.quiet:
         show_results(found, changed)
 
@@ -148,7 +148,7 @@ def docs() -> None:
     artifacts, params = Path("artifacts"), read_params().check_tables
     folder = artifacts / "data_docs"
     index = build_docs(artifacts / "scores", artifacts / "tables", folder, params)
-    say(f"the checks of the bin tables: {index.resolve()}")
+    answer(f"the checks of the bin tables: {index.resolve()}")
 
 
 @app.command()
@@ -167,11 +167,11 @@ def backtest(
     from pipeline.cli.backtest import run_backtest, table
 
     try:
-        found = run_backtest(first, last, step, tell)
+        found = run_backtest(first, last, step, note)
     except KeyboardInterrupt:
         typer.echo("adacalib: stopped; the same command goes on where this one was", err=True)
         raise typer.Exit(130) from None
-    say(table(found), **found)
+    answer(table(found), **found)
     if any("refused" in origin for origin in found["origins"]):
         raise typer.Exit(1)
 
@@ -180,10 +180,10 @@ def backtest(
 def why() -> None:
     """Say what would run now, and because of which change."""
     from pipeline.params.params_file import read_params
-    from pipeline.registry.staleness import why as say_why
+    from pipeline.registry.staleness import why as staleness
 
     read_params()  # says better than DVC what is wrong in params.yaml
-    say(say_why(Path()))
+    answer(staleness(Path()))
 
 
 app.add_typer(release.app)

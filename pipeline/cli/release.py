@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.console import say, tell
+from pipeline.cli.console import answer, note
 
 app = typer.Typer()
 
@@ -17,7 +17,7 @@ def promote() -> None:
     """Make the model of this folder the production model, if its verdict allows it."""
     from pipeline.registry.promote import promote as promote_model
 
-    say(promote_model(Path()))
+    answer(promote_model(Path()))
 
 
 @app.command()
@@ -32,7 +32,7 @@ def override(
     """
     from pipeline.registry.override import override as override_verdict
 
-    say(override_verdict(Path(), reason))
+    answer(override_verdict(Path(), reason))
 
 
 @app.command()
@@ -45,7 +45,7 @@ def champion(
     """
     from pipeline.registry.pin import fetch_champion, pin_champion
 
-    say(pin_champion(Path()) if pin else fetch_champion(Path()))
+    answer(pin_champion(Path()) if pin else fetch_champion(Path()))
 
 
 @app.command()
@@ -58,7 +58,7 @@ def rollback(
     """
     from pipeline.registry.promote import rollback as roll_back
 
-    say(roll_back(Path(), version))
+    answer(roll_back(Path(), version))
 
 
 @app.command()
@@ -75,7 +75,7 @@ def pull(
     """
     from pipeline.registry.pull import pull as pull_version
 
-    say(pull_version(Path(), to, remote))
+    answer(pull_version(Path(), to, remote))
 
 
 @app.command()
@@ -87,7 +87,7 @@ def status() -> None:
     from pipeline.registry.history import last_refresh
     from pipeline.registry.history import status as release_status
 
-    say(f"{release_status(Path())}\n{last_refresh(Path())}")
+    answer(f"{release_status(Path())}\n{last_refresh(Path())}")
 
 
 @app.command()
@@ -99,7 +99,7 @@ def history() -> None:
     from pipeline.registry.history import table
 
     found = versions(Path())
-    say(table(found), versions=[asdict(version) for version in found])
+    answer(table(found), versions=[asdict(version) for version in found])
 
 
 @app.command()
@@ -118,7 +118,7 @@ def clean(
     from pipeline.registry.clean import clean as clean_stores
 
     found = clean_stores(Path(), really=yes)
-    say(str(found), **asdict(found))
+    answer(str(found), **asdict(found))
 
 
 @app.command()
@@ -143,7 +143,7 @@ def score(
     predictor = load(model, threads)
     with WorkProgress("score", rows_of(source), "rows") as progress:
         counted = score_file(predictor, source, target, progress.advance)
-    say(str(counted), **asdict(counted))
+    answer(str(counted), **asdict(counted))
 
 
 @app.command()
@@ -161,7 +161,7 @@ def serve(
     from pipeline.serving.app import RequestLimits
     from pipeline.serving.app import serve as serve_folder
 
-    serve_folder(model, host, port, RequestLimits(max_bytes, max_rows), tell)
+    serve_folder(model, host, port, RequestLimits(max_bytes, max_rows), note)
 
 
 @app.command()
@@ -175,4 +175,4 @@ def triton(
     """
     from pipeline.serving.triton import triton_repository
 
-    say(f"tritonserver --model-repository {triton_repository(model, target)}")
+    answer(f"tritonserver --model-repository {triton_repository(model, target)}")

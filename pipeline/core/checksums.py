@@ -17,9 +17,13 @@ def file_sums(folder: Path) -> dict[str, str]:
     return {path.relative_to(folder).as_posix(): sha256_of(path) for path in files}
 
 
+def json_sha256(value: Any) -> str:
+    """The sha256 of a value as JSON with sorted keys, in hexadecimal."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
 def _sum_of(manifest: dict[str, Any]) -> str:
-    rest = {key: value for key, value in manifest.items() if key != "sha256"}
-    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+    return json_sha256({key: value for key, value in manifest.items() if key != "sha256"})
 
 
 def write_checksums(folder: Path, manifest: dict[str, Any]) -> None:

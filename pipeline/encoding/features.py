@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.core.errors import DataError
-from pipeline.encoding.values import counts, field_keys, numbers_of, placed, served_logit
+from pipeline.encoding.values import counts, field_keys, logged_logit, numbers_of, placed
 from pipeline.encoding.vocabulary import ValueCounts, Vocabulary
 
 LARGEST_SCALED = 6.0  # standard deviations; a value further out is served as if it were there
@@ -57,7 +57,7 @@ class Scaling:
         mean: mean of `signed_log` over the rows it was fitted on, nulls left out.
         scale: standard deviation there; 0 for a constant, from which nothing was learned: its
             column is 0 whatever value comes.
-        missing: whether a second column tells nulls (1) from values (0): only where there were
+        missing: whether a second column marks nulls (1) and values (0): only where there were
             nulls to learn from. The first column is 0, the mean, in a null row.
     """
 
@@ -86,8 +86,8 @@ class Scaling:
 
 
 @dataclass(frozen=True)
-class Served:
-    """The score that was served, as the one column of a network that passes it on.
+class LoggedScore:
+    """The logged score, as the one column of a network that passes it on.
 
     Attributes:
         name: the column in the log.
@@ -103,13 +103,13 @@ class Served:
         return [self.name]
 
     def __call__(self, values: np.ndarray) -> np.ndarray:
-        """The logit that was served, float32 [n, 1].
+        """The logged logit, float32 [n, 1].
 
         Raises:
-            DataError: as `served_logit`; the column is named.
+            DataError: as `logged_logit`; the column is named.
         """
         try:
-            return served_logit(values, self.space)[:, np.newaxis]
+            return logged_logit(values, self.space)[:, np.newaxis]
         except DataError as error:
             raise DataError(f"column {self.name}: {error}") from None
 
@@ -138,13 +138,13 @@ class Encoder:
 
     Attributes:
         categorical: feature → its vocabulary, in the order of the network's inputs.
-        numeric: scalings, in that order too; or alone the score that was served.
+        numeric: scalings, in that order too; or alone the logged score.
         field: columns whose joint value is calibrated.
         field_values: the vocabulary of their keys.
     """
 
     categorical: Mapping[str, Vocabulary]
-    numeric: tuple[Scaling | Served, ...]
+    numeric: tuple[Scaling | LoggedScore, ...]
     field: tuple[str, ...]
     field_values: Vocabulary
 
@@ -153,7 +153,7 @@ class Encoder:
         """The encoder that a base model's manifest describes."""
         return cls(
             {f["name"]: _vocabulary(f) for f in manifest["categorical"]},
-            tuple((Served if "space" in f else Scaling)(**f) for f in manifest["numeric"]),
+            tuple((LoggedScore if "space" in f else Scaling)(**f) for f in manifest["numeric"]),
             tuple(manifest["field"]["columns"]),
             _vocabulary(manifest["field"]),
         )

@@ -19,8 +19,8 @@ SEPARATOR = "\x1f"
 MARK = "\x1e"  # begins a name that is no text of a log
 NULL_NAME = f"{MARK}(null)"
 POOLED_NAME = f"{MARK}(other)"
-SPACES = ("logit", "probability")  # what a score that was served may be
-SERVED_CLIP = 1e-15  # a served probability is taken to lie in [this, 1 - this]: ±34.5 in logit
+SPACES = ("logit", "probability")  # what a logged score may be
+SCORE_CLIP = 1e-15  # a logged probability is taken to lie in [this, 1 - this]: ±34.5 in logit
 LARGEST_EXACT = 2**53  # from here on neighbouring whole numbers share one float64
 
 Column: TypeAlias = pa.Array | pa.ChunkedArray
@@ -259,9 +259,9 @@ def placed(place: str) -> Iterator[None]:
         raise DataError(f"{place}{error}") from None
 
 
-def served_column(conventions: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Column and space ("logit" or "probability") of the score that was served; None: a base
-    model is trained."""
+def logged_score_column(conventions: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Column and space ("logit" or "probability") of the logged score; None: a base model is
+    trained."""
     for space in SPACES:
         column = conventions.get(f"served_{space}")
         if column is not None:
@@ -269,11 +269,11 @@ def served_column(conventions: Mapping[str, Any]) -> tuple[str, str] | None:
     return None
 
 
-def served_logit(values: np.ndarray, space: str) -> np.ndarray:
-    """The logits of scores that were served, float32 [n].
+def logged_logit(values: np.ndarray, space: str) -> np.ndarray:
+    """The logits of logged scores, float32 [n].
 
     A logit is taken as it is. A probability p becomes ln p - ln(1 - p), computed in float64
-    whatever it was stored as; 0 and 1 stand for SERVED_CLIP and 1 - SERVED_CLIP.
+    whatever it was stored as; 0 and 1 stand for SCORE_CLIP and 1 - SCORE_CLIP.
 
     Args:
         values: float64 [n].
@@ -286,12 +286,12 @@ def served_logit(values: np.ndarray, space: str) -> np.ndarray:
     missing = np.flatnonzero(np.isnan(values))
     if len(missing):
         raise DataError(
-            f"{len(missing)} of {len(values)} served scores are null or NaN, the first in row "
-            f"{missing[0]}; every row needs the score it was served with"
+            f"{len(missing)} of {len(values)} logged scores are null or NaN, the first in row "
+            f"{missing[0]}; every row needs its logged score"
         )
     if space == "probability":
         _refuse_score(values, (values < 0) | (values > 1), "is no probability", "served_logit")
-        inside = np.clip(values, SERVED_CLIP, 1 - SERVED_CLIP)
+        inside = np.clip(values, SCORE_CLIP, 1 - SCORE_CLIP)
         return (np.log(inside) - np.log(1 - inside)).astype(np.float32)
     too_large = np.abs(values) > np.finfo(np.float32).max
     _refuse_score(values, too_large, "is no finite logit", "served_probability")

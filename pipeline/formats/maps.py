@@ -154,7 +154,6 @@ SCHEMA = pa.schema(
     [
         ("map", pa.string()),
         ("field_value_id", pa.int32()),
-        ("field_value", pa.string()),
         ("knots", pa.list_(pa.float64())),
         ("values", pa.list_(pa.float64())),
         ("left_slope", pa.float64()),
@@ -194,12 +193,7 @@ def _check(place: str, table: pa.Table) -> None:
             raise ArtifactError(f"{where}: values and slopes must be finite; refit it")
 
 
-def _table(name: str, serving_map: PiecewiseLinearMap, field_values: list[str | None]) -> pa.Table:
-    if len(field_values) != serving_map.n_field_values:
-        raise ArtifactError(
-            f"map {name} has {serving_map.n_field_values} rows for {len(field_values)} "
-            "field values; both must come from the same scores"
-        )
+def _table(name: str, serving_map: PiecewiseLinearMap) -> pa.Table:
     rows = np.arange(serving_map.n_field_values)
     real = serving_map.knots != np.inf
     width = real.sum(axis=1)
@@ -208,7 +202,6 @@ def _table(name: str, serving_map: PiecewiseLinearMap, field_values: list[str | 
     columns = [
         pa.array([name] * len(rows), pa.string()),
         pa.array(rows.astype(np.int32)),
-        pa.array(field_values, pa.string()),
         pa.ListArray.from_arrays(offsets, serving_map.knots[real]),
         pa.ListArray.from_arrays(offsets, serving_map.segment_values[:, 1:][real]),
         pa.array(slopes[:, 0]),
@@ -232,7 +225,7 @@ def _refuse_jumps(name: str, serving_map: PiecewiseLinearMap, table: pa.Table) -
 
 
 def write_maps(
-    path: Path, maps: dict[str, PiecewiseLinearMap], field_values: list[str | None]
+    path: Path, maps: dict[str, PiecewiseLinearMap], field_values: list[str | None] | None = None
 ) -> None:
     """Publish maps under their names, in the order of the dict; a row is a map at one field value.
 
@@ -242,18 +235,21 @@ def write_maps(
     Args:
         path: the Parquet file to write.
         maps: maps made by `from_knots` or its relatives, all with V rows.
-        field_values: V texts, index = field value id, the first None.
+        field_values: text of every row, for people who open a file that travels alone; None: none.
 
     Raises:
-        ArtifactError: a map has another number of rows, jumps, or has knots, values or slopes that
-            are not finite, or knots that do not ascend strictly.
+        ArtifactError: a map jumps, or has knots, values or slopes that are not finite, or knots
+            that do not ascend strictly.
     """
-    tables = {name: _table(name, serving_map, field_values) for name, serving_map in maps.items()}
+    tables = {name: _table(name, serving_map) for name, serving_map in maps.items()}
     for name, table in tables.items():
         _check(f"map {name}", table)
         _refuse_jumps(name, maps[name], table)
+    rows = pa.concat_tables(tables.values())
+    if field_values is not None:
+        rows = rows.add_column(2, "field_value", pa.array(field_values, pa.string()))
     with publish(path) as temporary:
-        pq.write_table(pa.concat_tables(tables.values()), temporary, compression="zstd")
+        pq.write_table(rows, temporary, compression="zstd")
 
 
 def read_maps(path: Path) -> dict[str, PiecewiseLinearMap]:
@@ -264,7 +260,7 @@ def read_maps(path: Path) -> dict[str, PiecewiseLinearMap]:
             knots, values or slopes that are not finite, or knots that do not ascend strictly.
     """
     try:
-        table = pq.read_table(path)
+        table = pq.read_table(path, columns=SCHEMA.names)
     except FileNotFoundError:
         raise ArtifactError(f"{path} does not exist; run dvc repro calibrate") from None
     except pa.ArrowInvalid as error:

@@ -87,10 +87,10 @@ def join_scores(parts: Sequence[Scores]) -> Scores:
     )
 
 
-def keep_rate_of(conventions: Mapping[str, Any], part: str) -> float:
-    """The share of non-responses that were kept in the days of a part; 1: all."""
+def keep_rate_of(conventions: Mapping[str, Any], split: str) -> float:
+    """The share of non-responses that were kept in the days of a split; 1: all."""
     rates = conventions.get("keep_rate")
-    return 1.0 if rates is None else float(rates[part])
+    return 1.0 if rates is None else float(rates[split])
 
 
 def before_sampling(
@@ -199,15 +199,15 @@ def feature_columns(categorical: Sequence[str], numeric: Sequence[str]) -> list[
 
 
 def write_scores_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Write the manifest: parts, days, field_values, features and conventions."""
+    """Write the manifest: splits, days, field_values, features and conventions."""
     write_json(folder / MANIFEST, manifest)
 
 
 def read_scores_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of scored days.
 
-    It holds `parts` (part → days), `days` (day → what `write_day` returned and the rows whose field
-    value was null or unseen), `field_values` (index = id, the first null), `features`
+    It holds `parts` (split → days), `days` (day → what `write_day` returned and the rows whose
+    field value was null or unseen), `field_values` (index = id, the first null), `features`
     ({"categorical": [{"name", "size"}], "numeric": [names]}, empty lists where none were kept) and
     `conventions`.
 
@@ -217,14 +217,14 @@ def read_scores_manifest(folder: Path) -> dict[str, Any]:
     return read_json(folder / MANIFEST)
 
 
-def read_scores(folder: Path, *parts: str) -> Scores:
-    """The scored rows of `parts`, part by part, each in the order of its days.
+def read_scores(folder: Path, *splits: str) -> Scores:
+    """The scored rows of `splits`, split by split, each in the order of its days.
 
     Raises:
-        ArtifactError: a part is unknown, or a day's file is missing or damaged.
+        ArtifactError: a split is unknown, or a day's file is missing or damaged.
     """
     manifest = read_scores_manifest(folder)
-    days = _days(folder, manifest, parts)
+    days = _days(folder, manifest, splits)
     rows = [manifest["days"][day]["rows"] for day in days]
     tables = list(_tables(folder, manifest, days, list(COLUMNS)))
     columns = {name: _joined(tables, name, kind) for name, kind in COLUMNS.items()}
@@ -255,7 +255,7 @@ def read_day_columns(
     return {name: table.column(name).to_numpy() for name in names}
 
 
-def read_features(folder: Path, *parts: str) -> tuple[np.ndarray, np.ndarray]:
+def read_features(folder: Path, *splits: str) -> tuple[np.ndarray, np.ndarray]:
     """The encoded features of the same rows in the same order: int32 [n, C] and float32 [n, N].
 
     Raises:
@@ -269,7 +269,7 @@ def read_features(folder: Path, *parts: str) -> tuple[np.ndarray, np.ndarray]:
         raise ArtifactError(
             f"{folder} holds no features; set score.keep_features and run dvc repro score"
         )
-    tables = list(_tables(folder, manifest, _days(folder, manifest, parts), names))
+    tables = list(_tables(folder, manifest, _days(folder, manifest, splits), names))
     integers, floats = names[: len(categorical)], names[len(categorical) :]
     rows = sum(table.num_rows for table in tables)
     ids, numbers = np.empty((rows, len(integers)), np.int32), np.empty((rows, len(floats)), "f4")
@@ -280,13 +280,13 @@ def read_features(folder: Path, *parts: str) -> tuple[np.ndarray, np.ndarray]:
     return ids, numbers
 
 
-def _days(folder: Path, manifest: Mapping[str, Any], parts: Sequence[str]) -> list[str]:
-    unknown = [part for part in parts if part not in manifest["parts"]]
+def _days(folder: Path, manifest: Mapping[str, Any], splits: Sequence[str]) -> list[str]:
+    unknown = [split for split in splits if split not in manifest["parts"]]
     if unknown:
         raise ArtifactError(
-            f"{folder} has the parts {sorted(manifest['parts'])}, not {unknown[0]!r}"
+            f"{folder} has the splits {sorted(manifest['parts'])}, not {unknown[0]!r}"
         )
-    return [day for part in parts for day in manifest["parts"][part]]
+    return [day for split in splits for day in manifest["parts"][split]]
 
 
 def _tables(

@@ -54,7 +54,7 @@ def from_sortable_bits(bits: np.ndarray) -> np.ndarray:
 class KeyLayout:
     """What a uint64 key holds, from its top: group, sortable bits of the logit, low part.
 
-    The group is a field value id, or whatever a metric groups by. The low part tells the response,
+    The group is a field value id, or whatever a metric groups by. The low part has the response,
     of scores also the day: 2 · (day - first_day) + response where a row is one impression
     (`packed`); where it stands for any number, counts travel beside the keys.
 

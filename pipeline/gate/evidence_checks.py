@@ -130,7 +130,7 @@ def _memorisation(tables: Any, limit: float) -> GateCheck:
     if none:
         sentence = "no training day was scored, so there is nothing that could be memorised"
     elif math.isnan(value + low + high):
-        sentence = "whether the base model has memorised its training rows cannot be told: "
+        sentence = "whether the base model has memorised its training rows is unknown: "
         sentence += _no_slope(slopes)
     else:
         sentence = (
@@ -151,7 +151,7 @@ def _no_slope(slopes: Any) -> str:
     """Why the rates of training days have no slope against those of calibration days."""
     if math.isnan(number(slopes, "training_days")) or math.isfinite(number(slopes, "steeper")):
         return "reports/tables.json does not say; run dvc repro check_tables"
-    columns = [found(slopes, "by_bin", f"{part}_responses") for part in ("training", "calibration")]
+    columns = [found(slopes, "by_bin", f"{name}_responses") for name in ("training", "calibration")]
     if all(isinstance(column, list) and not any(column) for column in columns):
         return "neither those days nor the calibration days hold a response; take days that do"
     return "its scores fall into too few bins; look whether its features vary (log.categorical)"
@@ -297,7 +297,7 @@ def _unknown(name: str, what: str, drift: Any, limit: float) -> GateCheck:
     """A drift that is undefined, because there are no tables or they have nothing in common."""
     why = found(drift, "why") or "reports/tables.json finds nothing that both tables hold"
     sentence = (
-        f"{what} since {_then(drift)} cannot be told ({why}); if that is meant, say why: adacalib "
+        f"{what} since {_then(drift)} is unknown ({why}); if that is meant, say why: adacalib "
         "override --reason TEXT"
     )
     return GateCheck(name, math.nan, limit, False, sentence)

@@ -94,7 +94,7 @@ def _defined(evaluation: dict[str, Any]) -> GateCheck:
     words = (
         "",
         "every metric is defined on the test days",
-        f"undefined on the test days: {shown}; nothing can be told without them: "
+        f"undefined on the test days: {shown}; there is no verdict without them: "
         f"{cause(evaluation)}",
     )
     return GateCheck.answered("defined", float(len(undefined)), 0.0, not undefined, words)
@@ -144,7 +144,7 @@ def _log_loss(evaluation: dict[str, Any], limit: float) -> GateCheck:
         f"LogLoss gains {gained} nats an impression over the uncalibrated model",
         f", the whole interval above {limit:g}",
         f"; its whole interval must lie above {limit:g} (gate.min_logloss_gain): the gain "
-        "cannot be told from luck, take more calibration or test days",
+        "cannot be distinguished from luck, take more calibration or test days",
     )
     return GateCheck.answered("logloss_gain", gained.low, limit, gained.low > limit, words)
 

@@ -12,7 +12,7 @@ from pipeline.core.errors import DataError
 from pipeline.metrics.counts import ResponseCounts, Terms, ratio
 
 MIN_DAYS = 5
-"""Days from which on something is said about other days."""
+"""Days from which on other days are judged."""
 
 CHUNK = 1 << 22
 """Resampling weights that are held at a time."""

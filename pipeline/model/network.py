@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import nn
 
-SERVED = "served"  # kind of a network that passes on a score the log brings
+LOGGED = "served"  # kind of a network that passes on the logged score
 EMBEDDING_SPREAD = 0.1  # standard deviation of an embedding before training
 
 
@@ -56,8 +56,8 @@ class BaseNetwork(nn.Module):
         return self.layers(torch.cat([embedded, numeric], dim=1)).squeeze(1)
 
 
-class ServedNetwork(nn.Module):
-    """logit = the one numeric column, which is the logit that was served; there are no weights."""
+class LoggedScoreNetwork(nn.Module):
+    """logit = the one numeric column, which is the logged logit; there are no weights."""
 
     def forward(self, categorical: torch.Tensor, numeric: torch.Tensor) -> torch.Tensor:
         """The uncalibrated logit of every row: float32 [n], log-odds.
@@ -69,13 +69,13 @@ class ServedNetwork(nn.Module):
         return numeric.squeeze(1)
 
 
-Network: TypeAlias = BaseNetwork | ServedNetwork
+Network: TypeAlias = BaseNetwork | LoggedScoreNetwork
 
 
 def network_from(sizes: Mapping[str, Any]) -> Network:
     """The network whose sizes a manifest holds under `network`; its weights are to be loaded."""
-    if sizes.get("kind") == SERVED:
-        return ServedNetwork()
+    if sizes.get("kind") == LOGGED:
+        return LoggedScoreNetwork()
     return BaseNetwork(
         sizes["vocabulary_sizes"],
         sizes["n_numeric"],

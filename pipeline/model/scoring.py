@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save
 from pipeline.core.errors import ArtifactError
 from pipeline.core.files import read_json, sha256_of, write_json
 from pipeline.encoding.features import Encoded, Encoder
-from pipeline.model.network import Network, ServedNetwork, network_from
+from pipeline.model.network import LoggedScoreNetwork, Network, network_from
 
 WEIGHTS = "weights.safetensors"
 MANIFEST = "manifest.json"
@@ -65,9 +65,9 @@ class Base:
         return self.manifest["conventions"]
 
     @property
-    def served(self) -> bool:
-        """Whether it passes on the score that was served; it then reads no feature."""
-        return isinstance(self.network, ServedNetwork)
+    def passes_on(self) -> bool:
+        """Whether it passes on the logged score; it then reads no feature."""
+        return isinstance(self.network, LoggedScoreNetwork)
 
     @property
     def columns(self) -> list[str]:

@@ -1,18 +1,17 @@
 """Training of the base network: mini-batches of whole epochs, best epoch kept, exact resume."""
 
-import hashlib
-import json
 import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch.nn import functional
 
+from pipeline.core.checksums import json_sha256
 from pipeline.core.errors import NotEnoughDataError, TrainingError
 from pipeline.core.progress import WorkProgress
 from pipeline.model.adam import Adam
@@ -26,9 +25,8 @@ EVALUATION_BATCH = 4096  # rows: what the layers make of them fits a cache
 SPARSE_FROM = 4  # embeddings for every id of a batch from which changing only those is faster
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """How the network is trained; the values of params.yaml that change its weights.
+class Recipe(Protocol):
+    """How the network is trained: the values of train_base in params.yaml that change its weights.
 
     Attributes:
         epochs: at most.
@@ -151,9 +149,9 @@ def _finished(history: Sequence[EpochRecord], recipe: Recipe) -> bool:
 def _fingerprint(network: BaseNetwork, fitting: Shard, held_out: Shard, recipe: Recipe) -> str:
     """The sha256 of everything that decides the weights: rows, recipe, sizes, torch's version."""
     sizes = {name: list(tensor.shape) for name, tensor in network.state_dict().items()}
+    values = [getattr(recipe, name) for name in Recipe.__annotations__]
     rows = fitting.sha256s, held_out.sha256s
-    decisive = json.dumps([asdict(recipe), sizes, torch.__version__, rows])
-    return hashlib.sha256(decisive.encode()).hexdigest()
+    return json_sha256([values, sizes, torch.__version__, rows])
 
 
 def _run_epoch(

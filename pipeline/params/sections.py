@@ -28,7 +28,7 @@ REMOVED = {  # keys that earlier versions had → what to do now
     "train_base.tail_rows": "values beyond train_base.max_vocabulary share the embedding of unseen "
     "ones; raise max_vocabulary if they matter, and delete the line",
 }
-PARTS = ("training", "calibration", "test")
+SPLITS = ("training", "calibration", "test")
 COLUMN_KEYS = (  # of the section log, whose values name columns
     "label",
     "impressions",
@@ -44,7 +44,7 @@ COLUMN_KEYS = (  # of the section log, whose values name columns
 
 
 class KeepRates(Section):
-    """The share of non-responses that were kept in the days of each part."""
+    """The share of non-responses that were kept in the days of each split."""
 
     training: KeepRate = 1.0
     calibration: KeepRate = 1.0
@@ -81,7 +81,7 @@ class LogParams(Section):
 
     @field_validator("keep_rate", mode="before")
     @classmethod
-    def _of_every_part(cls, rate: Any) -> Any:
+    def _of_every_split(cls, rate: Any) -> Any:
         if isinstance(rate, (int, float)) and not isinstance(rate, bool):
             return dict.fromkeys(KeepRates.model_fields, rate)
         return rate
@@ -91,7 +91,7 @@ class LogParams(Section):
         if self.served_logit is not None and self.served_probability is not None:
             raise ValueError(
                 "served_logit and served_probability are both set; name the one column that holds "
-                "the score that was served"
+                "the logged score"
             )
         if self.keep_rate is not None and self.weight is not None:
             raise ValueError(
@@ -147,7 +147,7 @@ class ValidateParams(Section):
 
 
 class SplitParams(Section):
-    """Which whole days each part gets: by count, or by first and last day."""
+    """Which whole days each split gets: by count, or by first and last day."""
 
     training_days: Count | None = None
     calibration_days: Count | None = None
@@ -159,19 +159,19 @@ class SplitParams(Section):
     @property
     def counts(self) -> dict[str, int] | None:
         """Part → number of days; None where dates say."""
-        counts = {part: getattr(self, f"{part}_days") for part in PARTS}
+        counts = {split: getattr(self, f"{split}_days") for split in SPLITS}
         return None if None in counts.values() else counts
 
     @property
     def dates(self) -> dict[str, tuple[str, str]] | None:
         """Part → first and last day; None where counts say."""
-        dates = {part: getattr(self, f"{part}_dates") for part in PARTS}
+        dates = {split: getattr(self, f"{split}_dates") for split in SPLITS}
         return None if None in dates.values() else dates
 
     @model_validator(mode="after")
     def _one_form(self) -> "SplitParams":
         given = {name for name, value in self if value is not None}
-        forms = [{f"{part}_{form}" for part in PARTS} for form in ("days", "dates")]
+        forms = [{f"{split}_{form}" for split in SPLITS} for form in ("days", "dates")]
         if given not in forms:
             raise ValueError(
                 "a split is by three counts (training_days, calibration_days, test_days) or by "
@@ -181,17 +181,17 @@ class SplitParams(Section):
         return self
 
     @model_validator(mode="after")
-    def _parts_follow_each_other(self) -> "SplitParams":
+    def _splits_follow_each_other(self) -> "SplitParams":
         dates = list((self.dates or {}).items())
-        for part, (first, last) in dates:
+        for split, (first, last) in dates:
             if first > last:
-                raise ValueError(f"{part}_dates end on {last}, before they begin on {first}")
-        for (before, (_, end)), (part, (first, _)) in pairwise(dates):
+                raise ValueError(f"{split}_dates end on {last}, before they begin on {first}")
+        for (before, (_, end)), (split, (first, _)) in pairwise(dates):
             days_between = (date.fromisoformat(first) - date.fromisoformat(end)).days - 1
             if days_between:
                 fault = "leaves a gap after" if days_between > 0 else "overlaps"
                 raise ValueError(
-                    f"{part}_dates begin on {first}, which {fault} {before}_dates; those end on "
+                    f"{split}_dates begin on {first}, which {fault} {before}_dates; those end on "
                     f"{end}, so begin on the day after"
                 )
         return self

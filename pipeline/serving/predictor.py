@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from pipeline.core.checksums import MANIFEST, verify
 from pipeline.core.errors import ArtifactError, DataError
-from pipeline.encoding.values import as_numbers, as_text, served_column, served_logit
+from pipeline.encoding.values import as_numbers, as_text, logged_logit, logged_score_column
 
 ONNX_FILE = "model.onnx"
 ONNX_FORMAT = "adacalib onnx 1"
@@ -89,7 +89,7 @@ class Predictor:
         names = [tensor.name for tensor in self.session.get_inputs()]
         self.text_columns = [n.removeprefix(TEXT) for n in names if n.startswith(TEXT)]
         self.number_columns = [n.removeprefix(NUMBER) for n in names if n.startswith(NUMBER)]
-        self._served = served_column(self.conventions)
+        self._score = logged_score_column(self.conventions)
         self._field = [f"{TEXT}{column}" for column in json.loads(self.metadata["field"])]
 
     @property
@@ -154,7 +154,7 @@ class Predictor:
         """The float64 `values` of a column as they are.
 
         Raises:
-            DataError: one is infinite, or what was served is null or no score.
+            DataError: one is infinite, or a logged score is null or no score.
         """
         infinite = np.flatnonzero(np.isinf(values))
         if len(infinite):
@@ -162,8 +162,8 @@ class Predictor:
                 f"row {infinite[0]} is {values[infinite[0]]}; give a finite number, or null where "
                 "there is none"
             )
-        if self._served and self._served[0] == name:
-            served_logit(values, self._served[1])
+        if self._score and self._score[0] == name:
+            logged_logit(values, self._score[1])
         return values
 
 

@@ -101,7 +101,7 @@ def verified_elsewhere(folder: Path) -> tuple[str, str]:
 
 
 def _signature(folder: Path) -> Signature:
-    """What tells a folder from another one without reading its files; empty while it is moved."""
+    """What a folder is known by without reading its files; empty while it is moved."""
     try:
         found = [(file.name, file.stat()) for file in sorted(folder.iterdir())]
     except OSError:

@@ -15,6 +15,7 @@ from pipeline.calibration.paper.paper_comparison import ablation_maps, paper_com
 from pipeline.calibration.paper.paper_fit import fit_paper
 from pipeline.calibration.paper.paper_network import PaperSettings
 from pipeline.calibration.paper.paper_rows import RowFeatures
+from pipeline.core.checksums import json_sha256
 from pipeline.core.errors import CheckFailedError, ParamsError
 from pipeline.core.files import publish, read_json, write_json
 from pipeline.formats.maps import PiecewiseLinearMap, write_maps
@@ -56,23 +57,24 @@ def run(
     """
     _require_passed(check)
     scored, tabulated = read_scores_manifest(scores), read_tables_manifest(tables)
-    field_values = scored["field_values"]
+    n_field_values = len(scored["field_values"])
     bins, cells = _tables(tables)
     if params.variant == "paper":
         outcome = _paper(scores, bins, params)
     else:
-        outcome = _crossfit(bins, cells, len(field_values), params)
+        outcome = _crossfit(bins, cells, n_field_values, params)
     chosen = outcome.choice.name if params.choose == "held_out" else "adacalib"
     about: dict[str, Any] = {"variant": params.variant, "choose": params.choose, "chosen": chosen}
-    about |= {"auxiliary": outcome.auxiliary is not None, "field_values": field_values}
+    about |= {"auxiliary": outcome.auxiliary is not None}
+    about |= {"field_values_sha256": json_sha256(scored["field_values"])}
     about |= {"held_out": asdict(outcome.choice)} | outcome.about
     about["params"] = scored.get("params", {}) | tabulated.get("params", {})
     about["params"] |= {"calibrate": params.model_dump(mode="json")}
     with publish(calibrator) as folder:
         folder.mkdir()
-        maps = baseline_maps(cells, len(field_values)) | {"adacalib": outcome.serving}
+        maps = baseline_maps(cells, n_field_values) | {"adacalib": outcome.serving}
         maps |= _compared(scores, bins, params)
-        write_maps(folder / "maps.parquet", maps, field_values)
+        write_maps(folder / "maps.parquet", maps)
         write_json(folder / "manifest.json", about)
         if outcome.auxiliary is not None:
             (folder / "auxiliary.safetensors").write_bytes(save(outcome.auxiliary.state_dict()))

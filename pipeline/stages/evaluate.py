@@ -71,8 +71,6 @@ def run(
         folder.mkdir()
         _write(folder / "counts.parquet", count_columns(measured))
         _write(folder / "reliability.parquet", bin_columns(measured))
-        names = {"field": conventions["field"], "field_values": field["values"]}
-        write_json(folder / "manifest.json", names)
 
 
 def _score(
@@ -149,7 +147,7 @@ def _maturity(contract: dict[str, Any]) -> dict[str, Any]:
     """How long labels take to be final, and the calibration and test days that are younger."""
     maturity = contract.get("conventions", {}).get("label_maturity") or {}
     newest = maturity.get("newest_mature_day")
-    used = {day for part in ("calibration", "test") for day in contract["parts"].get(part, [])}
+    used = {day for split in ("calibration", "test") for day in contract["parts"].get(split, [])}
     return {
         "maturity_days": maturity.get("maturity_days", 0),
         "newest_mature_day": newest,

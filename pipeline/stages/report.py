@@ -18,6 +18,7 @@ def run(
     gate: Path,
     evaluation_sums: Path,
     calibrator: Path,
+    model: Path,
     report: Path,
     *,
     params: ReportParams,
@@ -34,7 +35,7 @@ def run(
         "gate": gate,
     }
     reports = {name: read_json(path) for name, path in sources.items()}
-    names = read_json(evaluation_sums / "manifest.json")
+    field = read_json(model / "manifest.json")["base"]["field"]
     about = read_json(calibrator / "manifest.json")
     maps = read_maps(calibrator / "maps.parquet")
     counts = pd.read_parquet(evaluation_sums / "counts.parquet")
@@ -44,7 +45,7 @@ def run(
         counts,
         bins,
         maps,
-        field_values=names["field_values"],
+        field_values=field["values"],
         chosen_bins=about.get("chosen_bins", []),
         listed=params.field_values,
         shown=shown,
@@ -56,7 +57,7 @@ def run(
         reports,
         carried,
         specs,
-        field=" × ".join(names["field"]),
+        field=" × ".join(field["columns"]),
         calibrator=about,
         vega=drawing_script(),
     )

@@ -32,49 +32,49 @@ def run(data: Path, split: Path, base: Path, target: Path, *, params: ScoreParam
         DataError: a day cannot be read or encoded; the sentence names it.
         ArtifactError: the base was trained on a calibration or test day, or is damaged.
     """
-    parts = read_json(split / "manifest.json")["parts"]
+    splits = read_json(split / "manifest.json")["parts"]
     model = load_base(base)
-    _refuse_leak(parts, model)
+    _refuse_leak(splits, model)
     names = [feature["name"] for feature in model.manifest["categorical"]]
-    keep = params.keep_features and not model.served
+    keep = params.keep_features and not model.passes_on
     kept = feature_columns(names, model.encoder.numeric_columns) if keep else []
-    part_of = {day: part for part, part_days in parts.items() for day in part_days}
-    days = list(part_of)
+    split_of = {day: name for name, of_split in splits.items() for day in of_split}
+    days = list(split_of)
     described: dict[str, Any] = {}
     with publish(target) as folder, WorkProgress("score", len(days), "days") as progress:
         folder.mkdir()
         for day, table in read_days(data, days, model.columns):
             with placed(f"day {day}, "):
                 scores, encoded, counted = _score(
-                    model, table, day, part_of[day], params.batch_size
+                    model, table, day, split_of[day], params.batch_size
                 )
             described[day] = write_day(folder, day, scores, _features(encoded, kept)) | counted
             described[day] |= _without_own_id(table, scores, model)
             progress.advance(1)
-        manifest = _manifest(model, parts, described, keep)
+        manifest = _manifest(model, splits, described, keep)
         used = {"score": params.model_dump(mode="json")}
         write_scores_manifest(folder, manifest | {"params": used})
 
 
-def _refuse_leak(parts: dict[str, list[str]], model: Base) -> None:
+def _refuse_leak(splits: dict[str, list[str]], model: Base) -> None:
     """Scores of days the base was trained on look better than serving ever will."""
     seen = {*model.manifest["days"]["fitting"], *model.manifest["days"]["held_out"]}
-    for part in ("calibration", "test"):
-        leaked = sorted(seen & set(parts[part]))
+    for split in ("calibration", "test"):
+        leaked = sorted(seen & set(splits[split]))
         if leaked:
             raise ArtifactError(
-                f"the base was trained on the {part} day {leaked[0]}; run dvc repro train_base"
+                f"the base was trained on the {split} day {leaked[0]}; run dvc repro train_base"
             )
 
 
 def _score(
-    model: Base, table: pa.Table, day: str, part: str, batch_size: int
+    model: Base, table: pa.Table, day: str, split: str, batch_size: int
 ) -> tuple[Scores, Encoded, dict[str, Any]]:
     """Scored rows that count what they stand for; of a sampled day also what the log itself has."""
     conventions = model.conventions
     encoded = model.encode(table)
     counted = counts(table, conventions["label"], conventions["impressions"])
-    weight, rate = weights(table, conventions.get("weight")), keep_rate_of(conventions, part)
+    weight, rate = weights(table, conventions.get("weight")), keep_rate_of(conventions, split)
     shown, responses = before_sampling(*counted, weight, rate)
     scores = Scores(
         model.uncalibrated_logit(encoded, batch_size),
@@ -111,7 +111,7 @@ def _without_own_id(table: pa.Table, scores: Scores, model: Base) -> dict[str, i
 
 
 def _manifest(
-    model: Base, parts: dict[str, list[str]], days: dict[str, Any], keep_features: bool
+    model: Base, splits: dict[str, list[str]], days: dict[str, Any], keep_features: bool
 ) -> dict[str, Any]:
     sizes = model.encoder.vocabulary_sizes
     categorical = [
@@ -120,7 +120,7 @@ def _manifest(
     ]
     features = {"categorical": categorical, "numeric": model.encoder.numeric_columns}
     return {
-        "parts": parts,
+        "parts": splits,
         "days": days,
         "field_values": model.field_values,
         "features": features if keep_features else {"categorical": [], "numeric": []},

@@ -19,7 +19,7 @@ from pipeline.params.sections import LogParams, SplitParams
 def run(
     manifest: Path, validation: Path, target: Path, *, params: SplitParams, log: LogParams
 ) -> None:
-    """Write artifacts/split/manifest.json; the parts end with the newest day whose labels are
+    """Write artifacts/split/manifest.json; the splits end with the newest day whose labels are
     mature, up to `log.last_day`, or are those of the dates in `params`.
 
     Raises:
@@ -30,15 +30,15 @@ def run(
     if not landed.days:
         raise NotEnoughDataError(f"{manifest} has no days; bring a log with adacalib data FORMAT")
     maturity = label_maturity(landed.days, log.maturity_days, log.time_zone, log.last_day)
-    parts = _parts(landed, maturity, params, log)
-    days = [day for part in parts.values() for day in part]
+    splits = _splits(landed, maturity, params, log)
+    days = [day for split in splits.values() for day in split]
     unchecked = sorted(set(days) - _checked(landed, read_json(validation)))
     if unchecked:
         raise ArtifactError(f"{validation} does not cover the day {unchecked[0]}; run dvc repro")
     with publish(target) as temporary:
         document = {
-            "parts": parts,
-            "boundaries": {part: _boundaries(names, log) for part, names in parts.items()},
+            "parts": splits,
+            "boundaries": {split: _boundaries(names, log) for split, names in splits.items()},
             "waiting": maturity.waiting,
             "conventions": _conventions(landed, maturity, log),
             "data": {day: landed.days[day].content_sha256 for day in days},
@@ -47,7 +47,7 @@ def run(
         write_json(temporary / "manifest.json", document)
 
 
-def _parts(
+def _splits(
     landed: Manifest, maturity: LabelMaturity, params: SplitParams, log: LogParams
 ) -> dict[str, list[str]]:
     if params.dates:
@@ -63,7 +63,7 @@ def _checked(landed: Manifest, validation: dict[str, Any]) -> set[str]:
 
 
 def _boundaries(days: list[str], log: LogParams) -> list[str]:
-    """The instants [start, end) of a part."""
+    """The instants [start, end) of a split."""
     start, end = (
         day_boundaries(days[0], log.time_zone)[0],
         day_boundaries(days[-1], log.time_zone)[1],

@@ -13,7 +13,7 @@ from pipeline.formats.scores import read_day, read_day_columns, read_scores_mani
 from pipeline.formats.tables import write_tables
 from pipeline.params.sections import TabulateParams
 
-PARTS = {
+SPLITS_OF = {
     "calibration": ("calibration",),
     "training_and_calibration": ("training", "calibration"),
 }
@@ -27,23 +27,23 @@ def run(scores: Path, tables: Path, *, params: TabulateParams) -> None:
         NotEnoughDataError: those days have no impressions.
         ArtifactError: the scores are missing or damaged.
     """
-    parts = PARTS[params.days]
+    splits = SPLITS_OF[params.days]
     manifest = read_scores_manifest(scores)
-    days = [day for part in parts for day in manifest["parts"][part]]
+    days = [day for split in splits for day in manifest["parts"][split]]
     totals = {
         name: sum(manifest["days"][day][name] for day in days)
         for name in ("impressions", "responses")
     }
     if not totals["impressions"]:
         raise NotEnoughDataError(
-            f"{scores}: the {' and '.join(parts)} days have no impressions to count"
+            f"{scores}: the {' and '.join(splits)} days have no impressions to count"
         )
     pieces = _pieces(scores, manifest, days)
     bins, cells = tabulate_pieces(pieces, params.candidates, params.grid_cells, _memory())
     made_of = {
         "candidates": params.candidates,
         "grid_cells": params.grid_cells,
-        "parts": parts,
+        "parts": splits,
         "days": days,
         "n_field_values": pieces.n_field_values,
         "totals": {**totals, "field_values": len(np.unique(bins.field_value_id))},

@@ -4,7 +4,7 @@ import math
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +14,14 @@ from pipeline.core.errors import ParamsError, ToolError
 from pipeline.core.files import publish, read_json
 from pipeline.core.progress import WorkProgress
 from pipeline.data.log_store.day_rows import read_days
-from pipeline.encoding.features import Encoder, EncoderSums, Served, pooled_share
-from pipeline.encoding.values import placed, served_column
+from pipeline.encoding.features import Encoder, EncoderSums, LoggedScore, pooled_share
+from pipeline.encoding.values import logged_score_column, placed
 from pipeline.formats.scores import keep_rate_of
 from pipeline.model.checkpoints import best_epoch
 from pipeline.model.examples import Shard, examples_of, hold_out, write_shard
-from pipeline.model.network import SERVED, BaseNetwork, ServedNetwork
+from pipeline.model.network import LOGGED, BaseNetwork, LoggedScoreNetwork
 from pipeline.model.scoring import write_base
-from pipeline.model.training import Recipe, train
+from pipeline.model.training import train
 from pipeline.params.sections import LogParams, TrainBaseParams
 
 DEVICE = "ADACALIB_DEVICE"  # in the environment; cpu where it is not set
@@ -31,8 +31,8 @@ DEVICES = ("cpu", "cuda")
 def run(data: Path, split: Path, target: Path, *, params: TrainBaseParams, log: LogParams) -> None:
     """Train the base model on the training days of `split` and publish it as `target`.
 
-    Where the log brings the score that was served nothing is trained: the base is then one that
-    passes that score on, and only field values are learned.
+    Where the log has a logged score nothing is trained: the base is then one that passes that score
+    on, and only field values are learned.
 
     The newest `held_out_share` of them only decides when to stop; features are learned from the
     others alone, field values from training and calibration days. A training that was killed goes
@@ -46,24 +46,23 @@ def run(data: Path, split: Path, target: Path, *, params: TrainBaseParams, log: 
         TrainingError: a loss is not finite.
     """
     contract = read_json(split / "manifest.json")
-    served = served_column(contract["conventions"])
-    if served is not None:
-        return _pass_on(data, contract, target, Served(*served), params, log)
+    score = logged_score_column(contract["conventions"])
+    if score is not None:
+        return _pass_on(data, contract, target, LoggedScore(*score), params, log)
     device = _device()
-    training, calibration = (contract["parts"][part] for part in ("training", "calibration"))
+    training, calibration = (contract["parts"][name] for name in ("training", "calibration"))
     fitting, held_out = hold_out(training, params.held_out_share)
     encoder = _encoder(data, fitting, [*held_out, *calibration], params, log)
     sizes = _sizes(encoder, params)
     network = BaseNetwork(**sizes)
-    recipe = Recipe(**{field.name: getattr(params, field.name) for field in fields(Recipe)})
     unfinished = target.with_name(f".{target.name}.training")
     rows, later = (
         _shard(unfinished / name, encoder, data, days, log)
         for name, days in (("fitting", fitting), ("held_out", held_out))
     )
-    with WorkProgress("train", recipe.epochs * len(rows), "rows") as progress:
+    with WorkProgress("train", params.epochs * len(rows), "rows") as progress:
         history = train(
-            network, rows, later, recipe, folder=unfinished, progress=progress, device=device
+            network, rows, later, params, folder=unfinished, progress=progress, device=device
         )
     known = sorted({*training, *calibration})
     manifest = {
@@ -102,11 +101,11 @@ def _pass_on(
     data: Path,
     contract: dict[str, Any],
     target: Path,
-    score: Served,
+    score: LoggedScore,
     params: TrainBaseParams,
     log: LogParams,
 ) -> None:
-    """Publish a base whose logit is the score that was served."""
+    """Publish a base whose logit is the logged score."""
     days = sorted({*contract["parts"]["training"], *contract["parts"]["calibration"]})
     sums = EncoderSums([], [], log.field)
     for day, table in read_days(data, days, log.field):
@@ -116,7 +115,7 @@ def _pass_on(
     encoder = Encoder({}, (score,), log.field, vocabulary)
     manifest = {
         "conventions": contract["conventions"],
-        "network": {"kind": SERVED},
+        "network": {"kind": LOGGED},
         **encoder.manifest(),
         "pooled": _pooled(data, days, encoder, log),
         "days": {"fitting": [], "held_out": [], "field_values": days},
@@ -125,7 +124,7 @@ def _pass_on(
     }
     with publish(target) as folder:
         folder.mkdir()
-        write_base(folder, ServedNetwork(), manifest)
+        write_base(folder, LoggedScoreNetwork(), manifest)
 
 
 def _device() -> str:

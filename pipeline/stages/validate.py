@@ -9,14 +9,13 @@ from pipeline.core.errors import DataError, NotEnoughDataError
 from pipeline.core.files import publish, write_json
 from pipeline.core.progress import followed
 from pipeline.data.log_store.contract import (
-    Contract,
     DayFacts,
     FieldFacts,
     ValueNovelty,
     by_day,
     check_day,
+    check_logged_scores,
     check_null_shares,
-    check_served,
     summary,
 )
 from pipeline.data.log_store.day_rows import read_days
@@ -29,7 +28,7 @@ from pipeline.data.log_store.manifest import (
     used_days,
 )
 from pipeline.data.log_store.splits import label_maturity
-from pipeline.encoding.values import field_keys, served_column
+from pipeline.encoding.values import field_keys
 from pipeline.params.sections import LogParams, ValidateParams
 from pipeline.quality.day_checks import check_days, column_frame, day_frame
 from pipeline.quality.suites import CheckResult
@@ -48,23 +47,12 @@ def run(data: Path, report: Path, details: Path, *, params: ValidateParams, log:
     days = used_days(manifest, log.format, log.time_zone, log.last_day)
     check_listing(data, manifest, days)
     refuse_unknown(manifest, log.columns())
-    contract = Contract(
-        log.label,
-        log.impressions,
-        log.field,
-        log.categorical,
-        log.numeric,
-        log.truth,
-        served_column(log.model_dump()),
-        log.weight,
-    )
-    columns = list(dict.fromkeys([*contract.columns, *filter(None, [log.event_id])]))
     facts, fields, recent = {}, {}, ValueNovelty(params.recent_days)
     events = {}
-    tables = read_days(data, days, columns, verify=True)
+    tables = read_days(data, days, list(log.columns()), verify=True)
     for day, table in followed(tables, "validate", len(days), "days"):
-        facts[day] = check_day(table, day, contract)
-        fields[day] = recent.add(field_keys(table, contract.field))
+        facts[day] = check_day(table, day, log)
+        fields[day] = recent.add(field_keys(table, log.field))
         if log.event_id is not None:
             events[day] = event_facts(table, day, log.event_id)
         if facts[day].impressions < params.min_rows_per_day:
@@ -72,7 +60,7 @@ def run(data: Path, report: Path, details: Path, *, params: ValidateParams, log:
                 f"day {day} has {facts[day].impressions} impressions, validate.min_rows_per_day "
                 f"is {params.min_rows_per_day}; land the whole day"
             )
-    check_served(facts, contract)
+    check_logged_scores(facts, log)
     check_null_shares(facts, [*log.categorical, *log.numeric], params.max_null_share)
     checks = _checks(facts, fields, params)
     _refuse_errors(checks)

@@ -124,9 +124,9 @@ def test_slopes_stay_positive_where_the_data_falls():
     z = np.repeat([1, 2], 4)
     anchor = fit_anchor(z, logit, np.full(8, 10_000), np.round(10_000 * rates), 3)
     assert (anchor.slopes >= 0.05).all()
-    scan = np.linspace(-20, 20, 10_000)
+    logits = np.linspace(-20, 20, 10_000)
     for value in range(3):
-        assert (np.diff(anchor(scan, np.full(10_000, value))) > 0).all()
+        assert (np.diff(anchor(logits, np.full(10_000, value))) > 0).all()
     own = expit(anchor(logit[4:], np.full(4, 2))).mean()
     assert own == pytest.approx(rates[4:].mean(), rel=0.02)  # the offset follows the raised slope
 

@@ -269,7 +269,7 @@ HARD = {
         np.linspace(-9, 0, 100), np.arange(100) % 2 + 1, np.arange(100) % 3, np.arange(100) % 3 == 2
     ),
 }  # fmt: skip
-SCAN = np.unique(np.concatenate([np.linspace(-150, 150, 6001), np.linspace(-6, 1, 4000)]))
+LOGITS = np.unique(np.concatenate([np.linspace(-150, 150, 6001), np.linspace(-6, 1, 4000)]))
 
 
 @pytest.mark.parametrize("case", HARD)
@@ -278,7 +278,7 @@ def test_maps_are_finite_and_never_decrease(method, case, quiet):
     """10,000 logits in and far beyond the fitted range, for every field value."""
     calibrated = fit(method, HARD[case])
     for value in range(HARD[case].n_field_values):
-        logit = calibrated(SCAN, np.full(len(SCAN), value))
+        logit = calibrated(LOGITS, np.full(len(LOGITS), value))
         assert logit.dtype == np.float64
         assert np.isfinite(logit).all()
         assert np.diff(logit).min() >= -1e-9

@@ -45,12 +45,12 @@ LOGS = HARD | {
     ),
     "null values alone": scores_of(LOGIT, 0 * VALUE, responses=CLICK, n_field_values=3),
 }  # fmt: skip
-SCAN = np.unique(np.concatenate([np.linspace(-60, 60, 6000), np.linspace(-1e4, 1e4, 4001)]))
+LOGITS = np.unique(np.concatenate([np.linspace(-60, 60, 6000), np.linspace(-1e4, 1e4, 4001)]))
 
 
 def nothing_decreases(serving, n_field_values):
     for value in range(min(n_field_values, 6)):
-        logit = serving(SCAN, np.full(len(SCAN), value))
+        logit = serving(LOGITS, np.full(len(LOGITS), value))
         assert np.isfinite(logit).all()
         assert (np.diff(logit) > 0).all()
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from pipeline.checkpoint.bundle import load, merge
 from pipeline.checkpoint.onnx_graph import onnx_model
-from pipeline.core.checksums import MANIFEST, write_checksums
+from pipeline.core.checksums import MANIFEST, json_sha256, write_checksums
 from pipeline.core.files import read_json, write_json
 from pipeline.encoding.features import Encoder, Scaling
 from pipeline.encoding.vocabulary import Vocabulary
@@ -76,8 +76,10 @@ def write_parts(
     write_base(base, network, {"conventions": CONVENTIONS, "network": sizes, **encoder.manifest()})
     calibrator.mkdir()
     names = encoder.field_values.names
-    write_maps(calibrator / "maps.parquet", {chosen: serving_map or bent_map(len(names))}, names)
-    write_json(calibrator / "manifest.json", {"chosen": chosen, "field_values": names})
+    write_maps(calibrator / "maps.parquet", {chosen: serving_map or bent_map(len(names))})
+    write_json(
+        calibrator / "manifest.json", {"chosen": chosen, "field_values_sha256": json_sha256(names)}
+    )
     return base, calibrator
 
 

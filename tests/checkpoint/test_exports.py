@@ -16,7 +16,7 @@ from pipeline.checkpoint.bundle import load, merge
 from pipeline.checkpoint.onnx_graph import null_text
 from pipeline.checkpoint.parity import prove_parity
 from pipeline.checkpoint.runtimes import export, runtimes_of
-from pipeline.core.checksums import file_sums, verify
+from pipeline.core.checksums import file_sums, json_sha256, verify
 from pipeline.core.errors import ArtifactError, ReleaseError
 from pipeline.core.files import write_json
 from pipeline.encoding.features import Encoder, Scaling
@@ -156,8 +156,11 @@ def parts_of(folder, encoder, conventions):
     initialise(network, seed=2, response_rate=0.2)
     write_base(base, network, {"conventions": conventions, "network": sizes, **encoder.manifest()})
     names = encoder.field_values.names
-    write_maps(calibrator / "maps.parquet", {"adacalib": bent_map(len(names))}, names)
-    write_json(calibrator / "manifest.json", {"chosen": "adacalib", "field_values": names})
+    write_maps(calibrator / "maps.parquet", {"adacalib": bent_map(len(names))})
+    write_json(
+        calibrator / "manifest.json",
+        {"chosen": "adacalib", "field_values_sha256": json_sha256(names)},
+    )
     return base, calibrator
 
 

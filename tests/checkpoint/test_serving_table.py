@@ -26,7 +26,7 @@ def three(knots: list[float], values: list[float], left: float, right: float) ->
     )
 
 
-def scanned_falls(serving_map: PiecewiseLinearMap, n: int = 10_000) -> set[int]:
+def probed_falls(serving_map: PiecewiseLinearMap, n: int = 10_000) -> set[int]:
     """Field value ids that decrease on a grid of logits, by looking at every logit."""
     grid = np.linspace(-12, 12, n)
     return {
@@ -85,7 +85,7 @@ def identity_falling_at_zero() -> PiecewiseLinearMap:
 )
 def test_what_never_falls_is_not_blamed_plateaus_included(serving_map):
     assert falls(serving_map, VALUES) == []
-    assert scanned_falls(serving_map) == set()
+    assert probed_falls(serving_map) == set()
 
 
 @given(st.integers(0, 10_000))
@@ -99,9 +99,9 @@ def test_a_scan_of_ten_thousand_logits_finds_no_fall_that_is_not_named(seed):
     named = {
         VALUES.index(None if "unseen" in s else s.split("'")[1]) for s in falls(serving_map, VALUES)
     }
-    assert scanned_falls(serving_map) <= named
+    assert probed_falls(serving_map) <= named
     within = {v for v in range(3) if serving_map.segment_slopes[v, [0, 4]].min() >= 0}
-    assert named & within == scanned_falls(serving_map) & within
+    assert named & within == probed_falls(serving_map) & within
 
 
 def test_a_map_survives_its_arrays():

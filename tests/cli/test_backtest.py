@@ -47,7 +47,9 @@ rows = [
 sums = Path("artifacts/evaluation")
 sums.mkdir(parents=True, exist_ok=True)
 pq.write_table(pa.Table.from_pylist(rows), sums / "counts.parquet")
-(sums / "manifest.json").write_text(json.dumps({"field_values": [None, "item " + day]}))
+Path("artifacts/model").mkdir(exist_ok=True)
+field = {"base": {"field": {"values": [None, "item " + day]}}}
+Path("artifacts/model/manifest.json").write_text(json.dumps(field))
 gain = {"logloss": {"value": 0.1, "low": 0.05, "high": 0.2}}
 evaluation = {
     "first_day": day, "rows": 20, "impressions": 20, "responses": 2,
@@ -64,7 +66,7 @@ stages:
     cmd: python cheap.py
     deps: [cheap.py, data]
     params: [log]
-    outs: [artifacts/evaluation]
+    outs: [artifacts/evaluation, artifacts/model]
     metrics:
       - reports/evaluation.json: {cache: false}
       - reports/gate.json: {cache: false}

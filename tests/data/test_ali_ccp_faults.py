@@ -1,14 +1,15 @@
-"""Ali-CCP: what is wrong in its files is told in one sentence, and nothing is landed."""
+"""Ali-CCP: what is wrong in its files is reported in one sentence, and nothing is landed."""
 
 import pytest
 
 from pipeline.core.errors import DataError
 from pipeline.data.ingest.ali_ccp import land_files
 from pipeline.data.ingest.sources import land
-from pipeline.data.log_store.contract import Contract, check_day
+from pipeline.data.log_store.contract import check_day
 from pipeline.data.log_store.day_rows import read_day
 from pipeline.data.log_store.manifest import read_manifest
 from tests.data.ali_ccp_files import ITEM, LINES, USER, VISITS, common, files, rows_of, skeleton
+from tests.tiny_logs import tiny_log_params
 
 pytestmark = pytest.mark.usefixtures("few_parts")
 
@@ -86,8 +87,9 @@ def test_the_user_group_is_a_field_and_a_list_is_refused_as_a_feature_in_one_sen
     land_files(tmp_path / "data", "ali-ccp", files(tmp_path))
     day = min(read_manifest(tmp_path / "data" / "manifest.json").days)
     table = read_day(tmp_path / "data", day)
-    facts = check_day(table, day, Contract("click", None, ["122"], ["205"], ["508_value"], None))
+    contract = tiny_log_params(field=("122",), categorical=("205",), numeric=("508_value",))
+    facts = check_day(table, day, contract)
     assert (facts.field_values, facts.nulls["508_value"]) == (1, len(table))
-    for roles in (["109_14"], []), ([], ["109_14_value"]):
+    for wrong in {"categorical": ("109_14",)}, {"numeric": ("109_14_value",)}:
         with pytest.raises(DataError, match=rf"day {day}, column 109_14\w*: a column of lists"):
-            check_day(table, day, Contract("click", None, ["122"], *roles, None))
+            check_day(table, day, contract.model_copy(update=wrong))

@@ -1,4 +1,4 @@
-"""Staging: rows that come in any order and cut become whole days, byte for byte."""
+"""The day writer: rows that come in any order and cut become whole days, byte for byte."""
 
 import numpy as np
 import pyarrow as pa

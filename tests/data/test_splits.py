@@ -34,26 +34,26 @@ def by_date(days, dates, *, last_day=None, maturity_days=0):
 
 def test_counts_take_whole_days_in_order_and_end_with_the_last_day():
     counts = {"training": 4, "calibration": 2, "test": 1}
-    parts = by_count(NEW_YEAR, counts, last_day=NEW_YEAR[8])
-    assert parts == {
+    splits = by_count(NEW_YEAR, counts, last_day=NEW_YEAR[8])
+    assert splits == {
         "training": NEW_YEAR[2:6],
         "calibration": NEW_YEAR[6:8],
         "test": NEW_YEAR[8:9],
     }
 
 
-def test_dates_that_say_what_counts_say_give_the_same_parts():
+def test_dates_that_say_what_counts_say_give_the_same_splits():
     counts = {"training": 4, "calibration": 2, "test": 1}
     assert by_date(NEW_YEAR, DATES) == by_count(NEW_YEAR, counts, last_day="2024-01-07")
 
 
 @given(st.integers(1, 5), st.integers(1, 3), st.integers(1, 3), st.integers(0, 4))
-def test_parts_follow_each_other_without_gap_and_every_day_in_one_part(a, b, c, maturity_days):
+def test_splits_follow_each_other_without_gap_and_every_day_in_one_split(a, b, c, maturity_days):
     days = [day_name(n) for n in range(40)]
-    parts = by_count(
+    splits = by_count(
         days, {"training": a, "calibration": b, "test": c}, maturity_days=maturity_days
     )
-    together = [day for part in parts.values() for day in part]
+    together = [day for split in splits.values() for day in split]
     assert together == days[40 - maturity_days - a - b - c : 40 - maturity_days]
 
 
@@ -90,17 +90,17 @@ def test_dates_after_the_last_day_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("gap", "part"),
+    ("gap", "split"),
     [("2024-01-02", "training"), ("2024-01-06", "calibration"), ("2024-01-07", "test")],
 )
-def test_a_missing_day_is_named_with_its_part(gap, part):
+def test_a_missing_day_is_named_with_its_split(gap, split):
     """Dev day missing."""
     days = [day_name(day_number(NEW_YEAR[0]) - n) for n in range(1, 9)] + NEW_YEAR
     days = [day for day in days if day != gap]
-    with pytest.raises(NotEnoughDataError, match=f"the {part} day {gap} is missing"):
+    with pytest.raises(NotEnoughDataError, match=f"the {split} day {gap} is missing"):
         by_date(days, DATES)
     counts = {"training": 4, "calibration": 2, "test": 1}
-    with pytest.raises(NotEnoughDataError, match=f"the {part} day {gap} is missing"):
+    with pytest.raises(NotEnoughDataError, match=f"the {split} day {gap} is missing"):
         by_count(days, counts, last_day="2024-01-07")
 
 

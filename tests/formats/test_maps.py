@@ -16,8 +16,6 @@ from pipeline.formats.maps import (
     write_maps,
 )
 
-FIELD_VALUES = [None, "a", "b"]
-
 
 @pytest.fixture
 def bent() -> PiecewiseLinearMap:
@@ -31,7 +29,7 @@ def bent() -> PiecewiseLinearMap:
 
 
 def test_a_map_read_back_returns_the_same_bits(tmp_path, bent):
-    write_maps(tmp_path / "maps.parquet", {"bent": bent, "identity": identity_map(3)}, FIELD_VALUES)
+    write_maps(tmp_path / "maps.parquet", {"bent": bent, "identity": identity_map(3)})
     maps = read_maps(tmp_path / "maps.parquet")
     logit = np.random.default_rng(1).normal(0, 3, 1000)
     row = np.arange(1000) % 3
@@ -42,14 +40,15 @@ def test_a_map_read_back_returns_the_same_bits(tmp_path, bent):
 
 def test_equal_maps_are_equal_bytes(tmp_path, bent):
     for name in ("one.parquet", "other.parquet"):
-        write_maps(tmp_path / name, {"bent": bent}, FIELD_VALUES)
+        write_maps(tmp_path / name, {"bent": bent})
     assert (tmp_path / "one.parquet").read_bytes() == (tmp_path / "other.parquet").read_bytes()
 
 
-def test_field_values_travel_as_text_and_null_stays_null(tmp_path):
-    texts = [None, "001", "NA", ""]
-    write_maps(tmp_path / "maps.parquet", {"identity": identity_map(4)}, texts)
-    assert pq.read_table(tmp_path / "maps.parquet")["field_value"].to_pylist() == texts
+def test_field_values_are_beside_the_map_where_asked_for_and_null_stays_null(tmp_path):
+    path, texts = tmp_path / "maps.parquet", [None, "001", "NA", ""]
+    write_maps(path, {"identity": identity_map(4)}, texts)
+    assert pq.read_table(path)["field_value"].to_pylist() == texts
+    assert read_maps(path)["identity"].n_field_values == 4
 
 
 @pytest.mark.parametrize("knots", [[0.0, 0.0], [1.0, 0.5], [0.0, float("nan")], [-np.inf, 0.0]])
@@ -62,14 +61,14 @@ def test_knots_that_do_not_ascend_are_refused_at_write_by_field_value(tmp_path, 
     bad[1] = knots
     broken = PiecewiseLinearMap(bad, good.segment_knots, good.segment_values, good.segment_slopes)
     with pytest.raises(ArtifactError, match=r"map m, field value id 1: knots .* ascending"):
-        write_maps(tmp_path / "maps.parquet", {"m": broken}, [None, "a"])
+        write_maps(tmp_path / "maps.parquet", {"m": broken})
     assert not list(tmp_path.iterdir())
 
 
 def test_knots_that_do_not_ascend_are_refused_at_load_by_field_value(tmp_path, bent):
     """Edges are checked sorted at load."""
     path = tmp_path / "maps.parquet"
-    write_maps(path, {"bent": bent}, FIELD_VALUES)
+    write_maps(path, {"bent": bent})
     rows = pq.read_table(path).to_pylist()
     rows[2]["knots"].reverse()
     pq.write_table(pa.Table.from_pylist(rows, schema=pq.read_schema(path)), path)
@@ -80,20 +79,15 @@ def test_knots_that_do_not_ascend_are_refused_at_load_by_field_value(tmp_path, b
 def test_values_that_are_not_finite_are_refused(tmp_path):
     broken = affine_map(np.array([0.0, np.nan]), np.ones(2))
     with pytest.raises(ArtifactError, match="finite"):
-        write_maps(tmp_path / "maps.parquet", {"m": broken}, [None, "a"])
+        write_maps(tmp_path / "maps.parquet", {"m": broken})
 
 
 def test_a_field_value_that_is_missing_from_the_file_is_noticed(tmp_path, bent):
     path = tmp_path / "maps.parquet"
-    write_maps(path, {"bent": bent}, FIELD_VALUES)
+    write_maps(path, {"bent": bent})
     pq.write_table(pq.read_table(path).take([0, 2]), path)
     with pytest.raises(ArtifactError, match="in order"):
         read_maps(path)
-
-
-def test_a_map_of_other_field_values_is_refused(tmp_path, bent):
-    with pytest.raises(ArtifactError, match="3 rows for 2"):
-        write_maps(tmp_path / "maps.parquet", {"bent": bent}, [None, "a"])
 
 
 def test_a_map_that_jumps_is_refused(tmp_path):
@@ -102,13 +96,13 @@ def test_a_map_that_jumps_is_refused(tmp_path):
         line.knots, line.segment_knots, np.array([[-1.0, 0.0, 1.0]]), np.zeros((1, 3))
     )
     with pytest.raises(ArtifactError, match="map m is no continuous line"):
-        write_maps(tmp_path / "maps.parquet", {"m": steps}, [None])
+        write_maps(tmp_path / "maps.parquet", {"m": steps})
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut", "other"])
 def test_a_file_that_is_not_a_map_is_named(tmp_path, bent, damage):
     path = tmp_path / "maps.parquet"
-    write_maps(path, {"bent": bent}, FIELD_VALUES)
+    write_maps(path, {"bent": bent})
     if damage == "missing":
         path.unlink()
     elif damage == "cut":

@@ -1,4 +1,4 @@
-"""Scored days on disk: what is read back is what was written, part by part, day by day."""
+"""Scored days on disk: what is read back is what was written, split by split, day by day."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ FEATURES = {"categorical": [{"name": "item", "size": 9}], "numeric": ["price", "
 
 
 def day_of_scores(day: str, rows: int = 5, logit: np.ndarray | None = None) -> Scores:
-    """Rows that tell their day by its number."""
+    """Rows that show their day by its number."""
     random = np.random.default_rng(day_number(day))
     logit = random.normal(size=rows).astype(np.float32) if logit is None else logit
     impressions = random.integers(1, 9, len(logit)).astype(np.int32)

@@ -221,19 +221,19 @@ def changed_tables(name: str, **values: Any) -> dict[str, Any]:
         ),
         (
             changed_tables("drift", rate=None, rate_beyond_noise=None),
-            "have changed .* cannot be told",
+            "have changed .* is unknown",
         ),
         (TABLES | {"drift": {"version": "v0.0.3", "why": "no tables"}}, r"\(no tables\)"),
-        (TABLES | {"drift": None}, "the tables of the champion cannot be told"),
+        (TABLES | {"drift": None}, "the tables of the champion is unknown"),
         (changed_tables("memorisation", low=0.6, steeper=0.7), "memorised its training rows"),
         (changed_tables("memorisation", low=None), "memorised its training rows"),
         (
             changed_tables("memorisation", low=None, high=None, steeper=None),
-            "cannot be told: its scores fall into too few bins",
+            "is unknown: its scores fall into too few bins",
         ),
         (
             {k: v for k, v in TABLES.items() if k != "memorisation"},
-            "cannot be told: reports/tables.json does not say",
+            "is unknown: reports/tables.json does not say",
         ),
     ],
 )

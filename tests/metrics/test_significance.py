@@ -218,7 +218,7 @@ def test_intervals_of_paired_gains_cover_what_they_say(days, shock, draws):
 
 @pytest.mark.slow
 def test_a_row_bootstrap_of_field_rce_misses_its_own_value():
-    """Why values are resampled whole: drawing rows anew adds label noise to every value."""
+    """Why values are resampled whole: drawing single rows adds label noise to every value."""
     missed = 0
     for seed in range(20):
         rng = np.random.default_rng(seed)

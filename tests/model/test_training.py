@@ -21,7 +21,7 @@ from pipeline.model.examples import Examples
 from pipeline.model.scoring import logits_of
 from pipeline.model.training import binomial_loss
 from tests import reference
-from tests.model.worlds import RECIPE, trained, untrained, weights, world
+from tests.model.worlds import recipe_of, trained, untrained, weights, world
 
 KILLED_WHILE_WRITING = """
 import os, signal, sys
@@ -111,7 +111,7 @@ def test_the_loss_is_finite_where_the_probability_is_0_or_1():
 
 def test_a_trained_network_comes_near_the_truth(tmp_path):
     fitting, (held_out, truth) = world(4000)[0], world(4000, seed=2)
-    _, history = trained(tmp_path, fitting, held_out, replace(RECIPE, batch_size=128))
+    _, history = trained(tmp_path, fitting, held_out, recipe_of(batch_size=128))
     shown, responses = torch.tensor(held_out.observed).unbind(1)
     best_possible = float(binomial_loss(torch.tensor(truth), shown, responses)) / shown.sum()
     constant = torch.full((len(truth),), rate_of(fitting), dtype=torch.float64)
@@ -126,7 +126,7 @@ def test_a_row_of_many_impressions_teaches_what_its_impressions_teach(tmp_path):
     label, row = reference.one_row_per_impression(*fitting.observed.T.astype(int), np.arange(50))
     observed = np.stack([np.ones(len(label)), label], axis=1)
     single = Examples(fitting.categorical[row], fitting.numeric[row], observed)
-    recipe = replace(RECIPE, batch_size=1000, unseen_share=0.0)
+    recipe = recipe_of(batch_size=1000, unseen_share=0.0)
     one, _ = trained(tmp_path / "one", fitting, held_out, recipe)
     other, _ = trained(tmp_path / "other", single, held_out, recipe)
     for name, tensor in one.state_dict().items():
@@ -193,19 +193,19 @@ def test_a_file_that_cannot_be_read_means_starting_again(sides, undisturbed, tmp
 
 
 def test_a_file_with_a_changed_weight_means_starting_again(sides, undisturbed, tmp_path):
-    trained(tmp_path, *sides, replace(RECIPE, epochs=1))
+    trained(tmp_path, *sides, recipe_of(epochs=1))
     content = bytearray((tmp_path / LAST_EPOCH).read_bytes())
     content[-2] ^= 1
     (tmp_path / LAST_EPOCH).write_bytes(content)
     progress = StopAfter(1)
     with pytest.raises(Stopped):
-        trained(tmp_path, *sides, replace(RECIPE, epochs=1), progress=progress)
+        trained(tmp_path, *sides, recipe_of(epochs=1), progress=progress)
     assert progress.lines[0].startswith("epoch 1 of ")
 
 
 def test_a_large_vocabulary_is_trained_row_by_row_and_resumed_to_the_same_bytes(sides, tmp_path):
     """Rows of the embedding that no batch names stay as they were drawn."""
-    recipe = replace(RECIPE, batch_size=1, epochs=2, unseen_share=0.0)
+    recipe = recipe_of(batch_size=1, epochs=2, unseen_share=0.0)
     few = [replace(side, **{n: a[:20] for n, a in vars(side).items()}) for side in sides]
     whole, _ = trained(tmp_path / "whole", *few, recipe)
     drawn, seen = untrained().embedding.weight, np.unique(np.add(few[0].categorical, [0, 4]))
@@ -219,9 +219,9 @@ def test_a_large_vocabulary_is_trained_row_by_row_and_resumed_to_the_same_bytes(
 @pytest.mark.parametrize("change", ["recipe", "label", "feature", "held_out"])
 def test_another_training_does_not_go_on_from_the_file(sides, tmp_path, change):
     fitting, held_out = sides
-    trained(tmp_path, fitting, held_out, replace(RECIPE, epochs=1))
+    trained(tmp_path, fitting, held_out, recipe_of(epochs=1))
     other = {
-        "recipe": (fitting, held_out, replace(RECIPE, epochs=1, seed=2)),
+        "recipe": (fitting, held_out, recipe_of(epochs=1, seed=2)),
         "label": (answering(fitting, 0), held_out),
         "feature": (replace(fitting, numeric=-fitting.numeric), held_out),
         "held_out": (fitting, replace(held_out, numeric=-held_out.numeric)),
@@ -234,7 +234,7 @@ def test_another_training_does_not_go_on_from_the_file(sides, tmp_path, change):
 
 def test_held_out_rows_are_not_trained_on(sides, tmp_path):
     fitting, held_out = sides
-    recipe = replace(RECIPE, epochs=1)
+    recipe = recipe_of(epochs=1)
     opposite = answering(held_out, held_out.observed @ [1, -1])
     one, history = trained(tmp_path / "one", fitting, held_out, recipe)
     other, other_history = trained(tmp_path / "other", fitting, opposite, recipe)
@@ -245,7 +245,7 @@ def test_held_out_rows_are_not_trained_on(sides, tmp_path):
 
 def test_the_weights_of_the_best_epoch_are_kept(sides, tmp_path):
     fitting, held_out = sides
-    network, history = trained(tmp_path, fitting, held_out, replace(RECIPE, learning_rate=0.05))
+    network, history = trained(tmp_path, fitting, held_out, recipe_of(learning_rate=0.05))
     logit = logits_of(network, held_out.categorical, held_out.numeric, 1000)
     nats = binomial_loss(
         torch.from_numpy(logit).double(),
@@ -260,7 +260,7 @@ def test_training_ends_when_it_gets_no_better(tmp_path):
     """Labels without a pattern: after some epochs the network only learns the fitting rows."""
     fitting, held_out = world(300)[0], world(300, seed=2)[0]
     noise = np.random.default_rng(1).binomial(fitting.observed[:, 0].astype(int), 0.3)
-    recipe = replace(RECIPE, epochs=50, patience=2, learning_rate=0.02)
+    recipe = recipe_of(epochs=50, patience=2, learning_rate=0.02)
     _, history = trained(tmp_path, answering(fitting, noise), held_out, recipe)
     assert len(history) == best_epoch(history).epoch + 2 < 50
 
@@ -269,7 +269,7 @@ def test_training_ends_when_it_gets_no_better(tmp_path):
 def test_the_first_loss_that_is_not_finite_stops_naming_batch_and_feature(sides, tmp_path, value):
     """Nothing is saved over the last good file."""
     fitting, held_out = sides
-    trained(tmp_path, fitting, held_out, replace(RECIPE, epochs=1))
+    trained(tmp_path, fitting, held_out, recipe_of(epochs=1))
     before = (tmp_path / LAST_EPOCH).read_bytes()
     numeric = fitting.numeric.copy()
     numeric[77, 1] = value
@@ -282,12 +282,12 @@ def test_the_first_loss_that_is_not_finite_stops_naming_batch_and_feature(sides,
 
 def test_weights_that_run_away_stop_naming_the_batch_and_the_learning_rate(sides, tmp_path):
     with pytest.raises(TrainingError, match=r"batch 2 of 10: .* lower train_base.learning_rate"):
-        trained(tmp_path, *sides, replace(RECIPE, learning_rate=1e30))
+        trained(tmp_path, *sides, recipe_of(learning_rate=1e30))
     assert not list(tmp_path.iterdir())
 
 
 def test_a_last_step_that_runs_away_is_caught_before_it_is_saved(sides, tmp_path):
-    recipe = replace(RECIPE, learning_rate=1e30, batch_size=600)
+    recipe = recipe_of(learning_rate=1e30, batch_size=600)
     with pytest.raises(TrainingError, match="epoch 1: the loss on the held-out days"):
         trained(tmp_path, *sides, recipe)
     assert not list(tmp_path.iterdir())
@@ -305,7 +305,7 @@ def test_a_side_without_impressions_is_refused(sides, tmp_path):
 def test_no_response_at_all_is_learned_as_rare(sides, tmp_path):
     fitting, held_out = sides
     silent = answering(fitting, 0)
-    network, _ = trained(tmp_path, silent, held_out, replace(RECIPE, epochs=1))
+    network, _ = trained(tmp_path, silent, held_out, recipe_of(epochs=1))
     logit = logits_of(network, held_out.categorical, held_out.numeric, 1000)
     assert np.isfinite(logit).all()
     assert logit.mean() < -3
@@ -314,7 +314,7 @@ def test_no_response_at_all_is_learned_as_rare(sides, tmp_path):
 def test_hidden_ids_teach_what_it_means_not_to_know(sides, tmp_path):
     """The world has no unseen value; without hiding, the id 0 would stay as it was drawn."""
     for share, learned in ((0.0, False), (0.05, True)):
-        recipe = replace(RECIPE, epochs=1, unseen_share=share)
+        recipe = recipe_of(epochs=1, unseen_share=share)
         network, _ = trained(tmp_path / str(share), *sides, recipe)
         unknown = network.embedding.weight[network.first_row]
         assert bool((unknown != 0).all()) is learned
@@ -322,13 +322,13 @@ def test_hidden_ids_teach_what_it_means_not_to_know(sides, tmp_path):
 
 def test_rows_are_left_as_they_were(sides, tmp_path):
     before = [array.copy() for side in sides for array in vars(side).values()]
-    trained(tmp_path, *sides, replace(RECIPE, epochs=1, unseen_share=0.5))
+    trained(tmp_path, *sides, recipe_of(epochs=1, unseen_share=0.5))
     for array, copy in zip([a for side in sides for a in vars(side).values()], before, strict=True):
         np.testing.assert_array_equal(array, copy)
 
 
 def test_an_epoch_is_one_line_on_standard_error(sides, tmp_path, capsys):
-    trained(tmp_path, *sides, replace(RECIPE, epochs=2))
+    trained(tmp_path, *sides, recipe_of(epochs=2))
     said = capsys.readouterr()
     assert said.out == ""
     lines = said.err.splitlines()

@@ -1,6 +1,7 @@
 """A log with known truth for the base model's tests, and trainings of it."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -9,15 +10,19 @@ from pipeline.model.examples import Examples, Shard, write_shard
 from pipeline.model.network import BaseNetwork, initialise
 from pipeline.model.training import Recipe, train
 
-RECIPE = Recipe(
-    epochs=4,
-    patience=4,
-    batch_size=64,
-    learning_rate=0.01,
-    weight_decay=1e-5,
-    unseen_share=0.01,
-    seed=1,
-)
+
+def recipe_of(**values: float) -> Recipe:
+    """A quick training, with values replaced."""
+    section = {
+        "epochs": 4,
+        "patience": 4,
+        "batch_size": 64,
+        "learning_rate": 0.01,
+        "weight_decay": 1e-5,
+        "unseen_share": 0.01,
+        "seed": 1,
+    }
+    return SimpleNamespace(**{**section, **values})
 
 
 def world(rows: int, seed: int = 1) -> tuple[Examples, np.ndarray]:
@@ -43,7 +48,7 @@ def trained(
     folder: Path,
     fitting: Examples,
     held_out: Examples,
-    recipe: Recipe = RECIPE,
+    recipe: Recipe | None = None,
     progress: WorkProgress | None = None,
 ) -> tuple[BaseNetwork, list]:
     """The network after a training, and its history."""
@@ -51,7 +56,7 @@ def trained(
     progress = progress or WorkProgress("train", 1, "rows")
     rows = folder.with_name(f"{folder.name}.rows")
     shards = [shard(rows / name, side) for name, side in (("fit", fitting), ("held", held_out))]
-    history = train(network, *shards, recipe, folder=folder, progress=progress)
+    history = train(network, *shards, recipe or recipe_of(), folder=folder, progress=progress)
     return network, history
 
 

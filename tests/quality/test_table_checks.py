@@ -180,7 +180,7 @@ def test_bins_that_are_uneven_without_a_tie_fail():
 
 
 def test_bins_that_a_tie_makes_uneven_pass():
-    """90 of 100 scores are tied; only then are their bins worth a second look."""
+    """90 of 100 scores are tied; only then do their bins need a second look."""
     scores = scores_of([0.01] * 90 + list(range(1, 11)))
     bins, cells = tabulate(scores, CANDIDATES, 20)
     assert uneven_field_values(bins, TOLERANCE).tolist() == [0]

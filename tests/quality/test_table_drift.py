@@ -68,7 +68,7 @@ def test_field_values_are_matched_by_their_text_and_not_by_their_number():
 
 
 def test_another_scale_of_scores_is_no_drift():
-    """A base model that was trained anew orders the rows, but has another scale."""
+    """A base model that was trained again orders the rows, but has another scale."""
     bins = world(1)
     stretched = replace(bins, lower_bound=3 * bins.lower_bound, upper_bound=3 * bins.upper_bound)
     assert table_drift(stretched, NAMES, bins, NAMES)["rate"] == 0

@@ -2,7 +2,7 @@
 
 before.tar.xz holds a repository in which an earlier state of this project promoted two models of a
 simulated log, the first one against its verdict, and what DVC keeps of their checkpoints and
-tables. Nothing in it may ever be made anew.
+tables. Nothing in it may ever be made again.
 """
 
 import shutil

@@ -1,4 +1,4 @@
-"""DVC at the end of a leash."""
+"""DVC in a process group of its own."""
 
 import os
 import signal

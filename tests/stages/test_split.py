@@ -1,4 +1,4 @@
-"""split: whole days in order, each in exactly one part, and conventions that travel on."""
+"""split: whole days in order, each in exactly one split, and conventions that travel on."""
 
 import json
 from datetime import datetime
@@ -49,8 +49,8 @@ def test_the_boundaries_join_and_know_the_change_of_clocks(tmp_path):
     assert boundaries["training"] == ["2024-03-09T05:00:00+00:00", "2024-03-12T04:00:00+00:00"]
     ends = [
         datetime.fromisoformat(instant)
-        for part in ("training", "calibration", "test")
-        for instant in boundaries[part]
+        for split in ("training", "calibration", "test")
+        for instant in boundaries[split]
     ]
     assert ends == sorted(ends)
     assert ends[1] == ends[2]

@@ -24,7 +24,7 @@ PARTS = {
 
 
 def write_scores(folder, rows=200):
-    """Scored days of all parts, `rows` a day."""
+    """Scored days of all splits, `rows` a day."""
     folder.mkdir(parents=True)
     days = {}
     for seed, day in enumerate(chain.from_iterable(PARTS.values())):

@@ -14,7 +14,10 @@ from scipy.special import expit
 
 TIME_CONSTANTS = (3.0, 30.0)  # days in which a movement loses all but 1/e of itself
 STEP_EXPONENT = 2.0  # greatest, of a variance's step: the plain fixed point (1) creeps towards zero
-LEAST, MOST = 1e-6, 100.0  # variances in logits², beyond which one cannot be told from another
+LEAST, MOST = (
+    1e-6,
+    100.0,
+)  # variances in logits², beyond which two look the same
 TYPICAL_SPREAD = np.diag([0.25, 0.05])  # covariance of (a, ln b) before any evidence
 TYPICAL_MOVEMENT = 0.005  # variance of each movement of a field value, likewise
 TYPICAL_SHARED_MOVEMENT = 0.0005

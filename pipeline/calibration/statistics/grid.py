@@ -8,7 +8,7 @@ from pipeline.calibration.statistics.logits import bounded
 from pipeline.formats.tables import BinTable, CellTable, cells_to_bins
 
 TARGET_CELLS = 40  # cells of a field value on which the loss is taken
-PROFILE_BINS = 8  # coarse bins whose ratios tell the shape of a whole field value
+PROFILE_BINS = 8  # coarse bins whose ratios show the shape of a whole field value
 
 
 @dataclass(frozen=True)

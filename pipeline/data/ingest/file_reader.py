@@ -54,7 +54,7 @@ def land_files(
 
     Raises:
         DataError: a file is not what the mapping says; it is named, with line or row. Or two files
-            with rows are equal byte for byte, and no event id tells their rows apart.
+            with rows are equal byte for byte, and no event id distinguishes their rows.
     """
     twice = {} if options.event_id else equal_files(sources)
     rows = prefetched(read_rows(mapping, sources, report, twice))

@@ -129,7 +129,7 @@ def _read(policy: str, campaign: str, content: bytes) -> pa.Table:
 
 
 def _named(table: pa.Table, policy: str, campaign: str) -> pa.Table:
-    """`table` with the columns policy and campaign, and items told apart by campaign."""
+    """`table` with the columns policy and campaign, and items distinguished by campaign."""
     item = pc.binary_join_element_wise(campaign, table["item_id"], ":")
     table = table.set_column(table.column_names.index("item_id"), "item_id", item)
     for name, value in {"campaign": campaign, "policy": policy}.items():

@@ -6,7 +6,7 @@ categorical features are text (`as_text`), numeric features and labels are numbe
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -14,10 +14,11 @@ import pyarrow.compute as pc
 
 from pipeline.core.errors import DataError
 from pipeline.data.log_store.day_rows import days_between
-from pipeline.encoding.features import Served
+from pipeline.encoding.features import LoggedScore
 from pipeline.encoding.values import (
     counts,
     field_keys,
+    logged_score_column,
     numbers_of,
     placed,
     refuse_probabilities,
@@ -26,9 +27,8 @@ from pipeline.encoding.values import (
 from pipeline.formats.scores import before_sampling
 
 
-@dataclass(frozen=True)
-class Contract:
-    """The roles of a log's columns; see the `log` section of params.yaml.
+class Contract(Protocol):
+    """The roles of a log's columns: the `log` section of params.yaml.
 
     Attributes:
         label: responses of a row: 0 or 1, or a count where there is an impressions column.
@@ -37,32 +37,19 @@ class Contract:
         categorical: features that are names.
         numeric: features that are numbers.
         truth: the true probability, in simulated logs; None elsewhere.
-        served: column and space ("logit" or "probability") of the score that was served; None
-            where there is none.
         weight: how often a row counts; None: once.
+        served_logit, served_probability: the logged score; at most one of them, None: not there.
     """
 
     label: str
     impressions: str | None
-    field: Sequence[str]
-    categorical: Sequence[str]
-    numeric: Sequence[str]
+    field: tuple[str, ...]
+    categorical: tuple[str, ...]
+    numeric: tuple[str, ...]
     truth: str | None
-    served: tuple[str, str] | None = None
-    weight: str | None = None
-
-    @property
-    def names(self) -> list[str]:
-        """Columns that hold names, each once."""
-        return list(dict.fromkeys([*self.field, *self.categorical]))
-
-    @property
-    def columns(self) -> list[str]:
-        """Every column the contract names, each once."""
-        score = None if self.served is None else self.served[0]
-        roles = (self.label, self.impressions, self.truth, score, self.weight)
-        counts = [column for column in roles if column is not None]
-        return list(dict.fromkeys([*self.names, *self.numeric, *counts]))
+    weight: str | None
+    served_logit: str | None
+    served_probability: str | None
 
 
 @dataclass(frozen=True)
@@ -72,7 +59,7 @@ class DayFacts:
     Attributes:
         nulls: rows without a value, by name, for field and feature columns.
         field_values: number of different field values, null not counted.
-        served: least and greatest score that was served; None where there is none.
+        logged_scores: the least and the greatest; None where there are none.
     """
 
     rows: int
@@ -80,7 +67,7 @@ class DayFacts:
     responses: int
     nulls: dict[str, int]
     field_values: int
-    served: tuple[float, float] | None = None
+    logged_scores: tuple[float, float] | None
 
 
 def check_day(table: pa.Table, day: str, contract: Contract) -> DayFacts:
@@ -92,9 +79,11 @@ def check_day(table: pa.Table, day: str, contract: Contract) -> DayFacts:
     Raises:
         DataError: a value breaks the contract; the sentence names day, column and row (from 0).
     """
+    names = dict.fromkeys([*contract.field, *contract.categorical])
+    score = logged_score_column(vars(contract))
     with placed(f"day {day}, "):
         impressions, responses = counts(table, contract.label, contract.impressions)
-        for name in contract.names:
+        for name in names:
             field_keys(table, [name])
         for name in contract.numeric:
             numbers = numbers_of(table, name)
@@ -109,22 +98,22 @@ def check_day(table: pa.Table, day: str, contract: Contract) -> DayFacts:
             rows=len(table),
             impressions=int(impressions.sum()),
             responses=int(responses.sum()),
-            nulls={n: table[n].null_count for n in [*contract.names, *contract.numeric]},
+            nulls={n: table[n].null_count for n in [*names, *contract.numeric]},
             field_values=pc.count_distinct(field_keys(table, contract.field)).as_py(),
-            served=_served_range(table, contract.served) if contract.served else None,
+            logged_scores=_score_range(table, LoggedScore(*score)) if score else None,
         )
 
 
-def check_served(facts: Mapping[str, DayFacts], contract: Contract) -> None:
-    """Refuse logits that look like probabilities; it takes all days to tell.
+def check_logged_scores(facts: Mapping[str, DayFacts], contract: Contract) -> None:
+    """Refuse logits that look like probabilities, which takes all days to see.
 
     Raises:
         DataError: they do.
     """
-    ranges = [day.served for day in facts.values() if day.served is not None]
-    if contract.served and contract.served[1] == "logit" and ranges:
+    ranges = [day.logged_scores for day in facts.values() if day.logged_scores is not None]
+    if contract.served_logit is not None and ranges:
         lowest, highest = zip(*ranges, strict=True)
-        refuse_probabilities(min(lowest), max(highest), contract.served[0])
+        refuse_probabilities(min(lowest), max(highest), contract.served_logit)
 
 
 def check_null_shares(
@@ -188,9 +177,9 @@ def _check_weights(weight: np.ndarray, name: str) -> None:
         before_sampling(ones, ones, weight, keep_rate=1.0)
 
 
-def _served_range(table: pa.Table, served: tuple[str, str]) -> tuple[float, float] | None:
-    scores = numbers_of(table, served[0])
-    Served(*served)(scores)
+def _score_range(table: pa.Table, score: LoggedScore) -> tuple[float, float] | None:
+    scores = numbers_of(table, score.name)
+    score(scores)
     return (float(scores.min()), float(scores.max())) if len(scores) else None
 
 

@@ -108,7 +108,7 @@ def read_manifest(path: Path) -> Manifest:
     """The manifest at `path`; where a landing was killed, what is true of the files there.
 
     A landing says what it will do, then replaces files, then the manifest. So of each day that it
-    names either the old entry or the new one is true, and the file's checksum tells which.
+    names either the old entry or the new one is true, and the file's checksum shows which.
 
     Raises:
         DataError: there is none, or it is not a manifest.

@@ -11,7 +11,7 @@ from pipeline.data.log_store.day_rows import calendar_days, days_between
 class LabelMaturity:
     """Which labels are final: those with a whole conversion window between them and the reference.
 
-    Every part, training too, is made of mature days alone: a response that is still to come would
+    Every split, training too, is made of mature days alone: a response that is still to come would
     be learned as none.
 
     Attributes:
@@ -55,17 +55,17 @@ def split_by_count(
     maturity: LabelMaturity,
     last_day: str | None = None,
 ) -> dict[str, list[str]]:
-    """Whole days for every part, in the order of `counts`, ending with the newest mature day.
+    """Whole days for every split, in the order of `counts`, ending with the newest mature day.
 
     Args:
         days: the landed days, in any order.
-        counts: part → number of days.
+        counts: split → number of days.
         time_zone: of the log.
         maturity: which of them are mature.
         last_day: newest day that may be used; None: any.
 
     Raises:
-        NotEnoughDataError: a needed day is missing; the sentence names it and its part.
+        NotEnoughDataError: a needed day is missing; the sentence names it and its split.
     """
     end = min(last_day or maturity.reference_day, maturity.newest_mature_day)
     needed, shape = sum(counts.values()), "/".join(map(str, counts.values()))
@@ -78,13 +78,13 @@ def split_by_count(
             + "; land more days, or lower the counts of the split section"
         )
     names = calendar_days(end, needed, time_zone)
-    parts, start = {}, 0
-    for part, count in counts.items():
-        parts[part] = names[start : start + count]
+    splits, start = {}, 0
+    for split, count in counts.items():
+        splits[split] = names[start : start + count]
         start += count
     wanted = f"split {shape} needs every day {names[0]}..{end}{_waiting(maturity)}"
-    _refuse_missing(parts, days, f"{wanted}, the", "land it, or choose another log.last_day")
-    return parts
+    _refuse_missing(splits, days, f"{wanted}, the", "land it, or choose another log.last_day")
+    return splits
 
 
 def split_by_date(
@@ -94,11 +94,11 @@ def split_by_date(
     maturity: LabelMaturity,
     last_day: str | None = None,
 ) -> dict[str, list[str]]:
-    """The whole days from the first to the last of each part.
+    """The whole days from the first to the last of each split.
 
     Args:
         days, time_zone, maturity, last_day: as in `split_by_count`.
-        dates: part → first and last day; each part begins on the day after the one before.
+        dates: split → first and last day; each split begins on the day after the one before.
 
     Raises:
         NotEnoughDataError: a day is missing, not mature or after `last_day`; the sentence names it.
@@ -115,9 +115,9 @@ def split_by_date(
             f"{maturity.newest_mature_day} (log.maturity_days is {maturity.maturity_days}, the "
             f"newest landed day {maturity.reference_day}); land more days, or end earlier"
         )
-    parts = {part: days_between(*ends, time_zone) for part, ends in dates.items()}
-    _refuse_missing(parts, days, "the split section's dates need the", "land it, or change them")
-    return parts
+    splits = {split: days_between(*ends, time_zone) for split, ends in dates.items()}
+    _refuse_missing(splits, days, "the split section's dates need the", "land it, or change them")
+    return splits
 
 
 def _waiting(maturity: LabelMaturity) -> str:
@@ -130,11 +130,11 @@ def _waiting(maturity: LabelMaturity) -> str:
 
 
 def _refuse_missing(
-    parts: Mapping[str, list[str]], days: Collection[str], before: str, advice: str
+    splits: Mapping[str, list[str]], days: Collection[str], before: str, advice: str
 ) -> None:
-    for part, names in parts.items():
+    for split, names in splits.items():
         if not names:
-            raise NotEnoughDataError(f"{before} {part} days, and the time zone has none of them")
+            raise NotEnoughDataError(f"{before} {split} days, and the time zone has none of them")
         missing = sorted(set(names) - set(days))
         if missing:
-            raise NotEnoughDataError(f"{before} {part} day {missing[0]} is missing; {advice}")
+            raise NotEnoughDataError(f"{before} {split} day {missing[0]} is missing; {advice}")
