@@ -15,7 +15,7 @@ from pipeline.cli.main import app
 from pipeline.params.params_file import STAGES
 from tests.checkpoint.parts import rows
 from tests.serving.conftest import make_model
-from tests.test_house import ROOT
+from tests.source_tree import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)

@@ -1,0 +1,133 @@
+"""dvc.yaml: one name for a stage everywhere, declared paths and code are those that are used."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.params.dag import code_of
+from pipeline.params.params_file import STAGES, read_params
+from pipeline.params.sections import Params
+from tests.source_tree import DAG, ROOT, data_paths, imported_by, nodes
+
+
+def test_stages_have_one_name_everywhere():
+    modules = {f.stem for f in (ROOT / "pipeline/stages").glob("*.py")} - {"__init__"}
+    sections = set(read_params(ROOT / "params.yaml").model_dump(by_alias=True)) - {"log"}
+    assert tuple(DAG) == STAGES
+    assert modules == sections == set(STAGES)
+    assert {f.alias or name for name, f in Params.model_fields.items()} == {*STAGES, "log"}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_lists_its_own_section_and_the_contract_only_where_it_reads_it(stage):
+    log = ["log"] if stage in {"validate", "split", "train_base"} else []
+    assert DAG[stage]["params"] == [*log, stage]
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_command_names_exactly_its_declared_data_paths(stage):
+    words = DAG[stage]["cmd"].split()
+    assert words[:4] == ["python", "-m", "pipeline", stage]
+    assert set(words[4:]) == data_paths(DAG[stage])
+    assert len(words[4:]) == len(set(words[4:]))
+
+
+def code_dependencies(stage: str) -> list[str]:
+    """The declared dependencies of a stage that are code."""
+    return [path for path in DAG[stage]["deps"] if path.startswith("pipeline")]
+
+
+def code_used_by(stage: str) -> set[Path]:
+    """The files whose code a stage runs, without packages that hold a docstring alone."""
+    used = imported_by(ROOT / f"pipeline/stages/{stage}.py") | {ROOT / "pipeline/__main__.py"}
+    return {file for file in used if len(nodes(file)[0].body) > 1}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_the_code_dependencies_of_a_stage_cover_what_it_imports(stage):
+    uncovered = code_used_by(stage) - set(code_of(ROOT, stage))
+    assert not {str(file.relative_to(ROOT)) for file in uncovered}
+
+
+@pytest.mark.parametrize("stage", sorted(set(STAGES) - {"merge"}))
+def test_a_stage_depends_on_no_code_that_it_does_not_use(stage):
+    """Merge does: its lineage names the code of every stage that made what it merges."""
+    used = code_used_by(stage)
+    for declared in code_dependencies(stage):
+        assert any((ROOT / declared) in (file, *file.parents) for file in used), declared
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_code_dependencies_are_packages_but_for_modules_that_stages_share(stage):
+    modules = {path for path in code_dependencies(stage) if path.endswith(".py")}
+    shared = ("pipeline/params/", "pipeline/formats/", "pipeline/stages/", "pipeline/__main__.py")
+    assert not {path for path in modules if not path.startswith(shared)}
+
+
+def test_what_training_does_not_use_is_no_dependency_of_it():
+    """So that to change it, or anything that stands above it, leaves the base model fresh."""
+    packages = {path for path in code_dependencies("train_base") if not path.endswith(".py")}
+    assert packages <= {
+        f"pipeline/{name}" for name in ("core", "data/log_store", "encoding", "model")
+    }
+    before = {path for path in code_dependencies("split") if not path.endswith(".py")}
+    assert before <= packages
+
+
+@pytest.mark.slow
+def test_dvc_leaves_the_base_model_fresh_where_other_code_changes(tmp_path):
+    """Asked of DVC itself, in a copy with a lock that was committed and not run."""
+    for name in ("dvc.yaml", "params.yaml", ".dvcignore", "pipeline"):
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copyfile
+        copy(ROOT / name, tmp_path / name)
+    for folder in ("data", "artifacts/split", "artifacts/base"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "part").write_text(folder)
+
+    def dvc(*words: str) -> str:
+        command = [Path(sys.executable).parent / "dvc", *words]
+        return subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, check=True
+        ).stdout
+
+    dvc("init", "--no-scm")
+    dvc("commit", "--force", "train_base")
+    used = {file.relative_to(ROOT) for file in code_of(ROOT, "train_base")}
+    for file in (tmp_path / "pipeline").rglob("*.py"):
+        if file.relative_to(tmp_path) not in used:
+            file.write_text(file.read_text() + "# touched\n")
+    assert dvc("status", "--json", "train_base").strip() == "{}"
+    (tmp_path / "pipeline/model/network.py").write_text("# touched\n")
+    assert "pipeline/model" in dvc("status", "--json", "train_base")
+
+
+def test_the_model_names_the_code_of_every_stage_that_made_it():
+    """Its lineage is the code that merge depends on: else it would name code that is not used."""
+    named = set(code_of(ROOT, "merge"))
+    for stage in ("split", "train_base", "score", "tabulate", "calibrate"):
+        assert set(code_of(ROOT, stage)) <= named, stage
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_no_stage_writes_under_data(stage):
+    written = DAG[stage].get("outs", []) + [next(iter(m)) for m in DAG[stage].get("metrics", [])]
+    assert all(path.startswith(("artifacts/", "reports/")) for path in written)
+
+
+def test_every_stage_depends_on_the_check_before_it():
+    assert "reports/validation.json" in DAG["split"]["deps"]
+    assert "reports/tables.json" in DAG["calibrate"]["deps"]
+    assert {"reports/tables.json", "reports/evaluation.json"} <= set(DAG["gate"]["deps"])
+
+
+def test_no_parameter_has_a_name_that_dvc_keeps_for_itself():
+    """DVC leaves keys named like its own out of the run cache's key: a change would go unseen."""
+    sections = read_params(ROOT / "params.yaml").model_dump(by_alias=True)
+    assert not {"size", "nfiles", "md5", "hash", "path"} & {k for s in sections.values() for k in s}
+
+
+def test_byte_code_is_no_dependency():
+    assert "__pycache__/" in (ROOT / ".dvcignore").read_text().split()
