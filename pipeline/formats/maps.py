@@ -39,6 +39,10 @@ class PiecewiseLinearMap:
         """Number of rows V."""
         return len(self.knots)
 
+    def take(self, ids: np.ndarray) -> "PiecewiseLinearMap":
+        """The rows of some field value ids, in that order."""
+        return PiecewiseLinearMap(*(getattr(self, name)[ids] for name in MAP_ARRAYS))
+
     def __call__(self, uncalibrated_logit: np.ndarray, field_value_id: np.ndarray) -> np.ndarray:
         """The calibrated logit, float64 [n], of logits [n] at field value ids [n] in [0, V).
 
@@ -193,7 +197,8 @@ def _check(place: str, table: pa.Table) -> None:
             raise ArtifactError(f"{where}: values and slopes must be finite; refit it")
 
 
-def _table(name: str, serving_map: PiecewiseLinearMap) -> pa.Table:
+def rows_of_map(name: str, serving_map: PiecewiseLinearMap, ids: np.ndarray) -> pa.Table:
+    """A map as rows of SCHEMA, one for each of its V rows; `ids` int32 [V] name them."""
     rows = np.arange(serving_map.n_field_values)
     real = serving_map.knots != np.inf
     width = real.sum(axis=1)
@@ -201,7 +206,7 @@ def _table(name: str, serving_map: PiecewiseLinearMap) -> pa.Table:
     slopes = serving_map.segment_slopes
     columns = [
         pa.array([name] * len(rows), pa.string()),
-        pa.array(rows.astype(np.int32)),
+        pa.array(ids.astype(np.int32)),
         pa.ListArray.from_arrays(offsets, serving_map.knots[real]),
         pa.ListArray.from_arrays(offsets, serving_map.segment_values[:, 1:][real]),
         pa.array(slopes[:, 0]),
@@ -210,14 +215,15 @@ def _table(name: str, serving_map: PiecewiseLinearMap) -> pa.Table:
     return pa.table(columns, schema=SCHEMA)
 
 
-def _map(table: pa.Table) -> PiecewiseLinearMap:
+def map_of_rows(table: pa.Table) -> PiecewiseLinearMap:
+    """The map whose rows of SCHEMA these are, in their order."""
     slopes = (table[side].to_numpy() for side in ("left_slope", "right_slope"))
     return from_knots(_lists(table["knots"]), _lists(table["values"]), *slopes)
 
 
 def _refuse_jumps(name: str, serving_map: PiecewiseLinearMap, table: pa.Table) -> None:
     """Refuse a map that these rows do not hold whole: one that is no continuous line."""
-    held = _map(table)
+    held = map_of_rows(table)
     if not all(np.array_equal(getattr(held, f), getattr(serving_map, f)) for f in MAP_ARRAYS):
         raise ArtifactError(
             f"map {name} is no continuous line through knots; make it by from_knots"
@@ -241,7 +247,10 @@ def write_maps(
         ArtifactError: a map jumps, or has knots, values or slopes that are not finite, or knots
             that do not ascend strictly.
     """
-    tables = {name: _table(name, serving_map) for name, serving_map in maps.items()}
+    tables = {
+        name: rows_of_map(name, serving_map, np.arange(serving_map.n_field_values))
+        for name, serving_map in maps.items()
+    }
     for name, table in tables.items():
         _check(f"map {name}", table)
         _refuse_jumps(name, maps[name], table)
@@ -272,5 +281,5 @@ def read_maps(path: Path) -> dict[str, PiecewiseLinearMap]:
     for name in dict.fromkeys(names):
         rows = table.filter(pa.array(names == name))
         _check(f"{path}: map {name}", rows)
-        maps[name] = _map(rows)
+        maps[name] = map_of_rows(rows)
     return maps

@@ -88,9 +88,12 @@ def join_scores(parts: Sequence[Scores]) -> Scores:
 
 
 def keep_rate_of(conventions: Mapping[str, Any], split: str) -> float:
-    """The share of non-responses that were kept in the days of a split; 1: all."""
+    """The share of non-responses that were kept in the days of a split; 1: all.
+
+    The gap between calibration and test days is sampled as calibration days are.
+    """
     rates = conventions.get("keep_rate")
-    return 1.0 if rates is None else float(rates[split])
+    return 1.0 if rates is None else float(rates["calibration" if split == "gap" else split])
 
 
 def before_sampling(

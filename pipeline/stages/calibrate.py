@@ -19,6 +19,7 @@ from pipeline.core.checksums import json_sha256
 from pipeline.core.errors import CheckFailedError, ParamsError
 from pipeline.core.files import publish, read_json, write_json
 from pipeline.formats.maps import PiecewiseLinearMap, write_maps
+from pipeline.formats.rolling import FILE, DayMap, write_rolling
 from pipeline.formats.scores import read_features, read_scores, read_scores_manifest
 from pipeline.formats.tables import (
     BinTable,
@@ -68,6 +69,11 @@ def run(
     about |= {"auxiliary": outcome.auxiliary is not None}
     about |= {"field_values_sha256": json_sha256(scored["field_values"])}
     about |= {"held_out": asdict(outcome.choice)} | outcome.about
+    calibration_days = scored["parts"].get("calibration", [])
+    about["rolling"] = {"horizon_days": 1, "learned_until": max(calibration_days, default=None)}
+    about["shipped"] = {"learned_until": max(calibration_days, default=None)}
+    about["guard"] = {"refused": [], "newest": None, "accepted": []}
+    about["label_days"] = calibration_days
     about["params"] = scored.get("params", {}) | tabulated.get("params", {})
     about["params"] |= {"calibrate": params.model_dump(mode="json")}
     with publish(calibrator) as folder:
@@ -75,9 +81,18 @@ def run(
         maps = baseline_maps(cells, n_field_values) | {"adacalib": outcome.serving}
         maps |= _compared(scores, bins, params)
         write_maps(folder / "maps.parquet", maps)
+        write_maps(folder / "frozen.parquet", maps)
+        write_rolling(folder / FILE, _rolling(scores, maps))
         write_json(folder / "manifest.json", about)
         if outcome.auxiliary is not None:
             (folder / "auxiliary.safetensors").write_bytes(save(outcome.auxiliary.state_dict()))
+
+
+def _rolling(scores: Path, maps: dict[str, PiecewiseLinearMap]) -> dict[str, dict[int, DayMap]]:
+    test = read_scores(scores, "test")
+    days = np.unique(test.day).tolist()
+    ids = {day: test.field_value_id[test.day == day] for day in days}
+    return {name: {d: DayMap.of(m, ids[d]) for d in days} for name, m in maps.items()}
 
 
 def _require_passed(check: Path) -> None:

@@ -12,6 +12,7 @@ from pipeline.data.log_store.splits import (
     label_maturity,
     split_by_count,
     split_by_date,
+    with_gap,
 )
 from pipeline.params.sections import LogParams, SplitParams
 
@@ -51,9 +52,12 @@ def _splits(
     landed: Manifest, maturity: LabelMaturity, params: SplitParams, log: LogParams
 ) -> dict[str, list[str]]:
     if params.dates:
-        return split_by_date(landed.days, params.dates, log.time_zone, maturity, log.last_day)
-    assert params.counts
-    return split_by_count(landed.days, params.counts, log.time_zone, maturity, log.last_day)
+        splits = split_by_date(landed.days, params.dates, log.time_zone, maturity, log.last_day)
+    else:
+        assert params.counts
+        counts = params.counts | {"calibration": params.counts["calibration"] + log.maturity_days}
+        splits = split_by_count(landed.days, counts, log.time_zone, maturity, log.last_day)
+    return with_gap(splits, log.maturity_days)
 
 
 def _checked(landed: Manifest, validation: dict[str, Any]) -> set[str]:

@@ -120,6 +120,34 @@ def split_by_date(
     return splits
 
 
+def with_gap(splits: Mapping[str, list[str]], maturity_days: int) -> dict[str, list[str]]:
+    """The splits with the last `maturity_days` calibration days set apart as `gap`.
+
+    On the morning of the first test day their labels were not final, so nothing that is learned
+    before the test may use them; what is forecast for later test days may.
+
+    Raises:
+        NotEnoughDataError: no calibration day is left.
+    """
+    if not maturity_days:
+        return dict(splits)
+    days = splits["calibration"]
+    if len(days) <= maturity_days:
+        raise NotEnoughDataError(
+            f"of the {len(days)} calibration days the last {maturity_days} (log.maturity_days) "
+            "have no final labels on the first test day, so none is left; give more calibration "
+            "days in the split section"
+        )
+    kept, gap = days[:-maturity_days], days[-maturity_days:]
+    return {
+        name: part
+        for split, own in splits.items()
+        for name, part in (
+            [("calibration", kept), ("gap", gap)] if split == "calibration" else [(split, own)]
+        )
+    }
+
+
 def _waiting(maturity: LabelMaturity) -> str:
     if not maturity.waiting:
         return ""
