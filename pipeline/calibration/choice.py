@@ -5,13 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.calibration.baselines.binned import isotonic_of_cells
-from pipeline.calibration.folds import all_counts
-from pipeline.calibration.prior.base_map import static_anchor
 from pipeline.calibration.statistics.logits import log_loss_from_logits
 from pipeline.core.errors import NotEnoughDataError
-from pipeline.formats.maps import PiecewiseLinearMap, identity_map
-from pipeline.formats.tables import CellTable
 
 ENOUGH_DAYS = 5  # below, nothing is reported on how a difference varies over days
 
@@ -122,17 +117,3 @@ def losses_of(
     }
     shown = [np.bincount(c.ids, c.impressions, n_field_values) for c in comparisons]
     return losses, np.stack(shown)
-
-
-def baseline_maps(cells: CellTable, n_field_values: int) -> dict[str, PiecewiseLinearMap]:
-    """The everyday baselines that AdaCalib must beat to ship, fitted on all cells, simplest first.
-
-    Raises:
-        NotEnoughDataError: no cell stands for an impression.
-    """
-    counts = all_counts(cells)
-    return {
-        "identity": identity_map(n_field_values),
-        "isotonic": isotonic_of_cells(cells, counts, n_field_values),
-        "eb_platt": static_anchor(cells, counts, n_field_values).as_map(),
-    }

@@ -1,16 +1,16 @@
-"""Out-of-sample folds of grid cells or rows: forward in time, or by counts where days are few."""
+"""What is known and what is predicted: blocks of days, each predicted from the days before."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from pipeline.formats.scores import Scores
 from pipeline.formats.tables import CellTable
 
-FORWARD_DAYS = 4  # calibration days from which folds go forward in time
-FORWARD_FOLDS = 5  # at most
-COUNT_FOLDS = 10
+FORWARD_DAYS = 4  # days beside the horizon from which anything can be learned forward in time
+FORWARD_FOLDS = 3  # at most
 BURN_IN = 0.4  # share of the days that only ever are history
+SCATTERED_DAYS = 10
 
 
 @dataclass(frozen=True)
@@ -20,17 +20,24 @@ class Counts:
     impressions: np.ndarray
     responses: np.ndarray
 
-    def of_days(self, days: np.ndarray) -> "Counts":
-        """These counts where `days` (bool [n]) is true, else nothing."""
-        return Counts(self.impressions * days, self.responses * days)
+    def where(self, rows: np.ndarray) -> "Counts":
+        """These counts where `rows` (bool [n]) is true, else nothing."""
+        return Counts(self.impressions * rows, self.responses * rows)
 
 
 @dataclass(frozen=True)
 class Fold:
-    """What is known (`history`) and what is to be predicted (`target`), cell row by cell row."""
+    """What is known (`history`) and what is to be predicted (`target`), row by row.
+
+    Attributes:
+        history: counts of the days that are known.
+        target: counts of the days that are predicted.
+        days: int64 [d], the days that are predicted.
+    """
 
     history: Counts
     target: Counts
+    days: np.ndarray
 
 
 def all_counts(cells: CellTable | Scores) -> Counts:
@@ -38,60 +45,42 @@ def all_counts(cells: CellTable | Scores) -> Counts:
     return Counts(cells.impressions.astype(float), cells.responses.astype(float))
 
 
-def forward_folds(cells: CellTable | Scores) -> list[Fold]:
-    """Folds whose targets are blocks of neighbouring days and whose histories are all days before.
+def forward_folds(cells: CellTable | Scores, horizon_days: int = 1) -> list[Fold]:
+    """Folds whose targets are blocks of neighbouring days, whose histories are the days before.
 
-    The first days are burn-in: they are history in every fold and target in none.
+    The first days are burn-in: they are history in every fold and target in none. Between the last
+    day of a history and the first of its target lie horizon_days - 1 days. No folds where there
+    are fewer than FORWARD_DAYS + horizon_days days.
     """
     days = np.unique(cells.day)
-    first = max(1, round(BURN_IN * len(days)))
-    blocks = np.array_split(days[first:], min(FORWARD_FOLDS, len(days) - first))
+    if len(days) < FORWARD_DAYS + horizon_days:
+        return []
+    first = max(horizon_days, round(BURN_IN * len(days)))
     counts = all_counts(cells)
     return [
         Fold(
-            counts.of_days(cells.day < block[0]),
-            counts.of_days((cells.day >= block[0]) & (cells.day <= block[-1])),
+            counts.where(cells.day <= block[0] - horizon_days),
+            counts.where((cells.day >= block[0]) & (cells.day <= block[-1])),
+            block,
         )
-        for block in blocks
+        for block in np.array_split(days[first:], min(FORWARD_FOLDS, len(days) - first))
     ]
 
 
-def count_folds(cells: CellTable | Scores, seed: int, n_folds: int = COUNT_FOLDS) -> list[Fold]:
-    """Folds that split every cell row's impressions and responses, not the rows.
+def scattered(scores: Scores, seed: int) -> Scores:
+    """Rows of one day as if they had come on SCATTERED_DAYS days, each impression on one of them.
 
-    Each impression goes to one fold at random, that is: responses and non-responses are split by a
-    seeded multinomial draw, so one row may be a field value's whole evidence and still be split.
-    Folds that know nothing or predict nothing are left out; where a log has a single impression it
-    is known and predicted.
+    Where days are not known every impression is exchangeable, so days drawn for them predict one
+    another as days would on which nothing moves.
 
     Args:
-        cells: the fitting grid, or the scores themselves.
-        seed: of the draw; it runs over the rows in the table's order.
-        n_folds: how many folds share the counts.
+        scores: rows of any counts.
+        seed: of the draw; it runs over the rows in their order.
     """
     rng = np.random.default_rng(seed)
-    amounts = np.stack([cells.responses, cells.impressions - cells.responses])
-    left = amounts.astype(np.int64)
-    rest = amounts - left  # of a sampled log's fractional counts: each goes to one fold
-    fold_of_rest = rng.integers(n_folds, size=rest.shape) if rest.any() else np.zeros(rest.shape)
-    counts = all_counts(cells)
-    folds = []
-    for remaining in range(n_folds, 0, -1):
-        drawn = rng.binomial(left, 1.0 / remaining)
-        left = left - drawn
-        drawn = drawn + rest * (fold_of_rest == remaining - 1)
-        target = Counts(drawn.sum(axis=0).astype(float), drawn[0].astype(float))
-        history = Counts(  # never below 0, where a fractional count's last bit would be
-            np.maximum(counts.impressions - target.impressions, 0.0),
-            np.maximum(counts.responses - target.responses, 0.0),
-        )
-        folds.append(Fold(history, target))
-    useful = [f for f in folds if f.history.impressions.any() and f.target.impressions.any()]
-    return useful or [Fold(counts, counts)]
-
-
-def make_folds(cells: CellTable | Scores, seed: int) -> list[Fold]:
-    """Folds forward in time where there are days enough, folds of counts else."""
-    if len(np.unique(cells.day)) >= FORWARD_DAYS:
-        return forward_folds(cells)
-    return count_folds(cells, seed)
+    even = np.full(SCATTERED_DAYS, 1.0 / SCATTERED_DAYS)
+    responses = rng.multinomial(scores.responses, even)
+    impressions = responses + rng.multinomial(scores.impressions - scores.responses, even)
+    row, day = np.nonzero(impressions)
+    drawn = impressions[row, day], responses[row, day], day.astype(np.int32)
+    return replace(scores.take(row), impressions=drawn[0], responses=drawn[1], day=drawn[2])

@@ -11,12 +11,13 @@ from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from pipeline.calibration.adacalib.fit import fit_adacalib
-from pipeline.calibration.choice import baseline_maps, choose, losses_of
+from pipeline.calibration.folds import FORWARD_DAYS, scattered
+from pipeline.calibration.rolling import roll
 from pipeline.calibration.statistics.bins import tabulate
 from pipeline.core.errors import DataError, ParamsError
 from pipeline.formats.maps import PiecewiseLinearMap
 from pipeline.formats.scores import Scores
+from pipeline.formats.tables import FieldTables
 
 GRID_CELLS = 160  # at least, of the fitting grid
 LARGEST_EXACT = 2**53  # from here on a float may have lost digits
@@ -30,8 +31,7 @@ class AdaCalib(ClassifierMixin, BaseEstimator):
         candidates: bin counts among which each field value chooses, 1 or more.
         choose: "held_out" ships the simplest of {identity, isotonic, eb_platt, adacalib} that is
             within one standard error of the best out of sample; "always" ships AdaCalib.
-        horizon_days: days after the last one over which drifting offsets are forecast; None: a
-            third of the days; else 1 or more.
+        horizon_days: days from the last one of `fit` to the one that is served, 1 or more.
         steps: gradient steps of the network at most, 1 or more.
         learning_rate: of AdamW, above 0.
         min_slope: least slope of the calibrated in the uncalibrated logit, above 0.
@@ -57,7 +57,7 @@ class AdaCalib(ClassifierMixin, BaseEstimator):
         *,
         candidates: tuple[int, ...] = (5, 10, 20),
         choose: str = "held_out",
-        horizon_days: int | None = None,
+        horizon_days: int = 1,
         steps: int = 100,
         learning_rate: float = 0.003,
         min_slope: float = 0.05,
@@ -88,8 +88,9 @@ class AdaCalib(ClassifierMixin, BaseEstimator):
             label: [n], 0 or 1.
             field_value: [n], text, whole numbers or booleans, spelled as the pipeline spells them;
                 None, NaN, NaT and NA are null, which is a value of its own where it occurs here.
-            day: [n], dates, datetime64, "YYYY-MM-DD" or whole days; with four days or more
-                everything is learned forward in time. None: all rows are of one day.
+            day: [n], dates, datetime64, "YYYY-MM-DD" or whole days. None, or fewer days than can
+                be learned from forward in time (4 beside the horizon): days are drawn, as if
+                nothing moved.
             weight: [n], whole numbers: how many equal impressions a row stands for. None: one.
 
         Raises:
@@ -114,7 +115,7 @@ class AdaCalib(ClassifierMixin, BaseEstimator):
             "candidates": bool(self.candidates)
             and all(isinstance(k, whole) and k >= 1 for k in self.candidates),
             "choose": self.choose in ("held_out", "always"),
-            "horizon_days": self.horizon_days is None or self.horizon_days >= 1,
+            "horizon_days": isinstance(self.horizon_days, whole) and self.horizon_days >= 1,
             "steps": isinstance(self.steps, whole) and self.steps >= 1,
             "learning_rate": self.learning_rate > 0,
             "min_slope": self.min_slope > 0,
@@ -127,13 +128,17 @@ class AdaCalib(ClassifierMixin, BaseEstimator):
 
     def _fit(self, scores: Scores) -> tuple[PiecewiseLinearMap, str]:
         multiple = math.lcm(*self.candidates)
+        if len(np.unique(scores.day)) < FORWARD_DAYS + self.horizon_days:
+            scores = scattered(scores, self.seed)
         bins, cells = tabulate(scores, self.candidates, -(-GRID_CELLS // multiple) * multiple)
-        fitted = fit_adacalib(bins, cells, scores.n_field_values, self)
-        if self.choose == "always":
-            return fitted.serving, "adacalib"
-        name = choose(*losses_of(fitted.comparisons, scores.n_field_values)).name
-        maps = baseline_maps(cells, scores.n_field_values) | {"adacalib": fitted.serving}
-        return maps[name], name
+        last = int(scores.day.max(initial=0))
+        tables = FieldTables(bins, cells, last, scores.n_field_values)
+        served = last + self.horizon_days
+        rolled = roll(
+            tables, self, known_until=last, asked={served: None}, horizon_days=self.horizon_days
+        )
+        name = "adacalib" if self.choose == "always" else rolled.chosen
+        return rolled.maps[name][served].map, name
 
     def calibrated_logit(
         self, uncalibrated_logit: ArrayLike, field_value: ArrayLike | None = None

@@ -43,6 +43,13 @@ class PiecewiseLinearMap:
         """The rows of some field value ids, in that order."""
         return PiecewiseLinearMap(*(getattr(self, name)[ids] for name in MAP_ARRAYS))
 
+    def corrected(self, offset: float, slope: float) -> "PiecewiseLinearMap":
+        """The map whose calibrated logit is offset + slope · this one's; slope > 0."""
+        if (offset, slope) == (0.0, 1.0):
+            return self
+        values, slopes = offset + slope * self.segment_values, slope * self.segment_slopes
+        return PiecewiseLinearMap(self.knots, self.segment_knots, values, slopes)
+
     def __call__(self, uncalibrated_logit: np.ndarray, field_value_id: np.ndarray) -> np.ndarray:
         """The calibrated logit, float64 [n], of logits [n] at field value ids [n] in [0, V).
 
@@ -112,18 +119,33 @@ def from_knots(
         left_slopes: float64 [V], slope left of the first knot.
         right_slopes: float64 [V], slope right of the last knot.
     """
-    width = max(len(k) for k in knots)
-    shape = (len(knots), width + 1)
-    padded = np.full((len(knots), width), np.inf)
-    anchors, heights, slopes = np.zeros(shape), np.zeros(shape), np.ones(shape)
+    shape = (len(knots), max(len(k) for k in knots))
+    padded, heights = np.full(shape, np.inf), np.zeros(shape)
     for row, (k, v) in enumerate(zip(knots, values, strict=True)):
-        n = len(k)
-        padded[row, :n] = k
-        anchors[row, 0], anchors[row, 1 : n + 1] = k[0], k
-        heights[row, 0], heights[row, 1 : n + 1] = v[0], v
-        slopes[row, 0], slopes[row, n] = left_slopes[row], right_slopes[row]
-        slopes[row, 1:n] = np.diff(v) / np.diff(k)
-    return PiecewiseLinearMap(padded, anchors, heights, slopes)
+        padded[row, : len(k)], heights[row, : len(k)] = k, v
+    return from_padded(padded, heights, left_slopes, right_slopes)
+
+
+def from_padded(
+    knots: np.ndarray, values: np.ndarray, left_slopes: np.ndarray, right_slopes: np.ndarray
+) -> PiecewiseLinearMap:
+    """What `from_knots` returns, of points in two arrays.
+
+    Args:
+        knots: float64 [V, M], strictly ascending logits, padded with +inf; one or more in a row.
+        values: float64 [V, M], the calibrated logits there; not read in the padding.
+        left_slopes: float64 [V], slope left of the first knot.
+        right_slopes: float64 [V], slope right of the last knot.
+    """
+    real, rows = knots < np.inf, np.arange(len(knots))
+    at, height = np.where(real, knots, 0.0), np.where(real, values, 0.0)
+    anchors, heights = (np.concatenate([c[:, :1], c], axis=1) for c in (at, height))
+    slopes = np.ones(anchors.shape)
+    both = real[:, 1:]
+    gap = np.where(both, np.diff(at), 1.0)
+    slopes[:, 1:-1] = np.where(both, np.diff(height) / gap, 1.0)
+    slopes[:, 0], slopes[rows, real.sum(axis=1)] = left_slopes, right_slopes
+    return PiecewiseLinearMap(knots, anchors, heights, slopes)
 
 
 def identity_map(n_field_values: int) -> PiecewiseLinearMap:

@@ -30,9 +30,10 @@ class DayMap:
     map: PiecewiseLinearMap
 
     @classmethod
-    def of(cls, served: PiecewiseLinearMap, asked: np.ndarray) -> "DayMap":
-        """The rows of a whole map that a day's field value ids [n], of any order, ask for."""
-        ids = np.unique(np.append(asked, 0)).astype(np.int32)
+    def of(cls, served: PiecewiseLinearMap, asked: np.ndarray | None) -> "DayMap":
+        """The rows of a whole map that field value ids [n] of any order ask for; None: all."""
+        every = np.arange(served.n_field_values)
+        ids = (every if asked is None else np.unique(np.append(asked, 0))).astype(np.int32)
         return cls(ids, served.take(ids))
 
     def __call__(self, uncalibrated_logit: np.ndarray, field_value_id: np.ndarray) -> np.ndarray:

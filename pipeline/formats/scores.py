@@ -131,6 +131,11 @@ def before_sampling(
     return shown, weighted
 
 
+def later_days(parts: Mapping[str, Sequence[str]]) -> list[str]:
+    """The days after the calibration days, ascending: those of the gap and of the test."""
+    return [*parts.get("gap", []), *parts["test"]]
+
+
 def unit_of(impressions: np.ndarray) -> int:
     """In which parts of an impression a column counts exactly: 1, or WEIGHT_UNIT if fractional."""
     return WEIGHT_UNIT if np.issubdtype(impressions.dtype, np.floating) else 1

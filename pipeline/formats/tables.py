@@ -110,6 +110,28 @@ class CellTable:
         return CellTable(*(getattr(self, f.name)[rows] for f in fields(self)))
 
 
+@dataclass(frozen=True)
+class FieldTables:
+    """Both tables of a log, and the days that bins and cells were cut on.
+
+    Attributes:
+        bins: of the days up to `made_until`.
+        cells: of those days and of later ones, counted within the same bounds.
+        made_until: days since 1970-01-01.
+        n_field_values: V.
+    """
+
+    bins: BinTable
+    cells: CellTable
+    made_until: int
+    n_field_values: int
+
+    @property
+    def made_of(self) -> np.ndarray:
+        """bool [cells]: the rows of the days that the bins were made of."""
+        return self.cells.day <= self.made_until
+
+
 Table = TypeVar("Table", BinTable, CellTable)
 
 

@@ -226,7 +226,6 @@ class TabulateParams(Section):
 
     candidates: Annotated[tuple[Count, ...], Field(min_length=1)]
     grid_cells: Count
-    days: Literal["calibration", "training_and_calibration"]
 
     @field_validator("candidates")
     @classmethod
@@ -277,7 +276,7 @@ class CalibrateParams(Section):
 
     variant: Literal["crossfit", "paper"]
     choose: Literal["held_out", "always"]
-    horizon_days: Count | None
+    accepted_days: tuple[str, ...]
     steps: Count
     learning_rate: Positive
     weight_decay: NotNegative

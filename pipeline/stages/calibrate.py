@@ -7,23 +7,30 @@ from typing import Any, cast
 import numpy as np
 from safetensors.torch import save
 
-from pipeline.calibration.adacalib.fit import fit_adacalib
 from pipeline.calibration.baselines import fit
-from pipeline.calibration.choice import Choice, baseline_maps, choose, losses_of
+from pipeline.calibration.choice import Choice, choose, losses_of
 from pipeline.calibration.paper.auxiliary import AuxiliaryNetwork
 from pipeline.calibration.paper.paper_comparison import ablation_maps, paper_comparisons
 from pipeline.calibration.paper.paper_fit import fit_paper
 from pipeline.calibration.paper.paper_network import PaperSettings
 from pipeline.calibration.paper.paper_rows import RowFeatures
+from pipeline.calibration.rolling import TOO_FEW_DAYS, Rolled, roll
 from pipeline.core.checksums import json_sha256
 from pipeline.core.errors import CheckFailedError, ParamsError
 from pipeline.core.files import publish, read_json, write_json
+from pipeline.formats.days import day_name, day_number
 from pipeline.formats.maps import PiecewiseLinearMap, write_maps
 from pipeline.formats.rolling import FILE, DayMap, write_rolling
-from pipeline.formats.scores import read_features, read_scores, read_scores_manifest
+from pipeline.formats.scores import (
+    later_days,
+    read_day_columns,
+    read_features,
+    read_scores,
+    read_scores_manifest,
+)
 from pipeline.formats.tables import (
     BinTable,
-    CellTable,
+    FieldTables,
     read_bins,
     read_cells,
     read_tables_manifest,
@@ -33,21 +40,23 @@ from pipeline.params.sections import CalibrateParams
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """AdaCalib's map, how it came about, and how it fared out of sample."""
+class PaperOutcome:
+    """AdaCalib as published, fitted once, on the calibration days, and how it fared."""
 
     serving: PiecewiseLinearMap
     auxiliary: AuxiliaryNetwork | None
-    choice: Choice
+    choice: Choice | None
     about: dict[str, Any]
 
 
 def run(
     scores: Path, tables: Path, check: Path, calibrator: Path, *, params: CalibrateParams
 ) -> None:
-    """Write maps.parquet (identity, isotonic, eb_platt, adacalib, what is asked for) and
-    manifest.json.
+    """Write the maps that ship, those of every test day, and how they came about.
 
+    maps.parquet has identity, isotonic, eb_platt and adacalib (and what is asked for besides) as
+    they serve on the day that comes next, learned up to the newest labelled day; rolling.parquet as
+    they would have served each test day; frozen.parquet as they were on the morning of the first.
     Where the paper's variant has an auxiliary network its weights go to auxiliary.safetensors.
 
     Raises:
@@ -57,42 +66,35 @@ def run(
         ParamsError: the auxiliary network is asked for and the scores carry no features.
     """
     _require_passed(check)
-    scored, tabulated = read_scores_manifest(scores), read_tables_manifest(tables)
-    n_field_values = len(scored["field_values"])
-    bins, cells = _tables(tables)
+    scored, statistics = read_scores_manifest(scores), _tables(tables)
+    horizon = 1 + scored.get("conventions", {}).get("maturity_days", 0)
+    judged, shipped = _rolled(scores, scored, statistics, params, horizon)
+    newest = max(shipped.maps["identity"])
+    frozen = _whole(judged, min(judged.maps["identity"]))
+    ships, rolling, paper = _whole(shipped, newest), judged.maps, None
+    choice, about = judged.choice, _about(judged, shipped)
     if params.variant == "paper":
-        outcome = _paper(scores, bins, params)
-    else:
-        outcome = _crossfit(bins, cells, n_field_values, params)
-    chosen = outcome.choice.name if params.choose == "held_out" else "adacalib"
-    about: dict[str, Any] = {"variant": params.variant, "choose": params.choose, "chosen": chosen}
-    about |= {"auxiliary": outcome.auxiliary is not None}
+        paper = _paper(scores, statistics.bins, params)
+        ships["adacalib"] = frozen["adacalib"] = paper.serving
+        rolling["adacalib"] = {d: _again(paper.serving, m) for d, m in rolling["eb_platt"].items()}
+        choice, about = paper.choice, paper.about
+    chosen = "adacalib" if params.choose == "always" else choice.name if choice else TOO_FEW_DAYS
+    about |= {"variant": params.variant, "choose": params.choose, "chosen": chosen}
+    about |= {"auxiliary": paper is not None and paper.auxiliary is not None}
     about |= {"field_values_sha256": json_sha256(scored["field_values"])}
-    about |= {"held_out": asdict(outcome.choice)} | outcome.about
-    calibration_days = scored["parts"].get("calibration", [])
-    about["rolling"] = {"horizon_days": 1, "learned_until": max(calibration_days, default=None)}
-    about["shipped"] = {"learned_until": max(calibration_days, default=None)}
-    about["guard"] = {"refused": [], "newest": None, "accepted": []}
-    about["label_days"] = calibration_days
-    about["params"] = scored.get("params", {}) | tabulated.get("params", {})
+    about |= {"held_out": choice and asdict(choice)}
+    about |= _days(scored["parts"], judged, shipped, scored["field_values"])
+    about["guard"]["accepted"] = list(params.accepted_days)
+    about["params"] = scored.get("params", {}) | read_tables_manifest(tables).get("params", {})
     about["params"] |= {"calibrate": params.model_dump(mode="json")}
     with publish(calibrator) as folder:
         folder.mkdir()
-        maps = baseline_maps(cells, n_field_values) | {"adacalib": outcome.serving}
-        maps |= _compared(scores, bins, params)
-        write_maps(folder / "maps.parquet", maps)
-        write_maps(folder / "frozen.parquet", maps)
-        write_rolling(folder / FILE, _rolling(scores, maps))
+        write_maps(folder / "maps.parquet", ships)
+        write_maps(folder / "frozen.parquet", frozen | _compared(scores, statistics.bins, params))
+        write_rolling(folder / FILE, rolling)
         write_json(folder / "manifest.json", about)
-        if outcome.auxiliary is not None:
-            (folder / "auxiliary.safetensors").write_bytes(save(outcome.auxiliary.state_dict()))
-
-
-def _rolling(scores: Path, maps: dict[str, PiecewiseLinearMap]) -> dict[str, dict[int, DayMap]]:
-    test = read_scores(scores, "test")
-    days = np.unique(test.day).tolist()
-    ids = {day: test.field_value_id[test.day == day] for day in days}
-    return {name: {d: DayMap.of(m, ids[d]) for d in days} for name, m in maps.items()}
+        if paper is not None and paper.auxiliary is not None:
+            (folder / "auxiliary.safetensors").write_bytes(save(paper.auxiliary.state_dict()))
 
 
 def _require_passed(check: Path) -> None:
@@ -102,16 +104,104 @@ def _require_passed(check: Path) -> None:
         raise CheckFailedError(f"{check} did not pass: {breaches}; run dvc repro tabulate")
 
 
-def _tables(tables: Path) -> tuple[BinTable, CellTable]:
+def _tables(tables: Path) -> FieldTables:
     """The tables; of a weighted log scaled to as many responses as it really has.
 
     Weights say what rows stand for, not how much is known: that is the responses that were seen.
     """
     bins, cells, made_of = read_bins(tables), read_cells(tables), read_tables_manifest(tables)
-    if "in_the_log" not in made_of or not made_of["totals"]["responses"]:
-        return bins, cells
-    share = made_of["in_the_log"]["responses"] / made_of["totals"]["responses"]
-    return scaled(bins, share), scaled(cells, share)
+    if "in_the_log" in made_of and made_of["totals"]["responses"]:
+        share = made_of["in_the_log"]["responses"] / made_of["totals"]["responses"]
+        bins, cells = scaled(bins, share), scaled(cells, share)
+    return FieldTables(bins, cells, day_number(max(made_of["days"])), made_of["n_field_values"])
+
+
+def _rolled(
+    scores: Path, scored: dict[str, Any], tables: FieldTables, params: CalibrateParams, horizon: int
+) -> tuple[Rolled, Rolled]:
+    """What is judged, rolled over the test days, and what ships, learned up to the newest day."""
+    parts, accepted = scored["parts"], [day_number(day) for day in params.accepted_days]
+    asked: dict[int, np.ndarray | None] = {
+        day_number(day): read_day_columns(scores, scored, day, ["field_value_id"])["field_value_id"]
+        for day in parts["test"]
+    }
+    asked[min(asked)] = None  # the frozen maps are those of the first morning, whole
+    judged = roll(
+        tables, params, known_until=tables.made_until, asked=asked, horizon_days=horizon,
+        accepted=accepted,
+    )  # fmt: skip
+    newest = max(asked)
+    shipped = roll(
+        tables, params, known_until=newest, asked={newest + horizon: None}, horizon_days=horizon,
+        accepted=accepted, windows=judged.windows,
+    )  # fmt: skip
+    return judged, shipped
+
+
+def _whole(rolled: Rolled, day: int) -> dict[str, PiecewiseLinearMap]:
+    return {name: maps[day].map for name, maps in rolled.maps.items()}
+
+
+def _about(judged: Rolled, shipped: Rolled) -> dict[str, Any]:
+    """How AdaCalib came about: what ships, beside the variances that were judged."""
+    fit = shipped.fit
+    return {
+        "variances": {"judged": asdict(judged.fit.variances), "shipped": asdict(fit.variances)},
+        "spline_share": fit.spline_share,
+        "correction_share": fit.correction_share,
+        "trained_share_of_steps": fit.checkpoint,
+        "chosen_bins": fit.chosen_bins.tolist(),
+    }
+
+
+def _days(
+    parts: dict[str, list[str]], judged: Rolled, shipped: Rolled, names: list[str | None]
+) -> dict[str, Any]:
+    """What was known when, what the guard said of each day, and the days whose labels ship."""
+    newest = max(parts["test"])
+    refused = shipped.fit.refused_days
+    moves = [
+        asdict(move) | {"day": day_name(move.day), "what": _what(move.field_value_id, names)}
+        for move in shipped.fit.guard.moves
+    ]
+    of_newest = [move for move in moves if move["day"] == newest]
+    record = {
+        name: dict(
+            zip(
+                ("offset", "slope"),
+                each.correction(day_number(newest) + judged.horizon_days),
+                strict=True,
+            )
+        )
+        for name, each in shipped.records.items()
+    }
+    return {
+        "rolling": {
+            "horizon_days": judged.horizon_days,
+            "learned_until": max(parts["calibration"]),
+            "windows": judged.windows,
+            "record": record,
+        },
+        "shipped": {"learned_until": newest},
+        "label_days": [
+            day
+            for day in [*parts["calibration"], *later_days(parts)]
+            if day_number(day) not in refused
+        ],
+        "guard": {
+            "refused": [move for move in moves if move["refused"]],
+            "newest": max(of_newest, key=lambda move: move["refused"], default=None),
+        },
+    }
+
+
+def _what(field_value_id: int | None, names: list[str | None]) -> str:
+    return "all rows" if field_value_id is None else str(names[field_value_id])
+
+
+def _again(served: PiecewiseLinearMap, of_day: DayMap) -> DayMap:
+    """A map that stays as it is, for the field values that a day asks for."""
+    return DayMap.of(served, of_day.ids)
 
 
 def _compared(
@@ -125,34 +215,18 @@ def _compared(
     return maps | (ablation_maps(rows, _paper_settings(bins, params)) if params.ablation else {})
 
 
-def _crossfit(
-    bins: BinTable, cells: CellTable, n_field_values: int, params: CalibrateParams
-) -> Outcome:
-    fitted = fit_adacalib(bins, cells, n_field_values, params)
-    choice = choose(*losses_of(fitted.comparisons, n_field_values))
-    about = {
-        "drifting": fitted.base.drifting is not None,
-        "spline_share": fitted.base.spline_share,
-        "correction_share": fitted.correction_share,
-        "trained_share_of_steps": fitted.checkpoint,
-        "chosen_bins": fitted.chosen_bins.tolist(),
-        "moved_knots": fitted.moved_knots,
-    }
-    return Outcome(fitted.serving, None, choice, about)
-
-
-def _paper(scores: Path, bins: BinTable, params: CalibrateParams) -> Outcome:
+def _paper(scores: Path, bins: BinTable, params: CalibrateParams) -> PaperOutcome:
     rows, settings = read_scores(scores, "calibration"), _paper_settings(bins, params)
     features = _features(scores) if params.paper.auxiliary else None
     fitted = fit_paper(rows, settings, features)
     comparisons = paper_comparisons(rows, settings, features)
-    choice = choose(*losses_of(comparisons, rows.n_field_values))
+    choice = choose(*losses_of(comparisons, rows.n_field_values)) if comparisons else None
     about = {
         "chosen_bins": fitted.chosen_bins.tolist(),
         "moved_knots": fitted.moved_knots,
         "decreasing_share": fitted.decreasing,
     }
-    return Outcome(fitted.serving, fitted.auxiliary, choice, about)
+    return PaperOutcome(fitted.serving, fitted.auxiliary, choice, about)
 
 
 def _paper_settings(bins: BinTable, params: CalibrateParams) -> PaperSettings:

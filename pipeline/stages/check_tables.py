@@ -10,6 +10,7 @@ from pipeline.calibration.statistics.counting import largest_ties
 from pipeline.core.errors import ArtifactError, CheckFailedError
 from pipeline.core.files import publish, read_json, write_json
 from pipeline.formats.champion import MODEL, TABLES, pinned
+from pipeline.formats.days import day_number
 from pipeline.formats.scores import join_scores, read_day, read_scores, read_scores_manifest
 from pipeline.formats.tables import BinTable, CellTable, read_bins, read_cells, read_tables_manifest
 from pipeline.params.sections import CheckTablesParams
@@ -57,7 +58,9 @@ def _evidence(
     manifest, bins = read_tables_manifest(tables), read_bins(tables)
     uneven = uneven_field_values(bins, params.equal_frequency_tolerance)
     log = _sums_of_log(scores, manifest["days"], bins, uneven)
-    return bins, read_cells(tables), log, manifest["candidates"]
+    cells = read_cells(tables)
+    cells = cells.take(cells.day <= day_number(max(manifest["days"])))
+    return bins, cells, log, manifest["candidates"]
 
 
 def build_docs(scores: Path, tables: Path, folder: Path, params: CheckTablesParams) -> Path:

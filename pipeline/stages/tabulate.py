@@ -6,54 +6,56 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.calibration.statistics.counting import with_later_days
 from pipeline.calibration.statistics.out_of_core import Pieces, tabulate_pieces
 from pipeline.core.errors import AdaCalibError, NotEnoughDataError
 from pipeline.formats.days import day_number
-from pipeline.formats.scores import read_day, read_day_columns, read_scores_manifest
+from pipeline.formats.scores import later_days, read_day, read_day_columns, read_scores_manifest
 from pipeline.formats.tables import write_tables
 from pipeline.params.sections import TabulateParams
 
-SPLITS_OF = {
-    "calibration": ("calibration",),
-    "training_and_calibration": ("training", "calibration"),
-}
 MEMORY = "ADACALIB_MEMORY_GB"
 
 
 def run(scores: Path, tables: Path, *, params: TabulateParams) -> None:
-    """Write the field statistics of the days whose statistics are used.
+    """Write the field statistics: bins of the calibration days, and cells of these and later days.
+
+    Bounds are cut on the calibration days, before the first day that is judged; later days are
+    counted within them.
 
     Raises:
-        NotEnoughDataError: those days have no impressions.
+        NotEnoughDataError: the calibration days have no impressions.
         ArtifactError: the scores are missing or damaged.
     """
-    splits = SPLITS_OF[params.days]
     manifest = read_scores_manifest(scores)
-    days = [day for split in splits for day in manifest["parts"][split]]
-    totals = {
-        name: sum(manifest["days"][day][name] for day in days)
-        for name in ("impressions", "responses")
-    }
+    days, later = manifest["parts"]["calibration"], later_days(manifest["parts"])
+    totals = _totals([manifest["days"][day] for day in days])
     if not totals["impressions"]:
-        raise NotEnoughDataError(
-            f"{scores}: the {' and '.join(splits)} days have no impressions to count"
-        )
+        raise NotEnoughDataError(f"{scores}: the calibration days have no impressions to count")
     pieces = _pieces(scores, manifest, days)
-    bins, cells = tabulate_pieces(pieces, params.candidates, params.grid_cells, _memory())
+    cut = tabulate_pieces(
+        pieces, {*params.candidates, params.grid_cells}, params.grid_cells, _memory()
+    )
+    of_later = (read_day(scores, manifest, day) for day in later)
+    made_until, n = day_number(max(days)), pieces.n_field_values
+    found = with_later_days(cut, made_until, of_later, params.candidates, n)
     made_of = {
         "candidates": params.candidates,
         "grid_cells": params.grid_cells,
-        "parts": splits,
         "days": days,
-        "n_field_values": pieces.n_field_values,
-        "totals": {**totals, "field_values": len(np.unique(bins.field_value_id))},
+        "later_days": later,
+        "n_field_values": n,
+        "totals": {**totals, "field_values": len(np.unique(found.bins.field_value_id))},
         "params": {"tabulate": params.model_dump(mode="json")},
     }
-    sampled = [manifest["days"][day] for day in days if "in_the_log" in manifest["days"][day]]
-    if sampled:
+    if any("in_the_log" in manifest["days"][day] for day in days):
         of_days = [manifest["days"][day].get("in_the_log", manifest["days"][day]) for day in days]
-        made_of["in_the_log"] = {name: sum(day[name] for day in of_days) for name in totals}
-    write_tables(tables, bins, cells, made_of)
+        made_of["in_the_log"] = _totals(of_days)
+    write_tables(tables, found.bins, found.cells, made_of)
+
+
+def _totals(days: list[dict[str, Any]]) -> dict[str, Any]:
+    return {name: sum(day[name] for day in days) for name in ("impressions", "responses")}
 
 
 def _pieces(scores: Path, manifest: dict[str, Any], days: list[str]) -> Pieces:

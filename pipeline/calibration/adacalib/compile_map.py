@@ -1,62 +1,103 @@
-"""The fitted head as a table of knots, values and outer slopes, made to increase."""
+"""Forecast and shape of every field value as a table of knots, values and outer slopes."""
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import isotonic_regression
 
-from pipeline.calibration.prior.anchor import Anchor
-from pipeline.calibration.prior.base_map import BaseMap
+from pipeline.calibration.prior.filter import DayForecast
+from pipeline.calibration.prior.quadrature import SLOPE, mean_logit
+from pipeline.calibration.prior.splines import Splines
 from pipeline.calibration.statistics.grid import Grid
-from pipeline.formats.maps import PiecewiseLinearMap, from_knots
-
-Point = tuple[np.ndarray, np.ndarray, np.ndarray]  # knots, values there, how much each weighs
+from pipeline.formats.maps import PiecewiseLinearMap, from_padded
 
 
-def compile_map(
-    grid: Grid, base: BaseMap, corrections: list[np.ndarray], chosen: np.ndarray, min_slope: float
-) -> tuple[PiecewiseLinearMap, int]:
-    """The serving map and the number of knots that monotonicity moved.
+@dataclass(frozen=True)
+class Shape:
+    """What is added to each field value's forecast line: piecewise linear, the same every day.
 
-    A field value's knots are those of its chosen candidate and those of its spline; id 0 and values
-    without impressions keep their anchor, a straight line.
+    Attributes:
+        knots: float64 [V, M], strictly ascending logits, padded with +inf; one or more in a row.
+        heights: float64 [V, M], added at the knots; 0 in the padding.
+        weights: float64 [V, M], > 0, how many impressions lie nearest to each knot, and one more.
     """
 
-    def points(z: int) -> Point:
-        candidate = grid.candidates[chosen[z]]
-        own = candidate.logit[z, : candidate.count[z]]
-        correction = corrections[chosen[z]][z, : candidate.count[z]]
-        at = _union(own, base.splines.origin[z] + base.splines.knots)
-        value = base(at, np.full(len(at), z)) + np.interp(at, own, correction)
-        return at, value, _weights(grid, z, at)
-
-    of_values = [points(z) if own else None for z, own in enumerate(grid.observed)]
-    return increasing_map(of_values, base.anchor, base.anchor.slopes, min_slope)
+    knots: np.ndarray
+    heights: np.ndarray
+    weights: np.ndarray
 
 
-def increasing_map(
-    points: Sequence[Point | None], anchor: Anchor, slopes: np.ndarray, min_slope: float
-) -> tuple[PiecewiseLinearMap, int]:
-    """The map through the points of each field value, made to increase, and how many were moved.
+def make_shape(
+    grid: Grid, splines: Splines, share: float, corrections: list[np.ndarray], chosen: np.ndarray
+) -> Shape:
+    """The spline terms and the networks' corrections as one function of each field value.
 
     Args:
-        points: of each field value; None: it keeps its anchor.
-        anchor: offsets of those.
-        slopes: float64 [V], beyond the outer knots.
-        min_slope: least slope between knots.
+        grid: cells and the candidates' knots.
+        splines: the spline terms.
+        share: how much of them is added.
+        corrections: of each candidate, float64 [V, K], at its knots.
+        chosen: int64 [V], the candidate of each field value.
     """
-    knots, values, moved = [], [], 0
-    for z, of_value in enumerate(points):
-        if of_value is None:
-            at = np.array([anchor.center])
-            repaired = at + anchor.offsets[z]
-        else:
-            at, value, weights = of_value
-            repaired = increasing(at, value, weights, min_slope)
-            moved += int((repaired != value).sum())
+    usual = np.average(grid.logit, weights=grid.cells.impressions)
+    knots, heights, weights = [], [], []
+    for z, observed in enumerate(grid.observed):
+        at, height, weight = np.array([usual]), np.zeros(1), np.ones(1)
+        if observed:
+            candidate = grid.candidates[chosen[z]]
+            own = candidate.logit[z, : candidate.count[z]]
+            correction = corrections[chosen[z]][z, : candidate.count[z]]
+            at = _union(own, splines.origin[z] + splines.knots)
+            height = share * splines(at, np.full(len(at), z)) + np.interp(at, own, correction)
+            weight = _weights(grid, z, at)
         knots.append(at)
-        values.append(repaired)
-    return from_knots(knots, values, slopes, slopes), moved
+        heights.append(height)
+        weights.append(weight)
+    return Shape(_padded(knots, np.inf), _padded(heights, 0.0), _padded(weights, 1.0))
+
+
+def _padded(rows: list[np.ndarray], fill: float) -> np.ndarray:
+    padded = np.full((len(rows), max(map(len, rows))), fill)
+    for row, values in enumerate(rows):
+        padded[row, : len(values)] = values
+    return padded
+
+
+def serving_map(
+    forecast: DayForecast, shape: Shape, min_slope: float
+) -> tuple[PiecewiseLinearMap, int]:
+    """The increasing map of a day, and the number of knots that were moved to make it so.
+
+    Its value at a knot is the logit of the mean probability there. Beyond the outer knots it goes
+    on with the forecast slope.
+
+    Args:
+        forecast: of the day.
+        shape: what is added to it.
+        min_slope: least slope.
+    """
+    ids, real = np.arange(len(shape.knots)), shape.knots < np.inf
+    last = np.where(real, shape.knots, -np.inf).max(axis=1)
+    mean, variance = forecast.moments(np.where(real, shape.knots, last[:, None]), ids)
+    values = mean_logit(mean + shape.heights, variance)
+    repaired = _increasing(shape.knots, values, shape.weights, min_slope)
+    slopes = np.maximum(forecast.mean[:, SLOPE], min_slope)
+    moved = int(((repaired != values) & real).sum())
+    return from_padded(shape.knots, repaired, slopes, slopes), moved
+
+
+def _increasing(
+    knots: np.ndarray, values: np.ndarray, weights: np.ndarray, min_slope: float
+) -> np.ndarray:
+    """The values [R, M] of each row, made to increase along its real knots."""
+    with np.errstate(invalid="ignore"):
+        gap = np.diff(knots)
+        falls = (np.diff(values) < min_slope * gap) & np.isfinite(gap)
+    repaired = values.copy()
+    for row in np.flatnonzero(falls.any(axis=1)):
+        n = int(np.isfinite(knots[row]).sum())
+        repaired[row, :n] = increasing(knots[row, :n], values[row, :n], weights[row, :n], min_slope)
+    return repaired
 
 
 def _union(first: np.ndarray, second: np.ndarray) -> np.ndarray:

@@ -54,17 +54,14 @@ class FitSettings(Protocol):
     """How AdaCalib is fitted: the section calibrate of params.yaml, or the notebooks' estimator.
 
     Attributes:
-        horizon_days: days after the last one over which a field value's offset is forecast; None: a
-            third of the calibration days.
         steps: gradient steps of the network at most.
         learning_rate: of AdamW.
         weight_decay: of AdamW.
         temperatures: of the Gumbel choice, first and last step, > 0.
         min_slope: least slope of the calibrated in the uncalibrated logit.
-        seed: of initial weights, batches, Gumbel noise and count folds.
+        seed: of initial weights, batches and Gumbel noise.
     """
 
-    horizon_days: int | None
     steps: int
     learning_rate: float
     weight_decay: float
@@ -133,17 +130,15 @@ class Heads:
     """The fitted heads, one for each group of field values left out, and how far to trust them.
 
     Attributes:
-        heads: to be averaged.
+        heads: to be averaged; head g has not seen the field values whose id modulo their number is
+            g.
         share: λ, how much of the correction is kept.
         checkpoint: share of the steps after which the fits were stopped.
-        held_out: float64 [S, C], λ · correction of each example by the head that had not seen its
-            field value.
     """
 
     heads: list[Head]
     share: float
     checkpoint: float
-    held_out: np.ndarray
 
 
 def fit_heads(examples: KnotExamples, settings: FitSettings) -> Heads:
@@ -155,7 +150,7 @@ def fit_heads(examples: KnotExamples, settings: FitSettings) -> Heads:
     """
     n_groups = int(min(GROUPS, len(examples.field_value_id.unique())))
     if n_groups == 0:
-        return Heads([_head(examples)], 0.0, 0.0, np.zeros(tuple(examples.anchored.shape)))
+        return Heads([_head(examples)], 0.0, 0.0)
     group = examples.field_value_id % n_groups
 
     def checkpoints_without(left_out: int) -> list[Head]:
@@ -176,7 +171,6 @@ def fit_heads(examples: KnotExamples, settings: FitSettings) -> Heads:
         [checkpoints[stop] for checkpoints in fits],
         SHARES[share],
         (stop + 1) / len(fits[0]),
-        SHARES[share] * corrections[stop].double().numpy(),
     )
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from pipeline.calibration.baselines.binned import isotonic
 from pipeline.calibration.baselines.per_value import eb_platt
 from pipeline.calibration.choice import Comparison
-from pipeline.calibration.folds import Fold, make_folds
+from pipeline.calibration.folds import Fold, forward_folds
 from pipeline.calibration.paper.paper_fit import fit_paper, predict
 from pipeline.calibration.paper.paper_network import PaperSettings
 from pipeline.calibration.paper.paper_rows import RowFeatures
@@ -53,8 +53,8 @@ def _comparison(
 def paper_comparisons(
     scores: Scores, settings: PaperSettings, features: RowFeatures | None = None
 ) -> list[Comparison]:
-    """Predictions for the last folds: forward in time, or split counts where there are few days."""
-    folds = make_folds(scores, settings.seed)[-COMPARED:]
+    """Predictions for the last folds, forward in time; none where there are too few days."""
+    folds = forward_folds(scores)[-COMPARED:]
     return [_comparison(scores, fold, settings, features) for fold in folds]
 
 

@@ -21,21 +21,21 @@ import numpy as np
 import torch
 from scipy.special import logit as log_odds
 
-from pipeline.calibration.adacalib.compile_map import Point, increasing_map
+from pipeline.calibration.adacalib.compile_map import increasing
 from pipeline.calibration.adacalib.knot_training import single_thread
 from pipeline.calibration.baselines.rows import merged, response_rate
 from pipeline.calibration.folds import all_counts
 from pipeline.calibration.paper.auxiliary import AuxiliaryNetwork
 from pipeline.calibration.paper.paper_network import PaperNetwork, PaperSettings, train
 from pipeline.calibration.paper.paper_rows import Family, RowFeatures, make_families, make_rows
-from pipeline.calibration.prior.anchor import Anchor
-from pipeline.calibration.prior.base_map import static_anchor
+from pipeline.calibration.prior.anchor import Anchor, anchor_of_cells
 from pipeline.calibration.statistics.bins import tabulate
 from pipeline.calibration.statistics.logits import bounded
-from pipeline.formats.maps import PiecewiseLinearMap
+from pipeline.formats.maps import PiecewiseLinearMap, from_knots
 from pipeline.formats.scores import Scores
 
 GRID_CELLS = 160  # of the anchor
+Point = tuple[np.ndarray, np.ndarray, np.ndarray]  # knots, values there, how much each weighs
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def fit_paper(
 def _static(scores: Scores) -> Anchor:
     """Empirical-Bayes Platt, for the row of unseen values."""
     _, cells = tabulate(scores, (1,), GRID_CELLS)
-    return static_anchor(cells, all_counts(cells), scores.n_field_values)
+    return anchor_of_cells(cells, all_counts(cells), scores.n_field_values)
 
 
 def _compile(
@@ -129,7 +129,7 @@ def _compile(
         points.append((at, height[g, : n + 1][first], weights[first]))
         chosen_bins[z] = counts[chosen[g]]
     slopes = np.where(chosen_bins > 0, 1.0, static.slopes)
-    serving, moved = increasing_map(points, static, slopes, settings.min_slope)
+    serving, moved = _increasing_map(points, static, slopes, settings.min_slope)
     steps = np.concatenate([[], *(np.diff(point[1]) for point in points if point)])
     decreasing = float((steps < 0).sum() / max(len(steps), 1))
     return PaperFit(serving, network.auxiliary, chosen_bins, moved, decreasing)
@@ -146,3 +146,28 @@ def predict(fitted: PaperFit, scores: Scores, features: RowFeatures | None = Non
             torch.from_numpy(features.numeric.astype(np.float32)),
         )
     return logit + term.double().numpy()
+
+
+def _increasing_map(
+    points: Sequence[Point | None], anchor: Anchor, slopes: np.ndarray, min_slope: float
+) -> tuple[PiecewiseLinearMap, int]:
+    """The map through the points of each field value, made to increase, and how many were moved.
+
+    Args:
+        points: of each field value; None: it keeps its anchor.
+        anchor: offsets of those.
+        slopes: float64 [V], beyond the outer knots.
+        min_slope: least slope between knots.
+    """
+    knots, values, moved = [], [], 0
+    for z, of_value in enumerate(points):
+        if of_value is None:
+            at = np.array([anchor.center])
+            repaired = at + anchor.offsets[z]
+        else:
+            at, value, weights = of_value
+            repaired = increasing(at, value, weights, min_slope)
+            moved += int((repaired != value).sum())
+        knots.append(at)
+        values.append(repaired)
+    return from_knots(knots, values, slopes, slopes), moved

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import expit
 
+from pipeline.calibration.folds import Counts
 from pipeline.calibration.prior.random_slopes import (
     VAGUE_MEAN,
     VAGUE_PRECISION,
@@ -22,6 +23,7 @@ from pipeline.calibration.prior.random_slopes import (
     posterior,
 )
 from pipeline.formats.maps import PiecewiseLinearMap, affine_map
+from pipeline.formats.tables import CellTable
 
 FOLDS = 5  # of field values, for the unseen one
 
@@ -130,3 +132,18 @@ def fit_anchor(
     everywhere[rows.groups[own]] = _raise_slopes(rows, prior, theta, min_slope)[own]
     covariance = inverse(prior.precision)
     return Anchor(rows.center, everywhere[:, 0], everywhere[:, 1], prior.mean, covariance)
+
+
+def anchor_of_cells(cells: CellTable, counts: Counts, n_field_values: int) -> Anchor:
+    """Empirical-Bayes Platt on counts of the cell rows, the days of a cell added up first.
+
+    Raises:
+        NotEnoughDataError: no row stands for an impression.
+    """
+    new = (np.diff(cells.field_value_id) != 0) | (np.diff(cells.cell_id) != 0)
+    starts = np.flatnonzero(np.r_[True, new])
+    logit_sum = counts.impressions * (cells.logit_sum / cells.impressions)
+    columns = (counts.impressions, counts.responses, logit_sum)
+    n, y, x = (np.add.reduceat(column, starts) for column in columns)
+    logit = x / np.where(n > 0, n, 1.0)
+    return fit_anchor(cells.field_value_id[starts], logit, n, y, n_field_values)

@@ -4,8 +4,9 @@ spline_z(logit) = Σ_j hat_j(logit - m_z) · w_{z,j}, with m_z the field value's
 hat functions on knots shared by all, constant beyond the outer ones, and w_z ~ N(μ, Σ) with μ and Σ
 estimated from all field values. Σ is what other field values teach: which shapes occur, and how
 large they are, so that a value with few responses departs from its line only as far as its evidence
-and theirs allow. EM around Newton's modes, as for the anchor; with few values Σ is held near a
-smooth covariance (inverse-Wishart).
+and theirs allow. A spline term has no line of its own: level and slope are the anchor's. EM around
+Newton's modes, as for the anchor; with few values Σ is held near a smooth covariance
+(inverse-Wishart).
 """
 
 from dataclasses import dataclass
@@ -105,8 +106,37 @@ def fit_splines(
     )
     heights = np.tile(mean, (len(logit), 1))
     heights[observed] = modes
-    heights[0] = 0.0  # the row of unseen values keeps its anchor
-    return Splines(origin, knots, heights)
+    heights[0] = 0.0  # the row of unseen values keeps its line
+    level, slope = _line(
+        impressions, anchored, logit - origin[:, None], Splines(origin, knots, heights)
+    )
+    return Splines(origin, knots, heights - level[:, None] - slope[:, None] * knots)
+
+
+def _line(
+    impressions: np.ndarray, anchored: np.ndarray, distance: np.ndarray, splines: Splines
+) -> tuple[np.ndarray, np.ndarray]:
+    """Level and slope [V] of the line through each field value's spline term.
+
+    Least squares, a cell [V, C] weighing as much as it says of a logit. The line is the anchor's:
+    what a spline would have of it is the error of the anchor on the days that it was fitted on.
+    """
+    ids = np.repeat(np.arange(len(distance)), distance.shape[1])
+    at = (distance + splines.origin[:, None]).ravel()
+    term = splines(at, ids).reshape(distance.shape)
+    probability = expit(anchored + term)
+    weight = impressions * probability * (1.0 - probability)
+    w, x, xx = (
+        weight.sum(axis=1),
+        (weight * distance).sum(axis=1),
+        (weight * distance**2).sum(axis=1),
+    )
+    t, xt = (weight * term).sum(axis=1), (weight * distance * term).sum(axis=1)
+    spread = w * xx - x**2
+    wide = spread > 1e-9 * w * xx  # else all cells lie at one logit, and there is a level alone
+    divisor = np.where(wide, spread, 1.0)
+    level = np.where(wide, (xx * t - x * xt) / divisor, t / np.where(w > 0, w, 1.0))
+    return level, np.where(wide, (w * xt - x * t) / divisor, 0.0)
 
 
 def _posterior(

@@ -1,6 +1,6 @@
 """The statistics kernel: bins and fitting grid of every field value, made in one sort."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from typing import TypeVar
@@ -59,7 +59,7 @@ def tables_of(
     return per_impression(concatenate(bins), unit), per_impression(cells, unit)
 
 
-def divisors(candidates: Sequence[int], grid_cells: int) -> list[int]:
+def divisors(candidates: Collection[int], grid_cells: int) -> list[int]:
     """The candidates, ascending and once each.
 
     Raises:

@@ -1,10 +1,11 @@
 """Counts of rows in bins whose bounds are given: they add up over days and shards."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 
 import numpy as np
 
-from pipeline.calibration.statistics.bins import posterior_of
+from pipeline.calibration.statistics.bins import concatenate, posterior_of
 from pipeline.calibration.statistics.sums import Cells, Totals, sum_cells
 from pipeline.core.errors import DataError
 from pipeline.formats.scores import Scores, unit_of
@@ -14,7 +15,7 @@ from pipeline.formats.sort_keys import (
     sorted_ranges,
     usable_threads,
 )
-from pipeline.formats.tables import BinTable, per_impression
+from pipeline.formats.tables import BinTable, CellTable, FieldTables, per_impression
 
 
 def count_bins(scores: Scores, bins: BinTable, threads: int | None = None) -> BinTable:
@@ -46,6 +47,62 @@ def count_bins(scores: Scores, bins: BinTable, threads: int | None = None) -> Bi
         posterior=posterior_of(columns.responses, columns.impressions),
     )
     return per_impression(counted, unit_of(scores.impressions))
+
+
+def count_cells(scores: Scores, grid: BinTable, threads: int | None = None) -> CellTable:
+    """The rows of other days in the cells of a grid, by day: tables of days add up.
+
+    Logits beyond the outer bounds count in the outer cells; the rows of a field value that the grid
+    does not have are one cell.
+
+    Args:
+        scores: the rows to count.
+        grid: the bins of one candidate, as many as the grid has cells; only bounds are used.
+        threads: threads to use, by default one for every processor.
+    """
+    threads = threads or usable_threads()
+    new = np.setdiff1d(scores.field_value_id, grid.field_value_id)
+    heads = np.concatenate([_first_heads(grid), new.astype(np.uint64) << np.uint64(32)])
+    order = np.argsort(heads)
+    ids = np.concatenate([grid.field_value_id, new]).astype(np.int32)[order]
+    cell_id = np.concatenate([grid.bin_id, np.zeros(len(new), np.int32)])[order]
+    ranges = sorted_ranges(scores, threads)
+    cells = [_cells(rows, heads[order], ids, cell_id) for rows in ranges]
+    counted = sum_cells(list(zip(ranges, cells, strict=True)), threads)[0]
+    return per_impression(counted, unit_of(scores.impressions))
+
+
+def with_later_days(
+    tables: tuple[BinTable, CellTable],
+    made_until: int,
+    later: Iterable[Scores],
+    candidates: Sequence[int],
+    n_field_values: int,
+) -> FieldTables:
+    """Field statistics with the cells of later days, counted within the bounds of the earlier.
+
+    Args:
+        tables: what `tabulate` makes of the earlier days where its number of cells is among its
+            candidates.
+        made_until: the last of those days.
+        later: the rows of later days, for example a day at a time.
+        candidates: whose bins come back.
+        n_field_values: V.
+    """
+    bins, cells = tables
+    grid = bins.candidate(int(bins.requested_bins.max()))
+    parts = [cells, *(count_cells(scores, grid) for scores in later if len(scores))]
+    joined = concatenate(parts)
+    order = np.lexsort((joined.day, joined.cell_id, joined.field_value_id))
+    kept = bins.take(np.isin(bins.requested_bins, candidates))
+    return FieldTables(kept, joined.take(order), made_until, n_field_values)
+
+
+def _cells(rows: SortedRows, heads: np.ndarray, ids: np.ndarray, cell_id: np.ndarray) -> Cells:
+    """The cells of the field values of a range, by the heads at which they start."""
+    first, last = np.searchsorted(ids, rows.ids)
+    starts = np.append(rows.position(heads[first:last]), len(rows.keys))
+    return Cells(ids[first:last], cell_id[first:last], starts)
 
 
 def largest_ties(scores: Scores, bins: BinTable, threads: int | None = None) -> np.ndarray:
@@ -88,12 +145,7 @@ def _totals_in_bins(scores: Scores, bins: BinTable, threads: int) -> list[Totals
             f"field value id {unknown.min()} has impressions but no bins; "
             "make the bounds on all the rows that are counted"
         )
-    heads = _first_heads(bins)
-
-    def cells(rows: SortedRows) -> Cells:
-        first, last = np.searchsorted(bins.field_value_id, rows.ids)
-        starts = np.append(rows.position(heads[first:last]), len(rows.keys))
-        return Cells(bins.field_value_id[first:last], bins.bin_id[first:last], starts)
-
-    ranges = [(rows, cells(rows)) for rows in sorted_ranges(scores, threads)]
-    return sum_cells(ranges, threads)[1]
+    heads, ids = _first_heads(bins), bins.field_value_id
+    ranges = sorted_ranges(scores, threads)
+    cells = [_cells(rows, heads, ids, bins.bin_id) for rows in ranges]
+    return sum_cells(list(zip(ranges, cells, strict=True)), threads)[1]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.calibration.statistics.logits import bounded
-from pipeline.formats.tables import BinTable, CellTable, cells_to_bins
+from pipeline.formats.tables import CellTable, FieldTables, cells_to_bins
 
 TARGET_CELLS = 40  # cells of a field value on which the loss is taken
 PROFILE_BINS = 8  # coarse bins whose ratios show the shape of a whole field value
@@ -79,34 +79,64 @@ class Grid:
         return n, y, a / total, x / total
 
 
-def _knots(cells: CellTable, bins: BinTable, requested: int, n_field_values: int) -> CandidateKnots:
-    table = bins.candidate(requested)
+def _knots(
+    cells: CellTable, bin_id: np.ndarray, requested: int, n_field_values: int
+) -> CandidateKnots:
+    key = cells.field_value_id.astype(np.int64) * requested + bin_id
+    filled, place = np.unique(key, return_inverse=True)
+    value = filled // requested
+    number = np.arange(len(filled)) - np.searchsorted(value, value)  # bins without cells drop out
+    n, x = (np.bincount(place, column) for column in (cells.impressions, cells.logit_sum))
     logit = np.full((n_field_values, requested), -np.inf)
     impressions = np.zeros((n_field_values, requested))
-    impressions[table.field_value_id, table.bin_id] = table.impressions
-    logit[table.field_value_id, table.bin_id] = bounded(table.logit_sum / table.impressions)
+    impressions[value, number], logit[value, number] = n, bounded(x / n)
     logit = np.maximum.accumulate(logit, axis=1)
     count = (impressions > 0).sum(axis=1)
-    bin_id = cells_to_bins(cells, bins, requested).astype(np.int64)
-    return CandidateKnots(
-        requested, bin_id, np.where(count[:, None] > 0, logit, 0.0), count, impressions
-    )
+    shown = np.where(count[:, None] > 0, logit, 0.0)
+    return CandidateKnots(requested, number[place], shown, count, impressions)
 
 
-def make_grid(bins: BinTable, cells: CellTable, n_field_values: int) -> Grid:
-    """The grid of `tabulate`'s two tables; both must hold the same days."""
-    candidates = np.unique(bins.requested_bins).tolist()
+def make_grid(tables: FieldTables, rows: np.ndarray) -> Grid:
+    """The grid of the cell rows that a mask picks, in the bins and groups of the tables.
+
+    Args:
+        tables: bins, and cells of the days that they were made of and of others.
+        rows: bool [cells].
+    """
+    cells = tables.cells.take(rows)
+    knots = []
+    for requested in np.unique(tables.bins.requested_bins).tolist():
+        made = cells_to_bins(tables.cells.take(tables.made_of), tables.bins, requested)
+        bin_id = of_same_cell(tables.cells, tables.made_of, made.astype(np.int64))[rows]
+        knots.append(_knots(cells, bin_id, requested, tables.n_field_values))
     return Grid(
         cells,
         bounded(cells.logit_sum / cells.impressions),
-        _groups(cells, TARGET_CELLS),
-        _groups(cells, PROFILE_BINS),
-        tuple(_knots(cells, bins, k, n_field_values) for k in candidates),
-        n_field_values,
+        groups_of_cells(cells, TARGET_CELLS),
+        groups_of_cells(cells, PROFILE_BINS),
+        tuple(knots),
+        tables.n_field_values,
     )
 
 
-def _groups(cells: CellTable, n_groups: int) -> np.ndarray:
+def of_same_cell(cells: CellTable, known: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    """The number of each cell row, int64 [n]: that of the same cell among the known rows, else 0.
+
+    Args:
+        cells: rows of (field value, cell, day), in that order.
+        known: bool [n].
+        numbers: int64, one for each known row; the same for all days of a cell.
+    """
+    width = int(cells.cell_id.max(initial=0)) + 1
+    key = cells.field_value_id.astype(np.int64) * width + cells.cell_id
+    there = key[known]
+    if not len(there):
+        return np.zeros(len(key), dtype=np.int64)
+    place = np.minimum(np.searchsorted(there, key), len(there) - 1)
+    return np.where(there[place] == key, numbers[place], 0)
+
+
+def groups_of_cells(cells: CellTable, n_groups: int) -> np.ndarray:
     """Group of each cell row, 0 … n_groups - 1, of neighbouring cells of its field value.
 
     Groups hold equal shares of the value, half by impressions, half by predicted responses: where

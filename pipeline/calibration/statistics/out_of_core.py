@@ -1,6 +1,6 @@
 """Field statistics of a log that need not fit in memory: read in pieces, sorted range by range."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -46,7 +46,7 @@ class Pieces:
 
 def tabulate_pieces(
     pieces: Pieces,
-    candidates: Sequence[int],
+    candidates: Collection[int],
     grid_cells: int,
     memory: int,
     threads: int | None = None,

@@ -1,0 +1,164 @@
+"""Shapes: what the field values' curves have beyond a line, learned forward in time."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+
+from pipeline.calibration.adacalib.compile_map import Shape, make_shape
+from pipeline.calibration.adacalib.knot_examples import (
+    InputScale,
+    KnotEvidence,
+    Target,
+    knot_evidence,
+    make_examples,
+    make_scale,
+    without_common_error,
+)
+from pipeline.calibration.adacalib.knot_network import Head
+from pipeline.calibration.adacalib.knot_training import FitSettings, Heads, fit_heads
+from pipeline.calibration.folds import Counts, Fold, all_counts, forward_folds
+from pipeline.calibration.prior.filter import DayForecast
+from pipeline.calibration.prior.forward import Pass
+from pipeline.calibration.prior.quadrature import LEVEL, SLOPE
+from pipeline.calibration.prior.splines import Splines, fit_splines
+from pipeline.calibration.statistics.grid import Grid
+from pipeline.calibration.statistics.logits import log_loss_from_logits
+from pipeline.formats.sort_keys import usable_threads
+
+SPLINE_SHARES = (0.0, 0.5, 1.0)  # among which the out-of-sample loss chooses
+LEAST_SLOPE = 0.05  # whose logarithm the network still reads
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """The shapes and what they are made of.
+
+    Attributes:
+        last: as all days taught it: what serves.
+        of_days: day of a fold's target -> the shape as the fold's history taught it, the network of
+            each field value by the other values.
+        chosen: int64 [V], the candidate of each field value in `last`.
+        spline_share: how much of the splines is added.
+        heads: the networks.
+    """
+
+    last: Shape
+    of_days: dict[int, Shape]
+    chosen: np.ndarray
+    spline_share: float
+    heads: Heads
+
+
+def learn_shapes(grid: Grid, passed: Pass, settings: FitSettings, horizon_days: int) -> Shapes:
+    """The spline terms and the networks' corrections that the filter's lines leave.
+
+    Splines are estimated on lines that fit their own day; how much of them is kept, and the
+    networks, are learned on forecasts that had not seen the day. Without folds no more than the
+    line is certain, and nothing is added to it.
+
+    Args:
+        grid: cells of the days that are learned from.
+        passed: the filter's pass over them.
+        settings: how the networks are fitted.
+        horizon_days: h.
+    """
+    ids = grid.cells.field_value_id
+    fitted = passed.fitted_logit(grid.logit, ids, grid.cells.day)
+    folds = forward_folds(grid.cells, horizon_days)
+    histories = [*(fold.history for fold in folds), all_counts(grid.cells)]
+    with ThreadPoolExecutor(usable_threads()) as pool:  # each history's sums are its own
+        splines = list(pool.map(partial(_splines, grid, fitted), histories))
+    terms = [each(grid.logit, ids) for each in splines]
+    anchored = _forecast_logit(grid, passed, folds)
+    share = _spline_share(folds, terms, anchored)
+    last_day = int(grid.cells.day.max()) + horizon_days
+    mornings = [*(int(fold.days[0]) for fold in folds), last_day]
+    found = [
+        knot_evidence(grid, history, fitted + share * term, _traits(passed.forecasts[morning]))
+        for history, term, morning in zip(histories, terms, mornings, strict=True)
+    ]
+    targets = [
+        without_common_error(Target.of(grid, fold.target, anchored + share * term))
+        for fold, term in zip(folds, terms, strict=False)
+    ]
+    heads, scale = Heads([], 0.0, 0.0), make_scale(found[:-1] or found, grid.observed)
+    if folds:
+        heads = fit_heads(make_examples(grid, found[:-1], targets, scale), settings)
+    of_days: dict[int, Shape] = {}
+    for fold, spline, evidence in zip(folds, splines, found, strict=False):
+        shape = make_shape(grid, spline, share, *_left_out(heads, evidence, scale))
+        of_days |= dict.fromkeys(fold.days.tolist(), shape)
+    corrections, chosen = _corrections(heads.heads, heads.share, found[-1], scale)
+    last = make_shape(grid, splines[-1], share, corrections, chosen)
+    return Shapes(last, of_days, chosen, share, heads)
+
+
+def _splines(grid: Grid, fitted: np.ndarray, history: Counts) -> Splines:
+    return fit_splines(*grid.target_cells(history.impressions, history.responses, fitted))
+
+
+def _forecast_logit(grid: Grid, passed: Pass, folds: Sequence[Fold]) -> np.ndarray:
+    """The forecast logit of the cell rows that a fold predicts, float64 [n]; 0 of the others."""
+    logit = np.zeros(len(grid.cells))
+    for day in (day for fold in folds for day in fold.days.tolist()):
+        rows = np.flatnonzero(grid.cells.day == day)
+        logit[rows] = passed.forecasts[day](grid.logit[rows], grid.cells.field_value_id[rows])
+    return logit
+
+
+def _spline_share(
+    folds: Sequence[Fold], terms: Sequence[np.ndarray], anchored: np.ndarray
+) -> float:
+    """How much of the splines predicts the folds' targets best; none where there are no folds."""
+    losses = np.zeros(len(SPLINE_SHARES))
+    for fold, term in zip(folds, terms, strict=False):
+        n, y = fold.target.impressions, fold.target.responses
+        for place, share in enumerate(SPLINE_SHARES):
+            losses[place] += log_loss_from_logits(anchored + share * term, y, n).sum()
+    return SPLINE_SHARES[int(np.argmin(losses))]
+
+
+def _traits(forecast: DayForecast) -> np.ndarray:
+    """What the networks read of a field value's line: its offset and ln slope, float64 [V, 2]."""
+    slope = np.maximum(forecast.mean[:, SLOPE], LEAST_SLOPE)
+    return np.stack([forecast.mean[:, LEVEL] - forecast.usual, np.log(slope)], axis=1)
+
+
+def _corrections(
+    heads: Sequence[Head], share: float, found: KnotEvidence, scale: InputScale
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """Mean corrections [V, K] at the knots of each candidate, and the candidate [V] that is chosen.
+
+    No randomness: the candidate with the greatest attention, averaged over the heads.
+    """
+    bins, value_inputs = scale(found)
+    if not heads:
+        return [np.zeros(each.shape[:2]) for each in bins], np.zeros(len(value_inputs), np.int64)
+    value = torch.from_numpy(value_inputs)
+    with torch.no_grad():
+        attention = torch.stack([head.choice(value) for head in heads]).mean(dim=0)
+        corrections = []
+        for columns in zip(bins, found.shares, strict=True):
+            of_bins, shares = map(torch.from_numpy, columns)
+            each = [head.at_knots(of_bins, shares, value) for head in heads]
+            corrections.append(share * torch.stack(each).mean(dim=0).double().numpy())
+    return corrections, attention.argmax(dim=-1).numpy()
+
+
+def _left_out(
+    heads: Heads, found: KnotEvidence, scale: InputScale
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """The same, each field value by the head that had not seen it."""
+    each = [_corrections([head], heads.share, found, scale) for head in heads.heads]
+    group = np.arange(len(found.value)) % len(each)
+    corrections, chosen = [c.copy() for c in each[0][0]], each[0][1].copy()
+    for place, (of_head, choice) in enumerate(each):
+        mine = group == place
+        chosen[mine] = choice[mine]
+        for kept, own in zip(corrections, of_head, strict=True):
+            kept[mine] = own[mine]
+    return corrections, chosen

@@ -1,0 +1,101 @@
+"""Daily counts: a field value's impressions and responses of a day, at a few logits."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.special import logit as log_odds
+
+from pipeline.calibration.statistics.grid import groups_of_cells, of_same_cell
+from pipeline.calibration.statistics.logits import SURE
+from pipeline.formats.tables import CellTable
+
+GROUPS = 8  # of neighbouring cells that are kept apart within a field value and day
+
+
+@dataclass(frozen=True)
+class DailyCounts:
+    """Rows of impressions at one logit, sorted by day and field value.
+
+    Attributes:
+        day: int64 [n], days since 1970-01-01.
+        field_value_id: int64 [n].
+        logit: float64 [n], log odds of the mean uncalibrated probability.
+        impressions: float64 [n], > 0.
+        responses: float64 [n].
+    """
+
+    day: np.ndarray
+    field_value_id: np.ndarray
+    logit: np.ndarray
+    impressions: np.ndarray
+    responses: np.ndarray
+
+    @classmethod
+    def of(cls, cells: CellTable, group: np.ndarray) -> "DailyCounts":
+        """The cells added up by day, field value and group [n]."""
+        width = int(group.max(initial=0)) + 1
+        n_values = int(cells.field_value_id.max(initial=0)) + 1
+        key = (cells.day.astype(np.int64) * n_values + cells.field_value_id) * width + group
+        keys, place = np.unique(key, return_inverse=True)
+        columns = (cells.impressions, cells.responses, cells.probability_sum)
+        n, y, e = (np.bincount(place, column) for column in columns)
+        rest = keys // width
+        logit = np.clip(log_odds(np.clip(e / n, 0.0, 1.0)), -SURE, SURE)
+        return cls(rest // n_values, rest % n_values, logit, n, y)
+
+    def by_value(self) -> "DailyCounts":
+        """One row for each day and field value."""
+        starts = np.flatnonzero((np.diff(self.day, prepend=-1) != 0)
+                                | (np.diff(self.field_value_id, prepend=-1) != 0))  # fmt: skip
+        n, y, x = (
+            np.add.reduceat(column, starts)
+            for column in (self.impressions, self.responses, self.impressions * self.logit)
+        )
+        return DailyCounts(self.day[starts], self.field_value_id[starts], x / n, n, y)
+
+    def take(self, rows: np.ndarray | slice) -> "DailyCounts":
+        """The rows that a boolean mask or a slice picks."""
+        columns = (self.day, self.field_value_id, self.logit, self.impressions, self.responses)
+        return DailyCounts(*(column[rows] for column in columns))
+
+    def of_day(self, day: int) -> "DailyCounts":
+        """The rows of a day."""
+        return self.take(self.rows_of(day))
+
+    @cached_property
+    def days(self) -> np.ndarray:
+        """The days that have rows, int64, ascending."""
+        return np.unique(self.day)
+
+    def rows_of(self, day: int) -> slice:
+        """Where the rows of a day are."""
+        first, last = np.searchsorted(self.day, [day, day + 1])
+        return slice(int(first), int(last))
+
+
+def daily_counts(cells: CellTable, learned: np.ndarray) -> DailyCounts:
+    """Counts of all cells by day, field value and group of neighbouring cells.
+
+    Which cells are neighbours is read off the rows that `learned` (bool [n]) picks; a cell that
+    they do not have is in its field value's first group.
+    """
+    groups = groups_of_cells(cells.take(learned), GROUPS)
+    return DailyCounts.of(cells, of_same_cell(cells, learned, groups))
+
+
+def usual_logits(counts: DailyCounts, n_field_values: int) -> tuple[np.ndarray, float]:
+    """x̄, the mean logit of each field value, float64 [V], and that of all.
+
+    Values without rows, and id 0, have that of all.
+
+    Args:
+        counts: of the days that are known.
+        n_field_values: V.
+    """
+    center = float(np.average(counts.logit, weights=counts.impressions))
+    columns = (counts.impressions, counts.impressions * counts.logit)
+    n, x = (np.bincount(counts.field_value_id, column, n_field_values) for column in columns)
+    usual = np.where(n > 0, x / np.where(n > 0, n, 1.0), center)
+    usual[0] = center
+    return usual, center

@@ -1,0 +1,211 @@
+"""The filter: offsets and slopes that follow the days, one predict-update step a day.
+
+calibrated_logit = level_{z,t} + slope_{z,t} · (uncalibrated_logit - x̄_z) on day t, with
+
+    level = x̄_z + a_z + u_{z,t} + v_{z,t} + w_{z,t} + shared,    slope = b_z + shared
+
+x̄_z the field value's usual logit, a_z and b_z its lasting offset and slope, u and v movements that
+revert to their mean (Ornstein-Uhlenbeck with TIME_CONSTANTS), w noise of single days. What all
+values share has the same parts, and a line in x̄_z. All is normal before it is seen. A day's counts
+are binomial; each field value's posterior of (level, slope) is carried on by its mean and
+covariance (assumed density filtering; Minka 2001). A day's covariance between what a value has of
+its own and what all share is dropped.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.calibration.prior.quadrature import LEVEL, SLOPE, DayRows, mean_logit, times
+from pipeline.calibration.prior.random_slopes import inverse
+
+TIME_CONSTANTS = np.array([30.0, 4.0])  # days in which a movement loses all but 1/e of itself
+KEPT = np.exp(-1.0 / TIME_CONSTANTS)
+OWN = np.array([[1.0, 1.0, 1.0, 0.0], [0.0, 0.0, 0.0, 1.0]])  # lasting, slow, fast; slope
+SHARED_START = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 1.0])  # lasting, slow, fast, day, line; slope
+SHARED_SPREAD = np.array([1.0, 0.25, 0.25])  # variances of lasting, line and slope
+
+
+@dataclass(frozen=True)
+class Variances:
+    """How much field values differ and move, in logits²; slopes per unit of logit.
+
+    The defaults are what is believed before a log is seen (`learning` says where they are from).
+    """
+
+    lasting: float = 0.25
+    slow: float = 0.08
+    fast: float = 0.06
+    day: float = 0.005
+    slope: float = 0.05
+    shared_slow: float = 0.004
+    shared_fast: float = 0.004
+    shared_day: float = 0.001
+
+
+@dataclass(frozen=True)
+class DayForecast:
+    """What is believed of a day's (level, slope) before the day: normal, noise of the day included.
+
+    Attributes:
+        mean: float64 [V, 2].
+        covariance: float64 [V, 2, 2].
+        usual: float64 [V], x̄_z.
+    """
+
+    mean: np.ndarray
+    covariance: np.ndarray
+    usual: np.ndarray
+
+    def moments(
+        self, uncalibrated_logit: np.ndarray, field_value_id: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of the calibrated logit, [n, …] at logits [n, …] of ids [n]."""
+        each = (len(field_value_id), *[1] * (uncalibrated_logit.ndim - 1))
+        covariance = self.covariance[field_value_id]
+        away = uncalibrated_logit - self.usual[field_value_id].reshape(each)
+        level, cross, slope = (
+            covariance[:, i, j].reshape(each) for i, j in ((0, 0), (0, 1), (1, 1))
+        )
+        mean = self.mean[field_value_id]
+        logit = mean[:, LEVEL].reshape(each) + mean[:, SLOPE].reshape(each) * away
+        return logit, level + away * (2.0 * cross + away * slope)
+
+    def __call__(self, uncalibrated_logit: np.ndarray, field_value_id: np.ndarray) -> np.ndarray:
+        """The calibrated logit of the mean probability, float64 [n], of logits [n] at ids [n]."""
+        return mean_logit(*self.moments(uncalibrated_logit, field_value_id))
+
+
+@dataclass(frozen=True)
+class Beliefs:
+    """The state of the filter.
+
+    Attributes:
+        mean: float64 [V, 4], a field value's own (lasting, slow, fast, slope).
+        covariance: float64 [V, 4, 4].
+        shared_mean: float64 [6].
+        shared_covariance: float64 [6, 6].
+    """
+
+    mean: np.ndarray
+    covariance: np.ndarray
+    shared_mean: np.ndarray
+    shared_covariance: np.ndarray
+
+
+class Filter:
+    """The steps from day to day.
+
+    Args:
+        variances: of what differs and moves.
+        usual: float64 [V], x̄_z.
+        center: mean of x̄ over impressions.
+    """
+
+    def __init__(self, variances: Variances, usual: np.ndarray, center: float) -> None:
+        self.variances, self.usual = variances, usual
+        self.loadings = np.zeros((len(usual), 2, len(SHARED_START)))
+        self.loadings[:, LEVEL, :4] = 1.0
+        self.loadings[:, LEVEL, 4] = usual - center
+        self.loadings[:, SLOPE, 5] = 1.0
+
+    def start(self) -> Beliefs:
+        """What is believed on the eve of the first day."""
+        v, (lasting, line, slope) = self.variances, SHARED_SPREAD
+        own = np.diag([v.lasting, v.slow, v.fast, v.slope])
+        shared = [lasting, v.shared_slow, v.shared_fast, 0.0, line, slope]
+        n = len(self.usual)
+        return Beliefs(np.zeros((n, 4)), np.tile(own, (n, 1, 1)), SHARED_START, np.diag(shared))
+
+    def ahead(self, beliefs: Beliefs, days: int) -> Beliefs:
+        """What is believed of a day `days` later (1 or more) before anything in between is seen."""
+        v, kept = self.variances, KEPT**days
+        slow, fast = 1.0 - kept**2
+        own, shared = np.array([1.0, *kept, 1.0]), np.array([1.0, *kept, 0.0, 1.0, 1.0])
+        of_own = np.diag([0.0, v.slow * slow, v.fast * fast, 0.0])
+        of_shared = [0.0, v.shared_slow * slow, v.shared_fast * fast, v.shared_day, 0.0, 0.0]
+        return Beliefs(
+            beliefs.mean * own,
+            beliefs.covariance * np.outer(own, own) + of_own,
+            beliefs.shared_mean * shared,
+            beliefs.shared_covariance * np.outer(shared, shared) + np.diag(of_shared),
+        )
+
+    def forecast(self, beliefs: Beliefs) -> DayForecast:
+        """(level, slope) of every field value on the day that the beliefs are of."""
+        mean, covariance = self._apart(beliefs, slice(None))
+        return DayForecast(
+            mean, covariance + self._of_shared(beliefs.shared_covariance), self.usual
+        )
+
+    def _of_shared(
+        self, covariance: np.ndarray, ids: np.ndarray | slice = slice(None)
+    ) -> np.ndarray:
+        loadings = self.loadings[ids]
+        return loadings @ covariance @ loadings.transpose(0, 2, 1)
+
+    def _apart(self, beliefs: Beliefs, ids: np.ndarray | slice) -> tuple[np.ndarray, np.ndarray]:
+        """Mean of (level, slope), and its covariance but for what is shared."""
+        mean = beliefs.mean[ids] @ OWN.T + self.loadings[ids] @ beliefs.shared_mean
+        mean[:, LEVEL] += self.usual[ids]
+        covariance = OWN @ beliefs.covariance[ids] @ OWN.T
+        covariance[:, LEVEL, LEVEL] += self.variances.day
+        return mean, covariance
+
+    def update(self, beliefs: Beliefs, day: DayRows) -> tuple[Beliefs, float]:
+        """What is believed after the day's rows, and their log likelihood under the beliefs before.
+
+        What is shared learns first, from the modes of all values; each value then, by quadrature,
+        under what is left open of the shared.
+        """
+        mean, covariance = self._apart(beliefs, day.ids)
+        shift, left, evidence = self._learn_shared(beliefs, day, mean, inverse(covariance))
+        mean += self.loadings[day.ids] @ shift
+        before = covariance + self._of_shared(left, day.ids)
+        middle, after, of_values = day.integrate(mean, before)
+        own, spread = beliefs.mean.copy(), beliefs.covariance.copy()
+        learned = day.ids > 0  # id 0 stands for many values, none of which is known
+        ids = day.ids[learned]
+        own[ids], spread[ids] = _regressed(
+            own[ids], spread[ids], before[learned], (middle - mean)[learned], after[learned]
+        )
+        kept = Beliefs(own, spread, beliefs.shared_mean + shift, left)
+        return kept, evidence + float(of_values.sum())
+
+    def _learn_shared(
+        self, beliefs: Beliefs, day: DayRows, mean: np.ndarray, precision: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, float]:
+        """How far the shared moves, what stays open of it, and what that adds to the evidence."""
+        loadings = self.loadings[day.ids]
+        prior = np.linalg.inv(beliefs.shared_covariance)
+        shift = np.zeros(len(prior))
+        for _ in range(2):  # the second time about the first answer
+            there = mean + loadings @ shift
+            mode, posterior = day.mode(there, precision)
+            score = times(precision, mode - there)
+            information = precision - precision @ posterior @ precision
+            of_shared = (loadings.transpose(0, 2, 1) @ information @ loadings).sum(axis=0)
+            left = np.linalg.inv(prior + of_shared)
+            score = times(loadings.transpose(0, 2, 1), score).sum(axis=0)
+            shift = left @ (score + of_shared @ shift)
+        left = (left + left.T) / 2.0
+        volume = np.linalg.slogdet(left)[1] + np.linalg.slogdet(prior)[1]
+        return shift, left, float(volume - shift @ prior @ shift) / 2.0
+
+
+def _regressed(
+    mean: np.ndarray,
+    covariance: np.ndarray,
+    before: np.ndarray,
+    moved: np.ndarray,
+    after: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Own states [U, 4] after (level, slope) moved and its covariance went from before to after.
+
+    Joseph's form, which keeps covariances positive definite.
+    """
+    gain = covariance @ OWN.T @ inverse(before)
+    rest = np.eye(4) - gain @ OWN
+    noise = before - OWN @ covariance @ OWN.T + after
+    kept = rest @ covariance @ rest.transpose(0, 2, 1) + gain @ noise @ gain.transpose(0, 2, 1)
+    return mean + times(gain, moved), (kept + kept.transpose(0, 2, 1)) / 2.0

@@ -1,0 +1,141 @@
+"""Posteriors of (level, slope) from a day's binomial counts, and probabilities right in the mean.
+
+The posterior is integrated by Gauss-Hermite quadrature about its mode (Liu & Pierce 1994): few
+responses make it skew, so that its mean lies below its mode.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.polynomial.hermite_e import hermegauss
+from scipy.special import expit, log_expit
+
+from pipeline.calibration.prior.daily import DailyCounts
+from pipeline.calibration.prior.random_slopes import inverse
+
+LEVEL, SLOPE = 0, 1
+LONGEST_STEP = 1.5  # of Newton's method
+STEPS = 12
+
+
+def _nodes(*counts: int) -> tuple[np.ndarray, np.ndarray]:
+    """Places [Q, len(counts)] of a standard normal and the log of their weights, exp(½u²) in it."""
+    rules = [hermegauss(count) for count in counts]
+    places = np.stack(np.meshgrid(*(r[0] for r in rules), indexing="ij"), -1).reshape(
+        -1, len(counts)
+    )
+    weights = np.ones(1)
+    for _, weight in rules:
+        weights = np.multiply.outer(weights, weight / weight.sum()).reshape(-1)
+    return places, np.log(weights) + 0.5 * (places**2).sum(axis=1)
+
+
+PLACES, LOG_WEIGHTS = _nodes(5, 3)
+FINE = hermegauss(9)[0], hermegauss(9)[1] / hermegauss(9)[1].sum()
+
+
+def mean_logit(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """logit E[expit(X)] of X ~ N(mean, variance), float64 like the arguments, by nine nodes.
+
+    A mean logit gives too low a mean probability where responses are rare (Jensen), so this is
+    what is served.
+    """
+    above, below = np.zeros_like(mean), np.zeros_like(mean)
+    deviation = np.sqrt(variance)
+    for place, weight in zip(*FINE, strict=True):
+        logit = mean + place * deviation
+        above += weight * expit(logit)
+        below += weight * expit(-logit)
+    return np.log(above) - np.log(below)
+
+
+@dataclass(frozen=True)
+class DayRows:
+    """The rows of one day, sorted by field value.
+
+    Attributes:
+        ids: int64 [U], the field values, ascending.
+        starts: int64 [U], the first row of each.
+        value: int64 [n], index into `ids` of each row.
+        away: float64 [n], logit - x̄ of the field value.
+        impressions: float64 [n].
+        responses: float64 [n].
+    """
+
+    ids: np.ndarray
+    starts: np.ndarray
+    value: np.ndarray
+    away: np.ndarray
+    impressions: np.ndarray
+    responses: np.ndarray
+
+    @classmethod
+    def of(cls, counts: DailyCounts, day: int, usual: np.ndarray) -> "DayRows":
+        """The rows that `counts` has of a day; `usual` float64 [V] is x̄."""
+        rows = counts.rows_of(day)
+        ids = counts.field_value_id[rows]
+        new = np.diff(ids, prepend=-1) > 0
+        starts = np.flatnonzero(new)
+        away = counts.logit[rows] - usual[ids]
+        counted = counts.impressions[rows], counts.responses[rows]
+        return cls(ids[starts], starts, np.cumsum(new) - 1, away, *counted)
+
+    def mode(self, mean: np.ndarray, precision: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Modes [U, 2] of (level, slope) and covariances [U, 2, 2] there, under a normal prior.
+
+        Args:
+            mean: float64 [U, 2], of the prior.
+            precision: float64 [U, 2, 2], of the prior.
+        """
+        mode = mean
+        for _ in range(STEPS):
+            logit = mode[self.value, LEVEL] + mode[self.value, SLOPE] * self.away
+            expected = self.impressions * expit(logit)
+            residual, weight = self.responses - expected, expected * expit(-logit)
+            leaning = weight * self.away
+            rows = (residual, residual * self.away, weight, leaning, leaning * self.away)
+            g0, g1, w0, w1, w2 = np.add.reduceat(np.stack(rows), self.starts, axis=1)
+            information = np.stack([w0, w1, w1, w2], axis=1).reshape(-1, 2, 2)
+            covariance = inverse(precision + information)
+            gradient = np.stack([g0, g1], axis=1) - times(precision, mode - mean)
+            step = np.clip(times(covariance, gradient), -LONGEST_STEP, LONGEST_STEP)
+            mode = mode + step
+            if np.abs(step).max() < 1e-3:
+                break
+        return mode, covariance
+
+    def integrate(
+        self, mean: np.ndarray, covariance: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Posterior means [U, 2] and covariances [U, 2, 2] of (level, slope), log evidence [U].
+
+        Args:
+            mean: float64 [U, 2], of the normal prior.
+            covariance: float64 [U, 2, 2], of the prior.
+        """
+        precision = inverse(covariance)
+        mode, there = self.mode(mean, precision)
+        places = mode[:, None] + PLACES @ np.linalg.cholesky(there).transpose(0, 2, 1)
+        logit = places[self.value, :, LEVEL] + places[self.value, :, SLOPE] * self.away[:, None]
+        fit = self.responses[:, None] * logit + self.impressions[:, None] * log_expit(-logit)
+        away = places - mean[:, None]
+        weight = np.add.reduceat(fit, self.starts, axis=0)
+        weight += LOG_WEIGHTS - 0.5 * ((away @ precision) * away).sum(axis=2)
+        largest = weight.max(axis=1, keepdims=True)
+        weight = np.exp(weight - largest)
+        total = weight.sum(axis=1)
+        weight /= total[:, None]
+        middle = (weight[:, None] @ places)[:, 0]
+        away = places - middle[:, None]
+        spread = (weight[:, :, None] * away).transpose(0, 2, 1) @ away
+        volume = 0.5 * np.log(_determinant(there) * _determinant(precision))
+        return middle, spread, np.log(total) + largest[:, 0] + volume
+
+
+def times(matrices: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    """Products [U, i] of matrices [U, i, j] with vectors [U, j]."""
+    return (matrices @ vectors[:, :, None])[:, :, 0]
+
+
+def _determinant(matrices: np.ndarray) -> np.ndarray:
+    return matrices[:, 0, 0] * matrices[:, 1, 1] - matrices[:, 0, 1] ** 2

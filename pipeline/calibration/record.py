@@ -1,0 +1,108 @@
+"""A calibrator's own record: what it forecast for earlier days, what came, and what to learn of it.
+
+corrected_logit = c + a + b · (calibrated_logit - c), with c the mean calibrated logit of the record
+and (a, b) fitted to it with a light pull to (0, 1). Old days fade by a half-life; which one, or no
+correction at all, is decided by the LogLoss that each had on the days of the record itself.
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import expit
+
+from pipeline.calibration.prior.random_slopes import SlopePrior, group_rows, modes
+from pipeline.calibration.statistics.logits import log_loss_from_logits
+
+HALF_LIVES = (14.0, np.inf)  # days
+LEAST_DAYS = 7  # of record, before anything is made of it
+PULL = SlopePrior(np.array([0.0, 1.0]), np.diag([0.5**-2, 0.1**-2]))
+STRIPES = 64  # of a day's calibrated logits, which stand for its rows
+
+
+class Correction(NamedTuple):
+    """corrected = offset + slope · calibrated."""
+
+    offset: float = 0.0
+    slope: float = 1.0
+
+    def __call__(self, calibrated_logit: np.ndarray) -> np.ndarray:
+        """The corrected logit of calibrated logits of any shape."""
+        return self.offset + self.slope * calibrated_logit
+
+
+NONE = Correction()
+
+
+@dataclass(frozen=True)
+class _Day:
+    day: int
+    logit: np.ndarray
+    impressions: np.ndarray
+    responses: np.ndarray
+    losses: np.ndarray  # of no correction, then of each half-life
+
+
+@dataclass
+class Record:
+    """The forecasts of one calibrator, day by day.
+
+    Attributes:
+        horizon_days: h; a correction for day t may know days up to t - h.
+    """
+
+    horizon_days: int
+    days: list[_Day] = field(default_factory=list)
+
+    def add(
+        self, day: int, calibrated_logit: np.ndarray, impressions: np.ndarray, responses: np.ndarray
+    ) -> None:
+        """What was forecast for the rows [n] of a day, without correction, and what came."""
+        if not impressions.sum() > 0:
+            return
+        corrections = [NONE, *(self._fitted(day, half_life) for half_life in HALF_LIVES)]
+        losses = [
+            log_loss_from_logits(each(calibrated_logit), responses, impressions).sum()
+            for each in corrections
+        ]
+        stripes = _stripes(calibrated_logit, impressions, responses)
+        self.days.append(_Day(day, *stripes, np.array(losses)))
+
+    def correction(self, day: int) -> Correction:
+        """What the record says of a day's forecasts."""
+        known = [each for each in self.days if each.day <= day - self.horizon_days]
+        if len(known) < LEAST_DAYS:
+            return NONE
+        best = int(np.argmin(sum(each.losses for each in known)))  # none wins a tie
+        return NONE if best == 0 else self._fitted(day, HALF_LIVES[best - 1])
+
+    def _fitted(self, day: int, half_life: float) -> Correction:
+        known = [each for each in self.days if each.day <= day - self.horizon_days]
+        if len(known) < LEAST_DAYS:
+            return NONE
+        weight = np.repeat(
+            [0.5 ** ((day - each.day) / half_life) for each in known],
+            [len(each.logit) for each in known],
+        )
+        logit, n, y = (
+            np.concatenate([getattr(each, name) for each in known])
+            for name in ("logit", "impressions", "responses")
+        )
+        rows = group_rows((np.zeros(len(logit), int), logit, weight * n, weight * y), None)
+        (offset, slope), *_ = modes(rows, PULL, PULL.mean[None])[0]
+        slope = max(float(slope), 0.1)
+        return Correction(float(rows.center * (1.0 - slope) + offset), slope)
+
+
+def _stripes(
+    logit: np.ndarray, impressions: np.ndarray, responses: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean logit, impressions and responses of neighbouring logits with equal expected variance."""
+    order = np.argsort(logit, kind="stable")
+    weight = (impressions * expit(logit) * expit(-logit))[order]
+    share = (np.cumsum(weight) - weight / 2) / weight.sum()
+    stripe = (share * STRIPES).astype(np.int64)
+    columns = (impressions[order], responses[order], (impressions * logit)[order])
+    n, y, x = (np.bincount(stripe, column) for column in columns)
+    kept = n > 0
+    return x[kept] / n[kept], n[kept], y[kept]

@@ -1,0 +1,152 @@
+"""Calibrators as they are used: forecast day by day, chosen on the past, shipped up to yesterday.
+
+For every day each calibrator is as it would have been on its morning: offsets, statistics and its
+record know the days up to h before, h the horizon; what is learned once (variances, shapes,
+windows, the choice) knows the days up to h before the first day that is judged.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.calibration.adacalib.compile_map import serving_map
+from pipeline.calibration.adacalib.fit import AdaCalibFit, fit_adacalib
+from pipeline.calibration.adacalib.knot_training import FitSettings
+from pipeline.calibration.choice import Choice, Comparison, choose, losses_of
+from pipeline.calibration.record import NONE, Record
+from pipeline.calibration.windows import FITS, Windowed, best_window, coarse
+from pipeline.formats.maps import PiecewiseLinearMap, identity_map
+from pipeline.formats.rolling import DayMap
+from pipeline.formats.tables import CellTable, FieldTables
+
+TOO_FEW_DAYS = "eb_platt"  # ships where the learning days are too few for a choice
+
+Forecaster = Callable[[int], PiecewiseLinearMap]
+"""Day -> the map of all field values that serves it."""
+
+
+@dataclass(frozen=True)
+class Rolled:
+    """Every calibrator rolled over the days of a log.
+
+    Attributes:
+        maps: name -> day -> its map: of the whole field, or of the values that were asked for.
+        choice: what the learning days say; None where they are too few.
+        fit: AdaCalib, and what the guard said of each day.
+        windows: days that each baseline is fitted on.
+        records: name -> the record of its forecasts.
+    """
+
+    maps: dict[str, dict[int, DayMap]]
+    choice: Choice | None
+    fit: AdaCalibFit
+    windows: dict[str, int]
+    records: dict[str, Record]
+    horizon_days: int
+
+    @property
+    def chosen(self) -> str:
+        """The calibrator that the learning days chose."""
+        return self.choice.name if self.choice else TOO_FEW_DAYS
+
+
+def roll(
+    tables: FieldTables,
+    settings: FitSettings,
+    *,
+    known_until: int,
+    asked: Mapping[int, np.ndarray | None],
+    horizon_days: int = 1,
+    accepted: Collection[int] = (),
+    windows: Mapping[str, int] | None = None,
+) -> Rolled:
+    """Identity, isotonic regression, EB-Platt and AdaCalib as they would have served some days.
+
+    Args:
+        tables: field statistics of all days that may be known.
+        settings: how AdaCalib is fitted.
+        known_until: the last day that anything is learned once from.
+        asked: day after that -> the field value ids that it asks for; None: all of them.
+        horizon_days: h, 1 or more.
+        accepted: days that the guard may not refuse.
+        windows: days that each baseline is fitted on; None: they are learned, too.
+
+    Raises:
+        NotEnoughDataError: no cell of a known day stands for an impression.
+        TrainingError: the network's loss is not finite.
+    """
+    fit = fit_adacalib(
+        tables, settings, known_until=known_until, horizon_days=horizon_days, accepted=accepted
+    )
+    cells = tables.cells.take(~np.isin(tables.cells.day, list(fit.refused_days)))
+    learning = sorted(fit.fold_shapes)
+    fewer, n = coarse(cells, cells.day <= known_until), tables.n_field_values
+    windowed = {
+        name: Windowed(of_cells, fewer, n, horizon_days, windows[name])
+        if windows
+        else best_window(of_cells, fewer, n, horizon_days, learning)
+        for name, of_cells in FITS.items()
+    }
+    forecasters = _forecasters(windowed, fit, settings.min_slope, n)
+    records = {name: Record(horizon_days) for name in forecasters if name != "identity"}
+    maps: dict[str, dict[int, DayMap]] = {}
+    predicted: dict[str, dict[int, np.ndarray]] = {}
+    for name, forecaster in forecasters.items():
+        maps[name], predicted[name] = _rolled(forecaster, records.get(name), cells, learning, asked)
+    choice = None
+    if learning:
+        comparisons = [_comparison(cells, day, predicted) for day in learning]
+        choice = choose(*losses_of(comparisons, tables.n_field_values))
+    used = {name: each.window for name, each in windowed.items()}
+    return Rolled(maps, choice, fit, used, records, horizon_days)
+
+
+def _forecasters(
+    windowed: Mapping[str, Windowed], fit: AdaCalibFit, min_slope: float, n_field_values: int
+) -> dict[str, Forecaster]:
+    """All calibrators, from simple to complex."""
+    identity = identity_map(n_field_values)
+
+    def unchanged(day: int) -> PiecewiseLinearMap:
+        return identity
+
+    def adacalib(day: int) -> PiecewiseLinearMap:
+        return serving_map(fit.forecasts[day], fit.fold_shapes.get(day, fit.shape), min_slope)[0]
+
+    return {"identity": unchanged, **windowed, "adacalib": adacalib}
+
+
+def _rolled(
+    forecaster: Forecaster,
+    record: Record | None,
+    cells: CellTable,
+    learning: list[int],
+    asked: Mapping[int, np.ndarray | None],
+) -> tuple[dict[int, DayMap], dict[int, np.ndarray]]:
+    """One calibrator's maps of the days that are asked for, and logits of the learning days' cells.
+
+    What it forecast for each day goes into its record, which corrects later forecasts.
+    """
+    maps, predicted = {}, {}
+    first, last = min([*learning, *asked]), max([*learning, *asked])
+    for day in range(first, last + 1):
+        served = forecaster(day)
+        correction = record.correction(day) if record else NONE
+        rows = cells.take(cells.day == day)
+        logit = served(rows.logit_sum / rows.impressions, rows.field_value_id)
+        if day in asked:
+            maps[day] = DayMap.of(served.corrected(*correction), asked[day])
+        elif day in learning:
+            predicted[day] = correction(logit)
+        if record:
+            record.add(day, logit, rows.impressions, rows.responses)
+    return maps, predicted
+
+
+def _comparison(
+    cells: CellTable, day: int, predicted: Mapping[str, Mapping[int, np.ndarray]]
+) -> Comparison:
+    rows = cells.take(cells.day == day)
+    of_day = {name: logits[day] for name, logits in predicted.items()}
+    return Comparison(of_day, rows.field_value_id, rows.impressions, rows.responses)
