@@ -4,6 +4,7 @@ O, E and n are a field value's responses, expected responses and impressions, |D
 function reads the last axis of its counts as field values.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 
@@ -155,27 +156,47 @@ def well_observed(reference: ResponseCounts, minimum: float = WELL_OBSERVED) -> 
 def field_rce_floor(
     counts: ResponseCounts, among: np.ndarray | None = None, draws: int = 200, seed: int = 0
 ) -> float:
-    """Field-RCE that label noise alone would give: labels drawn from the calibrated probabilities.
+    """Field-RCE that label noise alone would give (see `noise_floor`).
 
-    A method cannot be expected below its floor on a test set of this size, and at it only if its
-    probabilities are the true ones. A value's responses are drawn from the binomial with mean E and
-    the number of trials that brings its variance next to Σ impressions · p(1 − p), so rows are not
-    needed. Each draw leaves out values without drawn responses, by Field-RCE's own rule.
+    Each draw leaves out values without drawn responses, by Field-RCE's own rule.
 
     Args:
         counts: shape [V]; its responses are not read.
         among: bool [V], the values to look at; None: all.
-        draws: number of simulated test sets, whose Field-RCE is averaged.
+        draws, seed: as in `noise_floor`.
+    """
+    chosen = counts if among is None else counts.take(among)
+    return noise_floor(field_rce_terms, chosen, draws, seed)
+
+
+def noise_floor(
+    terms: Callable[[ResponseCounts], Terms], counts: ResponseCounts, draws: int, seed: int
+) -> float:
+    """A metric that label noise alone would give: labels drawn from the calibrated probabilities.
+
+    A method cannot be expected below its floor on a test set of this size, and at it only if its
+    probabilities are the true ones. A cell's responses are drawn from the binomial with mean E and
+    the number of trials that brings its variance next to Σ impressions · p(1 − p), so rows are not
+    needed. Of cells of single days this holds for rolling forecasts too: each is drawn given the
+    days before it.
+
+    Args:
+        terms: the metric, of counts of shape [cells].
+        counts: any shape; each entry is a cell. Responses are not read.
+        draws: number of simulated test sets, whose metric is averaged.
         seed: of the draws.
 
     Returns:
-        The mean, NaN where no drawn test set has a response.
+        The mean, NaN where the metric of no drawn test set is defined.
     """
-    held = counts.impressions > 0 if among is None else among & (counts.impressions > 0)
-    chosen = counts.take(held)
+    cells = counts.reshape(-1)
+    cells = cells.take(cells.impressions > 0)
     generator = np.random.default_rng(seed)
-    trials, chance = _matching_binomials(chosen)
-    drawn = [_drawn_field_rce(chosen, generator.binomial(trials, chance)) for _ in range(draws)]
+    trials, chance = _matching_binomials(cells)
+    drawn = [
+        float(terms(replace(cells, responses=generator.binomial(trials, chance))).ratio())
+        for _ in range(draws)
+    ]
     defined = [value for value in drawn if not np.isnan(value)]
     return float(np.mean(defined)) if defined else float("nan")
 
@@ -187,10 +208,6 @@ def _matching_binomials(counts: ResponseCounts) -> tuple[np.ndarray, np.ndarray]
     trials = np.divide(expected**2, sum_of_squares, out=np.zeros_like(expected), where=expected > 0)
     trials = np.maximum(np.ceil(expected), np.rint(trials)).clip(min=1)
     return trials.astype(np.int64), np.minimum(expected / trials, 1.0)
-
-
-def _drawn_field_rce(counts: ResponseCounts, responses: np.ndarray) -> float:
-    return float(field_rce_terms(replace(counts, responses=responses)).ratio())
 
 
 def count_truth(

@@ -1,6 +1,6 @@
 """Methods against one another on the same test rows, single days, and the largest field values."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,6 @@ from pipeline.metrics.calibration import (
     deviance_terms,
     log_loss_terms,
     pcoc,
-    pcoc_band,
     pcoc_terms,
     well_observed,
 )
@@ -19,13 +18,13 @@ from pipeline.metrics.significance import (
     USUAL,
     Interval,
     Resampling,
-    field_value_interval,
     gain_interval,
     paired_t_test,
 )
 from pipeline.metrics.summary import (
-    STATISTICS,
+    GAINED,
     Measurement,
+    pcoc_intervals,
     summarise,
     summarise_well_observed,
 )
@@ -37,13 +36,13 @@ MAX_PCOC_DISTANCE = 0.03
 def gains(
     method: Measurement, reference: Measurement, resampling: Resampling = USUAL
 ) -> dict[str, Interval]:
-    """The reference's metric minus the method's: `logloss`, `field_deviance`, `field_rce`.
+    """The reference's metric minus the method's, of each of GAINED.
 
     Positive is better; each with its paired interval (see `gain_interval`).
     """
     return {
         name: gain_interval(statistic, method.counts, reference.counts, resampling)
-        for name, statistic in STATISTICS.items()
+        for name, statistic in GAINED.items()
     }
 
 
@@ -53,12 +52,13 @@ def field_rce_gain_counts(
     """Whether a Field-RCE gain may be claimed: it is one, it costs no deviance, PCOC stays near.
 
     Field-RCE can be gained by predicting wrongly, so the gain counts only where field deviance is
-    not worse and PCOC is within MAX_PCOC_DISTANCE of that of `anchor` (empirical-Bayes Platt).
+    not worse day by day and PCOC is within MAX_PCOC_DISTANCE of that of `anchor`, empirical-Bayes
+    Platt.
     """
     own, other = (float(pcoc(m.counts.sum())) for m in (method, anchor))
     return (
         gained["field_rce"].low > 0
-        and gained["field_deviance"].value >= 0
+        and gained["daily_field_deviance"].value >= 0
         and abs(own / other - 1) <= MAX_PCOC_DISTANCE
     )
 
@@ -92,13 +92,13 @@ def compare(measured: dict[str, Measurement], resampling: Resampling = USUAL) ->
             name: summarise_well_observed(m, among, resampling) for name, m in measured.items()
         },
         "t_tests": {
-            name: {k: paired_t_test(s, m.counts, base.counts) for k, s in STATISTICS.items()}
+            name: {k: paired_t_test(s, m.counts, base.counts) for k, s in GAINED.items()}
             for name, m in others.items()
         },
         "truth": {
             metric: {name: m.truth[metric] for name, m in measured.items()} for metric in base.truth
         },
-        "claim_over_days": base.counts.shape[0] >= MIN_DAYS,
+        "claim_over_days": base.counts.shape[0] > (MIN_DAYS - 1) * resampling.block_days,
     }
 
 
@@ -123,19 +123,21 @@ def daily_metrics(counts: ResponseCounts) -> dict[str, np.ndarray]:
     return {name: terms(counts).ratio() for name, terms in DAILY.items()}
 
 
+LISTED = ("field_value_id", "impressions", "responses", "expected_responses")
+
+
 def largest_field_values(
     counts: ResponseCounts, listed: int, resampling: Resampling = USUAL
 ) -> list[dict[str, Any]]:
     """PCOC of the field values with most impressions, each with a band; the largest first.
 
-    The band is the wider, at each end, of Wilson's (label noise) and the day jackknife's (shocks
-    that a value's rows of a day share; from MIN_DAYS on). Its confidence is Bonferroni's, so that
-    all bands together hold their true values: 1 − (1 − confidence) / number of values.
+    The band is `pcoc_intervals`' at Bonferroni's confidence, so that all bands together hold their
+    true values: 1 − (1 − confidence) / number of values.
 
     Args:
         counts: shape [days, V].
         listed: how many field values at most.
-        resampling: whose confidence is used.
+        resampling: whose confidence and blocks are used.
 
     Returns:
         `field_value_id`, `impressions`, `responses`, `expected_responses`, `pcoc` (NaN without
@@ -145,22 +147,9 @@ def largest_field_values(
     seen = np.flatnonzero(total.impressions > 0)
     ids = seen[np.argsort(-total.impressions[seen], kind="stable")][:listed]
     confidence = 1 - (1 - resampling.confidence) / max(1, len(ids))
-    chosen, ratios = total.take(ids), pcoc(total.take(ids))
-    low, high = pcoc_band(chosen, confidence)
-    rows = []
-    for place, value in enumerate(ids):
-        of_days = field_value_interval(
-            pcoc_terms, counts.take(np.array([value])), Resampling(confidence, 1, 0)
-        )
-        rows.append(
-            {
-                "field_value_id": int(value),
-                "impressions": chosen.impressions[place].item(),
-                "responses": chosen.responses[place].item(),
-                "expected_responses": float(chosen.expected_responses[place]),
-                "pcoc": float(ratios[place]),
-                "low": float(np.fmin(low[place], max(of_days.low, 0.0))),
-                "high": float(np.fmax(high[place], of_days.high)),
-            }
-        )
-    return rows
+    each = pcoc_intervals(counts.take(ids), replace(resampling, confidence=confidence))
+    chosen = total.take(ids)
+    sums = (getattr(chosen, name) for name in LISTED[1:])
+    names = [*LISTED, "pcoc", "low", "high"]
+    columns = (column.tolist() for column in (ids, *sums, *each))
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]

@@ -22,6 +22,13 @@ Statistic = Callable[[ResponseCounts], Terms]
 
 
 @dataclass(frozen=True)
+class Daily:
+    """A metric whose terms are taken of every day and added, where others take the days' totals."""
+
+    of_day: Statistic
+
+
+@dataclass(frozen=True)
 class Resampling:
     """How intervals are made.
 
@@ -29,11 +36,14 @@ class Resampling:
         confidence: nominal share of intervals that hold the true value, in (0, 1).
         replicates: bootstrap samples of field values.
         seed: the same seed draws the same samples for every metric of the same field values.
+        block_days: days that are left out together: the horizon of the forecasts, because labels
+            that come late are missing from the forecasts of as many days in a row.
     """
 
     confidence: float = 0.95
     replicates: int = 1000
     seed: int = 0
+    block_days: int = 1
 
 
 USUAL = Resampling()
@@ -49,8 +59,8 @@ class Interval:
         low: lower end; NaN where there is no interval or the value is not finite.
         high: upper end, likewise.
         over: which of the two intervals was the wider and is quoted.
-        days: number of days seen; with fewer than MIN_DAYS the interval is about other field values
-            and other labels, and no claim is made about other days.
+        days: number of days seen; with fewer than MIN_DAYS blocks of them the interval is about
+            other field values and other labels, and no claim is made about other days.
     """
 
     value: float
@@ -61,7 +71,7 @@ class Interval:
 
 
 def field_value_interval(
-    statistic: Statistic, counts: ResponseCounts, resampling: Resampling = USUAL
+    statistic: Statistic | Daily, counts: ResponseCounts, resampling: Resampling = USUAL
 ) -> Interval:
     """A metric with the wider of its two intervals (see `gain_interval`).
 
@@ -77,7 +87,7 @@ def field_value_interval(
 
 
 def gain_interval(
-    statistic: Statistic,
+    statistic: Statistic | Daily,
     method: ResponseCounts,
     reference: ResponseCounts,
     resampling: Resampling = USUAL,
@@ -90,8 +100,9 @@ def gain_interval(
       methods (percentile bootstrap, its tails widened for few values as in Hesterberg 2015; a
       few that hold or decide nearly everything count as few). Resampling rows instead is biased for
       Field-RCE.
-    - Over days, from MIN_DAYS on: the delete-one-day jackknife of the pooled metrics' difference,
-      with Student's t on days − 1. It sees the shocks that all values of a day share.
+    - Over days, from MIN_DAYS blocks of `block_days` on: the delete-one-block jackknife of the
+      metrics' difference, with Student's t on blocks − 1. It sees the shocks that all values of a
+      day share.
 
     Args:
         statistic: the metric as terms over field values.
@@ -106,20 +117,40 @@ def gain_interval(
 
 
 def _interval(
-    statistic: Statistic, counts: tuple[ResponseCounts, ...], resampling: Resampling
+    statistic: Statistic | Daily, counts: tuple[ResponseCounts, ...], resampling: Resampling
 ) -> Interval:
     shapes = {c.shape for c in counts}
     if len(shapes) != 1 or counts[0].impressions.ndim != 2:
         raise DataError(f"intervals need counts of one shape (days, field values), got {shapes}")
     seen = counts[0].impressions.sum(axis=0) > 0
-    pooled = tuple(statistic(c.sum(axis=0).take(seen)) for c in counts)
-    value = float(_difference([terms.ratio() for terms in pooled]))
+    terms = tuple(over_days(statistic, c.take(seen)) for c in counts)
+    value = float(_difference([each.ratio() for each in terms]))
     days = counts[0].shape[0]
     if not np.isfinite(value):
         return Interval(value, float("nan"), float("nan"), "field values", days)
-    values = Interval(value, *field_value_bootstrap(pooled, resampling), "field values", days)
-    others = Interval(value, *_jackknife(statistic, counts, resampling.confidence), "days", days)
-    return max(values, others, key=_width)  # the first where they are equally wide
+    values = Interval(value, *field_value_bootstrap(terms, resampling), "field values", days)
+    left = [without_each_block(statistic, c, resampling.block_days).ratio() for c in counts]
+    ends = jackknife_interval(value, _difference(left), resampling.confidence)
+    return max(values, Interval(value, *ends, "days", days), key=_width)  # the first if equal
+
+
+def over_days(statistic: Statistic | Daily, counts: ResponseCounts) -> Terms:
+    """The terms [V] of a metric over all days of counts [days, V]."""
+    if isinstance(statistic, Daily):
+        return Terms(*(column.sum(axis=0) for column in statistic.of_day(counts)))
+    return statistic(counts.sum(axis=0))
+
+
+def without_each_block(
+    statistic: Statistic | Daily, counts: ResponseCounts, block_days: int
+) -> Terms:
+    """The terms [blocks, V] over all days of counts [days, V] but one block of neighbours."""
+    starts = np.arange(0, counts.shape[0], block_days)
+    if isinstance(statistic, Daily):
+        terms = statistic.of_day(counts)
+        return Terms(*(c.sum(axis=0) - np.add.reduceat(c, starts, axis=0) for c in terms))
+    blocks = (np.add.reduceat(c, starts, axis=0) for c in vars(counts).values())
+    return statistic(without_each_day(ResponseCounts(*blocks)))
 
 
 def _width(interval: Interval) -> float:
@@ -202,17 +233,21 @@ def resampled_sums(columns: np.ndarray, resampling: Resampling) -> np.ndarray:
     return np.concatenate(sums)
 
 
-def _jackknife(
-    statistic: Statistic, counts: tuple[ResponseCounts, ...], confidence: float
+def jackknife_interval(
+    value: float, without_each: np.ndarray, confidence: float
 ) -> tuple[float, float]:
-    """Delete-one-day jackknife interval around the pooled value; NaN below MIN_DAYS."""
-    days = counts[0].shape[0]
-    if days < MIN_DAYS:
+    """Low and high around a value of all days; NaN below MIN_DAYS blocks.
+
+    Args:
+        value: of all days.
+        without_each: [blocks], the value without each block of days in turn.
+        confidence: as in `Resampling`.
+    """
+    blocks = len(without_each)
+    if blocks < MIN_DAYS:
         return float("nan"), float("nan")
-    value = _difference([statistic(c.sum(axis=0)).ratio() for c in counts])
-    left = _difference([statistic(without_each_day(c)).ratio() for c in counts])
-    spread = np.sqrt((days - 1) / days * np.square(left - left.mean()).sum())
-    half = stdtrit(days - 1, (1 + confidence) / 2) * spread
+    away = np.square(without_each - without_each.mean()).sum()
+    half = stdtrit(blocks - 1, (1 + confidence) / 2) * np.sqrt((blocks - 1) / blocks * away)
     return float(value - half), float(value + half)
 
 
@@ -229,7 +264,7 @@ def without_each_day(counts: ResponseCounts) -> ResponseCounts:
 
 
 def paired_t_test(
-    statistic: Statistic, method: ResponseCounts, reference: ResponseCounts
+    statistic: Statistic | Daily, method: ResponseCounts, reference: ResponseCounts
 ) -> dict[str, float]:
     """The paper's test over days: is the mean daily difference reference − method other than zero?
 
@@ -245,7 +280,8 @@ def paired_t_test(
         `statistic`, Student's t of the daily differences, and two-sided `p_value`, NaN below
         MIN_DAYS or where all differences are equal; `days` on which both methods have the metric.
     """
-    daily = statistic(reference).ratio() - statistic(method).ratio()
+    of_day = statistic.of_day if isinstance(statistic, Daily) else statistic
+    daily = of_day(reference).ratio() - of_day(method).ratio()
     daily = daily[~np.isnan(daily)]
     t, p = float("nan"), float("nan")
     if len(daily) >= MIN_DAYS and np.ptp(daily) > 0:

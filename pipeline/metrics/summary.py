@@ -16,8 +16,10 @@ from pipeline.metrics.calibration import (
     field_rce_floor,
     field_rce_terms,
     log_loss_terms,
+    noise_floor,
     pcoc,
     pcoc_band,
+    pcoc_terms,
 )
 from pipeline.metrics.counts import ResponseCounts, count_responses
 from pipeline.metrics.ranking import auc_per_group, field_auc, merge_ties
@@ -29,19 +31,34 @@ from pipeline.metrics.reliability import (
 )
 from pipeline.metrics.significance import (
     USUAL,
+    Daily,
     Resampling,
+    Statistic,
     field_value_interval,
 )
 
 BINS = 20
 """Equal-frequency bins of ECE and of a reliability picture."""
 
+FLOOR_DRAWS = 50
+"""Simulated test sets behind the floor of the daily deviance, whose cells are many."""
+
 STATISTICS = {
     "logloss": log_loss_terms,
     "field_deviance": deviance_terms,
     "field_rce": field_rce_terms,
 }
-"""What gets an interval. The first two decide; Field-RCE is not proper and is shown beside them."""
+"""Metrics of the days' totals that get an interval."""
+
+DECIDING: dict[str, Statistic | Daily] = {
+    "logloss": log_loss_terms,
+    "daily_field_deviance": Daily(deviance_terms),
+}
+"""What decides. A forecast that saw earlier test days can win totals over days by paying its past
+errors back, at the cost of its days; of single days it can win nothing by that."""
+
+GAINED = DECIDING | STATISTICS
+"""What methods are held against one another in: first what decides, then what is shown beside."""
 
 
 Columns = dict[str, np.ndarray]
@@ -138,32 +155,61 @@ def _against_truth(logit: np.ndarray, truth: np.ndarray, rows: Scores) -> dict[s
 def summarise(measurement: Measurement, resampling: Resampling = USUAL) -> dict[str, float]:
     """The metrics of one method by name, NaN where undefined.
 
-    Keys: `logloss` (nats per impression), `field_deviance` (divided by Σ O) and `field_rce`, each
-    with `_low` and `_high`; `field_rce_floor` (label noise only), `_coverage` (share of impressions
-    in values with responses), `_values`, `_values_left_out`, `_absolute_error_left_out` (a count);
-    `absolute_field_error` (per impression), `field_auc`, `field_auc_coverage`, `auc`, `pcoc`,
-    `pcoc_outside_band` (share of impressions in values whose Wilson band does not hold 1), `ece`,
-    `distinct_outputs`.
+    Keys: `logloss` (nats per impression), `daily_field_deviance` and `field_deviance` (divided by
+    Σ O) and `field_rce`, each with `_low` and `_high`; `daily_field_deviance_floor` and
+    `field_rce_floor` (label noise only); `field_rce_coverage` (share of impressions in values with
+    responses), `_values`, `_values_left_out`, `_absolute_error_left_out` (a count);
+    `absolute_field_error` (per impression), `field_auc`, `field_auc_coverage`, `auc`, `pcoc` with
+    `_low` and `_high` (see `pcoc_intervals`), `pcoc_outside_band` (share of impressions in values
+    whose Wilson band does not hold 1), `ece`, `distinct_outputs`.
     """
     counts = measurement.counts.sum(axis=0)
     ranking = field_auc(measurement.auc_by_value, counts.impressions)
+    of_days = measurement.counts.sum(axis=1).reshape(-1, 1)
+    ratios, low, high = pcoc_intervals(of_days, resampling)
+    floor = noise_floor(deviance_terms, measurement.counts, FLOOR_DRAWS, resampling.seed)
     return {
         **_with_intervals(measurement.counts, resampling),
         **_field_rce_context(counts, None, resampling),
+        "daily_field_deviance_floor": floor,
         "absolute_field_error": absolute_field_error(counts),
         "field_auc": ranking.value,
         "field_auc_coverage": ranking.coverage,
         "auc": measurement.auc,
-        "pcoc": float(pcoc(counts.sum())),
+        "pcoc": float(ratios[0]),
+        "pcoc_low": float(low[0]),
+        "pcoc_high": float(high[0]),
         "pcoc_outside_band": _outside_band(counts, resampling.confidence),
         "ece": ece(measurement.bins),
         "distinct_outputs": measurement.distinct_outputs,
     }
 
 
+def pcoc_intervals(
+    counts: ResponseCounts, resampling: Resampling = USUAL
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """PCOC of every field value over all days, and the low and high end of its interval: [V] each.
+
+    An end is the wider of Wilson's (label noise) and the day jackknife's (shocks that a value's
+    rows of a day share; from MIN_DAYS blocks on). Without responses PCOC is NaN and high is inf.
+
+    Args:
+        counts: shape [days, V].
+        resampling: its confidence and blocks are used.
+    """
+    total = counts.sum(axis=0)
+    low, high = pcoc_band(total, resampling.confidence)
+    for value in range(len(low)):
+        of_value = counts.take(np.array([value]))
+        of_days = field_value_interval(pcoc_terms, of_value, resampling)
+        low[value] = np.fmin(low[value], max(of_days.low, 0.0))
+        high[value] = np.fmax(high[value], of_days.high)
+    return pcoc(total), low, high
+
+
 def _with_intervals(counts: ResponseCounts, resampling: Resampling) -> dict[str, float]:
     columns = {}
-    for name, statistic in STATISTICS.items():
+    for name, statistic in GAINED.items():
         interval = field_value_interval(statistic, counts, resampling)
         columns[name] = interval.value
         columns |= {f"{name}_low": interval.low, f"{name}_high": interval.high}

@@ -79,7 +79,7 @@ def test_the_band_of_pcoc_is_left_by_wrong_values_alone(measured):
 
 def test_gains_are_positive_where_a_method_is_better(measured):
     gained = gains(measured["eb_platt"], measured["uncalibrated"], QUICK)
-    assert all(gained[name].low > 0 for name in ("logloss", "field_deviance"))
+    assert all(gained[name].low > 0 for name in ("logloss", "daily_field_deviance"))
     lost = gains(measured["uncalibrated"], measured["eb_platt"], QUICK)
     assert_allclose(lost["logloss"].value, -gained["logloss"].value)
 
@@ -92,13 +92,13 @@ def interval(low, value=None):
     ("low", "deviance", "counts"), [(0.1, 0.0, True), (-0.1, 0.0, False), (0.1, -0.1, False)]
 )
 def test_a_gain_in_field_rce_counts_only_if_it_costs_no_deviance(measured, low, deviance, counts):
-    gained = {"field_rce": interval(low), "field_deviance": interval(-1, deviance)}
+    gained = {"field_rce": interval(low), "daily_field_deviance": interval(-1, deviance)}
     assert field_rce_gain_counts(gained, measured["model"], measured["model"]) is counts
 
 
 def test_a_gain_in_field_rce_bought_with_the_level_does_not_count(rows, measured):
     """A flat × 0.9 can lower Field-RCE below that of the truth."""
-    gained = {"field_rce": interval(0.1), "field_deviance": interval(0.1)}
+    gained = {"field_rce": interval(0.1), "daily_field_deviance": interval(0.1)}
     lowered = measure(rows.uncalibrated_logit - 0.2, rows)
     assert not field_rce_gain_counts(gained, lowered, measured["uncalibrated"])
 
