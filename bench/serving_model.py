@@ -13,6 +13,7 @@ from pipeline.core.files import write_json
 from pipeline.encoding.features import Encoder, Scaling
 from pipeline.encoding.vocabulary import Vocabulary
 from pipeline.formats.maps import from_knots, write_maps
+from pipeline.formats.rolling import FILE, DayMap, write_rolling
 from pipeline.model.network import initialise, network_from
 from pipeline.model.scoring import write_base
 
@@ -57,6 +58,7 @@ def make_model(folder: Path, vocabulary: int, seed: int) -> Path:
     ones = np.ones(len(field_values))
     serving_map = from_knots(list(knots), list(values), ones, ones)
     write_maps(calibrator / "maps.parquet", {"adacalib": serving_map})
+    write_rolling(calibrator / FILE, {"adacalib": {0: DayMap.of(serving_map, np.zeros(0, int))}})
     about = {"chosen": "adacalib", "field_values_sha256": json_sha256(field_values)}
     write_json(calibrator / "manifest.json", about)
     merge(base, calibrator, folder / "model")

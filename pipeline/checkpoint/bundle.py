@@ -16,6 +16,7 @@ from pipeline.core.errors import ArtifactError
 from pipeline.core.files import read_json, sha256_of
 from pipeline.encoding.features import Encoder
 from pipeline.formats.maps import PiecewiseLinearMap, read_maps, write_maps
+from pipeline.formats.rolling import FILE, read_rolling, write_rolling
 from pipeline.model.network import network_from
 from pipeline.model.scoring import base_state
 from pipeline.params.dag import code_of
@@ -50,6 +51,9 @@ def merge(
 ) -> None:
     """Write the checkpoint of a base model and its chosen calibrator into a new folder.
 
+    The calibrator's rolling maps come along: by them a later run holds its own procedure against
+    this one, on days that the map which serves has learned from.
+
     Same parts, same bytes: nothing in it depends on when or where it was made.
 
     Args:
@@ -64,12 +68,14 @@ def merge(
     base, base_tensors = base_state(base_folder)
     calibrator = read_json(calibrator_folder / MANIFEST)
     serving_map, chosen = _chosen_map(calibrator_folder, calibrator, base["field"]["values"])
+    rolling = read_rolling(calibrator_folder / FILE)
     auxiliary = _auxiliary_tensors(calibrator_folder, chosen)
     target.mkdir()
     arrays = {name: torch.from_numpy(array) for name, array in arrays_of(serving_map).items()}
     tensors = _under(BASE, base_tensors) | _under(AUXILIARY, auxiliary) | arrays
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, target / WEIGHTS)
     write_maps(target / TABLE, {chosen: serving_map}, base["field"]["values"])
+    write_rolling(target / FILE, {chosen: rolling[chosen]})
     write_checksums(
         target,
         {
@@ -77,7 +83,7 @@ def merge(
             "map": chosen,
             "auxiliary": bool(auxiliary),
             "base": _without(base, "params"),
-            "calibrator": _without(calibrator, "params", "field_values_sha256"),
+            "calibrator": _without(calibrator, "params", "field_values_sha256", "label_days"),
             "conventions": base["conventions"]
             | {"serving": SERVING}
             | {"vocabulary_sha256": json_sha256([base["categorical"], base["field"]])},
@@ -173,9 +179,10 @@ def lineage_of(split: Path, base: Path, calibrator: Path, params: dict[str, Any]
         params: of `merge`.
 
     Returns:
-        `base` and `calibrator`: file → sha256; `data`: the days of each split, and day → sha256 of
-        its rows; `params`: stage → its section of params.yaml; `code`: file → sha256, of every
-        stage from `split` to `merge`; `libraries`: name → version of those that merged.
+        `base` and `calibrator`: file → sha256; `data`: the days of each split, day → sha256 of its
+        rows, and every day whose labels the calibrator used (`label_days`); `params`: stage → its
+        section of params.yaml; `code`: file → sha256, of every stage from `split` to `merge`;
+        `libraries`: name → version of those that merged.
 
     Raises:
         ArtifactError: a manifest is missing or damaged.
@@ -189,7 +196,11 @@ def lineage_of(split: Path, base: Path, calibrator: Path, params: dict[str, Any]
     return {
         "base": file_sums(base),
         "calibrator": file_sums(calibrator),
-        "data": {"days": divided["parts"], "content_sha256": divided.get("data", {})},
+        "data": {
+            "days": divided["parts"],
+            "content_sha256": divided.get("data", {}),
+            "label_days": made[-1]["label_days"],
+        },
         "params": sections | {"merge": params},
         "code": {
             path.relative_to(PROJECT).as_posix(): sha256_of(path)

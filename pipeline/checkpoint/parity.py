@@ -8,11 +8,11 @@ import torch
 
 from pipeline.checkpoint.merged_model import BATCH_ROWS, MergedModel
 from pipeline.checkpoint.runtimes import Runtime
+from pipeline.checkpoint.serving_table import END_TO_END
 from pipeline.core.errors import ArtifactError
 from pipeline.formats.maps import PiecewiseLinearMap
 from pipeline.model.scoring import Base
 
-END_TO_END = 2e-5  # float32 logits of one network differ so much between batch sizes and runtimes
 BATCHES = (0, 1, 2, 7, 256, 4096)
 ID_TYPES = (np.int32, np.int64)
 ON_DAY, AT_KNOTS = "on a test day", "at the knots and far from them"

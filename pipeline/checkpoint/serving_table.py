@@ -17,6 +17,7 @@ ARRAYS = ("knots", *LINES)
 IDS, LOGIT64, MAPPED = "categorical_ids", "uncalibrated_logit_64", "mapped_logit"
 """Inner tensors: ids of the base network's columns; the logit before and after the map."""
 
+END_TO_END = 2e-5  # float32 logits of one network differ so much between batch sizes and runtimes
 LARGEST_FALL = 1e-9  # in calibrated logit: what rounding may cost between two neighbouring logits
 
 

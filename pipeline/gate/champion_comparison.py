@@ -1,22 +1,34 @@
-"""Champion against challenger on the same test rows: paired gains and the prequential curve."""
+"""Champion against challenger, as procedures on the same test days; and the bytes that served."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from pipeline.checkpoint.serving_table import read_table
 from pipeline.core.checksums import MANIFEST
 from pipeline.core.errors import ArtifactError, DataError
 from pipeline.core.files import read_json
 from pipeline.formats.champion import Pin
+from pipeline.formats.days import day_name, day_number
+from pipeline.formats.rolling import FILE, DayMap, read_rolling
+from pipeline.formats.scores import Scores
+from pipeline.metrics.calibration import log_loss_terms, pcoc_terms
 from pipeline.metrics.comparison import daily_metrics
-from pipeline.metrics.counts import ResponseCounts
-from pipeline.metrics.significance import Resampling, gain_interval
-from pipeline.metrics.summary import STATISTICS, Measurement
-from pipeline.serving.predictor import load
+from pipeline.metrics.counts import ResponseCounts, Terms
+from pipeline.metrics.significance import (
+    Resampling,
+    field_value_interval,
+    gain_interval,
+    jackknife_interval,
+    over_days,
+    without_each_block,
+)
+from pipeline.metrics.summary import GAINED, Measurement, pcoc_intervals
+from pipeline.serving.predictor import Predictor, load
 
 SAME = ("label", "field", "impressions")
 """Conventions without which two models' numbers are not about the same thing."""
@@ -24,37 +36,47 @@ SAME = ("label", "field", "impressions")
 
 @dataclass(frozen=True)
 class Champion:
-    """Production's model on the test rows.
+    """Production's model on test days whose labels its forecasts had not seen.
 
     Attributes:
         pin: which version it is.
-        logit: its calibrated logit of each row, float64 [n]; None where it cannot read the rows.
-        why: why it cannot, a clause; None where it can.
-        learnt_from: days whose rows it was made from.
+        why: why it cannot be compared, a clause; None where it can.
+        same_procedure: whether base model, code and parameters are the challenger's, too.
+        days: the days it forecasts, as days since 1970-01-01, ascending.
+        served: those of them that it forecasts by the bytes that served, which are after its last
+            label; the others have the rolling map of their own morning.
+        logit: its calibrated logit of each row of these days, float64.
     """
 
     pin: Pin
-    logit: np.ndarray | None
     why: str | None
-    learnt_from: frozenset[str]
+    same_procedure: bool = False
+    days: tuple[int, ...] = ()
+    served: tuple[int, ...] = ()
+    logit: np.ndarray = field(default_factory=lambda: np.empty(0))
 
 
 def score_champion(
     pin: Pin,
     folder: Path,
     challenger: Mapping[str, Any],
+    rows: Scores,
     tables: Iterable[tuple[str, pa.Table]],
 ) -> Champion:
-    """The champion's logits, by its own vocabulary, conventions and map, of the test rows.
+    """The champion's logits, by its own vocabulary, conventions and maps, of the test rows.
 
     Its ids never meet the challenger's: both read the text of the field value. Rows with a value
-    that only the challenger knows are unseen to it, as they are in production.
+    that only the challenger knows are unseen to it, as they are in production. Where both have one
+    base model, the stored scores are the champion's, too. A day whose labels it has learned from is
+    left out, unless it brings the map of that day's morning; versions from before there were such
+    maps bring none.
 
     Args:
         pin: which version it is.
         folder: the champion's model, whose bytes `pinned` found to be the pin's.
-        challenger: the conventions of the model that it is held against.
-        tables: the test days' rows, in the order in which the challenger's were scored.
+        challenger: the manifest of the model that it is held against.
+        rows: the test days as the challenger's base scored them.
+        tables: the same rows as the log has them; not read where the base is the same.
 
     Returns:
         A champion that cannot read the days (other columns, another field or label, another format
@@ -62,46 +84,101 @@ def score_champion(
     """
     try:
         model = load(folder, threads=0)  # which verifies the manifest, too
-        manifest = read_json(folder / MANIFEST)
-        other = [name for name in SAME if model.conventions.get(name) != challenger.get(name)]
+        manifest, theirs = read_json(folder / MANIFEST), challenger["conventions"]
+        other = [name for name in SAME if model.conventions.get(name) != theirs.get(name)]
         if other:
             raise DataError(
                 f"its {other[0]} is {model.conventions.get(other[0])!r}, here it is "
-                f"{challenger.get(other[0])!r}"
+                f"{theirs.get(other[0])!r}"
             )
-        parts = [model.predict(table).calibrated_logit for _, table in tables]
+        maps = _rolling(folder, manifest)
+        own, others = _made_of(manifest), _made_of(challenger)
+        wanted = frozenset(day_name(day) for day in np.unique(rows.day))
+        wanted = frozenset(d for d in wanted if day_number(d) in maps or d > _last_label(manifest))
+        same_base = own["base"] == others["base"] and not manifest["auxiliary"]
+        said = _of_scores(folder, rows) if same_base else _of_model(model, tables, wanted)
+        logit = {}
+        for name, asked, served in said:
+            if name in wanted:
+                day = day_number(name)
+                logit[day] = maps[day](*asked) if day in maps else served
     except (ArtifactError, DataError) as error:
-        return Champion(pin, None, str(error), frozenset())
-    return Champion(pin, np.concatenate(parts), None, _learnt_from(manifest))
+        return Champion(pin, str(error))
+    served_days = tuple(day for day in logit if day not in maps)
+    joined = np.concatenate([np.empty(0), *logit.values()])
+    return Champion(pin, None, own == others, tuple(logit), served_days, joined)
 
 
-def _learnt_from(manifest: Mapping[str, Any]) -> frozenset[str]:
-    """The training and calibration days of a model, whose field values its vocabulary holds."""
-    days = manifest["base"].get("days", {})
-    return frozenset(day for part in days.values() for day in part)
+Asked = tuple[np.ndarray, np.ndarray]
+"""Uncalibrated logit and field value id of rows."""
+
+
+def _of_scores(folder: Path, rows: Scores) -> Iterator[tuple[str, Asked, np.ndarray]]:
+    """Of each day of stored scores what was asked, and what the champion's table answers."""
+    table = read_table(folder, rows.n_field_values)
+    for day in np.unique(rows.day).tolist():
+        of_day = rows.take(rows.day == day)
+        asked = of_day.uncalibrated_logit, of_day.field_value_id
+        yield day_name(day), asked, table(*asked)
+
+
+def _of_model(
+    model: Predictor, tables: Iterable[tuple[str, pa.Table]], wanted: frozenset[str]
+) -> Iterator[tuple[str, Asked, np.ndarray]]:
+    """The same by the champion's deployed file, of the days that are wanted."""
+    for name, table in tables:
+        if name in wanted:
+            said = model.predict(table)
+            yield name, (said.uncalibrated_logit, said.field_value_id), said.calibrated_logit
+
+
+def _rolling(folder: Path, manifest: Mapping[str, Any]) -> Mapping[int, DayMap]:
+    """The rolling maps of a version; none of one that adds features to its map, or is of before."""
+    if manifest["auxiliary"] or not (folder / FILE).exists():
+        return {}
+    return read_rolling(folder / FILE)[manifest["map"]]
+
+
+def _last_label(manifest: Mapping[str, Any]) -> str:
+    """The newest day whose labels a model learned from; versions of before name it in the base."""
+    data = (manifest.get("lineage") or {}).get("data", {})
+    of_base = manifest["base"].get("days", {}).values()
+    return max(
+        [*data.get("label_days", []), *(day for part in of_base for day in part)], default=""
+    )
+
+
+def _made_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """The procedure of a model: `base`, `code` and `params`, but for the last day, which moves.
+
+    What is not known equals nothing.
+    """
+    lineage = manifest.get("lineage") or {}
+    made = {name: lineage.get(name, object()) for name in ("base", "code", "params")}
+    if "params" in lineage:
+        params = {stage: dict(section) for stage, section in lineage["params"].items()}
+        params.get("log", {}).pop("last_day", None)
+        made["params"] = params
+    return made
 
 
 def report_of(
-    champion: Champion,
-    measured: Mapping[str, Measurement],
-    days: list[str],
-    resampling: Resampling,
+    champion: Champion, measured: Mapping[str, Measurement], resampling: Resampling
 ) -> dict[str, Any]:
     """What the evaluation report says of the champion, under `champion`.
 
     Args:
         champion: what `score_champion` returned.
-        measured: of `champion`, if it could read the rows, and of `model`, the challenger.
-        days: the test days that have rows, in order.
+        measured: of `model`, the challenger, and of `champion` on the days that it forecasts.
         resampling: how intervals are made.
 
     Returns:
         `version`, `last_day`, `model_sha256`, `readable` and `why` not; where it is readable also
-        `compared_days` (test days that neither model learnt from), `gains` of the challenger over
-        it there (positive = the challenger is better; `logloss`, `field_deviance`, `field_rce`,
-        each `value`, `low`, `high`, `over`, `days`, and the champion's own as `champion`), and
-        `by_day`, the prequential curve: for every test day `logloss`, `field_deviance` and `pcoc`
-        of both, and whether the day is `new`, that is after all days the champion was made from.
+        `same_procedure`; `compared_days`; `gains` of the challenger over it there (positive = the
+        challenger is better), of each of GAINED and of `pcoc_error` (abs(ln PCOC)), each `value`,
+        `low`, `high`, `over`, `days`, and the champion's own as `champion`; `by_day`: for every
+        such day `logloss`, `field_deviance` and `pcoc` of both, and whether the champion's are of
+        the bytes that `served`; and `served`: how those bytes did on all such days.
     """
     pin = champion.pin
     about = {
@@ -113,26 +190,50 @@ def report_of(
     }
     if champion.why is not None:
         return about
-    untouched = np.array([day not in champion.learnt_from for day in days])
+    about |= {"same_procedure": champion.same_procedure, "compared_days": len(champion.days)}
+    if not champion.days:
+        return about | {"gains": {}, "by_day": [], "served": None}
+    theirs, model = measured["champion"], measured["model"]
+    ours = _of_days(model.counts, np.isin(model.days, theirs.days))
+    served = _of_days(theirs.counts, np.isin(theirs.days, champion.served))
     return about | {
-        "compared_days": int(untouched.sum()),
-        "gains": _paired(measured["model"], measured["champion"], untouched, resampling),
-        "by_day": _by_day(measured, days, pin.last_day),
+        "gains": _paired(ours, theirs.counts, resampling),
+        "by_day": _by_day(ours, theirs, champion.served),
+        "served": _served(served, resampling) if champion.served else None,
     }
 
 
-def _paired(
-    model: Measurement, champion: Measurement, among: np.ndarray, resampling: Resampling
-) -> dict[str, Any]:
-    """Paired gains on some of the days; empty where there are none of them."""
-    if not among.any():
-        return {}
-    ours, theirs = (_of_days(m.counts, among) for m in (model, champion))
-    return {
+def _paired(ours: ResponseCounts, theirs: ResponseCounts, resampling: Resampling) -> dict[str, Any]:
+    gains = {
         name: asdict(gain_interval(statistic, ours, theirs, resampling))
-        | {"champion": float(statistic(theirs.sum(axis=0)).ratio())}
-        for name, statistic in STATISTICS.items()
+        | {"champion": float(over_days(statistic, theirs).ratio())}
+        for name, statistic in GAINED.items()
     }
+    return gains | {"pcoc_error": _pcoc_gain(ours, theirs, resampling)}
+
+
+def _pcoc_gain(
+    ours: ResponseCounts, theirs: ResponseCounts, resampling: Resampling
+) -> dict[str, Any]:
+    """By how much the challenger's abs(ln PCOC) is below the champion's, paired over days."""
+    both = [c.sum(axis=1).reshape(-1, 1) for c in (ours, theirs)]
+    own, other = (float(_pcoc_error(over_days(pcoc_terms, c))) for c in both)
+    left = [_pcoc_error(without_each_block(pcoc_terms, c, resampling.block_days)) for c in both]
+    low, high = jackknife_interval(other - own, left[1] - left[0], resampling.confidence)
+    columns = {"value": other - own, "low": low, "high": high, "champion": other}
+    return columns | {"over": "days", "days": ours.shape[0]}
+
+
+def _pcoc_error(terms: Terms) -> np.ndarray:
+    return np.abs(np.log(terms.ratio()))
+
+
+def _served(counts: ResponseCounts, resampling: Resampling) -> dict[str, Any]:
+    """LogLoss and PCOC, with intervals, of the bytes that served, on days after their labels."""
+    loss = field_value_interval(log_loss_terms, counts, resampling)
+    ratios = pcoc_intervals(counts.sum(axis=1).reshape(-1, 1), resampling)
+    ends = dict(zip(("value", "low", "high"), (float(end[0]) for end in ratios), strict=True))
+    return {"days": counts.shape[0], "logloss": asdict(loss), "pcoc": ends}
 
 
 def _of_days(counts: ResponseCounts, among: np.ndarray) -> ResponseCounts:
@@ -140,19 +241,19 @@ def _of_days(counts: ResponseCounts, among: np.ndarray) -> ResponseCounts:
 
 
 def _by_day(
-    measured: Mapping[str, Measurement], days: list[str], last_day: str
+    ours: ResponseCounts, champion: Measurement, served: tuple[int, ...]
 ) -> list[dict[str, Any]]:
-    metrics = {name: daily_metrics(measured[name].counts) for name in ("champion", "model")}
-    impressions = measured["model"].counts.impressions.sum(axis=1)
+    both = {"champion": daily_metrics(champion.counts), "model": daily_metrics(ours)}
+    impressions = ours.impressions.sum(axis=1)
     return [
         {
-            "day": day,
-            "new": day > last_day,
+            "day": day_name(day),
+            "served": day in served,
             "impressions": impressions[place].item(),
             **{
                 name: {metric: float(values[place]) for metric, values in of_method.items()}
-                for name, of_method in metrics.items()
+                for name, of_method in both.items()
             },
         }
-        for place, day in enumerate(days)
+        for place, day in enumerate(champion.days.tolist())
     ]

@@ -4,11 +4,11 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from pipeline.gate.deployed import PARITY
 from pipeline.gate.evidence_checks import REFERENCE, SHIPPED, champion_checks, evidence_checks
 from pipeline.gate.verdict import Gain, GateCheck, Verdict, cause, gain, number
 from pipeline.params.sections import GateParams
 
-PARITY = 1e-6  # between the deployed file and the table, in calibrated logit from equal logits
 BASELINES = ("isotonic", "eb_platt")
 METRICS = ("logloss", "field_deviance", "field_rce", "field_auc", "auc", "pcoc")
 

@@ -19,6 +19,7 @@ from pipeline.metrics.significance import (
     Interval,
     Resampling,
     gain_interval,
+    over_days,
     paired_t_test,
 )
 from pipeline.metrics.summary import (
@@ -121,6 +122,36 @@ def daily_metrics(counts: ResponseCounts) -> dict[str, np.ndarray]:
         counts: shape [days, V].
     """
     return {name: terms(counts).ratio() for name, terms in DAILY.items()}
+
+
+def age_cost(
+    rolling: Measurement, frozen: Measurement, learned_until: int, resampling: Resampling = USUAL
+) -> dict[str, Any]:
+    """What it costs to learn no more: a method's frozen forecasts against its rolling ones.
+
+    Args:
+        rolling: every day by what was known on its morning.
+        frozen: the same days by what was known on the morning of the first.
+        learned_until: the last day whose labels the frozen forecasts have seen.
+        resampling: how the interval is made.
+
+    Returns:
+        `cost`: frozen minus rolling LogLoss (nats per impression) with its interval; `by_day`: of
+        each `day` (days since 1970-01-01) the `days_since_label` and both LogLosses.
+    """
+    losses = (daily_metrics(m.counts)["logloss"].tolist() for m in (rolling, frozen))
+    names = ("day", "days_since_label", "rolling", "frozen")
+    columns = (rolling.days.tolist(), (rolling.days - learned_until).tolist(), *losses)
+    return {
+        "cost": asdict(gain_interval(log_loss_terms, rolling.counts, frozen.counts, resampling)),
+        "by_day": [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)],
+    }
+
+
+def points(counts: ResponseCounts) -> dict[str, float]:
+    """Each of GAINED and `pcoc`, without intervals, of counts [days, V]."""
+    statistics = GAINED | {"pcoc": pcoc_terms}
+    return {name: float(over_days(s, counts).ratio()) for name, s in statistics.items()}
 
 
 LISTED = ("field_value_id", "impressions", "responses", "expected_responses")

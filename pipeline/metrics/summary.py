@@ -109,7 +109,7 @@ def measure(
             f"a method needs a finite logit for each of {len(rows)} test rows, this one has "
             f"{finite} in {len(calibrated_logit)}; fit it again"
         )
-    days, counts = _by_day(calibrated_logit, rows)
+    days, counts = count_by_day(calibrated_logit, rows)
     by_value = rows.field_value_id, rows.n_field_values
     value_auc, value_bins, _ = _ranked(calibrated_logit, rows, *by_value)
     auc, bins, distinct = _ranked(calibrated_logit, rows, np.zeros_like(rows.field_value_id), 1)
@@ -127,8 +127,8 @@ def measure(
     )
 
 
-def _by_day(logit: np.ndarray, rows: Scores) -> tuple[np.ndarray, ResponseCounts]:
-    """The days that have rows, and counts of shape [days, V]."""
+def count_by_day(logit: np.ndarray, rows: Scores) -> tuple[np.ndarray, ResponseCounts]:
+    """The days that have rows, and counts of shape [days, V], of a logit of each row [n]."""
     days, day = np.unique(rows.day, return_inverse=True)
     shape = len(days), rows.n_field_values
     group = day * shape[1] + rows.field_value_id

@@ -1,6 +1,7 @@
-"""evaluate: test days, baselines, the model that ships → metrics of each, and sums behind them."""
+"""evaluate: stored scores of the test days, rolling maps → how every method would have done."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.core.checksums import MANIFEST
-from pipeline.core.errors import DataError
 from pipeline.core.files import publish, read_json, write_json
 from pipeline.core.progress import followed
 from pipeline.data.log_store.day_rows import read_days
@@ -17,13 +17,22 @@ from pipeline.encoding.values import as_numbers
 from pipeline.encoding.vocabulary import Vocabulary
 from pipeline.formats.champion import MODEL as CHAMPION
 from pipeline.formats.champion import pinned
-from pipeline.formats.days import day_number
-from pipeline.formats.maps import read_maps
-from pipeline.formats.scores import Scores, before_sampling, keep_rate_of
+from pipeline.formats.days import day_name, day_number
+from pipeline.formats.maps import PiecewiseLinearMap, read_maps
+from pipeline.formats.rolling import FILE, RollingMap, read_rolling, rolled
+from pipeline.formats.scores import Scores, read_day, read_scores, read_scores_manifest
 from pipeline.gate.champion_comparison import Champion, report_of, score_champion
-from pipeline.metrics.comparison import compare, largest_field_values
+from pipeline.gate.deployed import prove_deployed
+from pipeline.metrics.comparison import age_cost, compare, largest_field_values, points
 from pipeline.metrics.significance import Resampling
-from pipeline.metrics.summary import Measurement, bin_columns, count_columns, measure
+from pipeline.metrics.summary import (
+    Measurement,
+    bin_columns,
+    count_by_day,
+    count_columns,
+    measure,
+    summarise,
+)
 from pipeline.params.sections import EvaluateParams
 from pipeline.serving.predictor import Predictor, load
 
@@ -31,6 +40,7 @@ from pipeline.serving.predictor import Predictor, load
 def run(
     data: Path,
     split: Path,
+    scores: Path,
     calibrator: Path,
     model: Path,
     pin: Path,
@@ -41,104 +51,163 @@ def run(
 ) -> None:
     """Write reports/evaluation.json and, under artifacts/evaluation, the sums it is made from.
 
-    What is measured is what ships: the ONNX file that is deployed scores the raw rows of the test
-    days, one day in memory at a time. The baselines' maps are applied to its uncalibrated
-    logit. The champion that champion.json pins scores the same rows, whole, as production would.
+    What is measured is the procedure: every method forecasts each test day by the map that it
+    would have served on that day's morning. What ships is newer than that; it is proved to be the
+    map that it should be, on the raw rows of the newest test day. The champion that champion.json
+    pins forecasts the same days by maps of its own.
 
     Raises:
-        DataError: a test day is missing or damaged, or a response or impression count is null.
-        ArtifactError: an artifact is missing or damaged, or the champion is not what is pinned.
+        DataError: a day that is read from the log is missing or damaged.
+        ArtifactError: an artifact is missing or damaged, the champion is not what is pinned, or the
+            deployed file is not what was measured.
     """
-    contract, champion_pin = read_json(split / "manifest.json"), pinned(pin)
-    days, predictor = contract["parts"]["test"], load(model, threads=0)
-    field, conventions = read_json(model / MANIFEST)["base"]["field"], predictor.conventions
-    rows, shipped, truth, counted = _score(data, days, predictor, len(field["values"]))
-    champion = None
-    if champion_pin:
-        place, tables = pin.parent / CHAMPION, read_days(data, days)
-        champion = score_champion(champion_pin, place, conventions, tables)
-    methods = _methods(rows, shipped, calibrator, champion)
-    measured = {name: measure(logit, rows, truth) for name, logit in methods}
-    resampling = Resampling(params.confidence, params.replicates, params.seed)
-    found = {
-        "champion": champion and report_of(champion, measured, _with_rows(rows, days), resampling),
+    contract, about = read_json(split / "manifest.json"), read_json(calibrator / "manifest.json")
+    days, manifest = contract["parts"]["test"], read_json(model / MANIFEST)
+    rows, truth = read_scores(scores, "test"), _truth(data, days, manifest)
+    champion = _champion(data, days, rows, pin, manifest)
+    deployed, features = _deployed(data, days, scores, calibrator, load(model, threads=0))
+    maps = Maps.read(calibrator, about["chosen"])
+    measured = {n: measure(logit, rows, truth) for n, logit in maps.forecasts(rows, features)}
+    horizon = about["rolling"]["horizon_days"]
+    resampling = Resampling(params.confidence, params.replicates, params.seed, horizon)
+    found = compare(measured, resampling)
+    if champion and champion.days:
+        among = np.isin(rows.day, champion.days)
+        measured["champion"] = measure(champion.logit, rows.take(among))
+        found["methods"]["champion"] = summarise(measured["champion"], resampling)
+    field = manifest["base"]["field"]
+    found |= {
+        "procedure": _procedure(about, manifest, days) | {"frozen_alone": maps.frozen_alone},
+        "age": _age(measured, about, resampling) | {"frozen": maps.frozen_points(rows)},
+        "deployed": deployed,
+        "champion": champion and report_of(champion, measured, resampling),
         "largest_field_values": _largest(measured["model"], field["values"], params, resampling),
         "maturity": _maturity(contract),
     }
-    extent = _extent(rows, days, counted) | _pooled(rows, field)
-    write_json(evaluation, extent | compare(measured, resampling) | found)
+    extent = _extent(rows, days, read_scores_manifest(scores)) | _pooled(rows, field)
+    write_json(evaluation, extent | found)
     with publish(sums) as folder:
         folder.mkdir()
         _write(folder / "counts.parquet", count_columns(measured))
         _write(folder / "reliability.parquet", bin_columns(measured))
 
 
-def _score(
-    data: Path, days: list[str], predictor: Predictor, n_field_values: int
-) -> tuple[Scores, np.ndarray, np.ndarray | None, dict[str, int]]:
-    """The test rows, the shipped logit of each, its true probability where the log has it, and how
-    many impressions and responses the log holds."""
-    counted = {"impressions": 0, "responses": 0}
-    conventions = predictor.conventions
-    weight, rate = conventions.get("weight"), keep_rate_of(conventions, "test")
-    label, impressions, truth = (conventions[k] for k in ("label", "impressions", "truth"))
-    dtype, parts = np.int64 if impressions else np.int32, []
-    for day, table in followed(read_days(data, days), "evaluate", len(days), "days"):
-        prediction = predictor.predict(table)
-        ones = np.ones(len(table), np.int32)
-        shown = _counts(table, impressions, day).astype(dtype) if impressions else ones
-        responses = _counts(table, label, day).astype(dtype)
-        counted["impressions"] += int(shown.sum())
-        counted["responses"] += int(responses.sum())
-        times = as_numbers(table[weight]) if weight else 1.0
-        shown, responses = before_sampling(shown, responses, times, rate)
-        columns = {
-            "uncalibrated_logit": prediction.uncalibrated_logit,
-            "field_value_id": prediction.field_value_id.astype(np.int32),
-            "impressions": shown,
-            "responses": responses,
-            "day": ones * np.int32(day_number(day)),
-            "shipped": prediction.calibrated_logit,
-        }
-        parts.append(columns | ({"truth": as_numbers(table[truth])} if truth else {}))
-    joined = {name: np.concatenate([part.pop(name) for part in parts]) for name in [*parts[0]]}
-    shipped, true_probability = joined.pop("shipped"), joined.pop("truth", None)
-    scores = Scores(**joined, n_field_values=n_field_values)
-    return scores, shipped, true_probability, counted
+@dataclass(frozen=True)
+class Maps:
+    """The maps that forecast the test days.
+
+    Attributes:
+        chosen: the name of what ships.
+        rolling: method → test day → the map of that day's morning.
+        frozen: method → the map of the first test day's morning; also of methods that are
+            measured so alone, competitors and the ablation.
+    """
+
+    chosen: str
+    rolling: Mapping[str, RollingMap]
+    frozen: Mapping[str, PiecewiseLinearMap]
+
+    @classmethod
+    def read(cls, calibrator: Path, chosen: str) -> "Maps":
+        """The maps of a calibrator's folder."""
+        frozen = read_maps(calibrator / "frozen.parquet")
+        return cls(chosen, read_rolling(calibrator / FILE), frozen)
+
+    @property
+    def frozen_alone(self) -> list[str]:
+        """The methods that have no rolling maps."""
+        return sorted(self.frozen.keys() - self.rolling.keys())
+
+    def forecasts(
+        self, rows: Scores, features: np.ndarray | float
+    ) -> Iterator[tuple[str, np.ndarray]]:
+        """Every method and its logit of each row, one at a time; rolling where it can be."""
+        asked = rows.uncalibrated_logit, rows.field_value_id
+        yield "uncalibrated", rows.uncalibrated_logit
+        for name in self.frozen:
+            if name in self.rolling and name != "identity":
+                yield name, self._rolled(name, rows) + (features if name == "adacalib" else 0.0)
+            elif name != "identity":
+                yield name, self.frozen[name](*asked)
+        yield "frozen", self.frozen[self.chosen](*asked) + features
+        yield "model", self._rolled(self.chosen, rows) + features
+
+    def _rolled(self, name: str, rows: Scores) -> np.ndarray:
+        return rolled(self.rolling[name], rows.uncalibrated_logit, rows.field_value_id, rows.day)
+
+    def frozen_points(self, rows: Scores) -> dict[str, dict[str, float]]:
+        """What decides and is shown, of the frozen forecasts of each method that has both."""
+        asked = rows.uncalibrated_logit, rows.field_value_id
+        both = {name: self.frozen[name] for name in self.rolling if name != "identity"}
+        return {name: points(count_by_day(m(*asked), rows)[1]) for name, m in both.items()}
 
 
-def _counts(table: pa.Table, column: str, day: str) -> np.ndarray:
-    """A column of counts, int64; a null is not a zero."""
-    numbers = as_numbers(table[column])
-    missing = np.flatnonzero(np.isnan(numbers))
-    if len(missing):
-        raise DataError(f"day {day}, column {column}, row {missing[0]} is null; land the day again")
-    return numbers.astype(np.int64)
+def _truth(data: Path, days: list[str], manifest: dict[str, Any]) -> np.ndarray | None:
+    """The true probability of each test row, in simulated logs."""
+    column = manifest["conventions"]["truth"]
+    if not column:
+        return None
+    tables = (table for _, table in read_days(data, days, [column]))
+    return np.concatenate([as_numbers(table[column]) for table in tables])
 
 
-def _methods(
-    rows: Scores, shipped: np.ndarray, calibrator: Path, champion: Champion | None
-) -> Iterator[tuple[str, np.ndarray]]:
-    """Every method and its logit, one at a time: base, baselines, champion, what ships."""
-    yield "uncalibrated", rows.uncalibrated_logit
-    for name, serving_map in read_maps(calibrator / "maps.parquet").items():
-        if name != "identity":
-            yield name, serving_map(rows.uncalibrated_logit, rows.field_value_id)
-    if champion and champion.logit is not None:
-        yield "champion", champion.logit
-    yield "model", shipped
+def _champion(
+    data: Path, days: list[str], rows: Scores, pin: Path, manifest: dict[str, Any]
+) -> Champion | None:
+    champion_pin = pinned(pin)
+    if champion_pin is None:
+        return None
+    tables = followed(read_days(data, days), "evaluate", len(days), "days")
+    return score_champion(champion_pin, pin.parent / CHAMPION, manifest, rows, tables)
 
 
-def _with_rows(rows: Scores, days: list[str]) -> list[str]:
-    """The test days that have rows, in order."""
-    present = set(np.unique(rows.day).tolist())
-    return [day for day in days if day_number(day) in present]
+def _deployed(
+    data: Path, days: list[str], scores: Path, calibrator: Path, predictor: Predictor
+) -> tuple[dict[str, Any], np.ndarray | float]:
+    """The proof of the deployed file on the newest test day; what features add to each test row.
+
+    Features add something where the paper's auxiliary network ships; then all days are scored.
+    """
+    about = read_json(calibrator / "manifest.json")
+    shipped = read_maps(calibrator / "maps.parquet")[about["chosen"]]
+    auxiliary = about.get("auxiliary") and about["chosen"] == "adacalib"
+    added = []
+    for day, table in read_days(data, days if auxiliary else days[-1:], predictor.columns):
+        said = predictor.predict(table)
+        stored = read_day(scores, read_scores_manifest(scores), day)
+        proof = {"day": day} | prove_deployed(said, stored, None if auxiliary else shipped)
+        added.append(said.calibrated_logit - shipped(said.uncalibrated_logit, said.field_value_id))
+    return proof, np.concatenate(added) if auxiliary else 0.0
+
+
+def _procedure(about: dict[str, Any], manifest: dict[str, Any], days: list[str]) -> dict[str, Any]:
+    """Up to which days was learned for what was measured and for what ships; the base's age."""
+    trained = manifest["base"].get("days", {})
+    base = max([*trained.get("fitting", []), *trained.get("held_out", [])], default=None)
+    horizon, until = about["rolling"]["horizon_days"], about["shipped"]["learned_until"]
+    served = [day_number(day) for day in (*days[:1], *days[-1:])] + [day_number(until) + horizon]
+    return {
+        "horizon_days": horizon,
+        "learned_until": about["rolling"]["learned_until"],
+        "shipped_until": until,
+        "base_until": base,
+        "base_age_days": [number - day_number(base) for number in served] if base else None,
+    }
+
+
+def _age(
+    measured: dict[str, Measurement], about: dict[str, Any], resampling: Resampling
+) -> dict[str, Any]:
+    """What age costs what ships, with days by their names."""
+    learned = day_number(about["rolling"]["learned_until"])
+    age = age_cost(measured["model"], measured["frozen"], learned, resampling)
+    return age | {"by_day": [row | {"day": day_name(row["day"])} for row in age["by_day"]]}
 
 
 def _largest(
     measured: Measurement, names: list[str | None], params: EvaluateParams, resampling: Resampling
 ) -> list[dict[str, Any]]:
-    """The largest field values by name, with what ships expects of them and what came."""
+    """The largest field values by name, with what is expected of them and what came."""
     rows = largest_field_values(measured.counts, params.largest_field_values, resampling)
     return [{"field_value": names[row["field_value_id"]], **row} for row in rows]
 
@@ -155,12 +224,14 @@ def _maturity(contract: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _extent(rows: Scores, days: list[str], counted: dict[str, int]) -> dict[str, Any]:
+def _extent(rows: Scores, days: list[str], scored: dict[str, Any]) -> dict[str, Any]:
     """What the report says of the test rows themselves; of a sampled log also what they stand for.
 
     Responses are those that the log holds: they are the evidence, however often each counts.
     """
-    amounts = {name: getattr(rows, name).sum().item() for name in counted}
+    names, entries = ("impressions", "responses"), [scored["days"][day] for day in days]
+    counted = {n: sum(entry.get("in_the_log", entry)[n] for entry in entries) for n in names}
+    amounts = {name: getattr(rows, name).sum().item() for name in names}
     return {
         "first_day": days[0],
         "last_day": days[-1],

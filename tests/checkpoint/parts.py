@@ -1,6 +1,8 @@
 """Small base models, calibrators and logs to merge."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +13,9 @@ from pipeline.core.checksums import MANIFEST, json_sha256, write_checksums
 from pipeline.core.files import read_json, write_json
 from pipeline.encoding.features import Encoder, Scaling
 from pipeline.encoding.vocabulary import Vocabulary
+from pipeline.formats.days import day_number
 from pipeline.formats.maps import PiecewiseLinearMap, from_knots, write_maps
+from pipeline.formats.rolling import FILE, DayMap, write_rolling
 from pipeline.model.network import initialise, network_from
 from pipeline.model.scoring import write_base
 from pipeline.serving.predictor import ONNX_FILE
@@ -73,21 +77,47 @@ def write_parts(
     initialise(network, seed=1, response_rate=0.2)
     base, calibrator = folder / "base", folder / "calibrator"
     base.mkdir(parents=True)
-    write_base(base, network, {"conventions": CONVENTIONS, "network": sizes, **encoder.manifest()})
-    calibrator.mkdir()
+    days = {"fitting": ["2013-09-19"], "held_out": ["2013-09-20"], "field_values": []}
+    manifest = {"conventions": CONVENTIONS, "network": sizes, "days": days, **encoder.manifest()}
+    write_base(base, network, manifest)
     names = encoder.field_values.names
-    write_maps(calibrator / "maps.parquet", {chosen: serving_map or bent_map(len(names))})
-    write_json(
-        calibrator / "manifest.json", {"chosen": chosen, "field_values_sha256": json_sha256(names)}
-    )
+    whole = serving_map or bent_map(len(names))
+    about = {"chosen": chosen, "field_values_sha256": json_sha256(names)}
+    write_calibrator(calibrator, {chosen: whole}, {chosen: {"2013-09-30": whole}}, about)
     return base, calibrator
 
 
-def write_model(base: Path, calibrator: Path, folder: Path) -> None:
+def write_calibrator(
+    folder: Path,
+    maps: Mapping[str, PiecewiseLinearMap],
+    rolling: Mapping[str, Mapping[str, PiecewiseLinearMap]],
+    about: Mapping[str, Any],
+) -> None:
+    """A calibrator's folder: maps that ship and were frozen, and method → day → whole map."""
+    folder.mkdir(exist_ok=True)
+    for name in ("maps", "frozen"):
+        write_maps(folder / f"{name}.parquet", maps)
+    everyone = np.arange(next(iter(maps.values())).n_field_values)
+    of_days = {
+        name: {day_number(day): DayMap.of(whole, everyone) for day, whole in days.items()}
+        for name, days in rolling.items()
+    }
+    write_rolling(folder / FILE, of_days)
+    write_json(folder / "manifest.json", {"label_days": []} | about)
+
+
+def write_model(
+    base: Path, calibrator: Path, folder: Path, lineage: dict[str, Any] | None = None
+) -> None:
     """The checkpoint of two parts with the ONNX file that serves it, the only export it gets."""
-    merge(base, calibrator, folder)
+    merge(base, calibrator, folder, lineage)
     content = onnx_model(load(folder)).SerializeToString(deterministic=True)
+    (folder / ONNX_FILE).write_bytes(content)
+    write_sums(folder)
+
+
+def write_sums(folder: Path) -> None:
+    """The manifest of a checkpoint again, after a file of it was changed."""
     manifest = read_json(folder / MANIFEST)
     (folder / MANIFEST).unlink()
-    (folder / ONNX_FILE).write_bytes(content)
     write_checksums(folder, {key: manifest[key] for key in manifest.keys() - {"files", "sha256"}})

@@ -125,6 +125,7 @@ def test_the_same_parts_give_the_same_bytes(parts, checkpoint, copy):
     assert set(file_sums(checkpoint)) == {
         "weights.safetensors",
         "calibration.parquet",
+        "rolling.parquet",
         "manifest.json",
     }
 

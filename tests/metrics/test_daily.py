@@ -49,10 +49,8 @@ def shifted(chance, by):
 
 def pooled_and_deciding(counts):
     """Deviance of the days' totals, and the two metrics that decide."""
-    deciding = [
-        field_value_interval(s, counts, Resampling(replicates=1)) for s in DECIDING.values()
-    ]
-    return float(deviance_terms(counts.sum(axis=0)).ratio()), [i.value for i in deciding]
+    deciding = [float(over_days(s, counts).ratio()) for s in DECIDING.values()]
+    return float(deviance_terms(counts.sum(axis=0)).ratio()), deciding
 
 
 def test_what_decides_never_rewards_paying_back_past_errors_of_true_probabilities():

@@ -12,17 +12,21 @@ from scipy.special import expit
 from sklearn.metrics import log_loss
 
 from pipeline.checkpoint.bundle import load
-from pipeline.core.errors import ArtifactError, DataError
+from pipeline.core.checksums import write_checksums
+from pipeline.core.errors import ArtifactError
 from pipeline.core.files import read_json, sha256_of, write_json
 from pipeline.formats.champion import MODEL, TABLES, Pin, write_pin
 from pipeline.formats.maps import affine_map, identity_map, write_maps
+from pipeline.formats.scores import read_scores
 from pipeline.gate.champion_comparison import score_champion
-from pipeline.params.sections import EvaluateParams
+from pipeline.params.sections import EvaluateParams, ScoreParams
+from pipeline.stages import score
 from pipeline.stages.evaluate import run
 from tests.checkpoint import parts
 from tests.tiny_logs import write_log
 
 PARAMS = EvaluateParams(replicates=100, largest_field_values=3, confidence=0.95, seed=1)
+SCORE = ScoreParams(batch_size=4096, keep_features=False)
 DAYS = [f"2013-09-{day}" for day in range(25, 31)]
 
 
@@ -34,24 +38,51 @@ def day_table(seed, **columns):
     return table
 
 
-def write_walk(folder, tables, conventions=None):
-    """data, split, calibrator and model of a small walk whose last days are the test days."""
+def shifted(by):
+    """A line of slope 1 for each of five field values."""
+    return affine_map(np.asarray(by, float) * np.ones(5), np.ones(5))
+
+
+SERVED = shifted(0.9)
+MAPS = {
+    "identity": identity_map(5),
+    "isotonic": shifted(1.5),
+    "eb_platt": shifted(np.linspace(1.2, 1.8, 5)),
+    "adacalib": shifted(np.linspace(1.2, 1.8, 5)),
+    "platt": shifted(1.4),
+}
+
+
+def rolling_maps():
+    """Of each method but the competitor: the frozen map, better by a little every morning."""
+    return {
+        name: {
+            day: whole if name == "identity" else shifted(whole(np.zeros(5), np.arange(5)) + on)
+            for day, on in zip(DAYS, np.linspace(0, 0.2, 6), strict=True)
+        }
+        for name, whole in MAPS.items()
+        if name != "platt"
+    }
+
+
+def write_walk(folder, tables, conventions=None, shipped=None, **about):
+    """The inputs of the stage: a small walk whose last days are the test days."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parts, "CONVENTIONS", parts.CONVENTIONS | (conventions or {}))
         base, calibrator = parts.write_parts(folder)
-    shifted = affine_map(np.linspace(1.2, 1.8, 5), np.ones(5))
-    maps = {
-        "identity": identity_map(5),
-        "isotonic": affine_map(np.full(5, 1.5), np.ones(5)),
-        "eb_platt": shifted,
-        "adacalib": shifted,
+    about = read_json(calibrator / "manifest.json") | {
+        "rolling": {"horizon_days": 1, "learned_until": "2013-09-24"},
+        "shipped": {"learned_until": DAYS[-1]},
+        **about,
     }
-    write_maps(calibrator / "maps.parquet", maps)
+    parts.write_calibrator(calibrator, MAPS, rolling_maps(), about)
+    write_maps(calibrator / "maps.parquet", MAPS | {"adacalib": shipped or shifted(2.0)})
     parts.write_model(base, calibrator, folder / "model")
     write_log(folder / "data", dict(zip(DAYS, tables, strict=True)))
-    write_json(folder / "split" / "manifest.json", {"parts": {"test": DAYS}})
+    write_json(folder / "split" / "manifest.json", {"parts": {"calibration": [], "test": DAYS}})
+    score.run(folder / "data", folder / "split", base, folder / "scores", params=SCORE)
     write_pin(folder / "champion.json", None)
-    names = ("data", "split", "calibrator", "model", "champion.json")
+    names = ("data", "split", "scores", "calibrator", "model", "champion.json")
     return tuple(folder / name for name in names)
 
 
@@ -74,18 +105,71 @@ def test_the_report_says_what_was_tested_and_how_every_method_did(tmp_path, inpu
     report = evaluate(tmp_path, inputs)
     assert (report["first_day"], report["last_day"], report["days"]) == (DAYS[0], DAYS[-1], 6)
     assert (report["rows"], report["impressions"], report["field_values"]) == (1800, 1800, 5)
-    assert list(report["methods"]) == ["adacalib", "eb_platt", "isotonic", "model", "uncalibrated"]
-    assert list(report["gains"]) == ["adacalib", "eb_platt", "isotonic", "model"]
+    others = ["adacalib", "eb_platt", "frozen", "isotonic", "model", "platt"]
+    assert list(report["methods"]) == [*others, "uncalibrated"]
+    assert list(report["gains"]) == others
+    assert report["procedure"]["frozen_alone"] == ["platt"]
     assert report["gains"]["model"]["logloss"]["low"] > 0
     assert report["truth"] == {}
 
 
-def test_what_is_measured_is_what_ships(tmp_path, inputs, tables):
-    measured = evaluate(tmp_path, inputs)["methods"]["model"]
-    rows = pa.concat_tables(tables)
-    prediction = load(tmp_path / "model").predict(rows)
-    expected = log_loss(rows["late"], expit(prediction.calibrated_logit))
-    assert measured["logloss"] == pytest.approx(expected, rel=1e-6)
+def loss_of(tables, by_day):
+    """LogLoss over all rows when each day's uncalibrated logits go through that day's map."""
+    model = load(by_day.pop("model"))
+    labels, chances = [], []
+    for day, table in zip(DAYS, tables, strict=True):
+        said = model.predict(table)
+        logit = by_day[day](said.uncalibrated_logit, said.field_value_id)
+        chances.append(expit(logit))
+        labels.append(table["late"].to_numpy())
+    return log_loss(np.concatenate(labels), np.concatenate(chances))
+
+
+def test_every_day_is_forecast_by_the_map_of_its_own_morning(tmp_path, inputs, tables):
+    """And the same method, frozen, by one map; what ships is newer than both."""
+    report = evaluate(tmp_path, inputs)
+    rolling = loss_of(tables, rolling_maps()["adacalib"] | {"model": tmp_path / "model"})
+    frozen = loss_of(tables, dict.fromkeys(DAYS, MAPS["adacalib"]) | {"model": tmp_path / "model"})
+    methods, age = report["methods"], report["age"]
+    assert methods["model"]["logloss"] == pytest.approx(rolling, rel=1e-6)
+    assert methods["frozen"]["logloss"] == pytest.approx(frozen, rel=1e-6)
+    assert age["cost"]["value"] == pytest.approx(frozen - rolling, abs=1e-9)
+    assert age["cost"]["low"] < age["cost"]["value"] < age["cost"]["high"]
+    for name in ("logloss", "daily_field_deviance", "field_deviance", "field_rce", "pcoc"):
+        assert age["frozen"]["adacalib"][name] == pytest.approx(methods["frozen"][name])
+    assert [(row["day"], row["days_since_label"]) for row in age["by_day"]] == [
+        (day, n) for n, day in enumerate(DAYS, 1)
+    ]
+    assert age["by_day"][0]["frozen"] == pytest.approx(age["by_day"][0]["rolling"])
+
+
+def test_the_report_says_how_old_the_evidence_and_the_base_are(tmp_path, inputs):
+    assert evaluate(tmp_path, inputs)["procedure"] == {
+        "horizon_days": 1,
+        "learned_until": "2013-09-24",
+        "shipped_until": "2013-09-30",
+        "base_until": "2013-09-20",
+        "base_age_days": [5, 10, 11],
+        "frozen_alone": ["platt"],
+    }
+
+
+def test_the_deployed_file_is_proved_on_the_newest_test_day(tmp_path, inputs):
+    proof = evaluate(tmp_path, inputs)["deployed"]
+    assert (proof["day"], proof["rows"]) == (DAYS[-1], 300)
+    assert proof["uncalibrated_logit"] < 2e-5
+    assert proof["calibrated_logit"] < 1e-6
+    write_maps(inputs[3] / "maps.parquet", MAPS | {"adacalib": shifted(2.001)})
+    with pytest.raises(ArtifactError):
+        evaluate(tmp_path, inputs)
+
+
+def test_days_of_a_late_label_are_left_out_of_intervals_together(tmp_path, tables):
+    """Six days at a horizon of two are three blocks, too few to speak of other days."""
+    rolling = {"horizon_days": 2, "learned_until": "2013-09-23"}
+    report = evaluate(tmp_path, write_walk(tmp_path, tables, rolling=rolling))
+    assert report["claim_over_days"] is False
+    assert {gain["over"] for gain in report["gains"]["model"].values()} == {"field values"}
 
 
 def test_a_rival_with_the_shipped_map_measures_the_same(tmp_path, inputs):
@@ -132,7 +216,7 @@ def test_aggregated_rows_give_what_single_impressions_give(tmp_path, tables):
     reports = []
     for name, log, more in (("short", short, {"impressions": "shown"}), ("long", long, {})):
         report = evaluate(tmp_path / name, write_walk(tmp_path / name, log, more))
-        del report["rows"]
+        del report["rows"], report["deployed"]
         reports.append(json.dumps(report, sort_keys=True))
     numbers = [list(numbers_of(json.loads(report))) for report in reports]
     np.testing.assert_allclose(*numbers, rtol=1e-6, atol=1e-9)
@@ -163,8 +247,8 @@ def test_test_days_without_a_response_leave_metrics_undefined_and_log_loss_defin
     none = [t.drop_columns(["late"]).append_column("late", pa.array([0] * 300)) for t in tables]
     report = evaluate(tmp_path, write_walk(tmp_path, none))
     model = report["methods"]["model"]
-    undefined = ["field_rce", "field_deviance", "field_auc", "auc", "pcoc"]
-    assert [model[name] for name in undefined] == [None] * 5
+    undefined = ["field_rce", "daily_field_deviance", "field_deviance", "field_auc", "auc", "pcoc"]
+    assert [model[name] for name in undefined] == [None] * 6
     assert (model["field_rce_coverage"], model["field_auc_coverage"]) == (0, 0)
     assert model["logloss"] > 0
 
@@ -177,33 +261,46 @@ def test_a_second_run_writes_the_same_bytes(tmp_path, inputs):
     assert [(tmp_path / name).read_bytes() for name in names] == before
 
 
-def test_a_null_response_stops_the_stage_and_is_named(tmp_path, tables):
-    """A null label is never counted as no response."""
-    late = [None, *tables[2]["late"].to_pylist()[1:]]
-    tables[2] = tables[2].drop_columns(["late"]).append_column("late", pa.array(late, pa.int64()))
-    inputs = write_walk(tmp_path, tables)
-    with pytest.raises(DataError, match=f"day {DAYS[2]}, column late, row 0"):
-        evaluate(tmp_path, inputs)
-    assert not (tmp_path / "evaluation.json").exists()
-
-
 def test_a_missing_calibrator_is_named(tmp_path, inputs):
-    (inputs[2] / "maps.parquet").unlink()
+    (inputs[3] / "maps.parquet").unlink()
     with pytest.raises(ArtifactError, match=r"maps\.parquet"):
         evaluate(tmp_path, inputs)
 
 
-def pin_another(folder, inputs, **conventions):
-    """Pin a champion with the same base, another map and other conventions; its sentence."""
+MADE = {"base": {"manifest.json": "a"}, "code": {"pipeline/a.py": "b"}, "params": {"log": {}}}
+
+
+def learned(*days):
+    """A lineage with the days whose labels were used."""
+    return {"data": {"label_days": list(days)}}
+
+
+def set_lineage(model, lineage):
+    """Give a checkpoint another lineage."""
+    manifest = read_json(model / "manifest.json")
+    (model / "manifest.json").unlink()
+    write_checksums(model, manifest | {"lineage": lineage})
+
+
+def pin_another(folder, inputs, lineage=None, rolling=None, before=False, **conventions):
+    """Pin a champion with the same base, another map and other conventions.
+
+    It has its `lineage`, or is of before versions had one, and brings the maps of `rolling` (day →
+    map), or is of `before` there were such.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parts, "CONVENTIONS", parts.CONVENTIONS | conventions)
-        made = parts.write_parts(folder / "other", affine_map(np.full(5, 0.9), np.ones(5)))
+        base, calibrator = parts.write_parts(folder / "other")
+    about, maps = read_json(calibrator / "manifest.json"), {"adacalib": SERVED}
+    parts.write_calibrator(calibrator, maps, {"adacalib": rolling or {"2013-01-01": SERVED}}, about)
     model = folder / MODEL
     model.parent.mkdir(parents=True)
-    parts.write_model(*made, model)
+    parts.write_model(base, calibrator, model, lineage and MADE | lineage)
+    if before:
+        (model / "rolling.parquet").unlink()
+        parts.write_sums(model)
     (folder / TABLES).mkdir()
-    digest = sha256_of(model / "manifest.json")
-    pin = Pin("v0.0.3", "0" * 40, DAYS[2], digest, {})
+    pin = Pin("v0.0.3", "0" * 40, DAYS[2], sha256_of(model / "manifest.json"), {})
     write_pin(inputs[-1], pin)
     return pin
 
@@ -214,37 +311,79 @@ def test_without_production_there_is_no_champion_and_the_report_says_so(tmp_path
     assert "champion" not in report["methods"]
 
 
-def test_the_champion_scores_the_same_days_whole_and_is_compared_in_pairs(tmp_path, inputs, tables):
-    pin_another(tmp_path, inputs)
+def test_a_champion_of_before_there_were_rolling_maps_serves_all_days_after_its_labels(
+    tmp_path, inputs, tables
+):
+    pin_another(tmp_path, inputs, before=True)
     report = evaluate(tmp_path, inputs)
-    prediction = load(tmp_path / MODEL).predict(pa.concat_tables(tables))
-    expected = log_loss(pa.concat_tables(tables)["late"], expit(prediction.calibrated_logit))
+    expected = loss_of(tables, dict.fromkeys(DAYS, SERVED) | {"model": tmp_path / MODEL})
     champion, model = (report["methods"][name]["logloss"] for name in ("champion", "model"))
     assert champion == pytest.approx(expected, rel=1e-6)
     gain = report["champion"]["gains"]["logloss"]
     assert gain["value"] == pytest.approx(champion - model, abs=1e-12)
     assert gain["low"] < gain["value"] < gain["high"]
     assert gain["champion"] == pytest.approx(champion)
+    assert report["champion"]["same_procedure"] is False
+    assert report["champion"]["served"]["days"] == report["champion"]["compared_days"] == 6
     counts = pq.read_table(tmp_path / "sums" / "counts.parquet").to_pandas()
     assert counts.groupby("method")["impressions"].sum()["champion"] == 1800
 
 
-def test_the_prequential_curve_has_every_test_day_and_says_which_are_new(tmp_path, inputs, tables):
-    pin_another(tmp_path, inputs)
-    curve = evaluate(tmp_path, inputs)["champion"]["by_day"]
-    assert [row["day"] for row in curve] == DAYS
-    assert [row["new"] for row in curve] == [False] * 3 + [True] * 3
-    prediction = load(tmp_path / MODEL).predict(tables[4])
-    expected = log_loss(tables[4]["late"], expit(prediction.calibrated_logit))
-    assert curve[4]["champion"]["logloss"] == pytest.approx(expected, rel=1e-6)
+def test_a_champion_forecasts_each_day_by_its_own_map_of_it_then_by_the_bytes_that_served(
+    tmp_path, inputs, tables
+):
+    """A day that it has learned from and brings no map of is left out."""
+    own = {day: shifted(0.5 + 0.1 * n) for n, day in enumerate(DAYS[1:4])}
+    pin_another(tmp_path, inputs, lineage=learned(*DAYS[:4]), rolling=own)
+    champion = evaluate(tmp_path, inputs)["champion"]
+    assert champion["compared_days"] == 5
+    curve = champion["by_day"]
+    assert [(row["day"], row["served"]) for row in curve] == [
+        *((day, False) for day in DAYS[1:4]),
+        *((day, True) for day in DAYS[4:]),
+    ]
+    predictor = load(tmp_path / MODEL)
+    for row, table in zip(curve, tables[1:], strict=True):
+        said = predictor.predict(table)
+        logit = own.get(row["day"], SERVED)(said.uncalibrated_logit, said.field_value_id)
+        expected = log_loss(table["late"], expit(logit))
+        assert row["champion"]["logloss"] == pytest.approx(expected, rel=1e-6)
+    served = champion["served"]
+    assert served["days"] == 2
+    losses = [row["champion"]["logloss"] for row in curve[3:]]
+    assert served["logloss"]["value"] == pytest.approx(np.mean(losses))
+    assert served["pcoc"]["low"] < served["pcoc"]["value"] < served["pcoc"]["high"]
+
+
+def test_a_champion_that_has_learned_from_every_test_day_is_compared_on_none(tmp_path, inputs):
+    pin_another(tmp_path, inputs, lineage=learned(*DAYS))
+    champion = evaluate(tmp_path, inputs)["champion"]
+    assert (champion["readable"], champion["compared_days"], champion["gains"]) == (True, 0, {})
 
 
 def test_a_champion_held_against_itself_gains_exactly_nothing(tmp_path, inputs):
-    pin_another(tmp_path, inputs)
-    shutil.rmtree(tmp_path / "model")
-    shutil.copytree(tmp_path / MODEL, tmp_path / "model")
+    """Its rolling maps are those of the challenger, as is what it has learned."""
+    own = rolling_maps()["adacalib"]
+    pin_another(tmp_path, inputs, lineage=learned(*DAYS), rolling=own)
+    set_lineage(inputs[4], MADE)
     gains = evaluate(tmp_path, inputs)["champion"]["gains"]
     assert {(gain["value"], gain["low"], gain["high"]) for gain in gains.values()} == {(0, 0, 0)}
+
+
+@pytest.mark.parametrize(
+    ("theirs", "same"),
+    [
+        ({"params": {"log": {"last_day": "2013-09-01"}}}, True),
+        ({"params": {"log": {}, "calibrate": {"seed": 2}}}, False),
+        ({"base": {"manifest.json": "c"}}, False),
+        ({"code": {}}, False),
+    ],
+)
+def test_procedures_are_the_same_where_base_code_and_parameters_are(tmp_path, inputs, theirs, same):
+    """The last day is no parameter of the procedure: it moves every day."""
+    pin_another(tmp_path, inputs, lineage=learned(DAYS[2]) | theirs)
+    set_lineage(inputs[4], MADE | {"params": {"log": {"last_day": DAYS[-1]}}})
+    assert evaluate(tmp_path, inputs)["champion"]["same_procedure"] is same
 
 
 @pytest.mark.parametrize(
@@ -268,8 +407,8 @@ def test_a_champion_that_reads_a_column_the_days_have_not_is_reported(tmp_path, 
     plain = [table.rename_columns(["late", "carrier", "from", "distance"]) for table in tables]
     inputs = write_walk(tmp_path, tables)
     pin = pin_another(tmp_path, inputs)
-    champion = score_champion(pin, tmp_path / MODEL, parts.CONVENTIONS, [(DAYS[0], plain[0])])
-    assert champion.logit is None
+    asked = read_scores(inputs[2], "test"), [(DAYS[0], plain[0])]
+    champion = score_champion(pin, tmp_path / MODEL, {"conventions": parts.CONVENTIONS}, *asked)
     assert "origin" in champion.why
 
 
