@@ -1,98 +1,22 @@
 """The gate's questions to the evidence: labels, sampling, memory, resolution; and the champion.
 
-Is what would replace the champion worse? On the test days that neither learnt from, LogLoss and
-field deviance of the challenger may not be worse than the champion's beyond noise: a paired gain
-whose whole interval (field values resampled, days left out; the wider) lies below minus
-gate.champion_tolerance of the champion's own value. Field-RCE is reported beside it and decides
-nothing. A champion that cannot be compared is a no, which a person may override: what nobody
-measured is not passed.
+Is what would replace the champion worse? Both are procedures: on every test day each forecasts by
+the map of that day's morning. LogLoss and daily field deviance of the challenger may not be worse
+than the champion's beyond noise: a paired gain whose whole interval (field values resampled, days
+left out; the wider) lies below minus gate.champion_tolerance of the champion's own value. Field-RCE
+is reported beside it and decides nothing. A champion that cannot be compared is a no, which a
+person may override: what nobody measured is not passed.
 """
 
 import math
 from typing import Any
 
-from pipeline.gate.verdict import Gain, GateCheck, cause, found, gain, number
+from pipeline.gate.limits import largest_check, pcoc_check
+from pipeline.gate.verdict import Gain, GateCheck, found, gain, number
 from pipeline.params.sections import GateParams
 
 SHIPPED, REFERENCE = "model", "uncalibrated"
-MEASURES = {"logloss": "LogLoss", "field_deviance": "field deviance"}
-FAR = 0.5  # a PCOC this far from 1 is hardly a season; a sampled log that does not say so is
-
-
-def _pcoc(evaluation: dict[str, Any], limit: float) -> GateCheck:
-    """Expected / observed responses over all test rows; far off, sampling is named."""
-    value = number(evaluation, "methods", SHIPPED, "pcoc")
-    error = abs(value - 1)
-    if math.isnan(value):
-        sentence = "expected / observed responses (PCOC) is undefined on the test days: "
-        sentence += cause(evaluation)
-        return GateCheck("pcoc", error, limit, False, sentence)
-    words = (
-        f"expected / observed responses (PCOC) is {value:.4g} on the test days",
-        f", within {limit:g} of 1",
-        f", it must lie within {limit:g} of 1 (gate.max_pcoc_error): {_sampling(evaluation)}"
-        "look for rows that were sampled without saying so (log.keep_rate), for responses still "
-        "to come (log.maturity_days), or for a change after calibration",
-    )
-    return GateCheck.answered("pcoc", error, limit, error <= limit, words)
-
-
-def _sampling(evaluation: dict[str, Any]) -> str:
-    """What share of negatives would explain the distance, where it is large enough to say."""
-    value = number(evaluation, "methods", SHIPPED, "pcoc")
-    log = evaluation.get("before_sampling") or evaluation
-    shown, responses = number(log, "impressions"), number(log, "responses")
-    rate = responses / shown if shown > 0 else math.nan
-    mean = value * rate
-    if not (abs(value - 1) > FAR and 0 < rate < 1 and 0 < mean < 1):
-        return ""
-    kept = rate / (1 - rate) * (1 - mean) / mean
-    setting = f"log.keep_rate: {kept:.2g}" if kept < 1 else f"{1 / kept:.2g} is the test days' own"
-    return (
-        f"the mean probability is {mean:.3g} where {rate:.3g} responded, as if the negatives the "
-        f"model learnt from were sampled ({setting}); "
-    )
-
-
-def _largest(evaluation: dict[str, Any], limit: float) -> GateCheck:
-    """PCOC of each of the largest field values: no band may lie wholly beyond the limit."""
-    rows = evaluation.get("largest_field_values")
-    rows = rows if isinstance(rows, list) and rows else [{}]
-    distances = [_beyond(row, limit) for row in rows]
-    wrong = [row for row, distance in zip(rows, distances, strict=True) if not distance <= 0]
-    worst = max(distances, key=lambda d: math.inf if math.isnan(d) else d)
-    passed = not wrong
-    if passed:
-        sentence = (
-            f"of the {len(rows)} largest field values none has a PCOC that is surely more than "
-            f"{limit:g} from 1"
-        )
-    elif math.isnan(worst):
-        sentence = (
-            f"the PCOC of a large field value is undefined on the test days: {cause(evaluation)}"
-        )
-    else:
-        more = f", as are {len(wrong) - 1} more of the {len(rows)} largest" if wrong[1:] else ""
-        sentence = (
-            f"PCOC of field value {found(wrong[0], 'field_value')!r} is {_with_band(wrong[0])}, "
-            f"surely more than {limit:g} from 1 (gate.max_value_pcoc_error){more}: look at their "
-            "days in the report, and for a change after calibration"
-        )
-    return GateCheck("pcoc_of_largest_values", worst, 0.0, passed, sentence)
-
-
-def _with_band(row: Any) -> str:
-    value, low, high = (number(row, name) for name in ("pcoc", "low", "high"))
-    if math.isnan(value + high):
-        return f"at least {low:.4g}, without a response"
-    return f"{value:.4g} (band {low:.4g} to {high:.4g})"
-
-
-def _beyond(row: Any, limit: float) -> float:
-    """How far the nearer end of a band lies beyond 1 ± limit; NaN where it is undefined."""
-    low, high = number(row, "low"), found(row, "high")
-    end = math.inf if high is None and "high" in row else number(row, "high")  # no responses
-    return max(low - (1 + limit), (1 - limit) - end) if not math.isnan(low + end) else math.nan
+MEASURES = {"logloss": "LogLoss", "daily_field_deviance": "daily field deviance"}
 
 
 def _distinct(evaluation: dict[str, Any], limit: float, calibrator: dict[str, Any]) -> GateCheck:
@@ -147,6 +71,37 @@ def _memorisation(tables: Any, limit: float) -> GateCheck:
     return GateCheck("memorisation", 0.0 if none else low, limit, passed, sentence)
 
 
+def _newest_day(calibrator: dict[str, Any]) -> GateCheck:
+    """Whether what ships has learned from the newest day, or misses it, as it is no sound one.
+
+    It is the calibrator that judges the day; None: it had no days to judge it by.
+    """
+    newest = found(calibrator, "guard", "newest")
+    moved, limit = (number(newest, name) for name in ("moved", "limit"))
+    refused = found(newest, "refused")
+    name, day = "newest_day", found(newest, "day")
+    if newest is None and isinstance(found(calibrator, "guard"), dict):
+        none = "there were too few days to judge the newest one by"
+        return GateCheck(name, 0.0, 0.0, True, none)
+    if not isinstance(refused, bool) or math.isnan(moved + limit):
+        sentence = "whether the newest day is sound is not known; run dvc repro calibrate"
+        return GateCheck(name, math.nan, 0.0, False, sentence)
+    words = (
+        f"with {day} expected responses move by {moved:+.3g} (log ratio)",
+        f", as they may on a sound day: up to {limit:.3g}",
+        f", more than the {limit:.3g} of a sound day ({_refused(calibrator, day)}), so that day is "
+        "missing to what would ship: look at its labels and rows and land it again, or accept it "
+        f'by name (calibrate.accepted_days: ["{day}"])',
+    )
+    return GateCheck.answered(name, abs(moved), limit, not refused, words)
+
+
+def _refused(calibrator: dict[str, Any], day: Any) -> str:
+    """What moved too far on a day."""
+    entries = found(calibrator, "guard", "refused") or []
+    return ", ".join(str(found(e, "what")) for e in entries if found(e, "day") == day) or "all rows"
+
+
 def _no_slope(slopes: Any) -> str:
     """Why the rates of training days have no slope against those of calibration days."""
     if math.isnan(number(slopes, "training_days")) or math.isfinite(number(slopes, "steeper")):
@@ -181,10 +136,11 @@ def evidence_checks(
 ) -> tuple[GateCheck, ...]:
     """The questions of this page, each with its limit."""
     return (
-        _pcoc(evaluation, params.max_pcoc_error),
-        _largest(evaluation, params.max_value_pcoc_error),
+        pcoc_check(evaluation, params),
+        largest_check(evaluation, params.max_value_pcoc_error),
         _distinct(evaluation, params.min_distinct_share, calibrator),
         _memorisation(tables, params.max_memorisation),
+        _newest_day(calibrator),
         _maturity(evaluation),
     )
 
@@ -228,13 +184,17 @@ def _not_worse(champion: dict[str, Any], measure: str, tolerance: float) -> Gate
     if not known:
         return GateCheck(name, gained.high, limit, False, _not_compared(title, champion, gained))
     words = (
-        f"{title} gains {gained} over {_named(champion)} ({own:.5g}) on {days:.0f} days that "
-        f"neither learnt from{_beside(champion)}",
+        f"{title} gains {gained} over {_named(champion)} ({own:.5g}){_same(champion)} on "
+        f"{days:.0f} days whose labels neither had seen{_beside(champion)}",
         ", not worse beyond noise",
         f"; the whole interval lies below {limit:g} (gate.champion_tolerance): the champion is "
         "better, keep it and see what changed in the data or parameters",
     )
     return GateCheck.answered(name, gained.high, limit, gained.high >= limit, words)
+
+
+def _same(champion: Any) -> str:
+    return ", the same procedure," if found(champion, "same_procedure") is True else ""
 
 
 def _beside(champion: Any) -> str:
@@ -247,12 +207,12 @@ def _not_compared(title: str, champion: Any, gained: Gain) -> str:
     days = number(champion, "compared_days")
     begin = f"{title} cannot be held against {_named(champion)}"
     if days == 0:
-        return f"{begin}, which learnt from every test day: test on later days (log.last_day)"
+        return f"{begin}, which has learned from every test day: test on later days (log.last_day)"
     if not days > 0 or math.isfinite(gained.value):
-        return f"{begin}: no interval is known; take more test days that neither learnt from"
+        return f"{begin}: no interval is known; take more test days (split.test_days)"
     return (
-        f"{begin} on the {days:.0f} days that neither learnt from, where it is undefined: take "
-        "test days with responses (split.test_days, log.last_day)"
+        f"{begin} on the {days:.0f} days whose labels neither had seen, where it is undefined: "
+        "take test days with responses (split.test_days, log.last_day)"
     )
 
 

@@ -10,7 +10,15 @@ from pipeline.gate.verdict import Gain, GateCheck, Verdict, cause, gain, number
 from pipeline.params.sections import GateParams
 
 BASELINES = ("isotonic", "eb_platt")
-METRICS = ("logloss", "field_deviance", "field_rce", "field_auc", "auc", "pcoc")
+METRICS = (
+    "logloss",
+    "daily_field_deviance",
+    "field_deviance",
+    "field_rce",
+    "field_auc",
+    "auc",
+    "pcoc",
+)
 
 
 def judge(
@@ -28,7 +36,7 @@ def judge(
         tables_report: content of reports/tables.json.
         evaluation: content of reports/evaluation.json, measured on the test days.
         params: the limits.
-        calibrator: what the model's manifest says of it; `chosen` and `choose` are read.
+        calibrator: what the model's manifest says of it; `chosen`, `choose`, `guard` are read.
         falls: sentences about field values whose calibrated logit falls somewhere.
         parity: largest difference between the deployed file and the table, in calibrated logit.
     """
@@ -150,16 +158,19 @@ def _log_loss(evaluation: dict[str, Any], limit: float) -> GateCheck:
 
 
 def _deviance(evaluation: dict[str, Any]) -> GateCheck:
-    gained = gain(evaluation, "gains", SHIPPED, "field_deviance")
+    gained, name = (
+        gain(evaluation, "gains", SHIPPED, "daily_field_deviance"),
+        "daily_field_deviance",
+    )
     if not gained.known:
-        return _no_gain("field_deviance", "field deviance", gained, 0.0, evaluation)
+        return _no_gain(name, "daily field deviance", gained, 0.0, evaluation)
     words = (
-        f"field deviance gains {gained} over the uncalibrated model",
+        f"daily field deviance gains {gained} over the uncalibrated model",
         ", not worse",
         "; an interval wholly below 0 says that field values are served worse than before: "
         "look at the largest in the report",
     )
-    return GateCheck.answered("field_deviance", gained.high, 0.0, gained.high >= 0, words)
+    return GateCheck.answered(name, gained.high, 0.0, gained.high >= 0, words)
 
 
 _RANKING_ADVICE = {

@@ -2,7 +2,16 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
+
+Answer = Literal["within", "beyond", "cannot tell"]
+
+
+def answer_of(low: float, high: float, limit: float) -> Answer:
+    """Whether a ratio with an interval lies within 1 ± limit, beyond, or nobody can tell."""
+    if 1 - limit <= low and high <= 1 + limit:
+        return "within"
+    return "beyond" if low > 1 + limit or high < 1 - limit else "cannot tell"
 
 
 @dataclass(frozen=True)
@@ -16,6 +25,8 @@ class GateCheck:
         passed: whether it held; an undefined value never does.
         sentence: value, limit and interval in words, and the next step where it did not hold.
         structural: whether it is about the artifact itself; nobody may override such a no.
+        answer: of a limit that is held against an interval: whether the value lies within, beyond,
+            or nobody can tell; None of other checks.
     """
 
     name: str
@@ -24,6 +35,7 @@ class GateCheck:
     passed: bool
     sentence: str
     structural: bool = False
+    answer: Answer | None = None
 
     @classmethod
     def answered(

@@ -308,6 +308,9 @@ class GateParams(Section):
 
     min_test_responses: Count
     max_pcoc_error: Positive
+    far_pcoc_error: Positive
+    pcoc_margin: NotNegative
+    logloss_margin: Share
     max_value_pcoc_error: Positive
     max_field_auc_loss: NotNegative
     max_auc_loss: NotNegative

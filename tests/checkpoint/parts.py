@@ -103,7 +103,7 @@ def write_calibrator(
         for name, days in rolling.items()
     }
     write_rolling(folder / FILE, of_days)
-    write_json(folder / "manifest.json", {"label_days": []} | about)
+    write_json(folder / "manifest.json", {"label_days": [], "guard": {"newest": None}} | about)
 
 
 def write_model(

@@ -10,6 +10,9 @@ from pipeline.params.sections import GateParams
 PARAMS = GateParams(
     min_test_responses=1000,
     max_pcoc_error=0.1,
+    far_pcoc_error=0.5,
+    pcoc_margin=0.05,
+    logloss_margin=0.005,
     max_value_pcoc_error=0.3,
     max_field_auc_loss=0.001,
     max_auc_loss=0.005,
@@ -20,7 +23,9 @@ PARAMS = GateParams(
     max_rate_drift=0.7,
     max_memorisation=0.5,
 )
-CALIBRATOR: dict[str, Any] = {"chosen": "adacalib", "choose": "held_out"}
+NEWEST = {"day": "2013-09-30", "moved": 0.02, "limit": 0.07, "refused": False}
+GUARD: dict[str, Any] = {"refused": [], "newest": NEWEST, "accepted": []}
+CALIBRATOR: dict[str, Any] = {"chosen": "adacalib", "choose": "held_out", "guard": GUARD}
 DRIFT = {
     "version": "v0.0.3",
     "mix": 0.02,
@@ -43,6 +48,7 @@ def method(**values: float) -> dict[str, float]:
     """The metrics of one method."""
     usual = {
         "logloss": 0.45,
+        "daily_field_deviance": 0.3,
         "field_deviance": 0.02,
         "field_rce": 0.06,
         "field_rce_low": 0.04,
@@ -52,6 +58,8 @@ def method(**values: float) -> dict[str, float]:
         "field_auc": 0.70,
         "auc": 0.72,
         "pcoc": 1.02,
+        "pcoc_low": 0.96,
+        "pcoc_high": 1.08,
         "distinct_outputs": 5000,
     }
     return usual | values
@@ -64,7 +72,7 @@ def gain(value: float, low: float, high: float) -> dict[str, Any]:
 
 def good() -> dict[str, Any]:
     """An evaluation that passes."""
-    gains = {"logloss": gain(0.010, 0.007, 0.013), "field_deviance": gain(0.03, 0.01, 0.05)}
+    gains = {"logloss": gain(0.010, 0.007, 0.013), "daily_field_deviance": gain(0.03, 0.01, 0.05)}
     return {
         "first_day": "2013-09-03",
         "last_day": "2013-09-30",
@@ -77,8 +85,10 @@ def good() -> dict[str, Any]:
             "compared_days": 28,
             "gains": {
                 "logloss": gain(0.001, -0.001, 0.003) | {"champion": 0.451},
-                "field_deviance": gain(0.002, -0.01, 0.014) | {"champion": 0.022},
+                "daily_field_deviance": gain(0.002, -0.01, 0.014) | {"champion": 0.3},
+                "field_deviance": gain(0.001, -0.01, 0.012) | {"champion": 0.022},
                 "field_rce": gain(0.01, -0.01, 0.03) | {"champion": 0.07},
+                "pcoc_error": gain(0.001, -0.01, 0.012) | {"champion": 0.03},
             },
         },
         "largest_field_values": [

@@ -19,7 +19,12 @@ def numbers(report: Any, path: str = "") -> list[str]:
     return [path[1:]] if isinstance(report, (int, float)) else []
 
 
-BESIDE = ("gains/adacalib", "impressions", "champion/gains/field_rce")  # said, not judged
+RATIOS = ("daily_field_deviance", "field_rce", "field_auc", "auc", "pcoc")
+BESIDE = (
+    "gains/adacalib",
+    "impressions",
+    *(f"champion/gains/{name}" for name in ("field_deviance", "field_rce", "pcoc_error")),
+)  # said, not judged
 PLACES = [p for p in numbers(good()) if not p.endswith("/days") and not p.startswith(BESIDE)]
 
 
@@ -63,15 +68,15 @@ def test_no_sentence_writes_a_number_that_is_none(places, of_tables, nothing, pa
 def test_a_log_without_responses_is_told_so_and_what_helps():
     evaluation = good() | {"responses": 0}
     for measured in evaluation["methods"].values():
-        measured.update(dict.fromkeys(["field_deviance", "field_rce", "field_auc", "auc", "pcoc"]))
-    evaluation["gains"]["model"]["field_deviance"] = dict.fromkeys(["value", "low", "high"])
-    evaluation["champion"]["gains"]["field_deviance"] = {}
+        measured.update(dict.fromkeys(RATIOS))
+    evaluation["gains"]["model"]["daily_field_deviance"] = dict.fromkeys(["value", "low", "high"])
+    evaluation["champion"]["gains"]["daily_field_deviance"] = {}
     sentences = {check.name: check.sentence for check in verdict(evaluation).checks}
-    for name in ("pcoc", "auc_loss", "field_auc_loss", "field_deviance", "defined"):
+    for name in ("pcoc", "auc_loss", "field_auc_loss", "daily_field_deviance", "defined"):
         assert "none of their impressions responded; take test days with" in sentences[name]
     assert (
-        "28 days that neither learnt from, where it is undefined"
-        in (sentences["field_deviance_against_champion"])
+        "28 days whose labels neither had seen, where it is undefined"
+        in (sentences["daily_field_deviance_against_champion"])
     )
 
 
@@ -93,7 +98,7 @@ def test_a_log_without_responses_is_told_so_and_what_helps():
         "gains/model",
         "gains/model/logloss",
         "gains/model/logloss/low",
-        "gains/model/field_deviance",
+        "gains/model/daily_field_deviance",
         "gains/isotonic",
     ],
 )
@@ -116,7 +121,7 @@ def test_a_test_day_without_responses_is_undefined_and_not_promoted():
     evaluation = good()
     evaluation["responses"] = 0
     for measured in evaluation["methods"].values():
-        measured.update(dict.fromkeys(["field_deviance", "field_rce", "field_auc", "auc", "pcoc"]))
+        measured.update(dict.fromkeys(RATIOS))
     reasons = verdict(evaluation).reasons
     assert any("too few responses to tell: the test days have 0" in reason for reason in reasons)
     assert any("undefined on the test days" in reason for reason in reasons)

@@ -10,14 +10,35 @@ import pytest
 
 from pipeline.gate.judge import judge
 from pipeline.gate.verdict import Verdict
-from tests.gate.evidence import CALIBRATOR, PARAMS, TABLES, changed, gain, good, verdict
+from tests.gate.evidence import (
+    CALIBRATOR,
+    GUARD,
+    NEWEST,
+    PARAMS,
+    TABLES,
+    changed,
+    gain,
+    good,
+    method,
+    verdict,
+)
+
+LOST = NEWEST | {"moved": -0.24, "refused": True}
+
+
+def with_pcoc(value: float, low: float, high: float) -> dict[str, float]:
+    """The metrics of what ships with another PCOC."""
+    return method(pcoc=value, pcoc_low=low, pcoc_high=high)
+
+
+SAMPLED = with_pcoc(7.9, 7.5, 8.3)
 
 
 def test_good_evidence_passes_and_every_check_says_what_it_saw():
     passing = verdict(good())
     assert passing.passed
     assert passing.reasons == []
-    assert len({check.name for check in passing.checks}) == len(passing.checks) == 20
+    assert len({check.name for check in passing.checks}) == len(passing.checks) == 21
     sentences = " ".join(check.sentence for check in passing.checks)
     for number in ("4321", "+0.01 (interval +0.007 to +0.013)", "1.02", "0.70000"):
         assert number in sentences
@@ -40,9 +61,9 @@ def test_no_checks_at_all_are_no_pass():
             287,
             "too few responses to tell: the test days have 287, a verdict needs 1000",
         ),
-        ("methods/model/pcoc", 7.9, r"\(PCOC\) is 7.9 .* sampled without saying so"),
-        ("methods/model/pcoc", 7.9, r"mean probability is 0\.79 where 0\.1 resp.*keep_rate: 0\.03"),
-        ("methods/model/pcoc", 0.85, r"\(PCOC\) is 0.85 .* within 0.1 of 1"),
+        ("methods/model", SAMPLED, r"\(PCOC\) is 7.9 .* sampled without saying so"),
+        ("methods/model", SAMPLED, r"mean probability is 0\.79 where 0\.1 resp.*keep_rate: 0\.03"),
+        ("methods/model", with_pcoc(0.85, 0.8, 0.89), r"\(PCOC\) is 0.85 .*more than 0.1 from 1"),
         (
             "largest_field_values",
             [{"field_value": "AA", "pcoc": 1.5, "low": 1.35, "high": 1.7}],
@@ -65,7 +86,7 @@ def test_no_checks_at_all_are_no_pass():
             r"LogLoss gains -0\.01 \(.*\) over the champion v0\.0\.3 .* the champion is better",
         ),
         (
-            "champion/gains/field_deviance",
+            "champion/gains/daily_field_deviance",
             gain(-0.01, -0.02, -0.001) | {"champion": 0.02},
             "field deviance gains -0.01",
         ),
@@ -73,7 +94,7 @@ def test_no_checks_at_all_are_no_pass():
         (
             "champion",
             {"version": "v0.0.3", "readable": True, "compared_days": 0, "gains": {}},
-            r"against the champion v0\.0\.3, which learnt from every test day: test on later days",
+            r"against the champion v0\.0\.3, which has learned from every .*: test on later days",
         ),
         (
             "maturity",
@@ -93,7 +114,7 @@ def test_no_checks_at_all_are_no_pass():
             gain(0.0, 0.0, 0.0),
             "is the uncalibrated model itself, which gains nothing",
         ),
-        ("gains/model/field_deviance", gain(-0.02, -0.03, -0.01), "served worse than before"),
+        ("gains/model/daily_field_deviance", gain(-0.02, -0.03, -0.01), "served worse than before"),
         ("gains/eb_platt/logloss", gain(0.03, 0.02, 0.04), "worse than eb_platt"),
         ("gains/isotonic/logloss", gain(0.03, 0.02, 0.04), "worse than isotonic"),
     ],
@@ -110,7 +131,7 @@ def test_evidence_against_a_model_is_named_with_its_numbers_and_the_next_step(
     ("place", "value"),
     [
         ("responses", 1000),
-        ("methods/model/pcoc", 1.09),
+        ("methods/model", with_pcoc(1.05, 1.01, 1.09)),
         ("methods/model/field_auc", 0.6995),
         ("champion", None),
         ("champion/gains/logloss", gain(0.0, 0.0, 0.0) | {"champion": 0.45}),
@@ -120,12 +141,86 @@ def test_evidence_against_a_model_is_named_with_its_numbers_and_the_next_step(
             "largest_field_values",
             [{"field_value": "AA", "pcoc": None, "low": 0.2, "high": None}],  # no responses yet
         ),
-        ("gains/model/field_deviance", gain(-0.001, -0.01, 0.008)),
+        ("gains/model/daily_field_deviance", gain(-0.001, -0.01, 0.008)),
         ("gains/eb_platt/logloss", gain(0.011, 0.008, 0.014)),
     ],
 )
 def test_what_is_within_the_limits_or_within_noise_passes(place, value):
     assert verdict(changed(place, value)).passed
+
+
+UNSURE = with_pcoc(1.08, 0.93, 1.23)
+
+
+def unsure(model: dict[str, float], **champion: Any) -> Any:
+    """The check of PCOC of what ships, with some gains over the champion replaced."""
+    evaluation = changed("methods/model", model)
+    evaluation["champion"]["gains"] |= champion
+    (check,) = (c for c in verdict(evaluation).checks if c.name == "pcoc")
+    return check
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "answer"),
+    [
+        (0.91, 1.09, "within"),
+        (0.9, 1.11, "cannot tell"),
+        (0.85, 0.95, "cannot tell"),
+        (1.11, 1.3, "beyond"),
+        (0.7, 0.89, "beyond"),
+    ],
+)
+def test_a_limit_with_an_interval_has_three_answers(low, high, answer):
+    evaluation = changed("methods/model", with_pcoc((low + high) / 2, low, high))
+    assert [c.answer for c in verdict(evaluation).checks if c.name == "pcoc"] == [answer]
+
+
+def test_where_nobody_can_tell_a_later_version_passes_if_it_is_surely_not_worse():
+    """Never a first one, and never where its own PCOC is far off."""
+    margin = PARAMS.logloss_margin * 0.451
+    own = {"champion": 0.451}
+    assert unsure(UNSURE).passed
+    assert unsure(UNSURE, pcoc_error=gain(-0.03, -0.049, 0.01)).passed
+    assert not unsure(UNSURE, pcoc_error=gain(-0.03, -0.051, 0.01)).passed
+    assert unsure(UNSURE, logloss=gain(0, -0.99 * margin, 0.001) | own).passed
+    assert not unsure(UNSURE, logloss=gain(0, -1.01 * margin, 0.001) | own).passed
+    assert not unsure(UNSURE, pcoc_error=gain(0.01, math.nan, math.nan)).passed
+    assert not unsure(with_pcoc(1.51, 0.93, 2.1)).passed
+    first = changed("methods/model", UNSURE) | {"champion": None}
+    assert [c.name for c in verdict(first).checks if not c.passed] == ["pcoc"]
+
+
+def test_of_single_values_only_what_is_surely_beyond_refuses():
+    """And of how many nobody can tell is said: some have too few responses for any answer."""
+    rows = [
+        {"field_value": "AA", "pcoc": 1.0, "low": 0.9, "high": 1.1},
+        {"field_value": "UA", "pcoc": 1.2, "low": 0.8, "high": 1.6},
+    ]
+    passing = verdict(changed("largest_field_values", rows))
+    assert passing.passed
+    assert [c.answer for c in passing.checks if c.answer] == ["within", "cannot tell"]
+    assert "of 1 nobody can tell" in " ".join(c.sentence for c in passing.checks)
+
+
+@pytest.mark.parametrize(
+    ("guard", "passed"),
+    [
+        (GUARD, True),
+        (GUARD | {"newest": None}, True),
+        (GUARD | {"newest": LOST}, False),
+        (GUARD | {"newest": NEWEST | {"refused": None}}, False),
+        (GUARD | {"newest": NEWEST | {"moved": None}}, False),
+        (None, False),
+    ],
+)
+def test_a_newest_day_that_is_not_sound_refuses_and_says_how_it_is_accepted(guard, passed):
+    entry = {"day": "2013-09-30", "what": "UA", "moved": -0.24, "limit": 0.07}
+    calibrator = CALIBRATOR | {"guard": guard and guard | {"refused": [entry]}}
+    judged = verdict(good(), calibrator=calibrator)
+    assert judged.passed is passed
+    if guard == GUARD | {"newest": LOST}:
+        assert 'calibrate.accepted_days: ["2013-09-30"]' in judged.reasons[0]
+        assert "(UA)" in judged.reasons[0]
 
 
 @pytest.mark.parametrize(
@@ -139,14 +234,14 @@ def test_what_is_within_the_limits_or_within_noise_passes(place, value):
 def test_plateaus_are_answered_by_what_helps_against_those_of_the_map_that_ships(chosen, advice):
     """No other parameter takes isotonic regression's plateaus away."""
     coarse = changed("methods/model/distinct_outputs", 97)
-    (reason,) = verdict(coarse, calibrator={"chosen": chosen, "choose": "held_out"}).reasons
+    (reason,) = verdict(coarse, calibrator=CALIBRATOR | {"chosen": chosen}).reasons
     assert re.search(advice, reason)
 
 
 def test_a_choice_that_was_made_already_is_no_advice():
     worse = changed("gains/isotonic/logloss", gain(0.03, 0.02, 0.04))
     for choose, advised in (("held_out", False), ("always", True)):
-        (reason,) = verdict(worse, calibrator={"chosen": "adacalib", "choose": choose}).reasons
+        (reason,) = verdict(worse, calibrator=CALIBRATOR | {"choose": choose}).reasons
         assert reason.endswith("calibrate.choose: held_out") == advised
 
 
@@ -255,8 +350,9 @@ ALONE: dict[str, dict[str, Any]] = {
     "test_responses": {"responses": 999},
     "defined": {"methods/model/field_rce": None},
     "logloss_gain": {"gains/model/logloss": gain(0.01, -0.001, 0.02)},
-    "field_deviance": {"gains/model/field_deviance": WORSE},
-    "pcoc": {"methods/model/pcoc": 1.11},
+    "daily_field_deviance": {"gains/model/daily_field_deviance": WORSE},
+    "pcoc": {"methods/model": with_pcoc(1.2, 1.11, 1.3)},
+    "newest_day": {"calibrator": CALIBRATOR | {"guard": GUARD | {"newest": LOST}}},
     "pcoc_of_largest_values": {"largest_field_values": [{"pcoc": 2.0, "low": 1.31, "high": 3.0}]},
     "distinct_outputs": {"methods/model/distinct_outputs": 2499},
     "field_auc_loss": {"methods/model/field_auc": 0.6989},
@@ -264,8 +360,8 @@ ALONE: dict[str, dict[str, Any]] = {
     "not_worse_than_isotonic": {"gains/isotonic/logloss": gain(0.03, 0.02, 0.04)},
     "not_worse_than_eb_platt": {"gains/eb_platt/logloss": gain(0.03, 0.02, 0.04)},
     "logloss_against_champion": {"champion/gains/logloss": WORSE | {"champion": 0.45}},
-    "field_deviance_against_champion": {
-        "champion/gains/field_deviance": WORSE | {"champion": 0.02}
+    "daily_field_deviance_against_champion": {
+        "champion/gains/daily_field_deviance": WORSE | {"champion": 0.02}
     },
 }
 
@@ -273,7 +369,7 @@ ALONE: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", ALONE)
 def test_each_check_can_be_the_only_reason(name):
     """Just beyond its limit, with all other evidence good, each refuses by itself."""
-    given_directly = {"tables", "parity", "falls"} & ALONE[name].keys()
+    given_directly = {"tables", "parity", "falls", "calibrator"} & ALONE[name].keys()
     evaluation = good() if given_directly else changed(*next(iter(ALONE[name].items())))
     refused = verdict(evaluation, **(ALONE[name] if given_directly else {}))
     assert [check.name for check in refused.checks if not check.passed] == [name]
@@ -295,6 +391,6 @@ def test_only_what_is_wrong_with_the_artifact_itself_is_structural():
 
 def test_every_refusal_is_one_sentence_with_its_limit_or_next_step():
     """A verdict is read by people who did not write it."""
-    nothing = verdict({}, {}, falls=("it falls",), parity=math.nan)
+    nothing = verdict({}, {}, falls=("it falls",), parity=math.nan, calibrator={})
     assert not any(check.passed for check in nothing.checks)
     assert all(not reason.endswith(".") and len(reason) > 20 for reason in nothing.reasons)

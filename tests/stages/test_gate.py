@@ -50,6 +50,7 @@ def test_a_verdict_names_the_model_it_is_about(evidence, tmp_path):
         "passed",
         "sentence",
         "structural",
+        "answer",
     }
 
 
