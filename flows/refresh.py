@@ -44,7 +44,7 @@ from pipeline.params.params_file import set_values
 from pipeline.registry.commits import identity
 from pipeline.registry.history import write_run
 from pipeline.registry.pin import fetch_champion, pin_champion
-from pipeline.registry.promote import Production, production, promote
+from pipeline.registry.promote import Production, on_hold, production, promote
 
 PATIENCE = 6 * 3600.0  # seconds to wait for another run at work in the worktree
 LOOK_AGAIN = 60.0  # seconds between two looks for a day that has not landed
@@ -128,7 +128,8 @@ def refresh(
         wait_hours: how long after the scheduled time (the start, where there is none) a day that
             has not landed is waited for: its deadline.
 
-    The final state is `Promoted`, `Passed` (promotion is off), `Refused`, `Skipped` (a newer day is
+    The final state is `Promoted`, `Passed` (promotion is off), `Refused` (also
+    after a rollback, until a person has promoted), `Skipped` (a newer day is
     due or was refreshed), `Late` (the day has not landed by its deadline) or `Failed`.
     """
     run = DayRun(Path(folder))
@@ -250,6 +251,9 @@ def _judge(run: DayRun, release: Path, promotion: bool) -> State:
     if not promotion:
         return Completed(name="Passed", message=f"{run.day}: the verdict allows promotion")
     run.at = "promotion"
+    held = on_hold(release)
+    if held:
+        return Completed(name="Refused", message=f"{run.day} stays out of production\n- {held}")
     before = production(release)
     state: State = Completed(name="Promoted", message=promote(release))
     run.promoted = before != production(release)

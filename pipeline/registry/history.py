@@ -18,7 +18,7 @@ from pipeline.core.files import read_json, write_json
 from pipeline.formats.champion import PIN, read_pin
 from pipeline.registry import commits, tags
 from pipeline.registry.override import GATE, overridden
-from pipeline.registry.promote import Production, committed_override, gate_of, production
+from pipeline.registry.promote import Production, committed_override, gate_of, hold_of, production
 from pipeline.registry.tools.programs import git, git_folder
 
 WIDTH = 160  # of the table where no terminal says its own
@@ -150,6 +150,7 @@ def status(folder: Path) -> str:
             f"{current.last_day} (commit {current.commit[:10]}), because:",
             *(f"  - {sentence}" for sentence in current.evidence),
             *_pinned(folder, current),
+            *filter(None, [hold_of(tags.assignments(folder))]),
         ]
     return "\n".join([*unsure, *lines, *_last_verdict(folder, current)])
 

@@ -122,6 +122,36 @@ def promote(folder: Path) -> str:
     return f"{new.version} is in production ({_reach(authority)}); {kept}"
 
 
+def on_hold(folder: Path) -> str | None:
+    """`hold_of` what the authority says is in production.
+
+    Raises:
+        ReleaseError: the git remote that says it does not answer, or somebody cleans up.
+        ToolError: git failed.
+    """
+    return hold_of(_newest(folder)[1])
+
+
+def hold_of(history: list[tags.Tag]) -> str | None:
+    """Why no refresh may promote by itself, None where it may: production was rolled back.
+
+    The fault that was rolled back from is in the next day's model, too, unless somebody has looked.
+    The next promotion by a person ends the hold.
+
+    Args:
+        history: every assignment, the one that holds now last.
+    """
+    spans = tags.spans(history)
+    if not spans or spans[-1].version not in {held.version for held in spans[:-1]}:
+        return None
+    held, left = spans[-1], spans[-2]
+    return (
+        f"{held.who} went back from {left.version} to {held.version}, so no refresh promotes by "
+        "itself: find out what was wrong, and put the next version in production by hand "
+        "(adacalib promote, or the deployment promote); that ends the hold"
+    )
+
+
 def _newest(folder: Path) -> tuple[str, list[tags.Tag]]:
     """Who says what is in production, and the history there, while nobody cleans up."""
     authority = commits.authority(folder)

@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 from pipeline.cli.console import Voice
 from pipeline.cli.main import app
 from pipeline.core.errors import ReleaseError
-from pipeline.registry.history import Span, history, table
-from pipeline.registry.promote import production
-from tests.registry.conftest import git
+from pipeline.registry.history import Span, history, status, table
+from pipeline.registry.promote import on_hold, production
+from tests.registry.conftest import git, tagged
 
 SINCE = ("2026-01-02 03:00", "2026-01-02 03:09")
 
@@ -62,6 +62,25 @@ def test_programs_get_the_same_as_json(judged, monkeypatch):
         "how": "rolled back to",
         "by": "Cleo",
     }
+
+
+def test_a_rollback_holds_what_promotes_by_itself_until_a_person_has_promoted(judged):
+    held = on_hold(judged)
+    assert all(name in held for name in ("Cleo", "v0.0.1", "v0.0.2"))
+    assert held in status(judged)
+    git(judged, "commit", "--quiet", "--allow-empty", "--message", "Judged")
+    tagged(judged, "model@v0.0.3", 12)
+    tagged(judged, "model#prod#5", 12)
+    assert on_hold(judged) is None
+
+
+def test_without_a_rollback_nothing_is_held(judged):
+    for number in (4, 3):
+        git(judged, "tag", "--delete", f"model#prod#{number}")
+    assert on_hold(judged) is None
+    for number in (2, 1):
+        git(judged, "tag", "--delete", f"model#prod#{number}")
+    assert on_hold(judged) is None
 
 
 def test_without_a_version_there_is_no_history(judged, tmp_path_factory):
