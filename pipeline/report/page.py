@@ -15,7 +15,9 @@ from pipeline.report.result_tables import (
     MEASURES,
     METRICS,
     ablation_rows,
+    age_rows,
     choice_rows,
+    evidence_lines,
     excess_rows,
     gain_rows,
     largest_rows,
@@ -115,7 +117,7 @@ def render(
         carried: what `page_sums` returns.
         specs: what `specifications` returns.
         field: name of the calibrated field.
-        calibrator: the calibrator's manifest: `chosen` and `held_out`.
+        calibrator: the calibrator's manifest: `chosen`, `held_out` and `guard`.
         vega: the script that draws.
     """
     evaluation = reports["evaluation"]
@@ -133,6 +135,8 @@ def render(
         shipped=CALIBRATORS[calibrator["chosen"]],
         metric_names=[name for name, _, _ in METRICS],
         rows=result_rows(evaluation),
+        evidence=evidence_lines(evaluation),
+        age=age_rows(evaluation),
         gains=[(name, gain_rows(rows)) for name, rows in gains.items() if rows],
         gain_names=[title for title, _ in MEASURES],
         truth=[[name, *texts] for name, texts in excess_rows(evaluation).items()],
@@ -144,7 +148,9 @@ def render(
         ablation=ablation_rows(evaluation),
         memorisation=reports["tables"].get("memorisation") if carried["training"] else None,
         choice=choice_rows(calibrator["held_out"]),
-        left_out=left_out_rows(evaluation, reports["validation"], reports["tables"]),
+        left_out=left_out_rows(
+            evaluation, reports["validation"], reports["tables"], calibrator["guard"]
+        ),
         sums=embedded(carried),
         charts=embedded(specs),
         style=(HERE / "page.css").read_text(),

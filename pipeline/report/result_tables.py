@@ -13,7 +13,8 @@ from pipeline.encoding.values import MARK, SEPARATOR
 # Column title, key in reports/evaluation.json, format.
 METRICS = (
     ("LogLoss", "logloss", ".5f"),
-    ("deviance", "field_deviance", ".4f"),
+    ("deviance", "daily_field_deviance", ".4f"),
+    ("pooled", "field_deviance", ".4f"),
     ("Field-RCE", "field_rce", ".4f"),
     ("Field-AUC", "field_auc", ".4f"),
     ("AUC", "auc", ".4f"),
@@ -34,6 +35,7 @@ NAMES = {
     "adacalib": "AdaCalib",
     "champion": "champion",
     "model": "what ships",
+    "frozen": "frozen",
 }
 ABLATED = {  # the paper's second table
     "paper": "as published",
@@ -43,7 +45,7 @@ ABLATED = {  # the paper's second table
 }
 
 CALIBRATORS = NAMES | {"identity": "none, the base model as it is"}
-MEASURES = [("LogLoss", "logloss"), ("deviance", "field_deviance"), ("Field-RCE", "field_rce")]
+MEASURES = [(title, key) for title, key, _ in METRICS[:4]]  # what has an interval
 
 
 def display_name(name: str | None) -> str:
@@ -79,14 +81,63 @@ def champion_lines(champion: dict[str, Any] | None) -> list[str]:
     version = f"{champion['version']}, made from days up to {champion['last_day']}"
     if not champion["readable"]:
         return [f"{version}, cannot score the test days: {champion['why']}"]
-    lines = [version]
+    if champion["same_procedure"]:
+        version += ", the same procedure"
+    lines = [f"{version}, compared on {champion['compared_days']} days"]
     for title, key, form in METRICS:
         gain = champion["gains"].get(key)
         if gain and gain["value"] is not None:
             ends = [gain["low"], gain["high"]]
             known = f"{ends[0]:+{form}} to {ends[1]:+{form}}" if None not in ends else "no interval"
             lines.append(f"{title} gains {gain['value']:+{form}} ({known}) over it")
+    if champion.get("served"):
+        served = champion["served"]
+        loss, pcoc = (_ends(served[name], ".5f") for name in ("logloss", "pcoc"))
+        lines.append(
+            f"the bytes that served have LogLoss {loss} and PCOC {pcoc} on the "
+            f"{served['days']} test days after their last label"
+        )
     return lines
+
+
+def _ends(interval: dict[str, Any], form: str) -> str:
+    value, low, high = (number(interval[end], form) for end in ("value", "low", "high"))
+    return value if interval["low"] is None else f"{value} ({low} to {high})"
+
+
+def evidence_lines(evaluation: dict[str, Any]) -> list[str]:
+    """What the results are about, how old what ships is, and what age costs: a sentence each."""
+    about, age = evaluation["procedure"], evaluation["age"]
+    days, last = about["horizon_days"], age["by_day"][-1]["days_since_label"]
+    lines = [
+        "The evidence is about the procedure: each test day is forecast by what was known on its "
+        f"morning, labels up to {days} {'day' if days == 1 else 'days'} before it. What ships is "
+        f"newer, it has learned from days up to {about['shipped_until']}.",
+        f"Age: frozen on {about['learned_until']} and up to {last} days old, it would lose "
+        f"{_gain(age['cost'])} in LogLoss.",
+    ]
+    if about["base_until"]:
+        first, newest, served = about["base_age_days"]
+        lines.append(
+            f"The base model was trained on days up to {about['base_until']}: {first} to {newest} "
+            f"days old on the test days, {served} where it serves."
+        )
+    alone = [NAMES[name] for name in about["frozen_alone"] if name in NAMES]
+    if alone:
+        lines.append(f"Measured frozen, as they have no rolling forecasts: {', '.join(alone)}.")
+    return lines
+
+
+def age_rows(evaluation: dict[str, Any]) -> list[list[str]]:
+    """One row a test day: days since the last label the frozen forecast saw, and both LogLosses."""
+    return [
+        [
+            row["day"],
+            str(row["days_since_label"]),
+            *(number(row[name], ".5f") for name in ("frozen", "rolling")),
+        ]
+        for row in evaluation["age"]["by_day"]
+    ]
 
 
 def read_results(folder: Path) -> dict[str, Any]:
@@ -128,9 +179,13 @@ def show_results(found: dict[str, Any], changed: list[str]) -> None:
     if "champion" in evaluation:
         lines = "; ".join(champion_lines(evaluation["champion"]))
         console.print(f"champion: {lines}", highlight=False)
+    for line in evidence_lines(evaluation):
+        console.print(line, highlight=False)
     console.print(f"verdict: [bold]{gate['verdict']}[/bold]")
     for reason in gate["reasons"]:
         console.print(f"  - {reason}", highlight=False)
+    for answer, sentence in answer_rows(gate):
+        console.print(f"  {answer}: {sentence}", highlight=False)
     console.print(f"report: {found['report']}", soft_wrap=True)
     if changed:
         console.print(
@@ -139,6 +194,12 @@ def show_results(found: dict[str, Any], changed: list[str]) -> None:
             highlight=False,
             soft_wrap=True,
         )
+
+
+def answer_rows(gate: dict[str, Any]) -> list[tuple[str, str]]:
+    """The answer (within, cannot tell) and the sentence of each check that has one and passed."""
+    checks = [check for check in gate["checks"] if check.get("answer") and check["passed"]]
+    return [(check["answer"], check["sentence"]) for check in checks]
 
 
 def gain_rows(
@@ -201,9 +262,12 @@ def largest_rows(evaluation: dict[str, Any]) -> list[list[str]]:
 
 
 def left_out_rows(
-    evaluation: dict[str, Any], validation: dict[str, Any], tables: dict[str, Any]
+    evaluation: dict[str, Any],
+    validation: dict[str, Any],
+    tables: dict[str, Any],
+    guard: dict[str, Any],
 ) -> list[tuple[str, str]]:
-    """What each metric does not cover, and what the log was."""
+    """What each metric does not cover, what the log was, and which days what ships misses."""
     model, champion = evaluation["methods"]["model"], evaluation.get("champion")
     auc = model["field_auc_coverage"] or 0.0
     return [
@@ -219,6 +283,10 @@ def left_out_rows(
             ("Days that wait for labels", ", ".join(days))
             for days in [validation["waiting"]]
             if days
+        ],
+        *[
+            ("Missing to what ships", f"{day['day']}: {day['what']} moved by {day['moved']:+.3g}")
+            for day in guard["refused"]
         ],
         *[("Warning", warning) for warning in validation["warnings"]],
         (

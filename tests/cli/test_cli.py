@@ -33,6 +33,10 @@ def test_results_are_a_table_a_json_object_or_nothing(folder):
         adacalib(folder, *options, "results") for options in ([], ["--json"], ["--quiet"])
     )
     assert "verdict: refuse" in text.stdout
+    words = " ".join(text.stdout.split())
+    assert "cannot tell: it is 1.01" in words
+    assert "it would lose +0.00040 (+0.00010 to +0.00070) in LogLoss" in words
+    assert "3 to 4 days old on the test days, 5 where it serves" in words
     found = json.loads(data.stdout)
     assert found["gate"]["reasons"] == ["too few responses to tell: 30 of 1,000"]
     assert found["evaluation"]["methods"]["model"]["pcoc"] == 1.01
@@ -44,15 +48,20 @@ def test_results_fit_a_window_of_80_columns_and_name_the_champion_and_not_produc
     gain = {"value": 0.0012, "low": None, "high": None}
     evaluation["champion"] = {
         "version": "v0.0.1", "last_day": "2024-01-01", "readable": True, "gains": {"logloss": gain},
+        "same_procedure": True, "compared_days": 2,
+        "served": {"days": 1, "logloss": gain, "pcoc": {"value": 1.1, "low": 0.9, "high": 1.3}},
     }  # fmt: skip
     write_json(folder / "reports/evaluation.json", evaluation)
     said = adacalib(folder, "results").stdout
     assert "champion: v0.0.1, made from days" in said
     assert "LogLoss gains +0.00120 (no interval) over it" in " ".join(said.split())
+    assert "the same procedure" in said
+    assert "PCOC 1.10000 (0.90000 to 1.30000) on the 1 test days" in " ".join(said.split())
     assert "production" not in said
     header = next(line for line in said.splitlines() if "method" in line)
     assert header.split() == [  # whole, on one line
-        "method", "LogLoss", "deviance", "Field-RCE", "Field-AUC", "AUC", "PCOC", "excess",
+        "method", "LogLoss", "deviance", "pooled", "Field-RCE", "Field-AUC", "AUC", "PCOC",
+        "excess",
     ]  # fmt: skip
 
 

@@ -50,6 +50,16 @@ def test_names_from_the_log_are_text_that_ends_no_script(text):
     assert "<b>" not in text
 
 
+def test_the_page_says_what_the_evidence_is_about_what_age_costs_and_what_is_missing(text):
+    words = " ".join(markup(text).split())
+    assert words.index("<table>") < words.index("The evidence is about the procedure")
+    assert "it has learned from days up to 2024-01-07" in words
+    assert "have no rolling forecasts: Platt." in words
+    assert "<td>2</td><td>0.51000</td><td>0.50000</td>" in words
+    assert "passed: pcoc (cannot tell)" in words
+    assert "<dd>2024-01-04: all rows moved by -0.24</dd>" in words
+
+
 def test_the_gates_intervals_stand_beside_the_drawn_bands_and_are_told_apart(text):
     words = markup(text)
     assert "<td>1.609</td><td>1.037 to 2.180</td>" in words

@@ -8,7 +8,7 @@ import pandas as pd
 from pipeline.formats.maps import PiecewiseLinearMap, from_knots, identity_map
 from pipeline.report.page import page_sums, pictured, render, specifications
 
-METHODS = ("uncalibrated", "isotonic", "eb_platt", "adacalib", "model")
+METHODS = ("uncalibrated", "isotonic", "eb_platt", "adacalib", "frozen", "model")
 ABLATION = ("paper", "paper_one_bin_count", "paper_shared_bins", "paper_free_knots")
 NAMES: list[str | None] = [None, '<b>"A"$_{$</b></script>', "plain", "B\x1f2"]
 
@@ -32,6 +32,7 @@ def reports(passed: bool = True, **metrics: Any) -> dict[str, dict[str, Any]]:
     """The four reports of a small run, some metrics replaced."""
     values = {
         "logloss": 0.51,
+        "daily_field_deviance": 0.31,
         "field_deviance": 0.12,
         "field_rce": 0.08,
         "field_rce_low": 0.06,
@@ -75,18 +76,42 @@ def reports(passed: bool = True, **metrics: Any) -> dict[str, dict[str, Any]]:
                 {"field_value": "plain", "pcoc": 1.609, "low": 1.037, "high": 2.18},
                 {"field_value": "B\x1f2", "pcoc": None, "low": 0.4, "high": None},
             ],
+            "procedure": {
+                "horizon_days": 1,
+                "learned_until": "2024-01-05",
+                "shipped_until": "2024-01-07",
+                "base_until": "2024-01-03",
+                "base_age_days": [3, 4, 5],
+                "frozen_alone": ["platt", *ABLATION],
+            },
+            "age": {
+                "cost": {"value": 0.0004, "low": 0.0001, "high": 0.0007},
+                "by_day": [
+                    {"day": "2024-01-06", "days_since_label": 1, "rolling": 0.5, "frozen": 0.5},
+                    {"day": "2024-01-07", "days_since_label": 2, "rolling": 0.5, "frozen": 0.51},
+                ],
+            },
             "truth": {"excess_logloss": dict.fromkeys(METHODS, 0.0012)},
         },
         "gate": {
             "passed": passed,
             "verdict": "pass" if passed else "refuse",
             "reasons": [] if passed else ["too few responses to tell: 30 of 1,000"],
-            "checks": [{"name": "responses", "passed": passed, "sentence": "30 <responses>"}],
+            "checks": [
+                {
+                    "name": "responses",
+                    "passed": passed,
+                    "sentence": "30 <responses>",
+                    "answer": None,
+                },
+                {"name": "pcoc", "passed": True, "sentence": "it is 1.01", "answer": "cannot tell"},
+            ],
         },
     }
 
 
 CALIBRATOR = {
+    "guard": {"refused": [{"day": "2024-01-04", "what": "all rows", "moved": -0.24}]},
     "chosen": "adacalib",
     "held_out": {
         "logloss": {"adacalib": 0.5, "identity": 0.6},
