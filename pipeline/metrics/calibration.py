@@ -14,9 +14,6 @@ from scipy.special import entr, rel_entr
 from pipeline.core.errors import DataError
 from pipeline.metrics.counts import ResponseCounts, Terms, count_responses, ratio
 
-WELL_OBSERVED = 20.0
-"""Expected responses from which on a field value counts as well observed."""
-
 
 def log_loss_terms(counts: ResponseCounts) -> Terms:
     """LogLoss: nats per impression. Defined without responses too."""
@@ -124,15 +121,13 @@ class FieldRce:
     absolute_error_left_out: float
 
 
-def field_rce(counts: ResponseCounts, among: np.ndarray | None = None) -> FieldRce:
+def field_rce(counts: ResponseCounts) -> FieldRce:
     """Field-RCE (see `field_rce_terms`), with the values it leaves out beside it.
 
     Args:
         counts: shape [V].
-        among: bool [V], the values to look at; None: all. `well_observed` makes one.
     """
-    chosen = np.ones(counts.shape, dtype=bool) if among is None else among
-    counted = chosen & (counts.responses > 0)
+    counted = counts.responses > 0
     left_out = ~counted & (counts.impressions > 0)
     missed = np.abs(counts.expected_responses - counts.responses)[left_out].sum()
     return FieldRce(
@@ -144,29 +139,16 @@ def field_rce(counts: ResponseCounts, among: np.ndarray | None = None) -> FieldR
     )
 
 
-def well_observed(reference: ResponseCounts, minimum: float = WELL_OBSERVED) -> np.ndarray:
-    """bool [V]: the values with at least `minimum` responses expected by one fixed reference.
-
-    The choice must not hang on the method that is measured, nor on the responses: the reference is
-    the same for all methods (global isotonic regression).
-    """
-    return reference.expected_responses >= minimum
-
-
-def field_rce_floor(
-    counts: ResponseCounts, among: np.ndarray | None = None, draws: int = 200, seed: int = 0
-) -> float:
+def field_rce_floor(counts: ResponseCounts, draws: int = 200, seed: int = 0) -> float:
     """Field-RCE that label noise alone would give (see `noise_floor`).
 
     Each draw leaves out values without drawn responses, by Field-RCE's own rule.
 
     Args:
         counts: shape [V]; its responses are not read.
-        among: bool [V], the values to look at; None: all.
         draws, seed: as in `noise_floor`.
     """
-    chosen = counts if among is None else counts.take(among)
-    return noise_floor(field_rce_terms, chosen, draws, seed)
+    return noise_floor(field_rce_terms, counts, draws, seed)
 
 
 def noise_floor(

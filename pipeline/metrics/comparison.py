@@ -10,7 +10,6 @@ from pipeline.metrics.calibration import (
     log_loss_terms,
     pcoc,
     pcoc_terms,
-    well_observed,
 )
 from pipeline.metrics.counts import ResponseCounts
 from pipeline.metrics.significance import (
@@ -20,14 +19,12 @@ from pipeline.metrics.significance import (
     Resampling,
     gain_interval,
     over_days,
-    paired_t_test,
 )
 from pipeline.metrics.summary import (
     GAINED,
     Measurement,
     pcoc_intervals,
     summarise,
-    summarise_well_observed,
 )
 
 MAX_PCOC_DISTANCE = 0.03
@@ -68,32 +65,22 @@ def compare(measured: dict[str, Measurement], resampling: Resampling = USUAL) ->
     """What the evaluation report says of several methods on the same test rows.
 
     Args:
-        measured: by method. Among them are "uncalibrated", against which gains are taken,
-            "isotonic", whose expected responses choose the well-observed values for all methods,
-            and "eb_platt", whose PCOC a Field-RCE gain must stay near to count.
+        measured: by method. Among them are "uncalibrated", against which gains are taken, and
+            "eb_platt", whose PCOC a Field-RCE gain must stay near to count.
         resampling: how intervals are made.
 
     Returns:
         `methods`: `summarise` of each; `gains`: of each but the first, by metric, `value`,
-        `low`, `high`, `over`, `days`, and for Field-RCE whether it `counts`; `well_observed`:
-        Field-RCE over the well-observed values of each; `t_tests`: over days, of each but the
-        reference; `truth`: of each, by metric, in simulated logs; `claim_over_days`: whether the
-        days are enough to speak of other days.
+        `low`, `high`, `over`, `days`, and for Field-RCE whether it `counts`; `truth`: of each, by
+        metric, in simulated logs; `claim_over_days`: whether the days are enough to speak of other
+        days.
     """
-    among = well_observed(measured["isotonic"].counts.sum(axis=0))
     base = measured["uncalibrated"]
     others = {name: method for name, method in measured.items() if name != "uncalibrated"}
     return {
         "methods": {name: summarise(m, resampling) for name, m in measured.items()},
         "gains": {
             name: _gains_with_rule(m, base, measured["eb_platt"], resampling)
-            for name, m in others.items()
-        },
-        "well_observed": {
-            name: summarise_well_observed(m, among, resampling) for name, m in measured.items()
-        },
-        "t_tests": {
-            name: {k: paired_t_test(s, m.counts, base.counts) for k, s in GAINED.items()}
             for name, m in others.items()
         },
         "truth": {

@@ -6,7 +6,6 @@ from typing import Literal
 
 import numpy as np
 from scipy.special import ndtr, stdtrit
-from scipy.stats import ttest_1samp
 
 from pipeline.core.errors import DataError
 from pipeline.metrics.counts import ResponseCounts, Terms, ratio
@@ -261,29 +260,3 @@ def without_each_day(counts: ResponseCounts) -> ResponseCounts:
         np.maximum(total.expected_variance - counts.expected_variance, 0),
         np.maximum(total.log_loss - counts.log_loss, 0),
     )
-
-
-def paired_t_test(
-    statistic: Statistic | Daily, method: ResponseCounts, reference: ResponseCounts
-) -> dict[str, float]:
-    """The paper's test over days: is the mean daily difference reference − method other than zero?
-
-    Days are its units: it knows neither how much a day holds nor that days share field values, so
-    it stands beside `gain_interval` and replaces it nowhere.
-
-    Args:
-        statistic: the metric as terms over field values.
-        method: counts of shape [days, V].
-        reference: counts of the other method on the same rows, same shape.
-
-    Returns:
-        `statistic`, Student's t of the daily differences, and two-sided `p_value`, NaN below
-        MIN_DAYS or where all differences are equal; `days` on which both methods have the metric.
-    """
-    of_day = statistic.of_day if isinstance(statistic, Daily) else statistic
-    daily = of_day(reference).ratio() - of_day(method).ratio()
-    daily = daily[~np.isnan(daily)]
-    t, p = float("nan"), float("nan")
-    if len(daily) >= MIN_DAYS and np.ptp(daily) > 0:
-        t, p = map(float, ttest_1samp(daily, 0.0))
-    return {"statistic": t, "p_value": p, "days": len(daily)}

@@ -170,7 +170,7 @@ def summarise(measurement: Measurement, resampling: Resampling = USUAL) -> dict[
     floor = noise_floor(deviance_terms, measurement.counts, FLOOR_DRAWS, resampling.seed)
     return {
         **_with_intervals(measurement.counts, resampling),
-        **_field_rce_context(counts, None, resampling),
+        **_field_rce_context(counts, resampling),
         "daily_field_deviance_floor": floor,
         "absolute_field_error": absolute_field_error(counts),
         "field_auc": ranking.value,
@@ -216,13 +216,10 @@ def _with_intervals(counts: ResponseCounts, resampling: Resampling) -> dict[str,
     return columns
 
 
-def _field_rce_context(
-    counts: ResponseCounts, among: np.ndarray | None, resampling: Resampling
-) -> dict[str, float]:
+def _field_rce_context(counts: ResponseCounts, resampling: Resampling) -> dict[str, float]:
     """Floor and coverage of Field-RCE, under `field_rce_…`."""
-    context = asdict(field_rce(counts, among))
+    context = asdict(field_rce(counts)) | {"floor": field_rce_floor(counts, seed=resampling.seed)}
     del context["value"]
-    context["floor"] = field_rce_floor(counts, among, seed=resampling.seed)
     return {f"field_rce_{name}": value for name, value in context.items()}
 
 
@@ -232,25 +229,6 @@ def _outside_band(counts: ResponseCounts, confidence: float) -> float:
     outside = seen & ~((low <= 1) & (high >= 1))
     total = counts.impressions.sum()
     return float(counts.impressions[outside].sum() / total) if total > 0 else float("nan")
-
-
-def summarise_well_observed(
-    measurement: Measurement, among: np.ndarray, resampling: Resampling = USUAL
-) -> dict[str, float]:
-    """Field-RCE over the well-observed values, with interval, floor and coverage.
-
-    Args:
-        measurement: of one method.
-        among: bool [V] from `well_observed`, the same for all methods.
-        resampling: how the interval is made.
-    """
-    interval = field_value_interval(field_rce_terms, measurement.counts.take(among), resampling)
-    return {
-        "field_rce": interval.value,
-        "field_rce_low": interval.low,
-        "field_rce_high": interval.high,
-        **_field_rce_context(measurement.counts.sum(axis=0), among, resampling),
-    }
 
 
 def count_columns(measured: Mapping[str, Measurement]) -> Columns:

@@ -17,7 +17,6 @@ from pipeline.metrics.calibration import (
     log_loss_terms,
     pcoc,
     pcoc_band,
-    well_observed,
     wilson_interval,
 )
 from pipeline.metrics.counts import ResponseCounts, count_responses
@@ -85,22 +84,9 @@ def test_field_rce_is_the_papers_equation_on_rows(rows):
         assert measured.coverage == pytest.approx(covered)
 
 
-def test_field_rce_among_chosen_values_leaves_the_others_out():
-    counts = totals([100, 100, 100], [10, 5, 0], [12.0, 5.0, 1.0])
-    measured = field_rce(counts, np.array([True, False, False]))
-    assert measured.value == pytest.approx(0.2)
-    assert (measured.values, measured.values_left_out) == (1, 2)
-    assert measured.coverage == pytest.approx(1 / 3)
-
-
 def test_values_nobody_saw_are_neither_counted_nor_left_out():
     measured = field_rce(totals([10, 0], [1, 0], [1.0, 0.0]))
     assert (measured.values, measured.values_left_out, measured.coverage) == (1, 0, 1.0)
-
-
-def test_well_observed_values_are_chosen_by_the_reference_alone():
-    reference = totals([1000, 1000], [0, 90], [20.0, 19.9])
-    assert well_observed(reference).tolist() == [True, False]
 
 
 def test_field_deviance_is_the_poisson_deviance_of_the_totals(rng):

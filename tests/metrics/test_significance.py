@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy.special import expit
-from scipy.stats import bootstrap, ttest_rel
+from scipy.stats import bootstrap
 
 from pipeline.core.errors import DataError
 from pipeline.metrics.calibration import deviance_terms, field_rce_terms, log_loss_terms, pcoc_terms
@@ -15,7 +15,6 @@ from pipeline.metrics.significance import (
     field_value_bootstrap,
     field_value_interval,
     gain_interval,
-    paired_t_test,
 )
 
 STATISTICS = [log_loss_terms, deviance_terms, field_rce_terms]
@@ -174,22 +173,6 @@ def test_resampling_in_parts_changes_nothing(rng, monkeypatch):
     monkeypatch.setattr("pipeline.metrics.significance.CHUNK", 50 * 7)
     parts = field_value_interval(log_loss_terms, counts)
     assert_allclose([parts.low, parts.high], [whole.low, whole.high], rtol=1e-12)
-
-
-def test_the_paired_t_test_over_days_is_that_of_scipy(rng):
-    worse, better = two_methods(rng, 9, 80, shock=0.2)
-    daily = [log_loss_terms(c).ratio() for c in (worse, better)]
-    expected = ttest_rel(*daily)
-    test = paired_t_test(log_loss_terms, better, worse)
-    assert_allclose([test["statistic"], test["p_value"]], [expected.statistic, expected.pvalue])
-    assert test["days"] == 9
-
-
-def test_the_paired_t_test_says_nothing_below_five_days_or_without_differences(rng):
-    worse, better = two_methods(rng, MIN_DAYS - 1, 20)
-    assert np.isnan(paired_t_test(log_loss_terms, better, worse)["p_value"])
-    counts, _ = two_methods(rng, 7, 20)
-    assert np.isnan(paired_t_test(log_loss_terms, counts, counts)["p_value"])
 
 
 def gains_in_the_population(days, shock, draws):
