@@ -32,7 +32,7 @@ def as_probability(table: pa.Table, kind: str = "float64") -> pa.Table:
 @pytest.fixture(scope="module")
 def logits(tmp_path_factory):
     """A walk over a log with logged logits."""
-    days = {day: served_day(day) for day in DAYS}
+    days = {day: served_day(day, 2000) for day in DAYS}
     folder = tmp_path_factory.mktemp("logits")
     return walk(project(folder, days, log__served_logit="score"), "gate")
 
@@ -40,7 +40,7 @@ def logits(tmp_path_factory):
 @pytest.fixture(scope="module")
 def probabilities(tmp_path_factory):
     """A walk over the same log with the probabilities of those logits."""
-    days = {day: as_probability(served_day(day)) for day in DAYS}
+    days = {day: as_probability(served_day(day, 2000)) for day in DAYS}
     folder = tmp_path_factory.mktemp("probabilities")
     return walk(project(folder, days, log__served_probability="score"), "merge")
 
@@ -187,7 +187,7 @@ def test_aggregates_are_scored_by_the_score_they_were_served_with(tmp_path):
 
 def test_the_order_of_rows_changes_no_table(logits, tmp_path):
     random = np.random.default_rng(0)
-    days = {day: served_day(day).take(random.permutation(400)) for day in DAYS}
+    days = {day: served_day(day, 2000).take(random.permutation(2000)) for day in DAYS}
     walk(project(tmp_path, days, log__served_logit="score"), "tabulate")
     for name in ("bins.parquet", "cells.parquet"):
         here, there = (folder / "artifacts/tables" / name for folder in (tmp_path, logits))

@@ -74,7 +74,7 @@ def test_a_sample_that_is_told_gives_probabilities_of_the_whole_log(request, whi
     assert report["methods"]["model"]["pcoc"] == pytest.approx(1, abs=0.1)
     assert report["methods"]["uncalibrated"]["pcoc"] == pytest.approx(1, abs=0.2)
     pcoc = next(c for c in read_json(folder / "reports/gate.json")["checks"] if c["name"] == "pcoc")
-    assert pcoc["passed"]
+    assert pcoc["answer"] in ("within", "cannot tell")
 
 
 @pytest.mark.parametrize("which", ["of_training", "of_all"])
