@@ -74,14 +74,16 @@ def _memorisation(tables: Any, limit: float) -> GateCheck:
 def _newest_day(calibrator: dict[str, Any]) -> GateCheck:
     """Whether what ships has learned from the newest day, or misses it, as it is no sound one.
 
-    It is the calibrator that judges the day; None: it had no days to judge it by.
+    It is the calibrator that judges the day; it sets no limit while it knows too few sound days.
     """
-    newest = found(calibrator, "guard", "newest")
+    guard = found(calibrator, "guard")
+    newest = found(guard, "newest")
     moved, limit = (number(newest, name) for name in ("moved", "limit"))
     refused = found(newest, "refused")
     name, day = "newest_day", found(newest, "day")
-    if newest is None and isinstance(found(calibrator, "guard"), dict):
-        none = "there were too few days to judge the newest one by"
+    unlimited = refused is False and isinstance(newest, dict) and newest.get("limit", 0) is None
+    if unlimited or (isinstance(guard, dict) and newest is None):
+        none = "there were too few sound days before the newest one to judge it by"
         return GateCheck(name, 0.0, 0.0, True, none)
     if not isinstance(refused, bool) or math.isnan(moved + limit):
         sentence = "whether the newest day is sound is not known; run dvc repro calibrate"

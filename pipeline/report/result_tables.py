@@ -240,8 +240,13 @@ def ablation_rows(evaluation: dict[str, Any]) -> list[list[str]]:
     return [[*row, gain[-1]] for row, gain in zip(rows, gains, strict=True)]
 
 
-def choice_rows(held_out: dict[str, Any]) -> list[list[str]]:
-    """One row a calibrator: its out-of-sample LogLoss, its distance to the best, and its error."""
+def choice_rows(held_out: dict[str, Any] | None) -> list[list[str]]:
+    """One row a calibrator: its out-of-sample LogLoss, its distance to the best, and its error.
+
+    Empty where there were too few calibration days to choose on.
+    """
+    if held_out is None:
+        return []
     columns = [held_out[name] for name in ("logloss", "excess", "standard_error")]
     return [
         [CALIBRATORS[name], *(number(column[name], ".5f") for column in columns)]

@@ -207,6 +207,8 @@ def test_of_single_values_only_what_is_surely_beyond_refuses():
     [
         (GUARD, True),
         (GUARD | {"newest": None}, True),
+        (GUARD | {"newest": NEWEST | {"limit": None}}, True),
+        (GUARD | {"newest": LOST | {"limit": None}}, False),
         (GUARD | {"newest": LOST}, False),
         (GUARD | {"newest": NEWEST | {"refused": None}}, False),
         (GUARD | {"newest": NEWEST | {"moved": None}}, False),
