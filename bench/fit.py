@@ -1,9 +1,10 @@
 """python -m bench.fit [--rows N…] [--json OUT]: calibrators from field statistics against MCGrad.
 
-Ours is fitted on the tables of ten calibration days (bins of K = 5, 10 and 20, a grid of 160 cells
-by day), which are made first and not counted: AdaCalib with everything that it chooses out of
-sample, and EB-Platt, its anchor alone. MCGrad (pip install mcgrad) reads the rows, 10⁶ of them: its
-seconds grow with the rows, ours should not.
+Ours is made of the tables of ten calibration days and 28 test days (bins of K = 5, 10 and 20, a
+grid of 160 cells by day), which are made first and not counted. AdaCalib: everything that is
+learned on the calibration days, variances among them, and the map of every test day; once more with
+variances given. EB-Platt: one fit on all calibration days. MCGrad (pip install mcgrad) is fitted
+once on 10⁶ rows of calibration days: its seconds grow with the rows, ours should not.
 """
 
 import argparse
@@ -18,29 +19,45 @@ from time import perf_counter
 from typing import Any
 
 from bench.kernel import CANDIDATES, FIELD_VALUES, GRID, peak_mb, simulated
+from pipeline.calibration.adacalib.compile_map import serving_map
 from pipeline.calibration.adacalib.fit import fit_adacalib
 from pipeline.calibration.folds import all_counts
-from pipeline.calibration.prior.base_map import static_anchor
+from pipeline.calibration.prior.anchor import anchor_of_cells
+from pipeline.calibration.prior.filter import Variances
 from pipeline.calibration.statistics.bins import tabulate
+from pipeline.calibration.statistics.counting import with_later_days
+from pipeline.formats.tables import FieldTables
 from pipeline.params.params_file import read_params
 
 DAYS = 10
+TEST_DAYS = 28
 PEER_ROWS = 1_000_000
 Fit = Callable[[], Any]
 
 
+def tables_of(rows: int) -> FieldTables:
+    """Tables of a log of so many calibration rows, and as many a day on the test days."""
+    scores = simulated(rows * (DAYS + TEST_DAYS) // DAYS, DAYS + TEST_DAYS)
+    known = scores.day < scores.day.min() + DAYS
+    cut = tabulate(scores.take(known), (*CANDIDATES, GRID), GRID)
+    until = int(scores.day[known].max())
+    return with_later_days(cut, until, [scores.take(~known)], CANDIDATES, FIELD_VALUES)
+
+
 def our_fits(rows: int) -> dict[str, Fit]:
     """What is fitted on the tables of a log of so many rows, by name."""
-    bins, cells = tabulate(simulated(rows, DAYS), CANDIDATES, GRID)
+    tables, settings = tables_of(rows), read_params().calibrate
+    known = tables.cells.take(tables.made_of)
+    days = range(tables.made_until + 1, tables.made_until + TEST_DAYS + 1)
 
-    settings = read_params().calibrate
-
-    def eb_platt() -> Any:
-        return static_anchor(cells, all_counts(cells), FIELD_VALUES).as_map()
+    def adacalib(variances: Variances | None) -> Any:
+        fitted = fit_adacalib(tables, settings, known_until=tables.made_until, variances=variances)
+        return [serving_map(fitted.forecasts[d], fitted.shape, settings.min_slope) for d in days]
 
     return {
-        "AdaCalib": lambda: fit_adacalib(bins, cells, FIELD_VALUES, settings),
-        "EB-Platt": eb_platt,
+        "AdaCalib": lambda: adacalib(None),
+        "AdaCalib, variances given": lambda: adacalib(Variances()),
+        "EB-Platt": lambda: anchor_of_cells(known, all_counts(known), FIELD_VALUES).as_map(),
     }
 
 
@@ -59,7 +76,7 @@ def peer_seconds(runs: int) -> float | None:
     from bench.baselines import mcgrad
 
     logging.disable(logging.WARNING)  # it speaks of every round
-    scores = simulated(PEER_ROWS, DAYS)
+    scores = simulated(PEER_ROWS, DAYS)  # as many calibration rows as ours in its smallest row
     return median(seconds(lambda: mcgrad(scores)) for _ in range(runs))
 
 

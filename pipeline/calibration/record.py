@@ -35,12 +35,12 @@ NONE = Correction()
 
 
 @dataclass(frozen=True)
-class _Day:
+class _Forecasts:
     day: int
     logit: np.ndarray
     impressions: np.ndarray
     responses: np.ndarray
-    losses: np.ndarray  # of no correction, then of each half-life
+    losses: np.ndarray  # without correction, then by half-life
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Record:
     """
 
     horizon_days: int
-    days: list[_Day] = field(default_factory=list)
+    days: list[_Forecasts] = field(default_factory=list)
 
     def add(
         self, day: int, calibrated_logit: np.ndarray, impressions: np.ndarray, responses: np.ndarray
@@ -66,7 +66,7 @@ class Record:
             for each in corrections
         ]
         stripes = _stripes(calibrated_logit, impressions, responses)
-        self.days.append(_Day(day, *stripes, np.array(losses)))
+        self.days.append(_Forecasts(day, *stripes, np.array(losses)))
 
     def correction(self, day: int) -> Correction:
         """What the record says of a day's forecasts."""

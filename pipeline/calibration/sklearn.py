@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from pipeline.calibration.folds import FORWARD_DAYS, scattered
-from pipeline.calibration.rolling import roll
+from pipeline.calibration.roll import roll
 from pipeline.calibration.statistics.bins import tabulate
 from pipeline.core.errors import DataError, ParamsError
 from pipeline.formats.maps import PiecewiseLinearMap

@@ -14,7 +14,7 @@ from pipeline.calibration.paper.paper_comparison import ablation_maps, paper_com
 from pipeline.calibration.paper.paper_fit import fit_paper
 from pipeline.calibration.paper.paper_network import PaperSettings
 from pipeline.calibration.paper.paper_rows import RowFeatures
-from pipeline.calibration.rolling import TOO_FEW_DAYS, Rolled, roll
+from pipeline.calibration.roll import TOO_FEW_DAYS, Rolled, roll
 from pipeline.core.checksums import json_sha256
 from pipeline.core.errors import CheckFailedError, ParamsError
 from pipeline.core.files import publish, read_json, write_json

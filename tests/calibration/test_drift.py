@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from pipeline.calibration.prior.base_map import make_anchors, with_splines
+from pipeline.calibration.prior.state_space import ROUNDS
 from scipy.special import expit
 
 from pipeline.calibration.folds import all_counts
-from pipeline.calibration.prior.base_map import make_anchors, with_splines
-from pipeline.calibration.prior.state_space import ROUNDS
 from pipeline.calibration.statistics.bins import tabulate
 from pipeline.calibration.statistics.grid import make_grid
 from pipeline.formats.scores import Scores

@@ -69,6 +69,7 @@ def fit_adacalib(
     known_until: int,
     horizon_days: int = 1,
     accepted: Collection[int] = (),
+    variances: Variances | None = None,
 ) -> AdaCalibFit:
     """AdaCalib with everything that is learned once learned up to a day, and forecasts beyond it.
 
@@ -81,6 +82,7 @@ def fit_adacalib(
         known_until: the last day that variances and shape are learned from.
         horizon_days: h: the forecast of a day knows the days up to h before it.
         accepted: days that the guard may not refuse.
+        variances: of the filter; None: they are learned.
 
     Raises:
         NotEnoughDataError: no cell of a known day stands for an impression.
@@ -94,8 +96,9 @@ def fit_adacalib(
     with single_thread():
         counts = daily_counts(tables.cells, known)
         passed, guard, variances = _followed(
-            counts, tables.n_field_values, known_until, horizon_days, accepted
-        )
+            counts, tables.n_field_values, variances,
+            known_until=known_until, horizon_days=horizon_days, accepted=accepted,
+        )  # fmt: skip
         sound = known & np.isin(tables.cells.day, list(passed.fitted))
         grid = make_grid(tables, sound)
         learned = learn_shapes(grid, passed, settings, horizon_days)
@@ -116,6 +119,8 @@ def fit_adacalib(
 def _followed(
     counts: DailyCounts,
     n_field_values: int,
+    given: Variances | None,
+    *,
     known_until: int,
     horizon_days: int,
     accepted: Collection[int],
@@ -125,7 +130,7 @@ def _followed(
     while True:
         known = counts.take(counts.day <= known_until)
         usual, center = usual_logits(known, n_field_values)
-        variances = learn_variances(known, usual, center)
+        variances = given or learn_variances(known, usual, center)
         total = np.bincount(known.field_value_id, known.impressions, n_field_values)[1:]
         largest = 1 + np.argsort(-total, kind="stable")[: min(LARGEST, int((total > 0).sum()))]
         guard = Guard(largest, accepted, moves=found)
