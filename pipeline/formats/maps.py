@@ -47,8 +47,10 @@ class PiecewiseLinearMap:
         """The map whose calibrated logit is offset + slope · this one's; slope > 0."""
         if (offset, slope) == (0.0, 1.0):
             return self
-        values, slopes = offset + slope * self.segment_values, slope * self.segment_slopes
-        return PiecewiseLinearMap(self.knots, self.segment_knots, values, slopes)
+        last = (self.knots < np.inf).sum(axis=1)
+        left, right = self.segment_slopes[:, 0], self.segment_slopes[np.arange(len(last)), last]
+        heights = offset + slope * self.segment_values[:, 1:]
+        return from_padded(self.knots, heights, slope * left, slope * right)
 
     def __call__(self, uncalibrated_logit: np.ndarray, field_value_id: np.ndarray) -> np.ndarray:
         """The calibrated logit, float64 [n], of logits [n] at field value ids [n] in [0, V).

@@ -38,6 +38,20 @@ def test_a_map_read_back_returns_the_same_bits(tmp_path, bent):
     np.testing.assert_array_equal(maps["identity"](logit, row), logit)
 
 
+def test_a_corrected_map_is_a_line_of_the_same_map_and_is_held_whole(tmp_path, bent):
+    """However steep: knots may lie nearer to each other than rounding can tell slopes apart."""
+    steep = from_knots(
+        [np.array([0.1, 0.1 + 1e-9])] * 3, [np.array([-3.0, 0.4])] * 3, *np.ones((2, 3))
+    )
+    logit = np.random.default_rng(1).normal(0, 3, 900)
+    for served in (bent, steep):
+        corrected = served.corrected(0.123, 0.987)
+        write_maps(tmp_path / "maps.parquet", {"corrected": corrected})
+        row = np.arange(900) % 3
+        expected = 0.123 + 0.987 * served(logit, row)
+        np.testing.assert_allclose(corrected(logit, row), expected, rtol=1e-12, atol=1e-12)
+
+
 def test_equal_maps_are_equal_bytes(tmp_path, bent):
     for name in ("one.parquet", "other.parquet"):
         write_maps(tmp_path / name, {"bent": bent})
