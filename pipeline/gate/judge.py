@@ -15,7 +15,7 @@ METRICS = (
     "daily_field_deviance",
     "field_deviance",
     "field_rce",
-    "field_auc",
+    "daily_field_auc",
     "auc",
     "pcoc",
 )
@@ -181,7 +181,8 @@ _RANKING_ADVICE = {
 
 
 def _ranking(evaluation: dict[str, Any], key: str, title: str, limit: float) -> GateCheck:
-    before, after = (number(evaluation, "methods", m, key) for m in (REFERENCE, SHIPPED))
+    measured = "daily_field_auc" if key == "field_auc" else key
+    before, after = (number(evaluation, "methods", m, measured) for m in (REFERENCE, SHIPPED))
     loss = before - after
     if math.isnan(loss):
         sentence = f"{title} is undefined on the test days: {cause(evaluation)}"

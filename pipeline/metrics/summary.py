@@ -72,6 +72,7 @@ class Measurement:
         days: int32 [days], the days that have rows, as days since 1970-01-01, ascending.
         counts: shape [days, V].
         auc_by_value: float64 [V], NaN for values with one class.
+        auc_by_day: float64 [days, V], likewise of each day's rows of a value.
         auc: over all rows; NaN with one class.
         distinct_outputs: number of different logits.
         bins: equal-frequency bins of all rows (group 0).
@@ -83,6 +84,7 @@ class Measurement:
     days: np.ndarray
     counts: ResponseCounts
     auc_by_value: np.ndarray
+    auc_by_day: np.ndarray
     auc: float
     distinct_outputs: int
     bins: ReliabilityBins
@@ -93,7 +95,7 @@ class Measurement:
 def measure(
     calibrated_logit: np.ndarray, rows: Scores, true_probability: np.ndarray | None = None
 ) -> Measurement:
-    """The measurement of one method: one pass for the counts and two sorts.
+    """The measurement of one method: one pass for the counts and three sorts.
 
     Args:
         calibrated_logit: float [n], the method's logit of each row; computed on in float64.
@@ -110,6 +112,10 @@ def measure(
             f"{finite} in {len(calibrated_logit)}; fit it again"
         )
     days, counts = count_by_day(calibrated_logit, rows)
+    cells = np.searchsorted(days, rows.day) * rows.n_field_values + rows.field_value_id
+    ties = merge_ties(
+        calibrated_logit, rows.impressions, rows.responses, cells, counts.impressions.size
+    )
     by_value = rows.field_value_id, rows.n_field_values
     value_auc, value_bins, _ = _ranked(calibrated_logit, rows, *by_value)
     auc, bins, distinct = _ranked(calibrated_logit, rows, np.zeros_like(rows.field_value_id), 1)
@@ -117,6 +123,7 @@ def measure(
         days=days,
         counts=counts,
         auc_by_value=value_auc,
+        auc_by_day=auc_per_group(ties).reshape(counts.shape),
         auc=float(auc[0]),
         distinct_outputs=distinct,
         bins=bins,
@@ -159,12 +166,15 @@ def summarise(measurement: Measurement, resampling: Resampling = USUAL) -> dict[
     Σ O) and `field_rce`, each with `_low` and `_high`; `daily_field_deviance_floor` and
     `field_rce_floor` (label noise only); `field_rce_coverage` (share of impressions in values with
     responses), `_values`, `_values_left_out`, `_absolute_error_left_out` (a count);
-    `absolute_field_error` (per impression), `field_auc`, `field_auc_coverage`, `auc`, `pcoc` with
+    `absolute_field_error` (per impression), `field_auc` and `field_auc_coverage`, both also as
+    `daily_…`, where a value's rows are ranked within each day; `auc`, `pcoc` with
     `_low` and `_high` (see `pcoc_intervals`), `pcoc_outside_band` (share of impressions in values
     whose Wilson band does not hold 1), `ece`, `distinct_outputs`.
     """
     counts = measurement.counts.sum(axis=0)
     ranking = field_auc(measurement.auc_by_value, counts.impressions)
+    of_day = measurement.auc_by_day.ravel(), measurement.counts.impressions.ravel()
+    daily_ranking = field_auc(*of_day)
     of_days = measurement.counts.sum(axis=1).reshape(-1, 1)
     ratios, low, high = pcoc_intervals(of_days, resampling)
     floor = noise_floor(deviance_terms, measurement.counts, FLOOR_DRAWS, resampling.seed)
@@ -175,6 +185,8 @@ def summarise(measurement: Measurement, resampling: Resampling = USUAL) -> dict[
         "absolute_field_error": absolute_field_error(counts),
         "field_auc": ranking.value,
         "field_auc_coverage": ranking.coverage,
+        "daily_field_auc": daily_ranking.value,
+        "daily_field_auc_coverage": daily_ranking.coverage,
         "auc": measurement.auc,
         "pcoc": float(ratios[0]),
         "pcoc_low": float(low[0]),

@@ -16,7 +16,7 @@ METRICS = (
     ("deviance", "daily_field_deviance", ".4f"),
     ("pooled", "field_deviance", ".4f"),
     ("Field-RCE", "field_rce", ".4f"),
-    ("Field-AUC", "field_auc", ".4f"),
+    ("Field-AUC", "daily_field_auc", ".4f"),
     ("AUC", "auc", ".4f"),
     ("PCOC", "pcoc", ".4f"),
 )
@@ -274,10 +274,13 @@ def left_out_rows(
 ) -> list[tuple[str, str]]:
     """What each metric does not cover, what the log was, and which days what ships misses."""
     model, champion = evaluation["methods"]["model"], evaluation.get("champion")
-    auc = model["field_auc_coverage"] or 0.0
+    auc = model["daily_field_auc_coverage"] or 0.0
     return [
         ("Field-RCE", _rce_coverage(model)),
-        ("Field-AUC", f"covers {100 * auc:.1f} % of impressions: values with both outcomes"),
+        (
+            "Field-AUC",
+            f"covers {100 * auc:.1f} % of impressions: days of values with both outcomes",
+        ),
         ("LogLoss, deviance, AUC", "cover everything"),
         (
             "The log",

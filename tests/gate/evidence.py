@@ -55,7 +55,7 @@ def method(**values: float) -> dict[str, float]:
         "field_rce_high": 0.09,
         "field_rce_floor": 0.03,
         "field_rce_coverage": 1.0,
-        "field_auc": 0.70,
+        "daily_field_auc": 0.70,
         "auc": 0.72,
         "pcoc": 1.02,
         "pcoc_low": 0.96,

@@ -19,7 +19,7 @@ def numbers(report: Any, path: str = "") -> list[str]:
     return [path[1:]] if isinstance(report, (int, float)) else []
 
 
-RATIOS = ("daily_field_deviance", "field_rce", "field_auc", "auc", "pcoc")
+RATIOS = ("daily_field_deviance", "field_rce", "daily_field_auc", "auc", "pcoc")
 BESIDE = (
     "gains/adacalib",
     "impressions",

@@ -102,7 +102,7 @@ def test_no_checks_at_all_are_no_pass():
             r"2 calibration or test days, the first 2013-09-28, .*log\.maturity_days",
         ),
         (
-            "methods/model/field_auc",
+            "methods/model/daily_field_auc",
             0.698,
             "Field-AUC goes from 0.70000 to 0.69800, a loss above",
         ),
@@ -132,7 +132,7 @@ def test_evidence_against_a_model_is_named_with_its_numbers_and_the_next_step(
     [
         ("responses", 1000),
         ("methods/model", with_pcoc(1.05, 1.01, 1.09)),
-        ("methods/model/field_auc", 0.6995),
+        ("methods/model/daily_field_auc", 0.6995),
         ("champion", None),
         ("champion/gains/logloss", gain(0.0, 0.0, 0.0) | {"champion": 0.45}),
         ("champion/gains/logloss", gain(-0.001, -0.01, 0.0001) | {"champion": 0.45}),
@@ -357,7 +357,7 @@ ALONE: dict[str, dict[str, Any]] = {
     "newest_day": {"calibrator": CALIBRATOR | {"guard": GUARD | {"newest": LOST}}},
     "pcoc_of_largest_values": {"largest_field_values": [{"pcoc": 2.0, "low": 1.31, "high": 3.0}]},
     "distinct_outputs": {"methods/model/distinct_outputs": 2499},
-    "field_auc_loss": {"methods/model/field_auc": 0.6989},
+    "field_auc_loss": {"methods/model/daily_field_auc": 0.6989},
     "auc_loss": {"methods/model/auc": 0.7049},
     "not_worse_than_isotonic": {"gains/isotonic/logloss": gain(0.03, 0.02, 0.04)},
     "not_worse_than_eb_platt": {"gains/eb_platt/logloss": gain(0.03, 0.02, 0.04)},

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import expit, logit
 
+from pipeline.formats.scores import Scores
 from pipeline.metrics.calibration import deviance_terms, log_loss_terms, noise_floor, pcoc_terms
 from pipeline.metrics.counts import ResponseCounts
 from pipeline.metrics.significance import (
@@ -12,7 +13,7 @@ from pipeline.metrics.significance import (
     gain_interval,
     over_days,
 )
-from pipeline.metrics.summary import DECIDING, pcoc_intervals
+from pipeline.metrics.summary import DECIDING, measure, pcoc_intervals, summarise
 
 DAYS, VALUES = 28, 40
 DAILY = DECIDING["daily_field_deviance"]
@@ -117,3 +118,18 @@ def test_the_interval_of_pcoc_is_never_surer_than_days_or_labels_are():
         assert low[0] < value[0] < high[0]
         widths.append(high[0] - low[0])
     assert widths[1] > 2 * widths[0]
+
+
+def test_an_increasing_map_for_each_value_and_day_keeps_the_ranking_of_days(rng):
+    """It need not keep the ranking of a value's rows of several days, as levels move in between."""
+    n = 3000
+    logit, day = rng.normal(-1, 1, n).astype(np.float32), rng.integers(0, 6, n).astype(np.int32)
+    ones, value = np.ones(n, np.int32), rng.integers(0, 4, n).astype(np.int32)
+    responses = (rng.random(n) < expit(logit)).astype(np.int32)
+    rows = Scores(logit, value, ones, responses, day, 4)
+    moved = logit + rng.normal(0, 1, (6, 4))[day, value]
+    before, after = (
+        summarise(measure(each, rows), Resampling(0.95, 50)) for each in (logit, moved)
+    )
+    assert after["daily_field_auc"] == pytest.approx(before["daily_field_auc"], abs=1e-12)
+    assert after["field_auc"] < before["field_auc"] - 0.02

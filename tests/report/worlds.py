@@ -42,8 +42,8 @@ def reports(passed: bool = True, **metrics: Any) -> dict[str, dict[str, Any]]:
         "field_rce_values_left_out": 1,
         "field_rce_absolute_error_left_out": 3.2,
         "distinct_outputs": 512,
-        "field_auc": 0.71,
-        "field_auc_coverage": 0.97,
+        "daily_field_auc": 0.71,
+        "daily_field_auc_coverage": 0.97,
         "auc": 0.73,
         "pcoc": 1.01,
     }
