@@ -10,13 +10,15 @@ from pipeline.metrics.counts import ResponseCounts, ratio
 from pipeline.metrics.significance import (
     MIN_DAYS,
     USUAL,
+    Daily,
     Interval,
     Resampling,
     Statistic,
     equal_number,
+    over_days,
     resampled_sums,
     widened_tail,
-    without_each_day,
+    without_each_block,
 )
 
 
@@ -36,9 +38,9 @@ class Pair:
     method: ResponseCounts
     reference: ResponseCounts
 
-    def terms(self, statistic: Statistic) -> np.ndarray:
+    def terms(self, statistic: Statistic | Daily) -> np.ndarray:
         """Numerators and denominators of reference and method, float64 [V, 4]."""
-        pooled = [statistic(c.sum(axis=0)) for c in (self.reference, self.method)]
+        pooled = [over_days(statistic, counts) for counts in (self.reference, self.method)]
         return np.column_stack([column for each in pooled for column in each]).astype(np.float64)
 
 
@@ -48,7 +50,7 @@ def _gain(sums: np.ndarray) -> np.ndarray:
 
 
 def mean_gain(
-    statistic: Statistic, pairs: Sequence[Pair], resampling: Resampling = USUAL
+    statistic: Statistic | Daily, pairs: Sequence[Pair], resampling: Resampling = USUAL
 ) -> Interval:
     """The reference's metric minus the method's, its mean over test sets: positive is a gain.
 
@@ -74,7 +76,7 @@ def mean_gain(
 
 
 def _over_values(
-    statistic: Statistic, pairs: Sequence[Pair], resampling: Resampling
+    statistic: Statistic | Daily, pairs: Sequence[Pair], resampling: Resampling
 ) -> tuple[float, float]:
     """Bootstrap interval over field values; NaN with fewer than two effective ones."""
     n_values = 1 + max(int(pair.values.max()) for pair in pairs)
@@ -99,7 +101,7 @@ def _over_values(
     return float(low), float(high)
 
 
-def _over_days(statistic: Statistic, pairs: Sequence[Pair], confidence: float) -> float:
+def _over_days(statistic: Statistic | Daily, pairs: Sequence[Pair], confidence: float) -> float:
     """Half the jackknife interval over days; NaN below MIN_DAYS."""
     days, place = np.unique(np.concatenate([pair.days for pair in pairs]), return_inverse=True)
     if len(days) < MIN_DAYS:
@@ -109,7 +111,8 @@ def _over_days(statistic: Statistic, pairs: Sequence[Pair], confidence: float) -
         n = len(pair.days)
         if n > 1:  # the only day of a set cannot be left out
             reference, method = (
-                statistic(without_each_day(c)).ratio() for c in (pair.reference, pair.method)
+                without_each_block(statistic, c, 1).ratio().reshape(-1)
+                for c in (pair.reference, pair.method)
             )
             left = reference - method
             away = (left - left.mean()) * np.sqrt((n - 1) / n) / len(pairs)

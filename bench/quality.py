@@ -17,6 +17,7 @@ from bench.quality_ablation import CANDIDATES, ablation, fit_published
 from bench.quality_cases import Case, frozen_cases, simulated_case
 from bench.quality_gains import REFERENCES, Judged, gains_lines, mean_gains
 from bench.quality_log import LogFile, Window, log_cases
+from bench.quality_rolling import compare_modes, modes_table, rolled_by_the_pipeline
 from bench.quality_tables import Result, aligned, losses_table, table
 from pipeline.calibration import baselines
 from pipeline.calibration.baselines import CalibrationMap
@@ -36,6 +37,7 @@ KEYS = (
     *("field_rce_floor", "field_deviance", "logloss", "excess_logloss", "field_auc", "auc"),
     *("pcoc", "fit_seconds", "rows_per_second", "gains", "mean_gains"),
 )
+ROLLED = "identity,isotonic,ratio_per_value,eb_platt,eb_platt_forward,adacalib"  # by default
 SIMULATED = (1_000_000, 300)  # calibration rows and field values of a simulated log
 ABLATED = (100_000, 60)  # the same, in ablations
 SLOT_SPREAD = 0.3  # of the feature that only an auxiliary network sees, in ablations
@@ -55,13 +57,9 @@ def fit_of(method: str) -> Fit:
 
 
 def fit_crossfit(scores: Scores) -> CalibrationMap:
-    """AdaCalib as params.yaml has it, on the usual tables."""
-    from pipeline.calibration.adacalib.fit import fit_adacalib
-    from pipeline.calibration.statistics.bins import tabulate
-
-    params = read_params()
-    tables = tabulate(scores, params.tabulate.candidates, params.tabulate.grid_cells)
-    return fit_adacalib(*tables, scores.n_field_values, params.calibrate).serving
+    """AdaCalib as params.yaml has it, fitted once, for the day after the rows' last."""
+    (served,) = rolled_by_the_pipeline(scores, None)["adacalib"].values()
+    return served.map
 
 
 def serving_rate(calibration_map: CalibrationMap, rows: Scores) -> float:
@@ -185,6 +183,10 @@ def _parser() -> argparse.ArgumentParser:
         "--ablation", choices=CANDIDATES, nargs="?", const="cvr",
         help="the paper's second table, with its bin counts for conversions or for clicks",
     )  # fmt: skip
+    parser.add_argument(
+        "--rolling", action="store_true",
+        help="each method refitted before every test day, and fitted once: which is how it is used",
+    )  # fmt: skip
     log = parser.add_argument_group("of a log")
     log.add_argument("--field", type=_names, help="column or columns that are calibrated")
     log.add_argument("--day", help="column with the day, or an instant in UTC")
@@ -226,13 +228,16 @@ def main() -> None:
     options = _parser().parse_args()
     logging.disable(logging.WARNING)  # mcgrad speaks of every round
     try:
-        if options.ablation:
+        if options.rolling:
+            results, judged = compare_modes(_cases(options), _methods(options.methods or ROLLED))
+        elif options.ablation:
             results, judged = ablate(_cases(options), options.ablation)
         else:
             results, judged = compare(_cases(options), _methods(options.methods))
             results = with_mean_gains(results, judged)
         if options.json:
-            kept = [{key: result[key] for key in KEYS if key in result} for result in results]
+            keys = (*KEYS, "mode", "daily_field_deviance")
+            kept = [{key: result[key] for key in keys if key in result} for result in results]
             write_json(options.json, kept)
     except AdaCalibError as error:
         sys.exit(f"bench.quality: {error}")
@@ -242,7 +247,7 @@ def main() -> None:
         print(
             f"adacalib: least step between {SCANNED:,} logits of any field value {min(steps):.3g}"
         )
-    print(table(results))
+    print(modes_table(results) if options.rolling else table(results))
     if options.ablation:
         print("\nwhat each part taken away lost (positive: the part helps), paired 95 % intervals")
         print(losses_table(judged))

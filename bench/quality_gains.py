@@ -11,11 +11,16 @@ from bench.pooled_gain import Pair, mean_gain
 from bench.quality_cases import Case
 from pipeline.metrics.comparison import MAX_PCOC_DISTANCE, gains
 from pipeline.metrics.significance import Interval
-from pipeline.metrics.summary import STATISTICS, Measurement
+from pipeline.metrics.summary import GAINED, Measurement
 
 REFERENCES = ("eb_platt_forward", "eb_platt")
 ANCHOR = "eb_platt"  # whose PCOC a gain in Field-RCE must stay near
-TITLES = {"logloss": "LogLoss ·10⁻⁵", "field_deviance": "field deviance", "field_rce": "Field-RCE"}
+TITLES = {
+    "logloss": "LogLoss ·10⁻⁵",
+    "daily_field_deviance": "daily deviance",
+    "field_deviance": "deviance",
+    "field_rce": "Field-RCE",
+}
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,7 @@ def mean_gains(judged: Sequence[Judged], method: str, reference: str) -> dict[st
         Pair(m[method].days, values, m[method].counts, m[reference].counts)
         for values, m in zip(names, (each.measured for each in judged), strict=True)
     ]
-    return {name: mean_gain(statistic, pairs) for name, statistic in STATISTICS.items()}
+    return {name: mean_gain(statistic, pairs) for name, statistic in GAINED.items()}
 
 
 def _numbers(judged: Sequence[Judged]) -> list[np.ndarray]:
@@ -86,12 +91,12 @@ def _pcoc(measurement: Measurement) -> float:
 
 def gains_lines(judged: Sequence[Judged], reference: str) -> list[list[str]]:
     """The cells of a table with a row per method: its gains on the reference, positive = better."""
-    lines = [["method", *(TITLES[name] for name in STATISTICS), "windows better/worse"]]
+    lines = [["method", *(TITLES[name] for name in GAINED), "windows better/worse"]]
     for method in judged[0].measured:
         if method == reference:
             continue
         gained = mean_gains(judged, method, reference)
-        cells = [_cell(gained[name], name) for name in STATISTICS]
+        cells = [_cell(gained[name], name) for name in GAINED]
         if gained["field_rce"].low > 0 and ANCHOR in judged[0].measured:
             counts = field_rce_counts(judged, method, gained)
             cells[-1] += "" if counts else ", does not count"

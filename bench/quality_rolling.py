@@ -1,0 +1,113 @@
+"""Methods as they are used: refitted before every test day, beside the same fitted once."""
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import numpy as np
+
+from bench.quality_cases import Case
+from bench.quality_gains import Judged
+from bench.quality_tables import Result, aligned
+from pipeline.calibration.baselines import CalibrationMap
+from pipeline.calibration.roll import roll
+from pipeline.calibration.statistics.bins import tabulate
+from pipeline.calibration.statistics.counting import with_later_days
+from pipeline.formats.rolling import DayMap, rolled
+from pipeline.formats.scores import Scores, join_scores
+from pipeline.metrics.summary import Measurement, measure, summarise
+from pipeline.params.params_file import read_params
+
+OURS = ("identity", "isotonic", "eb_platt", "adacalib")  # rolled as the pipeline rolls them
+Fit = Callable[[Scores], CalibrationMap]
+METRICS = ("logloss", "daily_field_deviance", "field_deviance", "field_rce", "pcoc")
+
+
+def rolling_and_frozen(
+    case: Case, fits: Mapping[str, Fit]
+) -> Iterator[tuple[str, str, Measurement]]:
+    """Each method's name, mode (rolling or frozen) and measurement on the test rows of a case.
+
+    Ours are rolled by the pipeline's own procedure. Any other is fitted again before each test day
+    on the newest rows, of as many days as the case has for calibration.
+    """
+    known, test = case.calibration, case.test
+    ours = set(OURS) & set(fits)
+    if ours:
+        maps = rolled_by_the_pipeline(known, test)
+        first = {name: of_days[min(of_days)] for name, of_days in maps.items()}
+        columns = test.uncalibrated_logit, test.field_value_id
+        for name in (name for name in OURS if name in ours):
+            yield name, "rolling", _measured(case, rolled(maps[name], *columns, test.day))
+            yield name, "frozen", _measured(case, first[name](*columns))
+    for name, fit in fits.items():
+        if name not in ours:
+            yield name, "rolling", _measured(case, _refitted(known, test, fit))
+            frozen = fit(known)(test.uncalibrated_logit, test.field_value_id)
+            yield name, "frozen", _measured(case, frozen)
+
+
+def rolled_by_the_pipeline(known: Scores, test: Scores | None) -> dict[str, dict[int, DayMap]]:
+    """Method -> day -> its whole map, for the test days; without any, for the day after the last.
+
+    All as params.yaml has it.
+    """
+    params = read_params()
+    candidates, cells = params.tabulate.candidates, params.tabulate.grid_cells
+    cut = tabulate(known, (*candidates, cells), cells)
+    until = int(known.day.max())
+    later = [] if test is None else [test]
+    tables = with_later_days(cut, until, later, candidates, known.n_field_values)
+    days = [until + 1] if test is None else np.unique(test.day).tolist()
+    asked: dict[int, np.ndarray | None] = dict.fromkeys(days)
+    return roll(tables, params.calibrate, known_until=until, asked=asked).maps
+
+
+def _refitted(known: Scores, test: Scores, fit: Fit) -> np.ndarray:
+    rows = join_scores([known, test])
+    days = int(known.day.max() - known.day.min()) + 1
+    logit = np.empty(len(test))
+    for day in np.unique(test.day).tolist():
+        newest = rows.take((rows.day < day) & (rows.day >= day - days))
+        today = test.day == day
+        of_day = fit(newest)
+        logit[today] = of_day(test.uncalibrated_logit[today], test.field_value_id[today])
+    return logit
+
+
+def _measured(case: Case, logit: np.ndarray) -> Measurement:
+    return measure(logit, case.test, case.true_probability)
+
+
+def compare_modes(
+    cases: Iterable[Case], fits: Mapping[str, Fit]
+) -> tuple[list[Result], list[Judged]]:
+    """A result for each case, method and mode, and the rolling measurements of each case."""
+    results, judged = [], []
+    for case in cases:
+        print(f"{case.window}, seed {case.seed}", file=sys.stderr, flush=True)
+        measured = {}
+        for method, mode, found in rolling_and_frozen(case, fits):
+            about = {"window": case.window, "seed": case.seed, "method": method, "mode": mode}
+            excess = found.truth.get("excess_logloss", float("nan"))
+            summary = summarise(found)
+            results.append(about | {k: summary[k] for k in METRICS} | {"excess_logloss": excess})
+            if mode == "rolling":
+                measured[method] = found
+        judged.append(Judged(case, measured))
+    return results, judged
+
+
+def modes_table(results: list[Result]) -> str:
+    """Means over all cases, a row for each method and mode."""
+    lines = [["method", "mode", "LogLoss", "daily deviance", "deviance", "Field-RCE", "PCOC",
+              "excess ·10⁻⁴"]]  # fmt: skip
+    for method, mode in dict.fromkeys((r["method"], r["mode"]) for r in results):
+        rows = [r for r in results if (r["method"], r["mode"]) == (method, mode)]
+        means = [float(np.mean([r[k] for r in rows])) for k in (*METRICS, "excess_logloss")]
+        cells = [
+            f"{means[0]:.5f}",
+            *(f"{mean:.4f}" for mean in means[1:5]),
+            f"{1e4 * means[5]:.2f}",
+        ]
+        lines.append([method, mode, *cells])
+    return aligned(lines)
