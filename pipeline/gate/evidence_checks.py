@@ -4,8 +4,9 @@ Is what would replace the champion worse? Both are procedures: on every test day
 the map of that day's morning. LogLoss and daily field deviance of the challenger may not be worse
 than the champion's beyond noise: a paired gain whose whole interval (field values resampled, days
 left out; the wider) lies below minus gate.champion_tolerance of the champion's own value. Field-RCE
-is reported beside it and decides nothing. A champion that cannot be compared is a no, which a
-person may override: what nobody measured is not passed.
+is reported beside it and decides nothing. Where both are the same procedure (base, code and
+parameters are equal) the gain is noise, and the check says so. A champion that cannot be compared
+is a no, which a person may override: what nobody measured is not passed.
 """
 
 import math
@@ -185,18 +186,17 @@ def _not_worse(champion: dict[str, Any], measure: str, tolerance: float) -> Gate
     name, title = f"{measure}_against_champion", MEASURES[measure]
     if not known:
         return GateCheck(name, gained.high, limit, False, _not_compared(title, champion, gained))
+    same = found(champion, "same_procedure") is True
     words = (
-        f"{title} gains {gained} over {_named(champion)} ({own:.5g}){_same(champion)} on "
-        f"{days:.0f} days whose labels neither had seen{_beside(champion)}",
-        ", not worse beyond noise",
+        f"{title} gains {gained} over {_named(champion)} ({own:.5g}) on {days:.0f} days whose "
+        f"labels neither had seen{_beside(champion)}",
+        "; both are the same procedure, which is no worse than itself"
+        if same
+        else ", not worse beyond noise",
         f"; the whole interval lies below {limit:g} (gate.champion_tolerance): the champion is "
         "better, keep it and see what changed in the data or parameters",
     )
-    return GateCheck.answered(name, gained.high, limit, gained.high >= limit, words)
-
-
-def _same(champion: Any) -> str:
-    return ", the same procedure," if found(champion, "same_procedure") is True else ""
+    return GateCheck.answered(name, gained.high, limit, same or gained.high >= limit, words)
 
 
 def _beside(champion: Any) -> str:

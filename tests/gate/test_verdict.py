@@ -303,6 +303,18 @@ def test_a_tolerance_is_a_share_of_what_the_champion_has():
     assert not judge(TABLES, worse, strict, **good_else).passed
 
 
+def test_the_same_procedure_is_never_worse_than_itself():
+    """With a promotion each day, one in forty intervals would lie below zero by luck alone."""
+    worse = changed("champion/gains/logloss", gain(-0.01, -0.02, -0.001) | {"champion": 0.5})
+    assert not verdict(worse).passed
+    worse["champion"]["same_procedure"] = True
+    passing = verdict(worse)
+    assert passing.passed
+    assert "the same procedure" in " ".join(check.sentence for check in passing.checks)
+    worse["champion"]["gains"]["logloss"]["low"] = None
+    assert not verdict(worse).passed
+
+
 def changed_tables(name: str, **values: Any) -> dict[str, Any]:
     """The report of the tables with some values of drift or memorisation replaced."""
     return TABLES | {name: TABLES[name] | values}
