@@ -222,14 +222,17 @@ def _gain(gain: dict[str, Any] | None) -> str:
 
 
 def result_rows(evaluation: dict[str, Any], names: dict[str, str] = NAMES) -> list[list[str]]:
-    """One row a method: its metrics, the interval of Field-RCE, its floor, different outputs."""
+    """One row a method: metrics, floor of the deviance, Field-RCE's interval and floor, outputs."""
     rows = []
     methods = [evaluation["methods"][name] for name in names if name in evaluation["methods"]]
     for row, values in zip(metric_rows(evaluation, names), methods, strict=True):
-        ends = [values["field_rce_low"], values["field_rce_high"], values["field_rce_floor"]]
-        texts = ["undefined" if end is None else f"{end:.4f}" for end in ends]
+        names = (
+            "daily_field_deviance_floor",
+            *(f"field_rce_{n}" for n in ("low", "high", "floor")),
+        )
+        lowest, *ends, floor = (number(values[name], ".4f") for name in names)
         outputs = f"{values['distinct_outputs']:,}"
-        rows.append([*row, f"{texts[0]} to {texts[1]}", texts[2], outputs])
+        rows.append([*row, lowest, " to ".join(ends), floor, outputs])
     return rows
 
 

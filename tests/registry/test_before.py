@@ -16,6 +16,9 @@ import pytest
 from pipeline.checkpoint.bundle import load as load_checkpoint
 from pipeline.core.files import read_json, sha256_of
 from pipeline.formats.champion import MODEL, PIN, TABLES, pinned
+from pipeline.formats.days import day_number
+from pipeline.formats.scores import Scores
+from pipeline.gate.champion_comparison import score_champion
 from pipeline.registry.history import history, status
 from pipeline.registry.pin import pin_champion
 from pipeline.registry.promote import production, rollback
@@ -63,6 +66,14 @@ def test_production_of_before_is_a_champion_and_can_be_rolled_back_from(before, 
     merged = load_checkpoint(before / MODEL).predict(ROWS)
     np.testing.assert_allclose(scores.calibrated_logit, merged.calibrated_logit, atol=2e-5)
     assert scores.unseen.tolist() == [False, True, False]
+
+    conventions = read_json(before / MODEL / "manifest.json")["conventions"]
+    day, none = np.full(3, day_number("2025-01-13"), np.int32), np.zeros(3, np.int32)
+    stored = Scores(np.zeros(3, np.float32), none, none + 1, none, day, 1)
+    asked = {"conventions": conventions}, stored, [("2025-01-13", ROWS)]
+    champion = score_champion(pin, before / MODEL, *asked)
+    assert (champion.why, champion.days, champion.served) == (None, (day[0],), (day[0],))
+    np.testing.assert_array_equal(champion.logit, scores.calibrated_logit)
 
     host = tmp_path / "host"
     git(tmp_path, "clone", "--quiet", "--branch", "main", "remote.git", "host")
