@@ -20,10 +20,10 @@ from pipeline.calibration.choice import standard_error
 from pipeline.core.errors import TrainingError
 from pipeline.formats.sort_keys import usable_threads
 
-GROUPS = 4  # groups of field values, each predicted by the network of the others
+GROUPS = 2  # groups of field values, each predicted by the network of the others
 CHECKPOINTS = 8  # times at which a fit may be stopped
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the correction; the out-of-sample loss chooses one
-BATCH = 512  # (fold, field value) pairs in a step
+BATCH = 256  # (fold, field value) pairs in a step
 MEMORY = 0.97  # of the running mean of weights, which is what is used
 
 _drawing = Lock()  # of initial weights, which torch draws from one generator for all threads
