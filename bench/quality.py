@@ -34,7 +34,15 @@ METHODS = (
 )
 KEYS = (
     *("method", "seed", "window", "field_rce", "field_rce_low", "field_rce_high"),
-    *("field_rce_floor", "field_deviance", "logloss", "excess_logloss", "field_auc", "auc"),
+    *(
+        "field_rce_floor",
+        "daily_field_deviance",
+        "field_deviance",
+        "logloss",
+        "excess_logloss",
+        "field_auc",
+        "auc",
+    ),
     *("pcoc", "fit_seconds", "rows_per_second", "gains", "mean_gains"),
 )
 ROLLED = "identity,isotonic,ratio_per_value,eb_platt,eb_platt_forward,adacalib"  # by default
@@ -236,7 +244,7 @@ def main() -> None:
             results, judged = compare(_cases(options), _methods(options.methods))
             results = with_mean_gains(results, judged)
         if options.json:
-            keys = (*KEYS, "mode", "daily_field_deviance")
+            keys = (*KEYS, "mode")
             kept = [{key: result[key] for key in keys if key in result} for result in results]
             write_json(options.json, kept)
     except AdaCalibError as error:
