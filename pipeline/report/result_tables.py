@@ -226,13 +226,10 @@ def result_rows(evaluation: dict[str, Any], names: dict[str, str] = NAMES) -> li
     rows = []
     methods = [evaluation["methods"][name] for name in names if name in evaluation["methods"]]
     for row, values in zip(metric_rows(evaluation, names), methods, strict=True):
-        names = (
-            "daily_field_deviance_floor",
-            *(f"field_rce_{n}" for n in ("low", "high", "floor")),
-        )
-        lowest, *ends, floor = (number(values[name], ".4f") for name in names)
+        deviance = number(values["daily_field_deviance_floor"], ".4f")
+        *ends, floor = (number(values[f"field_rce_{n}"], ".4f") for n in ("low", "high", "floor"))
         outputs = f"{values['distinct_outputs']:,}"
-        rows.append([*row, lowest, " to ".join(ends), floor, outputs])
+        rows.append([*row, deviance, " to ".join(ends), floor, outputs])
     return rows
 
 
