@@ -93,15 +93,11 @@ def score_champion(
             )
         maps = _rolling(folder, manifest)
         own, others = _made_of(manifest), _made_of(challenger)
-        wanted = frozenset(day_name(day) for day in np.unique(rows.day))
-        wanted = frozenset(d for d in wanted if day_number(d) in maps or d > _last_label(manifest))
+        last = _last_label(manifest)
+        known = {d for d in np.unique(rows.day).tolist() if d in maps or day_name(d) > last}
         same_base = own["base"] == others["base"] and not manifest["auxiliary"]
-        said = _of_scores(folder, rows) if same_base else _of_model(model, tables, wanted)
-        logit = {}
-        for name, asked, served in said:
-            if name in wanted:
-                day = day_number(name)
-                logit[day] = maps[day](*asked) if day in maps else served
+        said = _of_scores(folder, rows, known) if same_base else _of_model(model, tables, known)
+        logit = {d: maps[d](*asked) if d in maps else served for d, asked, served in said}
     except (ArtifactError, DataError) as error:
         return Champion(pin, str(error))
     served_days = tuple(day for day in logit if day not in maps)
@@ -113,23 +109,26 @@ Asked = tuple[np.ndarray, np.ndarray]
 """Uncalibrated logit and field value id of rows."""
 
 
-def _of_scores(folder: Path, rows: Scores) -> Iterator[tuple[str, Asked, np.ndarray]]:
-    """Of each day of stored scores what was asked, and what the champion's table answers."""
+def _of_scores(
+    folder: Path, rows: Scores, days: set[int]
+) -> Iterator[tuple[int, Asked, np.ndarray]]:
+    """Of some days of stored scores what was asked, and what the champion's table answers."""
     table = read_table(folder, rows.n_field_values)
-    for day in np.unique(rows.day).tolist():
+    for day in sorted(days):
         of_day = rows.take(rows.day == day)
         asked = of_day.uncalibrated_logit, of_day.field_value_id
-        yield day_name(day), asked, table(*asked)
+        yield day, asked, table(*asked)
 
 
 def _of_model(
-    model: Predictor, tables: Iterable[tuple[str, pa.Table]], wanted: frozenset[str]
-) -> Iterator[tuple[str, Asked, np.ndarray]]:
-    """The same by the champion's deployed file, of the days that are wanted."""
+    model: Predictor, tables: Iterable[tuple[str, pa.Table]], days: set[int]
+) -> Iterator[tuple[int, Asked, np.ndarray]]:
+    """The same by the champion's deployed file."""
     for name, table in tables:
-        if name in wanted:
+        if day_number(name) in days:
             said = model.predict(table)
-            yield name, (said.uncalibrated_logit, said.field_value_id), said.calibrated_logit
+            asked = said.uncalibrated_logit, said.field_value_id
+            yield day_number(name), asked, said.calibrated_logit
 
 
 def _rolling(folder: Path, manifest: Mapping[str, Any]) -> Mapping[int, DayMap]:

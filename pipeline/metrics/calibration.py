@@ -49,19 +49,6 @@ def pcoc_terms(counts: ResponseCounts) -> Terms:
     return Terms(counts.expected_responses, counts.responses)
 
 
-def absolute_error_terms(counts: ResponseCounts) -> Terms:
-    """Absolute field error: 1/|D| Σ_z |O − E| over *all* values.
-
-    Pan et al. (WWW 2020) call it Field-ECE. Defined without responses too.
-    """
-    return Terms(np.abs(counts.responses - counts.expected_responses), counts.impressions)
-
-
-def absolute_field_error(counts: ResponseCounts) -> float:
-    """Absolute field error per impression; NaN without impressions (see `absolute_error_terms`)."""
-    return float(absolute_error_terms(counts).ratio())
-
-
 def pcoc(counts: ResponseCounts) -> np.ndarray:
     """E / O of every field value, float64, NaN without responses; overall: of `counts.sum()`."""
     return ratio(counts.expected_responses, counts.responses)

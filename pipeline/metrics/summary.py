@@ -8,7 +8,6 @@ import numpy as np
 from pipeline.core.errors import DataError
 from pipeline.formats.scores import Scores
 from pipeline.metrics.calibration import (
-    absolute_field_error,
     count_truth,
     deviance_terms,
     excess_log_loss,
@@ -166,10 +165,9 @@ def summarise(measurement: Measurement, resampling: Resampling = USUAL) -> dict[
     Σ O) and `field_rce`, each with `_low` and `_high`; `daily_field_deviance_floor` and
     `field_rce_floor` (label noise only); `field_rce_coverage` (share of impressions in values with
     responses), `_values`, `_values_left_out`, `_absolute_error_left_out` (a count);
-    `absolute_field_error` (per impression), `field_auc` and `field_auc_coverage`, both also as
-    `daily_…`, where a value's rows are ranked within each day; `auc`, `pcoc` with
-    `_low` and `_high` (see `pcoc_intervals`), `pcoc_outside_band` (share of impressions in values
-    whose Wilson band does not hold 1), `ece`, `distinct_outputs`.
+    `field_auc` and `field_auc_coverage`, both also as `daily_…`, where a value's rows are ranked
+    within each day; `auc`, `pcoc` with `_low` and `_high` (see `pcoc_intervals`), `ece`,
+    `distinct_outputs`.
     """
     counts = measurement.counts.sum(axis=0)
     ranking = field_auc(measurement.auc_by_value, counts.impressions)
@@ -182,7 +180,6 @@ def summarise(measurement: Measurement, resampling: Resampling = USUAL) -> dict[
         **_with_intervals(measurement.counts, resampling),
         **_field_rce_context(counts, resampling),
         "daily_field_deviance_floor": floor,
-        "absolute_field_error": absolute_field_error(counts),
         "field_auc": ranking.value,
         "field_auc_coverage": ranking.coverage,
         "daily_field_auc": daily_ranking.value,
@@ -191,7 +188,6 @@ def summarise(measurement: Measurement, resampling: Resampling = USUAL) -> dict[
         "pcoc": float(ratios[0]),
         "pcoc_low": float(low[0]),
         "pcoc_high": float(high[0]),
-        "pcoc_outside_band": _outside_band(counts, resampling.confidence),
         "ece": ece(measurement.bins),
         "distinct_outputs": measurement.distinct_outputs,
     }
@@ -233,14 +229,6 @@ def _field_rce_context(counts: ResponseCounts, resampling: Resampling) -> dict[s
     context = asdict(field_rce(counts)) | {"floor": field_rce_floor(counts, seed=resampling.seed)}
     del context["value"]
     return {f"field_rce_{name}": value for name, value in context.items()}
-
-
-def _outside_band(counts: ResponseCounts, confidence: float) -> float:
-    low, high = pcoc_band(counts, confidence)
-    seen = counts.impressions > 0
-    outside = seen & ~((low <= 1) & (high >= 1))
-    total = counts.impressions.sum()
-    return float(counts.impressions[outside].sum() / total) if total > 0 else float("nan")
 
 
 def count_columns(measured: Mapping[str, Measurement]) -> Columns:

@@ -9,7 +9,6 @@ from scipy.stats import binomtest
 from sklearn.metrics import mean_poisson_deviance
 
 from pipeline.metrics.calibration import (
-    absolute_field_error,
     deviance_terms,
     field_rce,
     field_rce_floor,
@@ -113,15 +112,12 @@ def test_metrics_without_responses_are_undefined():
     assert np.isnan(deviance_terms(counts).ratio())
     assert np.isnan(pcoc(counts)).all()
     assert np.isnan(pcoc(counts.sum()))
-    assert absolute_field_error(counts) == pytest.approx(0.15)
     assert log_loss_terms(counts).ratio() == 0.0
 
 
 def test_metrics_without_impressions_are_undefined():
     nothing = totals([0], [0], [0.0])
-    assert np.isnan(
-        [log_loss_terms(nothing).ratio(), absolute_field_error(nothing), field_rce(nothing).value]
-    ).all()
+    assert np.isnan([log_loss_terms(nothing).ratio(), field_rce(nothing).value]).all()
     assert np.isnan(field_rce(nothing).coverage)
 
 
