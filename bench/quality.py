@@ -12,15 +12,15 @@ from time import perf_counter
 
 import numpy as np
 
-from bench.baselines import FITS
+from bench import baselines
+from bench.baselines import CalibrationMap
+from bench.baselines.peers import FITS
 from bench.quality_ablation import CANDIDATES, ablation, fit_published
 from bench.quality_cases import Case, frozen_cases, simulated_case
 from bench.quality_gains import REFERENCES, Judged, gains_lines, mean_gains
 from bench.quality_log import LogFile, Window, log_cases
 from bench.quality_rolling import compare_modes, modes_table, rolled_by_the_pipeline
 from bench.quality_tables import Result, aligned, losses_table, table
-from pipeline.calibration import baselines
-from pipeline.calibration.baselines import CalibrationMap
 from pipeline.core.errors import AdaCalibError
 from pipeline.core.files import write_json
 from pipeline.formats.scores import Scores

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 
+from bench.baselines import CalibrationMap
 from bench.quality_cases import Case
 from bench.quality_gains import Judged
 from bench.quality_tables import Result, aligned
-from pipeline.calibration.baselines import CalibrationMap
 from pipeline.calibration.roll import roll
 from pipeline.calibration.statistics.bins import tabulate
 from pipeline.calibration.statistics.counting import with_later_days

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from pipeline.calibration.baselines.binned import isotonic_of_cells
 from pipeline.calibration.folds import Counts
+from pipeline.calibration.isotonic import isotonic_of_cells
 from pipeline.calibration.prior.anchor import anchor_of_cells
 from pipeline.calibration.statistics.grid import TARGET_CELLS, groups_of_cells, of_same_cell
 from pipeline.calibration.statistics.logits import log_loss_from_logits

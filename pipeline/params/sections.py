@@ -21,6 +21,9 @@ from pipeline.params.types import (
 )
 
 REMOVED = {  # keys that earlier versions had → what to do now
+    "calibrate.ablation": "the paper's second table is made by python -m bench.quality --ablation; "
+    "delete the line",
+    "calibrate.competitors": "python -m bench.quality compares other calibrators; delete the line",
     "calibrate.auxiliary": "a term of the row's features is part of variant paper alone, where "
     "calibrate.paper.auxiliary asks for it; delete the line",
     "calibrate.folds": "what is learned out of sample is always learned forward, on the days after "
@@ -259,18 +262,6 @@ class PaperParams(Section):
     learning_rate: Positive
 
 
-Competitor = Literal[
-    "platt",
-    "temperature",
-    "sir",
-    "neucalib",
-    "isotonic_per_value",
-    "ratio_per_value",
-    "eb_platt_forward",
-    "logistic_interaction",
-]
-
-
 class CalibrateParams(Section):
     """Which calibrator is fitted and how it is chosen."""
 
@@ -283,8 +274,6 @@ class CalibrateParams(Section):
     temperatures: tuple[Positive, Positive]
     min_slope: Positive
     seed: Number
-    competitors: tuple[Competitor, ...]
-    ablation: bool
     paper: PaperParams
 
 

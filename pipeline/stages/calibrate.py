@@ -2,15 +2,14 @@
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from safetensors.torch import save
 
-from pipeline.calibration.baselines import fit
 from pipeline.calibration.choice import Choice, choose, losses_of
 from pipeline.calibration.paper.auxiliary import AuxiliaryNetwork
-from pipeline.calibration.paper.paper_comparison import ablation_maps, paper_comparisons
+from pipeline.calibration.paper.paper_comparison import paper_comparisons
 from pipeline.calibration.paper.paper_fit import fit_paper
 from pipeline.calibration.paper.paper_network import PaperSettings
 from pipeline.calibration.paper.paper_rows import RowFeatures
@@ -54,7 +53,7 @@ def run(
 ) -> None:
     """Write the maps that ship, those of every test day, and how they came about.
 
-    maps.parquet has identity, isotonic, eb_platt and adacalib (and what is asked for besides) as
+    maps.parquet has identity, isotonic, eb_platt and adacalib as
     they serve on the day that comes next, learned up to the newest labelled day; rolling.parquet as
     they would have served each test day; frozen.parquet as they were on the morning of the first.
     Where the paper's variant has an auxiliary network its weights go to auxiliary.safetensors.
@@ -90,7 +89,7 @@ def run(
     with publish(calibrator) as folder:
         folder.mkdir()
         write_maps(folder / "maps.parquet", ships)
-        write_maps(folder / "frozen.parquet", frozen | _compared(scores, statistics.bins, params))
+        write_maps(folder / "frozen.parquet", frozen)
         write_rolling(folder / FILE, rolling)
         write_json(folder / "manifest.json", about)
         if paper is not None and paper.auxiliary is not None:
@@ -202,17 +201,6 @@ def _what(field_value_id: int | None, names: list[str | None]) -> str:
 def _again(served: PiecewiseLinearMap, of_day: DayMap) -> DayMap:
     """A map that stays as it is, for the field values that a day asks for."""
     return DayMap.of(served, of_day.ids)
-
-
-def _compared(
-    scores: Path, bins: BinTable, params: CalibrateParams
-) -> dict[str, PiecewiseLinearMap]:
-    """Maps that are measured and pictured where asked for, and never ship."""
-    if not params.competitors and not params.ablation:
-        return {}
-    rows = read_scores(scores, "calibration")
-    maps = {name: cast(PiecewiseLinearMap, fit(name, rows)) for name in params.competitors}
-    return maps | (ablation_maps(rows, _paper_settings(bins, params)) if params.ablation else {})
 
 
 def _paper(scores: Path, bins: BinTable, params: CalibrateParams) -> PaperOutcome:

@@ -8,8 +8,8 @@ import pytest
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
+from bench.baselines.per_value import eb_platt, eb_platt_forward
 from bench.quality_cases import frozen_cases
-from pipeline.calibration.baselines.per_value import eb_platt, eb_platt_forward
 from pipeline.calibration.prior.anchor import fit_anchor
 from pipeline.calibration.statistics.bins import tabulate
 from pipeline.calibration.statistics.logits import log_loss_from_logits

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.special import expit
 
-from pipeline.calibration.baselines.rows import merged
+from pipeline.calibration.paper.merged_rows import merged
 from pipeline.calibration.paper.paper_comparison import paper_comparisons
 from pipeline.calibration.paper.paper_fit import fit_paper, predict
 from pipeline.calibration.paper.paper_network import (

@@ -23,9 +23,9 @@ from scipy.special import logit as log_odds
 
 from pipeline.calibration.adacalib.compile_map import increasing
 from pipeline.calibration.adacalib.knot_training import single_thread
-from pipeline.calibration.baselines.rows import merged, response_rate
 from pipeline.calibration.folds import all_counts
 from pipeline.calibration.paper.auxiliary import AuxiliaryNetwork
+from pipeline.calibration.paper.merged_rows import merged, response_rate
 from pipeline.calibration.paper.paper_network import PaperNetwork, PaperSettings, train
 from pipeline.calibration.paper.paper_rows import Family, RowFeatures, make_families, make_rows
 from pipeline.calibration.prior.anchor import Anchor, anchor_of_cells

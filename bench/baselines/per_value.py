@@ -8,7 +8,8 @@ from scipy.sparse import csr_matrix
 from scipy.special import expit, gammaln
 from sklearn.linear_model import LogisticRegression
 
-from pipeline.calibration.baselines.rows import binary_rows, grouped, response_rate
+from bench.baselines.rows import binary_rows, grouped
+from pipeline.calibration.paper.merged_rows import response_rate
 from pipeline.calibration.prior.anchor import Anchor, fit_anchor
 from pipeline.calibration.statistics.bins import tabulate
 from pipeline.calibration.statistics.logits import log_loss_from_logits

@@ -8,10 +8,12 @@ import pandas as pd
 from scipy.special import expit, log_expit
 from scipy.special import logit as log_odds
 
-from pipeline.calibration.baselines import CalibrationMap
-from pipeline.calibration.baselines.binned import BINS, ascending_rates
-from pipeline.calibration.baselines.global_maps import fit_logistic, platt
-from pipeline.calibration.baselines.rows import global_bins, merged, response_rate
+from bench.baselines import CalibrationMap
+from bench.baselines.binned import BINS
+from bench.baselines.global_maps import fit_logistic, platt
+from bench.baselines.rows import global_bins
+from pipeline.calibration.isotonic import ascending_rates
+from pipeline.calibration.paper.merged_rows import merged, response_rate
 from pipeline.formats.maps import PiecewiseLinearMap
 from pipeline.formats.scores import Scores
 

@@ -14,11 +14,11 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
-from bench.baselines import FITS
+from bench import baselines
+from bench.baselines.global_maps import fit_logistic
+from bench.baselines.peers import FITS
 from bench.quality import fit_of
-from pipeline.calibration import baselines
-from pipeline.calibration.baselines.global_maps import fit_logistic
-from pipeline.calibration.baselines.rows import merged
+from pipeline.calibration.paper.merged_rows import merged
 from pipeline.calibration.prior.anchor import fit_anchor
 from pipeline.core.errors import NotEnoughDataError
 from pipeline.formats.scores import Scores
