@@ -159,7 +159,7 @@ class Filter:
         under what is left open of the shared.
         """
         mean, covariance = self._apart(beliefs, day.ids)
-        shift, left, evidence = self._learn_shared(beliefs, day, mean, inverse(covariance))
+        shift, left, evidence = self._learn_shared(beliefs, day, mean, covariance)
         mean += self.loadings[day.ids] @ shift
         before = covariance + self._of_shared(left, day.ids)
         middle, after, of_values = day.integrate(mean, before)
@@ -173,16 +173,16 @@ class Filter:
         return kept, evidence + float(of_values.sum())
 
     def _learn_shared(
-        self, beliefs: Beliefs, day: DayRows, mean: np.ndarray, precision: np.ndarray
+        self, beliefs: Beliefs, day: DayRows, mean: np.ndarray, covariance: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, float]:
         """How far the shared moves, what stays open of it, and what that adds to the evidence."""
-        loadings = self.loadings[day.ids]
+        loadings, precision = self.loadings[day.ids], inverse(covariance)
         prior = np.linalg.inv(beliefs.shared_covariance)
         shift = np.zeros(len(prior))
         for _ in range(2):  # the second time about the first answer
             there = mean + loadings @ shift
-            mode, posterior = day.mode(there, precision)
-            score = times(precision, mode - there)
+            middle, posterior, _ = day.integrate(there, covariance)
+            score = times(precision, middle - there)
             information = precision - precision @ posterior @ precision
             of_shared = (loadings.transpose(0, 2, 1) @ information @ loadings).sum(axis=0)
             left = np.linalg.inv(prior + of_shared)
