@@ -23,7 +23,6 @@ COLOURS = {  # at least 3 : 1 against the page, light and dark
     "isotonic": "#777777",
     "eb_platt": "#2a8f6b",
     "adacalib": "#2f7fd0",
-    "neucalib": "#b8860b",
     "champion": "#9b59b6",
     "model": "#2f7fd0",
     "training": "#c2571a",

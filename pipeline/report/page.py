@@ -14,7 +14,6 @@ from pipeline.report.result_tables import (
     CALIBRATORS,
     MEASURES,
     METRICS,
-    ablation_rows,
     age_rows,
     choice_rows,
     evidence_lines,
@@ -145,7 +144,6 @@ def render(
         unlisted=max(0, evaluation["field_values"] - len(carried["values"]["id"])),
         least_expected=int(page_data.LEAST_EXPECTED),
         base_ships=calibrator["chosen"] == "identity",
-        ablation=ablation_rows(evaluation),
         memorisation=reports["tables"].get("memorisation") if carried["training"] else None,
         choice=choice_rows(calibrator["held_out"]),
         left_out=left_out_rows(

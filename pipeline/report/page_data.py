@@ -25,7 +25,7 @@ FINE_POINTS, COARSE_POINTS = 33, 5
 SUMS = [f.name for f in fields(ResponseCounts)]
 PICTURED = ("uncalibrated", "champion", "model")
 PARTS = {"training": "training days", "calibration": "calibration days"}
-CURVES = ("isotonic", "neucalib", "eb_platt", "adacalib")
+CURVES = ("isotonic", "eb_platt", "adacalib")
 
 
 def logit(probability: np.ndarray) -> np.ndarray:

@@ -22,28 +22,13 @@ METRICS = (
 )
 NAMES = {
     "uncalibrated": "base model",
-    "platt": "Platt",
-    "temperature": "temperature",
-    "sir": "SIR",
     "isotonic": "isotonic",
-    "isotonic_per_value": "isotonic per value",
-    "ratio_per_value": "ratio per value",
-    "logistic_interaction": "logistic regression",
-    "neucalib": "NeuCalib",
     "eb_platt": "EB-Platt",
-    "eb_platt_forward": "EB-Platt, forward",
     "adacalib": "AdaCalib",
     "champion": "champion",
     "model": "what ships",
     "frozen": "frozen",
 }
-ABLATED = {  # the paper's second table
-    "paper": "as published",
-    "paper_one_bin_count": "− adaptive binning",
-    "paper_shared_bins": "− adaptive function",
-    "paper_free_knots": "− posterior guidance",
-}
-
 CALIBRATORS = NAMES | {"identity": "none, the base model as it is"}
 MEASURES = [(title, key) for title, key, _ in METRICS[:4]]  # what has an interval
 
@@ -58,12 +43,12 @@ def number(value: Any, form: str) -> str:
     return "undefined" if value is None else format(value, form)
 
 
-def metric_rows(evaluation: dict[str, Any], names: dict[str, str] = NAMES) -> list[list[str]]:
-    """One row of texts a method, in the order of `names`: its name, then METRICS."""
+def metric_rows(evaluation: dict[str, Any]) -> list[list[str]]:
+    """One row of texts a method, in the order of NAMES: its name, then METRICS."""
     methods = evaluation["methods"]
     return [
         [name] + [number(methods[method][key], form) for _, key, form in METRICS]
-        for method, name in names.items()
+        for method, name in NAMES.items()
         if method in methods
     ]
 
@@ -122,9 +107,6 @@ def evidence_lines(evaluation: dict[str, Any]) -> list[str]:
             f"The base model was trained on days up to {about['base_until']}: {first} to {newest} "
             f"days old on the test days, {served} where it serves."
         )
-    alone = [NAMES[name] for name in about["frozen_alone"] if name in NAMES]
-    if alone:
-        lines.append(f"Measured frozen, as they have no rolling forecasts: {', '.join(alone)}.")
     return lines
 
 
@@ -202,13 +184,11 @@ def answer_rows(gate: dict[str, Any]) -> list[tuple[str, str]]:
     return [(check["answer"], check["sentence"]) for check in checks]
 
 
-def gain_rows(
-    gains: dict[str, dict[str, dict[str, Any]]], names: dict[str, str] = NAMES
-) -> list[list[str]]:
+def gain_rows(gains: dict[str, dict[str, dict[str, Any]]]) -> list[list[str]]:
     """One row a method: each measure's gain and its interval."""
     return [
         [name, *(_gain(gains[method].get(measure)) for _, measure in MEASURES)]
-        for method, name in names.items()
+        for method, name in NAMES.items()
         if method in gains
     ]
 
@@ -221,23 +201,16 @@ def _gain(gain: dict[str, Any] | None) -> str:
     return f"{gain['value']:+.5f} ({gain['low']:+.5f} to {gain['high']:+.5f})"
 
 
-def result_rows(evaluation: dict[str, Any], names: dict[str, str] = NAMES) -> list[list[str]]:
+def result_rows(evaluation: dict[str, Any]) -> list[list[str]]:
     """One row a method: metrics, floor of the deviance, Field-RCE's interval and floor, outputs."""
     rows = []
-    methods = [evaluation["methods"][name] for name in names if name in evaluation["methods"]]
-    for row, values in zip(metric_rows(evaluation, names), methods, strict=True):
+    methods = [evaluation["methods"][name] for name in NAMES if name in evaluation["methods"]]
+    for row, values in zip(metric_rows(evaluation), methods, strict=True):
         deviance = number(values["daily_field_deviance_floor"], ".4f")
         *ends, floor = (number(values[f"field_rce_{n}"], ".4f") for n in ("low", "high", "floor"))
         outputs = f"{values['distinct_outputs']:,}"
         rows.append([*row, deviance, " to ".join(ends), floor, outputs])
     return rows
-
-
-def ablation_rows(evaluation: dict[str, Any]) -> list[list[str]]:
-    """The paper's second table where it was asked for: metrics, and the gain in Field-RCE."""
-    rows = metric_rows(evaluation, ABLATED)
-    gains = gain_rows(evaluation["gains"], ABLATED)
-    return [[*row, gain[-1]] for row, gain in zip(rows, gains, strict=True)]
 
 
 def choice_rows(held_out: dict[str, Any] | None) -> list[list[str]]:

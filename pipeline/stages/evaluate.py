@@ -1,7 +1,6 @@
 """evaluate: stored scores of the test days, rolling maps → how every method would have done."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -66,8 +65,10 @@ def run(
     rows, truth = read_scores(scores, "test"), _truth(data, days, manifest)
     champion = _champion(data, days, rows, pin, manifest)
     deployed, features = _deployed(data, days, scores, calibrator, load(model, threads=0))
-    maps = Maps.read(calibrator, about["chosen"])
-    measured = {n: measure(logit, rows, truth) for n, logit in maps.forecasts(rows, features)}
+    rolling, frozen = read_rolling(calibrator / FILE), read_maps(calibrator / "frozen.parquet")
+    chosen = about["chosen"]
+    forecasts = _forecasts(rows, rolling, frozen[chosen], chosen, features)
+    measured = {name: measure(logit, rows, truth) for name, logit in forecasts}
     horizon = about["rolling"]["horizon_days"]
     resampling = Resampling(params.confidence, params.replicates, params.seed, horizon)
     found = compare(measured, resampling)
@@ -77,8 +78,8 @@ def run(
         found["methods"]["champion"] = summarise(measured["champion"], resampling)
     field = manifest["base"]["field"]
     found |= {
-        "procedure": _procedure(about, manifest, days) | {"frozen_alone": maps.frozen_alone},
-        "age": _age(measured, about, resampling) | {"frozen": maps.frozen_points(rows)},
+        "procedure": _procedure(about, manifest, days),
+        "age": _age(measured, about, resampling) | {"frozen": _frozen_points(rows, frozen)},
         "deployed": deployed,
         "champion": champion and report_of(champion, measured, resampling),
         "largest_field_values": _largest(measured["model"], field["values"], params, resampling),
@@ -92,54 +93,31 @@ def run(
         _write(folder / "reliability.parquet", bin_columns(measured))
 
 
-@dataclass(frozen=True)
-class Maps:
-    """The maps that forecast the test days.
+def _forecasts(
+    rows: Scores,
+    rolling: Mapping[str, RollingMap],
+    frozen: PiecewiseLinearMap,
+    chosen: str,
+    features: np.ndarray | float,
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Every method and its logit of each row, one at a time; `features` go with AdaCalib's map."""
+    asked = rows.uncalibrated_logit, rows.field_value_id
+    yield "uncalibrated", rows.uncalibrated_logit
+    for name, maps in rolling.items():
+        if name != "identity":
+            added = features if name == "adacalib" else 0.0
+            yield name, rolled(maps, *asked, rows.day) + added
+    yield "frozen", frozen(*asked) + features
+    yield "model", rolled(rolling[chosen], *asked, rows.day) + features
 
-    Attributes:
-        chosen: the name of what ships.
-        rolling: method → test day → the map of that day's morning.
-        frozen: method → the map of the first test day's morning; also of methods that are
-            measured so alone, competitors and the ablation.
-    """
 
-    chosen: str
-    rolling: Mapping[str, RollingMap]
-    frozen: Mapping[str, PiecewiseLinearMap]
-
-    @classmethod
-    def read(cls, calibrator: Path, chosen: str) -> "Maps":
-        """The maps of a calibrator's folder."""
-        frozen = read_maps(calibrator / "frozen.parquet")
-        return cls(chosen, read_rolling(calibrator / FILE), frozen)
-
-    @property
-    def frozen_alone(self) -> list[str]:
-        """The methods that have no rolling maps."""
-        return sorted(self.frozen.keys() - self.rolling.keys())
-
-    def forecasts(
-        self, rows: Scores, features: np.ndarray | float
-    ) -> Iterator[tuple[str, np.ndarray]]:
-        """Every method and its logit of each row, one at a time; rolling where it can be."""
-        asked = rows.uncalibrated_logit, rows.field_value_id
-        yield "uncalibrated", rows.uncalibrated_logit
-        for name in self.frozen:
-            if name in self.rolling and name != "identity":
-                yield name, self._rolled(name, rows) + (features if name == "adacalib" else 0.0)
-            elif name != "identity":
-                yield name, self.frozen[name](*asked)
-        yield "frozen", self.frozen[self.chosen](*asked) + features
-        yield "model", self._rolled(self.chosen, rows) + features
-
-    def _rolled(self, name: str, rows: Scores) -> np.ndarray:
-        return rolled(self.rolling[name], rows.uncalibrated_logit, rows.field_value_id, rows.day)
-
-    def frozen_points(self, rows: Scores) -> dict[str, dict[str, float]]:
-        """What decides and is shown, of the frozen forecasts of each method that has both."""
-        asked = rows.uncalibrated_logit, rows.field_value_id
-        both = {name: self.frozen[name] for name in self.rolling if name != "identity"}
-        return {name: points(count_by_day(m(*asked), rows)[1]) for name, m in both.items()}
+def _frozen_points(
+    rows: Scores, frozen: Mapping[str, PiecewiseLinearMap]
+) -> dict[str, dict[str, float]]:
+    """What decides and is shown, of each method's forecasts by the first morning's map."""
+    asked = rows.uncalibrated_logit, rows.field_value_id
+    maps = {name: one for name, one in frozen.items() if name != "identity"}
+    return {name: points(count_by_day(one(*asked), rows)[1]) for name, one in maps.items()}
 
 
 def _truth(data: Path, days: list[str], manifest: dict[str, Any]) -> np.ndarray | None:

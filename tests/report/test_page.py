@@ -54,7 +54,6 @@ def test_the_page_says_what_the_evidence_is_about_what_age_costs_and_what_is_mis
     words = " ".join(markup(text).split())
     assert words.index("<table>") < words.index("The evidence is about the procedure")
     assert "it has learned from days up to 2024-01-07" in words
-    assert "have no rolling forecasts: Platt." in words
     assert "<td>2</td><td>0.51000</td><td>0.50000</td>" in words
     assert "passed: pcoc (cannot tell)" in words
     assert "<dd>2024-01-04: all rows moved by -0.24</dd>" in words
@@ -80,10 +79,3 @@ def test_a_base_that_ships_as_it_is_is_said_so_and_drawn_once():
     carried = json.loads(re.findall(r'id="sums">(.*?)</script>', text, flags=re.DOTALL)[0])
     assert carried["pictured"] == ["model"]
     assert {row["method"] for row in carried["days"]} == {"what ships"}
-
-
-def test_the_ablation_is_a_table_of_its_own_where_it_was_run(text):
-    rows = re.findall(r'<th scope="row">(− adaptive binning|as published)</th>', markup(text))
-    assert rows == ["as published", "− adaptive binning"]
-    results = markup(text).partition("<h3>Gain")[0]
-    assert "as published" not in results

@@ -9,7 +9,6 @@ from pipeline.formats.maps import PiecewiseLinearMap, from_knots, identity_map
 from pipeline.report.page import page_sums, pictured, render, specifications
 
 METHODS = ("uncalibrated", "isotonic", "eb_platt", "adacalib", "frozen", "model")
-ABLATION = ("paper", "paper_one_bin_count", "paper_shared_bins", "paper_free_knots")
 NAMES: list[str | None] = [None, '<b>"A"$_{$</b></script>', "plain", "B\x1f2"]
 
 
@@ -71,8 +70,8 @@ def reports(passed: bool = True, **metrics: Any) -> dict[str, dict[str, Any]]:
             "impressions": 600,
             "responses": 30,
             "field_values": 2,
-            "methods": dict.fromkeys((*METHODS, *ABLATION), values | metrics),
-            "gains": dict.fromkeys((*METHODS[1:], *ABLATION), gain),
+            "methods": dict.fromkeys(METHODS, values | metrics),
+            "gains": dict.fromkeys(METHODS[1:], gain),
             "largest_field_values": [
                 {"field_value": "plain", "pcoc": 1.609, "low": 1.037, "high": 2.18},
                 {"field_value": "B\x1f2", "pcoc": None, "low": 0.4, "high": None},
@@ -83,7 +82,6 @@ def reports(passed: bool = True, **metrics: Any) -> dict[str, dict[str, Any]]:
                 "shipped_until": "2024-01-07",
                 "base_until": "2024-01-03",
                 "base_age_days": [3, 4, 5],
-                "frozen_alone": ["platt", *ABLATION],
             },
             "age": {
                 "cost": {"value": 0.0004, "low": 0.0001, "high": 0.0007},
@@ -159,7 +157,7 @@ def maps(n_field_values: int = 4) -> dict[str, PiecewiseLinearMap]:
     heights = [np.array([-3.5 + 0.01 * z, -2.5]) for z in range(n_field_values)]
     ones = np.ones(n_field_values)
     bent = from_knots(knots, heights, ones, ones)
-    names = ("isotonic", "eb_platt", "neucalib", "adacalib")
+    names = ("isotonic", "eb_platt", "adacalib")
     return {"identity": identity_map(n_field_values), **dict.fromkeys(names, bent)}
 
 

@@ -1,14 +1,12 @@
 """calibrate: checked tables and scores → maps and the choice."""
 
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import pytest
 from safetensors.torch import load_file
 
 from pipeline.calibration.paper.auxiliary import AuxiliaryNetwork
-from pipeline.calibration.paper.paper_comparison import ABLATION
 from pipeline.calibration.statistics.bins import tabulate
 from pipeline.core.errors import CheckFailedError, ParamsError
 from pipeline.core.files import read_json, sha256_of, write_json
@@ -16,8 +14,7 @@ from pipeline.formats.maps import read_maps
 from pipeline.formats.scores import write_day, write_scores_manifest
 from pipeline.formats.tables import write_tables
 from pipeline.params.params_file import read_params, set_values
-from pipeline.params.sections import CalibrateParams, Competitor
-from pipeline.report.result_tables import ABLATED, NAMES
+from pipeline.params.sections import CalibrateParams
 from pipeline.stages import calibrate
 from tests.calibration.curved_world import curved_world
 
@@ -110,19 +107,6 @@ def test_the_paper_variant_writes_its_auxiliary_network_beside_the_maps(inputs):
     weights = load_file(inputs / "calibrator" / "auxiliary.safetensors")
     AuxiliaryNetwork([3], 0).load_state_dict(weights)
     assert 0 <= manifest["decreasing_share"] <= 1
-
-
-def test_competitors_and_the_ablation_are_maps_of_their_own_where_asked_for(inputs):
-    """None of them is chosen, and the maps that are there without them stay as they are."""
-    scores, _ = curved_world(rows=800, n_values=4, days=6, curvature=1.5)
-    score_files(inputs, scores)
-    chosen, usual = run(inputs)["chosen"], read_maps(inputs / "calibrator" / "maps.parquet")
-    names = get_args(Competitor)
-    assert run(inputs, competitors=names, ablation=True)["chosen"] == chosen
-    maps = read_maps(inputs / "calibrator" / "maps.parquet")
-    assert list(maps) == [*usual, *names, *ABLATION]
-    assert set(maps) - {"identity"} <= {*NAMES, *ABLATED}
-    assert np.array_equal(maps["adacalib"].knots, usual["adacalib"].knots)
 
 
 def test_the_auxiliary_network_is_refused_where_scores_carry_no_features(inputs):

@@ -49,19 +49,17 @@ MAPS = {
     "isotonic": shifted(1.5),
     "eb_platt": shifted(np.linspace(1.2, 1.8, 5)),
     "adacalib": shifted(np.linspace(1.2, 1.8, 5)),
-    "platt": shifted(1.4),
 }
 
 
 def rolling_maps():
-    """Of each method but the competitor: the frozen map, better by a little every morning."""
+    """Of each method: the frozen map, better by a little every morning."""
     return {
         name: {
             day: whole if name == "identity" else shifted(whole(np.zeros(5), np.arange(5)) + on)
             for day, on in zip(DAYS, np.linspace(0, 0.2, 6), strict=True)
         }
         for name, whole in MAPS.items()
-        if name != "platt"
     }
 
 
@@ -105,10 +103,9 @@ def test_the_report_says_what_was_tested_and_how_every_method_did(tmp_path, inpu
     report = evaluate(tmp_path, inputs)
     assert (report["first_day"], report["last_day"], report["days"]) == (DAYS[0], DAYS[-1], 6)
     assert (report["rows"], report["impressions"], report["field_values"]) == (1800, 1800, 5)
-    others = ["adacalib", "eb_platt", "frozen", "isotonic", "model", "platt"]
+    others = ["adacalib", "eb_platt", "frozen", "isotonic", "model"]
     assert list(report["methods"]) == [*others, "uncalibrated"]
     assert list(report["gains"]) == others
-    assert report["procedure"]["frozen_alone"] == ["platt"]
     assert report["gains"]["model"]["logloss"]["low"] > 0
     assert report["truth"] == {}
 
@@ -150,7 +147,6 @@ def test_the_report_says_how_old_the_evidence_and_the_base_are(tmp_path, inputs)
         "shipped_until": "2013-09-30",
         "base_until": "2013-09-20",
         "base_age_days": [5, 10, 11],
-        "frozen_alone": ["platt"],
     }
 
 
