@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from time import perf_counter, sleep
@@ -51,34 +52,45 @@ def start_server(model: Path, port: int) -> subprocess.Popen[bytes]:
     raise SystemExit("the server did not start")
 
 
-async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, body: bytes) -> bool:
-    """Whether rows, or /health where there are none, were answered with 200."""
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def connect(port: int) -> Connection:
+    """A new connection."""
+    return await asyncio.open_connection("127.0.0.1", port)
+
+
+async def ask(connection: Connection, body: bytes) -> tuple[bool, bool]:
+    """Whether rows, or /health where there are none, were answered with 200; whether it goes on."""
+    reader, writer = connection
     what = "POST /score" if body else "GET /health"
     head = f"{what} HTTP/1.1\r\nHost: bench\r\nContent-Length: {len(body)}\r\n\r\n"
     writer.write(head.encode() + body)
     answer = (await reader.readuntil(b"\r\n\r\n")).lower()
     length = int(answer.split(b"content-length: ")[1].split(b"\r\n")[0])
     await reader.readexactly(length)
-    return answer.startswith(b"http/1.1 200")
+    return answer.startswith(b"http/1.1 200"), b"connection: close" not in answer
 
 
 async def load_test(port: int, bodies: list[bytes], rate: float, count: int) -> tuple[list, int]:
     """Seconds of each request from its instant, and how many failed."""
     free: asyncio.Queue = asyncio.Queue()
     for _ in range(CONNECTIONS):
-        free.put_nowait(await asyncio.open_connection("127.0.0.1", port))
+        free.put_nowait(await connect(port))
     seconds, failed, begun = [], 0, perf_counter()
 
     async def one(number: int) -> None:
         nonlocal failed
         connection = await free.get()
-        try:
-            failed += not await ask(*connection, bodies[number % len(bodies)])
-        except (OSError, EOFError):
-            failed += 1
-            connection = await asyncio.open_connection("127.0.0.1", port)
-        free.put_nowait(connection)
+        well = kept = False
+        with suppress(OSError, EOFError):
+            well, kept = await ask(connection, bodies[number % len(bodies)])
         seconds.append(perf_counter() - begun - number / rate)
+        failed += not well
+        if not kept:
+            connection[1].close()
+            connection = await connect(port)
+        free.put_nowait(connection)
 
     tasks = []
     for number in range(count):

@@ -9,6 +9,7 @@ import httpx
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pipeline.serving.versions import Versions
 from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
@@ -17,7 +18,6 @@ from pipeline.cli.main import app as commands
 from pipeline.formats.days import day_name, day_number
 from pipeline.params.params_file import STAGES, set_values
 from pipeline.serving.app import make_app
-from pipeline.serving.versions import Versions
 from tests.tiny_logs import write_log
 
 ROOT = Path(__file__).parent.parent

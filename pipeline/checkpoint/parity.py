@@ -8,11 +8,11 @@ import torch
 
 from pipeline.checkpoint.merged_model import BATCH_ROWS, MergedModel
 from pipeline.checkpoint.runtimes import Runtime
+from pipeline.checkpoint.vectors import END_TO_END, end_to_end_tolerance
 from pipeline.core.errors import ArtifactError
 from pipeline.formats.maps import PiecewiseLinearMap
 from pipeline.model.scoring import Base
 
-END_TO_END = 2e-5  # float32 logits of one network differ so much between batch sizes and runtimes
 BATCHES = (0, 1, 2, 7, 256, 4096)
 ID_TYPES = (np.int32, np.int64)
 ON_DAY, AT_KNOTS = "on a test day", "at the knots and far from them"
@@ -55,7 +55,7 @@ def prove_parity(
                 _compare_steps(
                     runtime, serving_map, logit[some], typed[some], limit=tolerance, place=AT_KNOTS
                 )
-    end_to_end = END_TO_END * max(1.0, float(np.abs(serving_map.segment_slopes).max()))
+    end_to_end = end_to_end_tolerance(float(np.abs(serving_map.segment_slopes).max()))
     for table in _requests(tables):
         encoded = base.encode(table)
         logit = base.uncalibrated_logit(encoded, BATCH_ROWS)

@@ -149,19 +149,25 @@ def score(
 @app.command()
 def serve(
     model: Model = Path("artifacts/model"),
+    *,
     host: str = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535)] = 8080,
+    workers: Annotated[int, typer.Option(min=1, help="processes that answer")] = 1,
     max_rows: Annotated[int, typer.Option(min=1, help="of one request")] = 10_000,
     max_bytes: Annotated[int, typer.Option(min=1, help="of one request")] = 4 << 20,
 ) -> None:
-    """Score over HTTP (/score, /health, /metrics); a model promoted into the folder takes over.
+    """Score over HTTP (/score, /health, /metrics, /openapi.json).
+
+    A model promoted into the folder takes over, in processes of its own.
 
     Example: adacalib serve --port 8080
     """
-    from pipeline.serving.app import RequestLimits
-    from pipeline.serving.app import serve as serve_folder
+    from pipeline.serving.state import RequestLimits
+    from pipeline.serving.workers import serve as serve_folder
 
-    serve_folder(model, host, port, RequestLimits(max_bytes, max_rows), note)
+    serve_folder(
+        model, host, port, RequestLimits(max_bytes, max_rows), workers=workers, report=note
+    )
 
 
 @app.command()

@@ -5,23 +5,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.core.errors import DataError
 from pipeline.core.files import publish
-from pipeline.serving.predictor import Predictor, ServedScores
+from pipeline.serving.predictor import SCHEMA, Predictor, ServedScores
 
 BATCH_ROWS = 65_536
-SCHEMA = pa.schema(
-    [
-        ("uncalibrated_logit", pa.float32()),
-        ("calibrated_logit", pa.float64()),
-        ("probability", pa.float64()),
-        ("field_value_id", pa.int32()),
-    ]
-)
 
 
 @dataclass(frozen=True)
@@ -82,7 +73,7 @@ def score_file(
     ):
         for batch in _batches(file, predictor.columns, source):
             scores = _scored(predictor, batch, f"{source}, batch from row {rows} on")
-            writer.write_batch(_batch(scores))
+            writer.write_batch(scores.batch())
             rows += len(scores)
             report(len(scores))
             unseen += int(scores.unseen.sum())
@@ -129,13 +120,3 @@ def _batches(file: pq.ParquetFile, columns: list[str], source: Path) -> Iterator
         yield from file.iter_batches(BATCH_ROWS, columns=columns)
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{source} is damaged inside ({error}); write it again") from None
-
-
-def _batch(scores: ServedScores) -> pa.RecordBatch:
-    columns = [
-        scores.uncalibrated_logit,
-        scores.calibrated_logit,
-        scores.probability,
-        scores.field_value_id.astype(np.int32),
-    ]
-    return pa.record_batch([pa.array(column) for column in columns], schema=SCHEMA)

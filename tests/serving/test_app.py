@@ -10,6 +10,7 @@ import httpx
 import numpy as np
 import pytest
 import uvicorn
+from pipeline.serving.versions import Versions
 
 from pipeline.core.errors import ArtifactError, ToolError
 from pipeline.core.files import publish
@@ -17,7 +18,6 @@ from pipeline.serving import versions as served_versions
 from pipeline.serving.app import RequestLimits, make_app, serve
 from pipeline.serving.predictor import load
 from pipeline.serving.sockets import listening
-from pipeline.serving.versions import Versions
 from tests.checkpoint.parts import rows
 
 

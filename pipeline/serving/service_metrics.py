@@ -1,0 +1,75 @@
+"""Counters of a service, added up over its processes."""
+
+import os
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest, values
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
+
+from pipeline.serving.predictor import ServedScores
+from pipeline.serving.state import ServiceState
+
+LATENCIES = (0.0005, 0.001, 0.002, 0.004, 0.006, 0.01, 0.02, 0.05, 0.1, 0.5)
+
+
+class ServiceMetrics:
+    """Counters of one process, and a page of all of them."""
+
+    def __init__(self, state: ServiceState | None = None) -> None:
+        """Begin to count.
+
+        Args:
+            state: of the service; each process counts in a file there, and one that takes the
+                seat of another that has ended counts on. None: this process is the service.
+        """
+        registry = CollectorRegistry()
+        self._shown = registry
+        if state:
+            os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(state.folder)
+            seat = state.seat()
+            values.ValueClass = values.MultiProcessValue(lambda: seat)
+            self._shown = CollectorRegistry()
+            MultiProcessCollector(self._shown, str(state.folder))
+            self._shown.register(_SwapGauges(state))
+        self.requests = Counter(
+            "adacalib_requests", "Requests to /score", ["status"], registry=registry
+        )
+        self.rows = Counter("adacalib_rows", "Rows scored", registry=registry)
+        self.unseen = Counter(
+            "adacalib_unseen_field_values", "Rows whose field value nobody has seen",
+            registry=registry,
+        )  # fmt: skip
+        self.out_of_range = Counter(
+            "adacalib_out_of_range_scores",
+            "Rows whose logit lies beyond the knots of its field value", registry=registry,
+        )  # fmt: skip
+        self.seconds = Histogram(
+            "adacalib_score_seconds", "From a read body to an answer", buckets=LATENCIES,
+            registry=registry,
+        )  # fmt: skip
+
+    def count(self, scores: ServedScores) -> None:
+        """Count rows that were scored."""
+        self.rows.inc(len(scores))
+        self.unseen.inc(int(scores.unseen.sum()))
+        self.out_of_range.inc(int(scores.out_of_range.sum()))
+
+    def page(self) -> bytes:
+        """All counters as Prometheus reads them."""
+        return generate_latest(self._shown)
+
+
+class _SwapGauges(Collector):
+    def __init__(self, state: ServiceState) -> None:
+        self._state = state
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """The numbers of versions."""
+        swaps = self._state.swaps
+        for name, value, what in (
+            ("taken", swaps.taken, "Newer versions taken"),
+            ("refused", swaps.refused, "Versions that did not take over"),
+        ):
+            yield GaugeMetricFamily(f"adacalib_versions_{name}", what, value)
