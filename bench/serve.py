@@ -8,6 +8,7 @@ is scored, beside bare onnxruntime calls on the same rows as arrays in memory.
 
 import argparse
 import asyncio
+import gc
 import json
 import os
 import shutil
@@ -117,6 +118,8 @@ def promote(version: Path, served: Path) -> None:
 
 async def measured(port: int, bodies: list[bytes], options: argparse.Namespace, folders: list):
     """Latencies and failures while versions swap."""
+    gc.collect()
+    gc.freeze()  # a pause of this process would count as one of the service
     await load_test(port, bodies, options.rate, WARM)
     control, _ = await load_test(port, [b""], options.rate, int(options.rate * options.seconds))
     swapping = asyncio.create_task(swap(folders[:-1], folders[-1], options.swap_every))

@@ -4,6 +4,7 @@ uvicorn replaces a worker that was killed or hangs, and on a restart has the new
 the old one is asked to leave. A new version is a restart.
 """
 
+import gc
 import logging
 import multiprocessing
 import os
@@ -77,6 +78,8 @@ class ServedFolder:
 
         predictor = load(self.folder)
         app = make_app(predictor, self.limits, self.state)
+        gc.collect()
+        gc.freeze()  # what was loaded is never garbage, and looking through it takes a while
         self.state.loaded(version=predictor.version)
         return app
 
