@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from pipeline.cli.main import app
 from pipeline.core.errors import ArtifactError, DataError
 from pipeline.serving import offline
-from pipeline.serving.predictor import load
+from pipeline.serving.predictor import SCHEMA, load
 from tests.checkpoint.parts import rows
 
 
@@ -20,7 +20,7 @@ def test_a_file_is_scored_row_by_row_and_what_was_odd_is_counted(made, tmp_path,
     pq.write_table(table, tmp_path / "in.parquet", row_group_size=300)
     counted = offline.score_file(predictor, tmp_path / "in.parquet", tmp_path / "out.parquet")
     written, scores = pq.read_table(tmp_path / "out.parquet"), predictor.predict(table)
-    assert written.schema == offline.SCHEMA
+    assert written.schema == SCHEMA
     np.testing.assert_allclose(written["calibrated_logit"], scores.calibrated_logit, atol=2e-5)
     np.testing.assert_array_equal(written["field_value_id"], scores.field_value_id)
     assert counted.rows == 1000
