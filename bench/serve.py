@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 
 from bench.serving_model import make_model, request_bodies, rows
 from pipeline.core.files import publish
-from pipeline.serving.offline import score_file
+from pipeline.serving.offline import score_files
 from pipeline.serving.predictor import BATCH_ROWS, load
 
 ROWS_EACH, CONNECTIONS, BODIES, WARM = 64, 16, 200, 200
@@ -171,7 +171,7 @@ def bench_files(folder: Path, model: Path, options: argparse.Namespace) -> dict:
     ours, bare = [], []
     for _ in range(options.repeats):
         began = perf_counter()
-        score_file(predictor, source, folder / "scores.parquet")
+        score_files(predictor, [source], folder / "scores.parquet", threads=0)
         ours.append(perf_counter() - began)
         began = perf_counter()
         for start in range(0, options.rows, BATCH_ROWS):

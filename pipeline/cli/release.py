@@ -123,26 +123,32 @@ def clean(
 
 @app.command()
 def score(
-    source: Annotated[Path, typer.Argument(metavar="IN.parquet")],
-    target: Annotated[Path, typer.Argument(metavar="OUT.parquet")],
+    sources: Annotated[list[Path], typer.Argument(metavar="IN…")],
+    target: Annotated[Path, typer.Argument(metavar="OUT")],
+    *,
     model: Model = Path("artifacts/model"),
+    keep: Annotated[list[str] | None, typer.Option(help="a column that travels along")] = None,
     threads: Annotated[int, typer.Option(min=0, help="0: as many as there are cores")] = 0,
 ) -> None:
-    """Score the rows of a Parquet file, in their order.
+    """Score the rows of Parquet or CSV files, in their order.
 
-    The columns are the log's: field values and categories as text, numbers as numbers.
+    The columns are the log's: field values and categories as text, numbers as numbers. One file
+    gives one file, its format by its name; several, or a folder, give a new folder.
 
-    Example: adacalib score data/day=2013-09-30/part-0.parquet scored.parquet
+    Examples: adacalib score day.parquet scored.csv --keep event_id; adacalib score logs/ scored/
     """
     from dataclasses import asdict
 
     from pipeline.core.progress import WorkProgress
-    from pipeline.serving.offline import rows_of, score_file
+    from pipeline.serving.offline import files_of, score_files
     from pipeline.serving.predictor import load
 
-    predictor = load(model, threads)
-    with WorkProgress("score", rows_of(source), "rows") as progress:
-        counted = score_file(predictor, source, target, progress.advance)
+    predictor = load(model)
+    size = sum(file.stat().st_size for file in files_of(sources) if file.is_file())
+    with WorkProgress("score", size, "bytes") as progress:
+        counted = score_files(
+            predictor, sources, target, keep=keep or (), threads=threads, report=progress.advance
+        )
     answer(str(counted), **asdict(counted))
 
 
