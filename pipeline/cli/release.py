@@ -161,6 +161,12 @@ def serve(
     workers: Annotated[int, typer.Option(min=1, help="processes that answer")] = 1,
     max_rows: Annotated[int, typer.Option(min=1, help="of one request")] = 10_000,
     max_bytes: Annotated[int, typer.Option(min=1, help="of one request")] = 4 << 20,
+    shadow: Annotated[
+        Path | None, typer.Option(help="a second checkpoint: it sees requests, does not answer")
+    ] = None,
+    shadow_limit: Annotated[
+        float, typer.Option(min=0.0, help="distance in calibrated logit that is counted")
+    ] = 0.1,
 ) -> None:
     """Score over HTTP (/score, /health, /metrics, /openapi.json).
 
@@ -172,8 +178,9 @@ def serve(
     from pipeline.serving.workers import serve as serve_folder
 
     serve_folder(
-        model, host, port, RequestLimits(max_bytes, max_rows), workers=workers, report=note
-    )
+        model, host, port, RequestLimits(max_bytes, max_rows),
+        workers=workers, shadow=shadow, shadow_limit=shadow_limit, report=note,
+    )  # fmt: skip
 
 
 @app.command()

@@ -15,6 +15,7 @@ from pipeline.serving.openapi import score_call
 from pipeline.serving.predictor import SCHEMA, Predictor, ServedScores
 from pipeline.serving.requests import ARROW, inputs_of
 from pipeline.serving.service_metrics import ServiceMetrics
+from pipeline.serving.shadow import Shadow, ShadowGauges
 from pipeline.serving.state import RequestLimits, ServiceState, Swaps
 
 JSON = "application/json"
@@ -26,7 +27,10 @@ LIMITS = RequestLimits()
 
 
 def make_app(
-    predictor: Predictor, limits: RequestLimits = LIMITS, state: ServiceState | None = None
+    predictor: Predictor,
+    limits: RequestLimits = LIMITS,
+    state: ServiceState | None = None,
+    shadow: Shadow | None = None,
 ) -> FastAPI:
     """The calls of a model's service.
 
@@ -38,8 +42,11 @@ def make_app(
         predictor: the model.
         limits: of a request.
         state: what this process shares with others of its service; None: it is alone.
+        shadow: a second version that sees every request.
     """
     metrics = ServiceMetrics(state)
+    if shadow and state:
+        metrics.show(ShadowGauges(shadow, predictor, state))
     app = FastAPI(
         title="AdaCalib", version=predictor.version[:12], docs_url=None, redoc_url=None
     )  # fmt: skip
@@ -62,19 +69,25 @@ def make_app(
         began = perf_counter()
         kind = request.headers.get("content-type", "")
         try:
-            scores = await _scores(inputs_of(body, kind, predictor, limits.rows), predictor)
+            inputs = inputs_of(body, kind, predictor, limits.rows)
+            scores = await _scores(inputs, predictor)
         except DataError as error:
             return _refusal(metrics, 422, str(error))
         metrics.count(scores)
         answer = _answer(scores, predictor.version, kind)
         metrics.seconds.observe(perf_counter() - began)
         metrics.requests.labels("200").inc()
+        if shadow:
+            shadow.watch(body, kind, inputs, scores)
         return answer
 
     @app.api_route("/health", methods=READ)
     async def health() -> Response:
         swaps = state.swaps if state else Swaps()
-        return Response(orjson.dumps(_health(predictor, swaps)), media_type=JSON)
+        watched = shadow.predictor.version if shadow else None
+        return Response(
+            orjson.dumps(_health(predictor, swaps) | {"shadow": watched}), media_type=JSON
+        )
 
     @app.api_route("/metrics", methods=READ)
     async def prometheus() -> Response:

@@ -140,6 +140,15 @@ class Predictor:
             null |= inputs[name] == self.null_text
         return ServedScores(logit, calibrated, probability, ids, beyond, (ids == 0) & ~null)
 
+    def field_values(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+        """The field value of every row, object [n] of text; parts of a joint one are joined."""
+        parts = [inputs[name] for name in self._field]
+        return (
+            parts[0]
+            if len(parts) == 1
+            else np.array([*map(SEPARATOR.join, zip(*parts, strict=True))], object)
+        )
+
     def predict(self, table: pa.Table | pa.RecordBatch) -> ServedScores:
         """The scores of every row of a log; columns in any order, others are not read.
 

@@ -21,15 +21,14 @@ class ServiceMetrics:
         """Begin to count.
 
         Args:
-            state: of the service; each process counts in a file there, and one that takes the
-                seat of another that has ended counts on. None: this process is the service.
+            state: of the service, with a seat; each process counts in a file there, and one that
+                takes the seat of another that has ended counts on. None: it is the service alone.
         """
         registry = CollectorRegistry()
         self._shown = registry
         if state:
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(state.folder)
-            seat = state.seat()
-            values.ValueClass = values.MultiProcessValue(lambda: seat)
+            values.ValueClass = values.MultiProcessValue(lambda: state.seat)
             self._shown = CollectorRegistry()
             MultiProcessCollector(self._shown, str(state.folder))
             self._shown.register(_SwapGauges(state))
@@ -55,6 +54,10 @@ class ServiceMetrics:
         self.rows.inc(len(scores))
         self.unseen.inc(int(scores.unseen.sum()))
         self.out_of_range.inc(int(scores.out_of_range.sum()))
+
+    def show(self, collector: Collector) -> None:
+        """Put more on the page."""
+        self._shown.register(collector)
 
     def page(self) -> bytes:
         """All counters as Prometheus reads them."""

@@ -2,7 +2,7 @@
 
 import fcntl
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -40,12 +40,18 @@ class Swaps:
 
 @dataclass(frozen=True)
 class ServiceState:
-    """The folder that a service's processes share while it runs."""
+    """The folder that a service's processes share while it runs.
+
+    Attributes:
+        folder: it.
+        seat: of this process; None: the parent.
+    """
 
     folder: Path
+    seat: int | None = None
 
-    def seat(self) -> int:
-        """The lowest number that no other living process of the service has."""
+    def seated(self) -> "ServiceState":
+        """The state as a process sees it that takes the lowest seat that no living one has."""
         for number in count():
             place = os.open(self.folder / f"{number}.seat", os.O_CREAT | os.O_RDWR)
             try:
@@ -54,7 +60,7 @@ class ServiceState:
                 os.close(place)
             else:
                 break
-        return number
+        return replace(self, seat=number)
 
     @property
     def swaps(self) -> Swaps:
@@ -74,6 +80,15 @@ class ServiceState:
         outcome = self._read("loaded")
         (self.folder / "loaded.json").unlink(missing_ok=True)
         return outcome
+
+    def tell(self, what: str, counts: dict[str, Any]) -> None:
+        """Tell the other processes what this one has counted."""
+        write_json(self.folder / f"{what}-{self.seat}.json", counts)
+
+    def told(self, what: str) -> list[dict[str, Any]]:
+        """What every other seat told last."""
+        own = self.folder / f"{what}-{self.seat}.json"
+        return [read_json(p) for p in sorted(self.folder.glob(f"{what}-*.json")) if p != own]
 
     def _read(self, name: str) -> dict[str, Any]:
         path = self.folder / f"{name}.json"

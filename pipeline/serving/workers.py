@@ -52,11 +52,15 @@ class ServedFolder:
         folder: a checkpoint with its exports.
         limits: of a request.
         state: what the workers share.
+        shadow: a checkpoint that sees every request and does not answer; None: none.
+        shadow_limit: in calibrated logit; what differs more is counted.
     """
 
     folder: Path
     limits: RequestLimits
     state: ServiceState
+    shadow: Path | None = None
+    shadow_limit: float = 0.1
 
     def __call__(self) -> Any:
         """The calls of the folder's model, which was loaded at low priority.
@@ -76,12 +80,30 @@ class ServedFolder:
         from pipeline.serving.app import make_app  # takes a while, so at low priority, too
         from pipeline.serving.predictor import load
 
-        predictor = load(self.folder)
-        app = make_app(predictor, self.limits, self.state)
+        predictor, state = load(self.folder), self.state.seated()
+        shadow = self._shadow(predictor, state) if self.shadow else None
+        app = make_app(predictor, self.limits, state, shadow)
         gc.collect()
         gc.freeze()  # what was loaded is never garbage, and looking through it takes a while
         self.state.loaded(version=predictor.version)
         return app
+
+    def _shadow(self, served: Any, state: ServiceState) -> Any:
+        """The candidate; None where it is damaged, which keeps nobody from being served."""
+        from pipeline.serving.predictor import load
+        from pipeline.serving.shadow import Shadow
+
+        assert self.shadow
+        try:
+            return Shadow(load(self.shadow), served, state, self.shadow_limit)
+        except AdaCalibError as error:
+            logging.getLogger("uvicorn.error").error("the shadow is not loaded: %s", error)
+            return None
+
+    def signature(self) -> Signature:
+        """What the folders are known by; empty while the one that is served is moved."""
+        served = _signature(self.folder)
+        return served + _signature(self.shadow) if served and self.shadow else served
 
 
 def _leave_with_parent() -> None:
@@ -102,7 +124,7 @@ class ServingProcesses(Multiprocess):
         host, port = place.getsockname()[:2]
         self._address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         self._served, self._report = served, report
-        self._seen = _signature(served.folder)
+        self._seen = served.signature()
         self._version = ""
 
     def init_processes(self) -> None:
@@ -123,7 +145,7 @@ class ServingProcesses(Multiprocess):
     def keep_subprocess_alive(self) -> None:
         """Replace workers that were killed, and all where the folder has changed."""
         super().keep_subprocess_alive()
-        signature = _signature(self._served.folder)
+        signature = self._served.signature()
         if signature and signature != self._seen and not self.should_exit.is_set():
             self._seen = signature
             self._take()
@@ -157,6 +179,8 @@ def serve(
     limits: RequestLimits,
     *,
     workers: int = 1,
+    shadow: Path | None = None,
+    shadow_limit: float = 0.1,
     report: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Serve the model in `folder` until interrupted; a model promoted into it takes over.
@@ -164,6 +188,8 @@ def serve(
     Args:
         limits: of a request.
         workers: processes that answer.
+        shadow: a checkpoint that sees every request and does not answer.
+        shadow_limit: in calibrated logit; what differs more is counted.
         report: called with a line when it listens, and when a version is taken or refused.
 
     Raises:
@@ -171,7 +197,8 @@ def serve(
         ArtifactError: a file is missing or damaged.
     """
     with listening(host, port) as place, tempfile.TemporaryDirectory(prefix="adacalib-") as shared:
-        served = ServedFolder(folder, limits, ServiceState(Path(shared)))
+        state = ServiceState(Path(shared))
+        served = ServedFolder(folder, limits, state, shadow, shadow_limit)
         config = Config(
             served,
             factory=True,

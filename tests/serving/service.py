@@ -15,6 +15,8 @@ import psutil
 from pipeline.core.files import publish
 from tests.serving.conftest import free_port
 
+LOOKS = 5000  # for something that comes in a few seconds, before a test gives up
+
 
 @dataclass
 class Service:
@@ -38,8 +40,11 @@ class Service:
 
     def said(self, word: str, times: int = 1) -> str:
         """The last line that has `word`, when there are so many of them."""
+        looks = 0
         while sum(word in line for line in self.lines) < times:
+            looks += 1
             assert self.process.poll() is None, self.lines
+            assert looks < LOOKS, self.lines
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(0.02)
         return next(line for line in reversed(self.lines) if word in line)
