@@ -1,28 +1,29 @@
 """The HTTP calls of a service: /score, /health, /metrics and /openapi.json of one model."""
 
 import asyncio
+from dataclasses import dataclass
 from time import perf_counter
 
 import numpy as np
 import orjson
 import pyarrow as pa
-from fastapi import FastAPI, Request, Response
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from pipeline.core.errors import DataError
-from pipeline.serving.openapi import score_call
+from pipeline.serving.openapi import document
 from pipeline.serving.predictor import SCHEMA, Predictor, ServedScores
 from pipeline.serving.requests import ARROW, inputs_of
 from pipeline.serving.service_metrics import ServiceMetrics
 from pipeline.serving.shadow import Shadow, ShadowGauges
 from pipeline.serving.state import RequestLimits, ServiceState, Swaps
 
-JSON = "application/json"
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 DISCARDED = 256 << 20  # bytes beyond the limit that are read, so that the client reads the answer
 INLINE_ROWS = 1024  # fewer are scored on the loop's own thread: a hand-over costs more
-READ = ["GET", "HEAD"]
 LIMITS = RequestLimits()
 
 
@@ -31,7 +32,7 @@ def make_app(
     limits: RequestLimits = LIMITS,
     state: ServiceState | None = None,
     shadow: Shadow | None = None,
-) -> FastAPI:
+) -> Starlette:
     """The calls of a model's service.
 
     POST /score takes rows as `pipeline.serving.requests` says and answers with the columns of
@@ -44,66 +45,75 @@ def make_app(
         state: what this process shares with others of its service; None: it is alone.
         shadow: a second version that sees every request.
     """
-    metrics = ServiceMetrics(state)
+    calls = _Calls(predictor, limits, ServiceMetrics(state), state, shadow)
     if shadow and state:
-        metrics.show(ShadowGauges(shadow, predictor, state))
-    app = FastAPI(
-        title="AdaCalib", version=predictor.version[:12], docs_url=None, redoc_url=None
-    )  # fmt: skip
+        calls.metrics.show(ShadowGauges(shadow, predictor, state))
+    routes = [
+        Route("/score", calls.score, methods=["POST"]),
+        Route("/health", calls.health),
+        Route("/metrics", calls.prometheus),
+        Route("/openapi.json", calls.openapi),
+    ]
+    return Starlette(routes=routes, exception_handlers={HTTPException: _no_such_call})
 
-    @app.exception_handler(HTTPException)
-    async def no_such_call(request: Request, error: HTTPException) -> Response:
-        calls = "POST /score, GET /health, GET /metrics and GET /openapi.json"
-        sentence = f"{request.method} {request.url.path} is no call of this service; {calls} are"
-        return _error(sentence, error.status_code)
 
-    @app.post("/score", openapi_extra=score_call(predictor))
-    async def score(request: Request) -> Response:
+@dataclass(frozen=True)
+class _Calls:
+    predictor: Predictor
+    limits: RequestLimits
+    metrics: ServiceMetrics
+    state: ServiceState | None
+    shadow: Shadow | None
+
+    async def score(self, request: Request) -> Response:
         try:
-            body = await _body(request, limits.body_bytes)
+            body = await _body(request, self.limits.body_bytes)
         except ClientDisconnect:
-            return _refusal(metrics, 499, "the client left before its request had come")
+            return self._refusal(499, "the client left before its request had come")
         if body is None:
-            sentence = f"the request has more than {limits.body_bytes} bytes; send several"
-            return _refusal(metrics, 413, sentence)
-        began = perf_counter()
-        kind = request.headers.get("content-type", "")
+            sentence = f"the request has more than {self.limits.body_bytes} bytes; send several"
+            return self._refusal(413, sentence)
+        began, kind = perf_counter(), request.headers.get("content-type", "")
         try:
-            inputs = inputs_of(body, kind, predictor, limits.rows)
-            scores = await _scores(inputs, predictor)
+            inputs = inputs_of(body, kind, self.predictor, self.limits.rows)
+            scores = await _scores(inputs, self.predictor)
         except DataError as error:
-            return _refusal(metrics, 422, str(error))
-        metrics.count(scores)
-        answer = _answer(scores, predictor.version, kind)
-        metrics.seconds.observe(perf_counter() - began)
-        metrics.requests.labels("200").inc()
-        if shadow:
-            shadow.watch(body, kind, inputs, scores)
+            return self._refusal(422, str(error))
+        answer = _answer(scores, self.predictor.version, kind)
+        self.metrics.count(scores, perf_counter() - began)
+        if self.shadow:
+            self.shadow.watch(body, kind, inputs, scores)
         return answer
 
-    @app.api_route("/health", methods=READ)
-    async def health() -> Response:
-        swaps = state.swaps if state else Swaps()
-        watched = shadow.predictor.version if shadow else None
-        return Response(
-            orjson.dumps(_health(predictor, swaps) | {"shadow": watched}), media_type=JSON
+    def _refusal(self, status: int, sentence: str) -> Response:
+        self.metrics.requests.labels(str(status)).inc()
+        return _json({"error": sentence}, status)
+
+    async def health(self, _: Request) -> Response:
+        swaps = self.state.swaps if self.state else Swaps()
+        return _json(
+            {
+                "status": "ok",
+                "version": self.predictor.version,
+                "map": self.predictor.metadata["map"],
+                "columns": self.predictor.columns,
+                "last_refusal": swaps.last_refusal,
+                "shadow": self.shadow.predictor.version if self.shadow else None,
+            }
         )
 
-    @app.api_route("/metrics", methods=READ)
-    async def prometheus() -> Response:
-        return Response(metrics.page(), media_type=PROMETHEUS)
+    async def prometheus(self, _: Request) -> Response:
+        return Response(self.metrics.page(), media_type=PROMETHEUS)
 
-    return app
+    async def openapi(self, _: Request) -> Response:
+        return _json(document(self.predictor))
 
 
-def _health(predictor: Predictor, swaps: Swaps) -> dict[str, object]:
-    return {
-        "status": "ok",
-        "version": predictor.version,
-        "map": predictor.metadata["map"],
-        "columns": predictor.columns,
-        "last_refusal": swaps.last_refusal,
-    }
+async def _no_such_call(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    calls = "POST /score, GET /health, GET /metrics and GET /openapi.json"
+    sentence = f"{request.method} {request.url.path} is no call of this service; {calls} are"
+    return _json({"error": sentence}, error.status_code)
 
 
 async def _body(request: Request, limit: int) -> bytes | None:
@@ -138,14 +148,9 @@ def _answer(scores: ServedScores, version: str, kind: str) -> Response:
             stream.write_batch(scores.batch())
         return Response(sink.getvalue().to_pybytes(), media_type=ARROW)
     columns = {name: getattr(scores, name) for name in SCHEMA.names}
-    content = orjson.dumps({"version": version, **columns}, option=orjson.OPT_SERIALIZE_NUMPY)
-    return Response(content, media_type=JSON)
+    return _json({"version": version, **columns})
 
 
-def _refusal(metrics: ServiceMetrics, status: int, sentence: str) -> Response:
-    metrics.requests.labels(str(status)).inc()
-    return _error(sentence, status)
-
-
-def _error(sentence: str, status: int) -> Response:
-    return Response(orjson.dumps({"error": sentence}), status_code=status, media_type=JSON)
+def _json(content: dict[str, object], status: int = 200) -> Response:
+    text = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
+    return Response(text, status, media_type="application/json")

@@ -8,10 +8,24 @@ from pipeline.serving.requests import ARROW
 TEXT_KINDS, NUMBER_KINDS = ["string", "integer", "boolean", "null"], ["number", "null"]
 ANSWERS = {"bool": "boolean", "int32": "integer", "float": "number", "double": "number"}
 EXAMPLE_ROWS = 2
+JSON, PLAIN = "application/json", "text/plain"
 
 
-def score_call(predictor: Predictor) -> dict[str, Any]:
-    """The request and the answer of /score, with an example that works."""
+def document(predictor: Predictor) -> dict[str, Any]:
+    """The calls of a model's service; the examples of /score are requests that work."""
+    health, metrics = _object({"version": {"type": "string"}}, ["version"]), {"type": "string"}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "AdaCalib", "version": predictor.version[:12]},
+        "paths": {
+            "/score": {"post": _score_call(predictor)},
+            "/health": {"get": {"responses": {"200": _answer("The version", health)}}},
+            "/metrics": {"get": {"responses": {"200": _answer("Prometheus", metrics, PLAIN)}}},
+        },
+    }
+
+
+def _score_call(predictor: Predictor) -> dict[str, Any]:
     kinds = {name: {"type": TEXT_KINDS} for name in predictor.text_columns}
     kinds |= {name: {"type": NUMBER_KINDS} for name in predictor.number_columns}
     lists = {name: _list(kind) for name, kind in kinds.items()}
@@ -23,10 +37,9 @@ def score_call(predictor: Predictor) -> dict[str, Any]:
     said = {field.name: _list({"type": ANSWERS[str(field.type)]}) for field in SCHEMA}
     answer = _object({"version": {"type": "string"}, **said}, ["version", *said])
     error = _object({"error": {"type": "string"}}, ["error"])
-    stream = {"schema": {"type": "string", "format": "binary"}}
     return {
         "summary": "Score rows",
-        "requestBody": {"required": True, "content": {"application/json": request, ARROW: stream}},
+        "requestBody": {"required": True, "content": {JSON: request, ARROW: {}}},
         "responses": {
             "200": _answer("The scores of the rows", answer),
             "413": _answer("The request is too long", error),
@@ -52,5 +65,5 @@ def _list(items: dict[str, Any]) -> dict[str, Any]:
     return {"type": "array", "items": items}
 
 
-def _answer(what: str, schema: dict[str, Any]) -> dict[str, Any]:
-    return {"description": what, "content": {"application/json": {"schema": schema}}}
+def _answer(what: str, schema: dict[str, Any], kind: str = JSON) -> dict[str, Any]:
+    return {"description": what, "content": {kind: {"schema": schema}}}

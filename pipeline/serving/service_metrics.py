@@ -13,6 +13,13 @@ from pipeline.serving.state import ServiceState
 
 LATENCIES = (0.0005, 0.001, 0.002, 0.004, 0.006, 0.01, 0.02, 0.05, 0.1, 0.5)
 
+REQUESTS, SECONDS = "adacalib_requests", "adacalib_score_seconds"
+ROWS = {
+    "adacalib_rows": "Rows scored",
+    "adacalib_unseen_field_values": "Rows whose field value nobody has seen",
+    "adacalib_out_of_range_scores": "Rows whose logit lies beyond the knots of its field value",
+}
+
 
 class ServiceMetrics:
     """Counters of one process, and a page of all of them."""
@@ -24,36 +31,26 @@ class ServiceMetrics:
             state: of the service, with a seat; each process counts in a file there, and one that
                 takes the seat of another that has ended counts on. None: it is the service alone.
         """
-        registry = CollectorRegistry()
-        self._shown = registry
+        own = self._shown = CollectorRegistry()
         if state:
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(state.folder)
             values.ValueClass = values.MultiProcessValue(lambda: state.seat)
             self._shown = CollectorRegistry()
             MultiProcessCollector(self._shown, str(state.folder))
             self._shown.register(_SwapGauges(state))
-        self.requests = Counter(
-            "adacalib_requests", "Requests to /score", ["status"], registry=registry
+        self.requests = Counter(REQUESTS, "Requests to /score", ["status"], registry=own)
+        self._counts = {name: Counter(name, what, registry=own) for name, what in ROWS.items()}
+        self._seconds = Histogram(
+            SECONDS, "From a read body to an answer", buckets=LATENCIES, registry=own
         )
-        self.rows = Counter("adacalib_rows", "Rows scored", registry=registry)
-        self.unseen = Counter(
-            "adacalib_unseen_field_values", "Rows whose field value nobody has seen",
-            registry=registry,
-        )  # fmt: skip
-        self.out_of_range = Counter(
-            "adacalib_out_of_range_scores",
-            "Rows whose logit lies beyond the knots of its field value", registry=registry,
-        )  # fmt: skip
-        self.seconds = Histogram(
-            "adacalib_score_seconds", "From a read body to an answer", buckets=LATENCIES,
-            registry=registry,
-        )  # fmt: skip
 
-    def count(self, scores: ServedScores) -> None:
-        """Count rows that were scored."""
-        self.rows.inc(len(scores))
-        self.unseen.inc(int(scores.unseen.sum()))
-        self.out_of_range.inc(int(scores.out_of_range.sum()))
+    def count(self, scores: ServedScores, seconds: float) -> None:
+        """Count an answer with scores, and the time that it took."""
+        self.requests.labels("200").inc()
+        self._seconds.observe(seconds)
+        seen = len(scores), int(scores.unseen.sum()), int(scores.out_of_range.sum())
+        for counter, number in zip(self._counts.values(), seen, strict=True):
+            counter.inc(number)
 
     def show(self, collector: Collector) -> None:
         """Put more on the page."""
