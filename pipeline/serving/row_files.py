@@ -51,8 +51,8 @@ def opened(
 ) -> Iterator[tuple[list[pa.Field], Iterator[Batch]]]:
     """The fields of the columns to keep, and the rows.
 
-    In CSV the first line names the columns; what is kept is text, and an empty cell, quoted or
-    not, is null, as where a log is landed.
+    In CSV the first line names the columns; what is kept and no number of the model's is text, and
+    an empty cell, quoted or not, is null, as where a log is landed.
 
     Raises:
         DataError: the file is missing, damaged or lacks a column, when it is opened or read.
@@ -103,20 +103,11 @@ def _begins_as_parquet(path: Path) -> bool:
 def _csv(
     source: Path, columns: list[str], predictor: Predictor
 ) -> Iterator[tuple[pa.Schema, Iterator[Batch]]]:
-    texts = dict.fromkeys(columns, pa.string())
-    numbers = {n: pa.float64() for n in predictor.number_columns if n not in predictor.text_columns}
-    how = pc.ConvertOptions(
-        column_types=texts | numbers,
-        include_columns=columns,
-        null_values=[""],
-        strings_can_be_null=True,
-    )
+    lines = pc.ParseOptions(newlines_in_values=True)
     with source.open("rb") as raw, _unpacked(source, raw) as stream:
         try:
-            reader = pc.open_csv(
-                stream, pc.ReadOptions(block_size=BLOCK_BYTES),
-                pc.ParseOptions(newlines_in_values=True), how,
-            )  # fmt: skip
+            how = _conversion(columns, predictor)
+            reader = pc.open_csv(stream, pc.ReadOptions(block_size=BLOCK_BYTES), lines, how)
         except KeyError as error:
             raise DataError(f"{source}: {error.args[0]}; add it, or write the file again") from None
 
@@ -127,6 +118,16 @@ def _csv(
                 first, place = first + len(rows), raw.tell()
 
         yield reader.schema, batches()
+
+
+def _conversion(columns: list[str], predictor: Predictor) -> pc.ConvertOptions:
+    texts = dict.fromkeys(columns, pa.string())
+    return pc.ConvertOptions(
+        column_types=texts | dict.fromkeys(predictor.number_columns, pa.float64()),
+        include_columns=columns,
+        null_values=[""],
+        strings_can_be_null=True,
+    )
 
 
 def _unpacked(source: Path, raw: object) -> pa.NativeFile:

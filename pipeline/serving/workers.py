@@ -72,7 +72,7 @@ class ServedFolder:
         with ThreadPoolExecutor(1, initializer=os.nice, initargs=(BACKGROUND,)) as background:
             try:
                 return background.submit(self._app).result()
-            except AdaCalibError as error:
+            except (AdaCalibError, OSError) as error:
                 self.state.loaded(refused=str(error))
         raise SystemExit(1)
 
@@ -96,7 +96,7 @@ class ServedFolder:
         assert self.shadow
         try:
             return Shadow(load(self.shadow), served, state, self.shadow_limit)
-        except AdaCalibError as error:
+        except (AdaCalibError, OSError) as error:
             logging.getLogger("uvicorn.error").error("the shadow is not loaded: %s", error)
             return None
 
