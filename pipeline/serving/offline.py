@@ -13,7 +13,7 @@ import pyarrow as pa
 from pipeline.core.errors import DataError
 from pipeline.core.files import publish
 from pipeline.serving.predictor import SCHEMA, Predictor, ServedScores
-from pipeline.serving.row_files import Batch, is_rows, opened, written
+from pipeline.serving.row_files import RowBatch, is_rows, opened, written
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
@@ -129,7 +129,7 @@ def _score(
 ) -> Iterator[Counted]:
     """What was seen in each batch, after its scores were written."""
 
-    def scored(batch: Batch) -> tuple[Batch, ServedScores]:
+    def scored(batch: RowBatch) -> tuple[RowBatch, ServedScores]:
         try:
             return batch, predictor.predict(batch.rows)
         except DataError as error:

@@ -19,7 +19,7 @@ ADVICE = "field values and categories as text, numbers as numbers"
 
 
 @dataclass(frozen=True)
-class Batch:
+class RowBatch:
     """Rows that are scored together.
 
     Attributes:
@@ -48,7 +48,7 @@ def is_rows(path: Path) -> bool:
 @contextmanager
 def opened(
     source: Path, predictor: Predictor, keep: Sequence[str]
-) -> Iterator[tuple[list[pa.Field], Iterator[Batch]]]:
+) -> Iterator[tuple[list[pa.Field], Iterator[RowBatch]]]:
     """The fields of the columns to keep, and the rows.
 
     In CSV the first line names the columns; what is kept and no number of the model's is text, and
@@ -77,7 +77,7 @@ def opened(
 @contextmanager
 def _parquet(
     source: Path, columns: list[str], _: Predictor
-) -> Iterator[tuple[pa.Schema, Iterator[Batch]]]:
+) -> Iterator[tuple[pa.Schema, Iterator[RowBatch]]]:
     if source.is_file() and source.stat().st_size and not _begins_as_parquet(source):
         raise DataError(
             f"{source} is no Parquet file and not called .csv; write its rows as one: {ADVICE}"
@@ -85,10 +85,10 @@ def _parquet(
     with pq.ParquetFile(source) as file:
         size = source.stat().st_size / max(1, file.metadata.num_rows)
 
-        def batches() -> Iterator[Batch]:
+        def batches() -> Iterator[RowBatch]:
             first = 0
             for rows in file.iter_batches(BATCH_ROWS, columns=columns):
-                yield Batch(rows, first, round(size * len(rows)))
+                yield RowBatch(rows, first, round(size * len(rows)))
                 first += len(rows)
 
         yield file.schema_arrow, batches()
@@ -102,7 +102,7 @@ def _begins_as_parquet(path: Path) -> bool:
 @contextmanager
 def _csv(
     source: Path, columns: list[str], predictor: Predictor
-) -> Iterator[tuple[pa.Schema, Iterator[Batch]]]:
+) -> Iterator[tuple[pa.Schema, Iterator[RowBatch]]]:
     lines = pc.ParseOptions(newlines_in_values=True)
     with source.open("rb") as raw, _unpacked(source, raw) as stream:
         try:
@@ -111,10 +111,10 @@ def _csv(
         except KeyError as error:
             raise DataError(f"{source}: {error.args[0]}; add it, or write the file again") from None
 
-        def batches() -> Iterator[Batch]:
+        def batches() -> Iterator[RowBatch]:
             first = place = 0
             for rows in reader:
-                yield Batch(rows, first, raw.tell() - place)
+                yield RowBatch(rows, first, raw.tell() - place)
                 first, place = first + len(rows), raw.tell()
 
         yield reader.schema, batches()
