@@ -56,9 +56,11 @@ def inputs_of(
 def _table(body: bytes) -> pa.Table:
     try:
         with pa.ipc.open_stream(body) as stream:
-            return stream.read_all()
+            table = stream.read_all()
+        table.validate(full=True)
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"the request is no whole Arrow stream: {error}") from None
+    return table
 
 
 def _columns(body: bytes, names: list[str]) -> dict[str, list[Any]]:

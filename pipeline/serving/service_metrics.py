@@ -12,7 +12,6 @@ from pipeline.serving.predictor import ServedScores
 from pipeline.serving.state import ServiceState
 
 LATENCIES = (0.0005, 0.001, 0.002, 0.004, 0.006, 0.01, 0.02, 0.05, 0.1, 0.5)
-
 REQUESTS, SECONDS = "adacalib_requests", "adacalib_score_seconds"
 ROWS = {
     "adacalib_rows": "Rows scored",

@@ -129,7 +129,10 @@ def test_a_wrong_record_or_stream_is_refused_in_a_sentence(client):
     ):
         answer = client.post("/score", json=body)
         assert (answer.status_code, sentence in answer.json()["error"]) == (422, True)
+    places, letters = pa.array([0, 1], pa.int32()).buffers()[1], pa.py_buffer(b"\xff")
+    no_text = pa.Array.from_buffers(pa.string(), 1, [None, places, letters])
     for body, sentence in (
+        (stream(rows(1).set_column(1, "carrier", no_text)), "no whole Arrow stream"),
         (stream(rows(9))[:-300], "no whole Arrow stream"),
         (b"no stream", "no whole Arrow stream"),
         (stream(rows(3).drop_columns(["origin"])), "column origin is missing"),
