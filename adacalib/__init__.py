@@ -44,6 +44,6 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         raise ImportError(
             f"adacalib.AdaCalib needs the package {error.name}, which is not installed; "
-            "pip install adacalib brings what fitting needs"
+            'pip install "adacalib[pipeline]" brings what fitting needs'
         ) from error
     return AdaCalib

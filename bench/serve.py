@@ -8,6 +8,7 @@ is scored, beside bare onnxruntime calls on the same rows as arrays in memory.
 
 import argparse
 import asyncio
+import gc
 import json
 import os
 import shutil
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from time import perf_counter, sleep
@@ -25,7 +27,7 @@ import pyarrow.parquet as pq
 
 from bench.serving_model import make_model, request_bodies, rows
 from pipeline.core.files import publish
-from pipeline.serving.offline import score_file
+from pipeline.serving.offline import score_files
 from pipeline.serving.predictor import BATCH_ROWS, load
 
 ROWS_EACH, CONNECTIONS, BODIES, WARM = 64, 16, 200, 200
@@ -51,34 +53,45 @@ def start_server(model: Path, port: int) -> subprocess.Popen[bytes]:
     raise SystemExit("the server did not start")
 
 
-async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, body: bytes) -> bool:
-    """Whether rows, or /health where there are none, were answered with 200."""
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def connect(port: int) -> Connection:
+    """A new connection."""
+    return await asyncio.open_connection("127.0.0.1", port)
+
+
+async def ask(connection: Connection, body: bytes) -> tuple[bool, bool]:
+    """Whether rows, or /health where there are none, were answered with 200; whether it goes on."""
+    reader, writer = connection
     what = "POST /score" if body else "GET /health"
     head = f"{what} HTTP/1.1\r\nHost: bench\r\nContent-Length: {len(body)}\r\n\r\n"
     writer.write(head.encode() + body)
     answer = (await reader.readuntil(b"\r\n\r\n")).lower()
     length = int(answer.split(b"content-length: ")[1].split(b"\r\n")[0])
     await reader.readexactly(length)
-    return answer.startswith(b"http/1.1 200")
+    return answer.startswith(b"http/1.1 200"), b"connection: close" not in answer
 
 
 async def load_test(port: int, bodies: list[bytes], rate: float, count: int) -> tuple[list, int]:
     """Seconds of each request from its instant, and how many failed."""
     free: asyncio.Queue = asyncio.Queue()
     for _ in range(CONNECTIONS):
-        free.put_nowait(await asyncio.open_connection("127.0.0.1", port))
+        free.put_nowait(await connect(port))
     seconds, failed, begun = [], 0, perf_counter()
 
     async def one(number: int) -> None:
         nonlocal failed
         connection = await free.get()
-        try:
-            failed += not await ask(*connection, bodies[number % len(bodies)])
-        except (OSError, EOFError):
-            failed += 1
-            connection = await asyncio.open_connection("127.0.0.1", port)
-        free.put_nowait(connection)
+        well = kept = False
+        with suppress(OSError, EOFError):
+            well, kept = await ask(connection, bodies[number % len(bodies)])
         seconds.append(perf_counter() - begun - number / rate)
+        failed += not well
+        if not kept:
+            connection[1].close()
+            connection = await connect(port)
+        free.put_nowait(connection)
 
     tasks = []
     for number in range(count):
@@ -105,6 +118,8 @@ def promote(version: Path, served: Path) -> None:
 
 async def measured(port: int, bodies: list[bytes], options: argparse.Namespace, folders: list):
     """Latencies and failures while versions swap."""
+    gc.collect()
+    gc.freeze()  # a pause of this process would count as one of the service
     await load_test(port, bodies, options.rate, WARM)
     control, _ = await load_test(port, [b""], options.rate, int(options.rate * options.seconds))
     swapping = asyncio.create_task(swap(folders[:-1], folders[-1], options.swap_every))
@@ -151,17 +166,17 @@ def bench_files(folder: Path, model: Path, options: argparse.Namespace) -> dict:
     """The table's second row: seconds are medians of alternating runs."""
     table, source = rows(options.rows, options.vocabulary), folder / "rows.parquet"
     pq.write_table(table, source)
-    predictor = load(model, threads=0)
+    predictor, bare_session = load(model), load(model, threads=0).session
     arrays = predictor.inputs_of(table)
     ours, bare = [], []
     for _ in range(options.repeats):
         began = perf_counter()
-        score_file(predictor, source, folder / "scores.parquet")
+        score_files(predictor, [source], folder / "scores.parquet", threads=0)
         ours.append(perf_counter() - began)
         began = perf_counter()
         for start in range(0, options.rows, BATCH_ROWS):
             rows_now = slice(start, start + BATCH_ROWS)
-            predictor.session.run(None, {name: a[rows_now] for name, a in arrays.items()})
+            bare_session.run(None, {name: a[rows_now] for name, a in arrays.items()})
         bare.append(perf_counter() - began)
     return {
         "what": "adacalib score",

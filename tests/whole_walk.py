@@ -17,7 +17,7 @@ from pipeline.cli.main import app as commands
 from pipeline.formats.days import day_name, day_number
 from pipeline.params.params_file import STAGES, set_values
 from pipeline.serving.app import make_app
-from pipeline.serving.versions import Versions
+from pipeline.serving.predictor import load as load_predictor
 from tests.tiny_logs import write_log
 
 ROOT = Path(__file__).parent.parent
@@ -93,7 +93,7 @@ def walk(folder: Path, last: str = "gate") -> Path:
 
 def asked(folder: Path, columns: dict[str, list[Any]]) -> tuple[httpx.Response, str]:
     """What the HTTP service answers to columns, and its metrics afterwards."""
-    service = make_app(Versions(folder / "artifacts/model"))
+    service = make_app(load_predictor(folder / "artifacts/model"))
 
     async def ask() -> tuple[httpx.Response, str]:
         transport = httpx.ASGITransport(app=service)

@@ -9,6 +9,7 @@ import torch
 from pipeline.checkpoint.merged_model import BATCH_ROWS, MergedModel
 from pipeline.checkpoint.runtimes import Runtime
 from pipeline.checkpoint.serving_table import END_TO_END
+from pipeline.checkpoint.vectors import end_to_end_tolerance
 from pipeline.core.errors import ArtifactError
 from pipeline.formats.maps import PiecewiseLinearMap
 from pipeline.model.scoring import Base
@@ -55,7 +56,7 @@ def prove_parity(
                 _compare_steps(
                     runtime, serving_map, logit[some], typed[some], limit=tolerance, place=AT_KNOTS
                 )
-    end_to_end = END_TO_END * max(1.0, float(np.abs(serving_map.segment_slopes).max()))
+    end_to_end = end_to_end_tolerance(float(np.abs(serving_map.segment_slopes).max()))
     for table in _requests(tables):
         encoded = base.encode(table)
         logit = base.uncalibrated_logit(encoded, BATCH_ROWS)

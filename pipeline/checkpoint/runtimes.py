@@ -18,12 +18,13 @@ from pipeline.checkpoint.bundle import TABLE
 from pipeline.checkpoint.merged_model import MergedModel, MergedNetwork
 from pipeline.checkpoint.onnx_graph import onnx_model
 from pipeline.checkpoint.serving_table import IDS, LOGIT64, MAPPED, part_of
+from pipeline.checkpoint.vectors import vectors_of
 from pipeline.core.checksums import MANIFEST, write_checksums
-from pipeline.core.files import read_json
+from pipeline.core.files import read_json, write_json
 from pipeline.encoding.features import Encoded
 from pipeline.formats.maps import PiecewiseLinearMap, read_maps
 from pipeline.model.network import LoggedScoreNetwork, Network
-from pipeline.serving.predictor import NUMBER, ONNX_FILE
+from pipeline.serving.predictor import NUMBER, ONNX_FILE, VECTORS_FILE
 from pipeline.serving.predictor import load as load_predictor
 
 PROGRAM_FILE = "model.pt2"
@@ -181,7 +182,7 @@ def _onnx(folder: Path, model: MergedModel) -> OnnxRuntime:
 
 
 def export(model: MergedModel, folder: Path) -> None:
-    """Add model.onnx and model.pt2 to the folder of a checkpoint, with new checksums.
+    """Add model.onnx, model.pt2 and test vectors to the folder of a checkpoint, with new checksums.
 
     Same model, same bytes: paths and line numbers, which a trace takes along, are removed.
 
@@ -196,6 +197,7 @@ def export(model: MergedModel, folder: Path) -> None:
     buffer = io.BytesIO()
     torch.export.save(program_of(model.network), buffer)
     (folder / PROGRAM_FILE).write_bytes(buffer.getvalue())
+    write_json(folder / VECTORS_FILE, vectors_of(model))
     manifest = read_json(folder / MANIFEST)
     (folder / MANIFEST).unlink()
     write_checksums(folder, {key: manifest[key] for key in manifest.keys() - {"files", "sha256"}})

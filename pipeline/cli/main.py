@@ -199,6 +199,14 @@ def main() -> None:
         if debug:
             raise
         sys.exit(f"adacalib: {error}")
+    except ModuleNotFoundError as error:
+        if debug or str(error.name).startswith("pipeline"):
+            raise
+        extra = next((name for name in ("serve", "pull") if name in sys.argv), "pipeline")
+        sys.exit(
+            f"adacalib: this command needs the package {error.name}, which is not installed; "
+            f'pip install "adacalib[{extra}]" brings it'
+        )
 
 
 if __name__ == "__main__":

@@ -123,45 +123,64 @@ def clean(
 
 @app.command()
 def score(
-    source: Annotated[Path, typer.Argument(metavar="IN.parquet")],
-    target: Annotated[Path, typer.Argument(metavar="OUT.parquet")],
+    sources: Annotated[list[Path], typer.Argument(metavar="IN…")],
+    target: Annotated[Path, typer.Argument(metavar="OUT")],
+    *,
     model: Model = Path("artifacts/model"),
+    keep: Annotated[list[str] | None, typer.Option(help="a column that travels along")] = None,
     threads: Annotated[int, typer.Option(min=0, help="0: as many as there are cores")] = 0,
 ) -> None:
-    """Score the rows of a Parquet file, in their order.
+    """Score the rows of Parquet or CSV files, in their order.
 
-    The columns are the log's: field values and categories as text, numbers as numbers.
+    The columns are the log's: field values and categories as text, numbers as numbers. One file
+    gives one file, its format by its name; several, or a folder, give a new folder.
 
-    Example: adacalib score data/day=2013-09-30/part-0.parquet scored.parquet
+    Examples: adacalib score day.parquet scored.csv --keep event_id; adacalib score logs/ scored/
     """
     from dataclasses import asdict
 
     from pipeline.core.progress import WorkProgress
-    from pipeline.serving.offline import rows_of, score_file
+    from pipeline.serving.offline import files_of, score_files
     from pipeline.serving.predictor import load
 
-    predictor = load(model, threads)
-    with WorkProgress("score", rows_of(source), "rows") as progress:
-        counted = score_file(predictor, source, target, progress.advance)
+    predictor = load(model)
+    size = sum(file.stat().st_size for file in files_of(sources) if file.is_file())
+    with WorkProgress("score", size, "bytes") as progress:
+        counted = score_files(
+            predictor, sources, target, keep=keep or (), threads=threads, report=progress.advance
+        )
     answer(str(counted), **asdict(counted))
 
 
 @app.command()
 def serve(
     model: Model = Path("artifacts/model"),
+    *,
     host: str = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535)] = 8080,
+    workers: Annotated[int, typer.Option(min=1, help="processes that answer")] = 1,
     max_rows: Annotated[int, typer.Option(min=1, help="of one request")] = 10_000,
     max_bytes: Annotated[int, typer.Option(min=1, help="of one request")] = 4 << 20,
+    shadow: Annotated[
+        Path | None, typer.Option(help="a second checkpoint: it sees requests, does not answer")
+    ] = None,
+    shadow_limit: Annotated[
+        float, typer.Option(min=0.0, help="distance in calibrated logit that is counted")
+    ] = 0.1,
 ) -> None:
-    """Score over HTTP (/score, /health, /metrics); a model promoted into the folder takes over.
+    """Score over HTTP (/score, /health, /metrics, /openapi.json).
+
+    A model promoted into the folder takes over, in processes of its own.
 
     Example: adacalib serve --port 8080
     """
-    from pipeline.serving.app import RequestLimits
-    from pipeline.serving.app import serve as serve_folder
+    from pipeline.serving.state import RequestLimits
+    from pipeline.serving.workers import serve as serve_folder
 
-    serve_folder(model, host, port, RequestLimits(max_bytes, max_rows), note)
+    serve_folder(
+        model, host, port, RequestLimits(max_bytes, max_rows),
+        workers=workers, shadow=shadow, shadow_limit=shadow_limit, report=note,
+    )  # fmt: skip
 
 
 @app.command()

@@ -1,27 +1,22 @@
-"""Score a Parquet file of any length: a batch in memory at a time, a whole output file or none."""
+"""Score files of any length: batches in memory at a time, whole outputs or none."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pipeline.core.errors import DataError
 from pipeline.core.files import publish
-from pipeline.serving.predictor import Predictor, ServedScores
+from pipeline.serving.predictor import SCHEMA, Predictor, ServedScores
+from pipeline.serving.row_files import RowBatch, is_rows, opened, written
 
-BATCH_ROWS = 65_536
-SCHEMA = pa.schema(
-    [
-        ("uncalibrated_logit", pa.float32()),
-        ("calibrated_logit", pa.float64()),
-        ("probability", pa.float64()),
-        ("field_value_id", pa.int32()),
-    ]
-)
+Item = TypeVar("Item")
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -34,9 +29,9 @@ class Counted:
         out_of_range: with a logit beyond the outermost knots of its field value.
     """
 
-    rows: int
-    unseen: int
-    out_of_range: int
+    rows: int = 0
+    unseen: int = 0
+    out_of_range: int = 0
 
     def __str__(self) -> str:
         return (
@@ -44,98 +39,119 @@ class Counted:
             f"{self.out_of_range} with a score outside the calibrated range"
         )
 
-
-def rows_of(source: Path) -> int:
-    """How many rows a Parquet file has.
-
-    Raises:
-        DataError: the file is missing or damaged.
-    """
-    with _opened(source, []) as file:
-        return int(file.metadata.num_rows)
+    def __add__(self, other: "Counted") -> "Counted":
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        return Counted(*(one + more for one, more in pairs))
 
 
-def score_file(
+def score_files(
     predictor: Predictor,
-    source: Path,
+    sources: Sequence[Path],
     target: Path,
+    *,
+    keep: Sequence[str] = (),
+    threads: int = 1,
     report: Callable[[int], None] = lambda _: None,
 ) -> Counted:
-    """Publish the scores of a Parquet file's rows, in their order, with the columns of `SCHEMA`.
+    """Publish the scores of the rows of files, in their order, with the columns of `SCHEMA`.
 
     Args:
-        report: called with the rows that were scored since the last call.
+        predictor: with one thread of its own.
+        sources: Parquet or CSV files (`.csv`, `.csv.gz`), or folders of them.
+        target: a file of either format for one file; else a new folder, in which the scores of
+            every file have its name and format.
+        keep: columns that travel along, before those of the scores.
+        threads: batches that are scored at a time; 0 = as many as there are cores.
+        report: called with the bytes that were read since the last call.
 
     Raises:
-        DataError: the file is missing, damaged, lacks a column, or holds what it should not; the
+        DataError: a file is missing, damaged, lacks a column, or holds what it should not; the
             sentence names the column, the first row of the batch, and the row counted from there.
-            Or the scores would replace the rows.
+            Or the scores would replace what is there.
         ArtifactError: the scores would replace a folder.
     """
-    rows = unseen = out_of_range = 0
-    if target.exists() and source.exists() and target.samefile(source):
-        raise DataError(f"{target} holds the rows themselves; name another file for their scores")
-    with (
-        _opened(source, predictor.columns) as file,
-        publish(target) as temporary,
-        pq.ParquetWriter(temporary, SCHEMA, compression="zstd") as writer,
-    ):
-        for batch in _batches(file, predictor.columns, source):
-            scores = _scored(predictor, batch, f"{source}, batch from row {rows} on")
-            writer.write_batch(_batch(scores))
-            rows += len(scores)
-            report(len(scores))
-            unseen += int(scores.unseen.sum())
-            out_of_range += int(scores.out_of_range.sum())
-    return Counted(rows, unseen, out_of_range)
+    files, threads = files_of(sources), threads or os.cpu_count() or 1
+    _refuse_replacing(files, sources, target)
+    taken = [name for name in keep if name in SCHEMA.names]
+    if taken:
+        raise DataError(f"--keep {taken[0]} would be there twice, as scores have such a column")
+    total = Counted()
+    with publish(target) as temporary:
+        for file, name in files.items():
+            whole = [*sources] == [file]
+            place, form = (temporary, target) if whole else (temporary / name, file)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            for counted in _score(
+                predictor, file, (place, form), keep=keep, threads=threads, report=report
+            ):
+                total += counted
+    return total
 
 
-def _scored(predictor: Predictor, batch: pa.RecordBatch, place: str) -> ServedScores:
-    try:
-        return predictor.predict(batch)
-    except DataError as error:
-        raise DataError(f"{place}: {error}") from None
+def files_of(sources: Sequence[Path]) -> dict[Path, Path]:
+    """Every file of rows in files and folders, and its name beside the others.
+
+    Raises:
+        DataError: there is none, or two have one name.
+    """
+    found: dict[Path, Path] = {}
+    for source in sources:
+        inside = sorted(filter(is_rows, source.rglob("*"))) if source.is_dir() else [source]
+        found |= {f: f.relative_to(source if source.is_dir() else f.parent) for f in inside}
+    names = [*found.values()]
+    places = ", ".join(map(str, sources))
+    if not found:
+        raise DataError(f"no file in {places} is called .parquet, .csv or .csv.gz; name others")
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise DataError(f"two files in {places} are called {twice}; score them one by one")
+    return found
 
 
-def _begins_as_parquet(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(4) == b"PAR1"
-
-
-@contextmanager
-def _opened(source: Path, columns: list[str]) -> Iterator[pq.ParquetFile]:
-    try:
-        file = pq.ParquetFile(source)
-    except FileNotFoundError:
-        raise DataError(f"{source} does not exist; name a Parquet file") from None
-    except (pa.ArrowInvalid, OSError) as error:
-        if source.is_file() and not _begins_as_parquet(source):
+def _refuse_replacing(files: dict[Path, Path], sources: Sequence[Path], target: Path) -> None:
+    if [*files] == [*sources] and len(files) == 1:
+        if target.exists() and sources[0].exists() and target.samefile(sources[0]):
             raise DataError(
-                f"{source} is no Parquet file; write its rows as one: field values and categories "
-                "as text, numbers as numbers"
-            ) from None
-        raise DataError(f"{source} is not a whole Parquet file ({error}); write it again") from None
-    with file:
-        missing = [name for name in columns if name not in file.schema_arrow.names]
-        if missing:
-            raise DataError(
-                f"{source}: column {missing[0]} is missing, the model reads {columns}; add it"
+                f"{target} holds the rows themselves; name another file for their scores"
             )
-        yield file
+    elif target.exists():
+        raise DataError(f"{target} is there already; name a new folder for the scores of files")
 
 
-def _batches(file: pq.ParquetFile, columns: list[str], source: Path) -> Iterator[pa.RecordBatch]:
-    try:
-        yield from file.iter_batches(BATCH_ROWS, columns=columns)
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{source} is damaged inside ({error}); write it again") from None
+def _score(
+    predictor: Predictor,
+    source: Path,
+    target: tuple[Path, Path],
+    *,
+    keep: Sequence[str],
+    threads: int,
+    report: Callable[[int], None],
+) -> Iterator[Counted]:
+    """What was seen in each batch, after its scores were written."""
+
+    def scored(batch: RowBatch) -> tuple[RowBatch, ServedScores]:
+        try:
+            return batch, predictor.predict(batch.rows)
+        except DataError as error:
+            raise DataError(f"{source}, batch from row {batch.first_row} on: {error}") from None
+
+    with opened(source, predictor, keep) as (kept, batches):
+        schema = pa.schema([*kept, *SCHEMA])
+        with written(*target, schema) as write:
+            for batch, scores in _ahead(scored, batches, threads):
+                columns = [*(batch.rows.column(name) for name in keep), *scores.batch().columns]
+                write(pa.record_batch(columns, schema=schema))
+                report(batch.bytes_read)
+                yield Counted(len(scores), int(scores.unseen.sum()), int(scores.out_of_range.sum()))
 
 
-def _batch(scores: ServedScores) -> pa.RecordBatch:
-    columns = [
-        scores.uncalibrated_logit,
-        scores.calibrated_logit,
-        scores.probability,
-        scores.field_value_id.astype(np.int32),
-    ]
-    return pa.record_batch([pa.array(column) for column in columns], schema=SCHEMA)
+def _ahead(make: Callable[[Item], Made], items: Iterable[Item], threads: int) -> Iterator[Made]:
+    """What is made of the items, in their order; so many are at work at a time."""
+    pending: deque[Future[Any]] = deque()
+    with ThreadPoolExecutor(threads) as pool:
+        for item in items:
+            pending.append(pool.submit(make, item))
+            if len(pending) > threads:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +14,29 @@ import pyarrow as pa
 
 from pipeline.core.checksums import MANIFEST, verify
 from pipeline.core.errors import ArtifactError, DataError
-from pipeline.encoding.values import as_numbers, as_text, logged_logit, logged_score_column
+from pipeline.core.files import read_json
+from pipeline.encoding.values import (
+    SEPARATOR,
+    as_numbers,
+    as_text,
+    logged_logit,
+    logged_score_column,
+)
 
 ONNX_FILE = "model.onnx"
 ONNX_FORMAT = "adacalib onnx 1"
+VECTORS_FILE = "test_vectors.json"  # rows, and what the model says of them
 TEXT, NUMBER = "text.", "number."  # what the name of an input begins with, before its column
 BATCH_ROWS = 4_096  # of one call: what is made of them fits a cache
+SCHEMA = pa.schema(
+    [
+        ("uncalibrated_logit", pa.float32()),
+        ("calibrated_logit", pa.float64()),
+        ("probability", pa.float64()),
+        ("field_value_id", pa.int32()),
+        ("unseen", pa.bool_()),
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -46,6 +63,11 @@ class ServedScores:
     def __len__(self) -> int:
         return len(self.probability)
 
+    def batch(self) -> pa.RecordBatch:
+        """The columns of `SCHEMA`."""
+        columns = [pa.array(getattr(self, f.name)).cast(f.type) for f in SCHEMA]
+        return pa.record_batch(columns, schema=SCHEMA)
+
 
 class Predictor:
     """A model that is ready to score.
@@ -56,6 +78,8 @@ class Predictor:
         text_columns: columns that are read as text.
         number_columns: columns that are read as numbers.
         session: onnxruntime's, for who brings arrays of their own.
+        vectors: `columns`, `expected` and `tolerance` of the rows that the model was proved on;
+            empty for a checkpoint from before there were any.
     """
 
     def __init__(self, content: bytes, version: str, threads: int = 1) -> None:
@@ -85,6 +109,7 @@ class Predictor:
                 f"{ONNX_FORMAT!r}; run dvc repro merge"
             )
         self.version = version
+        self.vectors: dict[str, Any] = {}
         self.null_text = self.metadata["null_text"]
         names = [tensor.name for tensor in self.session.get_inputs()]
         self.text_columns = [n.removeprefix(TEXT) for n in names if n.startswith(TEXT)]
@@ -115,6 +140,15 @@ class Predictor:
             null |= inputs[name] == self.null_text
         return ServedScores(logit, calibrated, probability, ids, beyond, (ids == 0) & ~null)
 
+    def field_values(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+        """The field value of every row, object [n] of text; parts of a joint one are joined."""
+        parts = [inputs[name] for name in self._field]
+        return (
+            parts[0]
+            if len(parts) == 1
+            else np.array([*map(SEPARATOR.join, zip(*parts, strict=True))], object)
+        )
+
     def predict(self, table: pa.Table | pa.RecordBatch) -> ServedScores:
         """The scores of every row of a log; columns in any order, others are not read.
 
@@ -144,11 +178,26 @@ class Predictor:
         inputs = {}
         for name in self.text_columns:
             with named(name):
-                inputs[f"{TEXT}{name}"] = _texts(table.column(name), self.null_text)
+                inputs[f"{TEXT}{name}"] = self._texts(table.column(name))
         for name in self.number_columns:
             with named(name):
                 inputs[f"{NUMBER}{name}"] = self.numbers(name, as_numbers(table.column(name)))
         return inputs
+
+    def _texts(self, column: pa.Array | pa.ChunkedArray) -> np.ndarray:
+        """object [n]; equal texts are one Python object, made once."""
+        encoded = as_text(column).dictionary_encode()
+        values = self.texts([*encoded.dictionary.to_pylist(), None])
+        places = encoded.indices.fill_null(len(values) - 1).to_numpy(zero_copy_only=False)
+        return np.array(values, dtype=object)[places]
+
+    def texts(self, values: Iterable[str | None]) -> list[str]:
+        """The values of a text column as the session takes them.
+
+        `null_text` stands for null; who sends it as a text means a value that nobody has seen.
+        """
+        known = {None: self.null_text, self.null_text: f"{self.null_text}{SEPARATOR}"}
+        return [known.get(value, value) for value in values]  # type: ignore[misc]
 
     def numbers(self, name: str, values: np.ndarray) -> np.ndarray:
         """The float64 `values` of a column as they are.
@@ -184,34 +233,43 @@ def verified(folder: Path) -> tuple[str, str]:
     return manifest["sha256"], manifest["files"][ONNX_FILE]
 
 
-def load(
-    folder: Path, threads: int = 1, verify_folder: Callable[[Path], tuple[str, str]] = verified
-) -> Predictor:
+def load(folder: Path, threads: int = 1) -> Predictor:
     """The predictor of a checkpoint folder, after every byte in it was found as it was written.
 
     The session is made of the very bytes whose sum was taken, so a folder that is replaced
-    meanwhile gives one version or is refused.
+    meanwhile gives one version or is refused. It has to give the answers that the folder's test
+    vectors expect, on this machine and its version of onnxruntime.
 
     Args:
         folder: a checkpoint with its exports.
         threads: of one call; 0 = as many as there are cores.
-        verify_folder: `verified`, or what has it done elsewhere.
 
     Raises:
-        ArtifactError: a file is missing, damaged or of another format.
+        ArtifactError: a file is missing, damaged or of another format, or the answers are others.
     """
-    version, sum_then = verify_folder(folder)
+    version, sum_then = verified(folder)
     content = (folder / ONNX_FILE).read_bytes()
     if hashlib.sha256(content).hexdigest() != sum_then:
         raise ArtifactError(f"{folder / ONNX_FILE} changed while it was read; load it again")
-    return Predictor(content, version, threads)
+    predictor = Predictor(content, version, threads)
+    if (folder / VECTORS_FILE).is_file():
+        predictor.vectors = read_json(folder / VECTORS_FILE)
+        _probe(predictor, folder)
+    return predictor
 
 
-def _texts(column: pa.Array | pa.ChunkedArray, null_text: str) -> np.ndarray:
-    """object [n]; equal texts are one Python object, made once."""
-    encoded = as_text(column).fill_null(null_text).dictionary_encode()
-    values = encoded.dictionary.to_numpy(zero_copy_only=False)
-    return values.astype(object)[encoded.indices.to_numpy()]
+def _probe(predictor: Predictor, folder: Path) -> None:
+    """Refuse a predictor that says something else of the test vectors than they expect."""
+    vectors = predictor.vectors
+    scores = predictor.predict(pa.table(vectors["columns"]))
+    for name, values in vectors["expected"].items():
+        difference = np.abs(getattr(scores, name) - np.array(values, np.float64))
+        if not (difference <= vectors["tolerance"]).all():
+            row = int(np.nan_to_num(difference, nan=np.inf).argmax())
+            raise ArtifactError(
+                f"{folder}: {name} of row {row} of {VECTORS_FILE} is {getattr(scores, name)[row]} "
+                f"and was to be {values[row]}; is this another version of onnxruntime?"
+            )
 
 
 @contextmanager

@@ -1,42 +1,51 @@
-"""A request's JSON as what a predictor runs on; a fault is named by row and column."""
+"""A request's body as what a predictor runs on; a fault is named by row and column."""
 
+import json
 from typing import Any
 
 import numpy as np
 import orjson
+import pyarrow as pa
 
 from pipeline.core.errors import DataError
 from pipeline.encoding.values import LARGEST_EXACT
 from pipeline.serving.predictor import NUMBER, TEXT, Predictor, named
 
+ARROW = "application/vnd.apache.arrow.stream"
 ONLY_TEXT = {str, type(None)}
+FORMS = '{"columns": {NAME: [value of each row, …], …}} or {"records": [{NAME: value, …}, …]}'
 
 
-def inputs_of(body: bytes, predictor: Predictor, max_rows: int) -> dict[str, np.ndarray]:
-    """The rows of `{"columns": {NAME: [value of each row]}}`; columns that are not read may stay.
+def inputs_of(
+    body: bytes, media_type: str, predictor: Predictor, max_rows: int
+) -> dict[str, np.ndarray]:
+    """The rows of a body; columns that are not read may stay.
 
-    A value is text, a whole number or a boolean where text is read, a number where one is read,
-    and null where there is none.
+    Args:
+        body: an Arrow stream where `media_type` says so, else JSON in one of `FORMS`. A value in
+            JSON is text, a whole number or a boolean where text is read, a number where one is
+            read, and null where there is none.
+        media_type: of the body.
+        predictor: that is to run on them.
+        max_rows: of one request.
 
     Raises:
-        DataError: the body is no such JSON, a column is missing, or a value is of another kind.
+        DataError: the body is none of these, a column is missing or there twice, or a value is of
+            another kind.
     """
-    columns = _columns(body)
-    for name in predictor.columns:
-        if not isinstance(columns.get(name, []), list):
-            raise DataError(f"column {name} must be a list with the value of each row")
-    missing = [name for name in predictor.columns if name not in columns]
-    if missing:
-        raise DataError(f"column {missing[0]} is missing; the model reads {predictor.columns}")
+    if media_type.startswith(ARROW):
+        table = _table(body)
+        _refuse_many(table.num_rows, max_rows)
+        return predictor.inputs_of(table)
+    columns = _columns(body, predictor.columns)
     rows = _rows(columns, predictor.columns, max_rows)
     inputs = {}
     for name in predictor.text_columns:
         values = columns[name]
         if not set(map(type, values)) <= ONLY_TEXT:
             values = [_text(value, name, row) for row, value in enumerate(values)]
-        texts = np.empty(rows, dtype=object)
-        texts[:] = [predictor.null_text if value is None else value for value in values]
-        inputs[f"{TEXT}{name}"] = texts
+        inputs[f"{TEXT}{name}"] = texts = np.empty(rows, dtype=object)
+        texts[:] = predictor.texts(values)
     for name in predictor.number_columns:
         numbers = [_number(value, name, row) for row, value in enumerate(columns[name])]
         with named(name):
@@ -44,18 +53,69 @@ def inputs_of(body: bytes, predictor: Predictor, max_rows: int) -> dict[str, np.
     return inputs
 
 
-def _columns(body: bytes) -> dict[str, Any]:
+def _table(body: bytes) -> pa.Table:
+    try:
+        with pa.ipc.open_stream(body) as stream:
+            table = stream.read_all()
+        table.validate(full=True)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"the request is no whole Arrow stream: {error}") from None
+    return table
+
+
+def _columns(body: bytes, names: list[str]) -> dict[str, list[Any]]:
+    """The columns that are read, each a list."""
+    request = _parsed(body)
+    known = {"columns": dict, "records": list}
+    forms = [form for form, kind in known.items() if isinstance(request.get(form), kind)]
+    if len(forms) != 1:
+        raise DataError(f"the request must be {FORMS}")
+    if forms == ["records"]:
+        return _columns_of(request["records"], names)
+    columns: dict[str, list[Any]] = request["columns"]
+    for name in names:
+        if not isinstance(columns.get(name, []), list):
+            raise DataError(f"column {name} must be a list with the value of each row")
+    missing = [name for name in names if name not in columns]
+    if missing:
+        raise DataError(f"column {missing[0]} is missing; the model reads {names}")
+    return columns
+
+
+def _parsed(body: bytes) -> dict[str, Any]:
+    """The JSON object of a body. orjson is strict, and json sees keys that come twice."""
     try:
         request = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise DataError(f"the request is not JSON: {error}") from None
-    columns = request.get("columns") if isinstance(request, dict) else None
-    if not isinstance(columns, dict):
-        raise DataError('the request must be {"columns": {NAME: [value of each row, …], …}}')
-    return columns
+    json.loads(body, object_pairs_hook=_refuse_doubled)
+    return request if isinstance(request, dict) else {}
 
 
-def _rows(columns: dict[str, Any], names: list[str], max_rows: int) -> int:
+def _refuse_doubled(pairs: list[tuple[str, Any]]) -> None:
+    names = [name for name, _ in pairs]
+    if len(set(names)) < len(names):
+        doubled = next(name for name in names if names.count(name) > 1)
+        raise DataError(f"{_shown(doubled)} is there twice in one object; keep one of them")
+
+
+def _columns_of(records: list[Any], names: list[str]) -> dict[str, list[Any]]:
+    try:
+        return {name: [record[name] for record in records] for name in names}
+    except (KeyError, TypeError, IndexError):
+        for row, record in enumerate(records):
+            if not isinstance(record, dict):
+                raise DataError(f"row {row} is {_shown(record)}, which is no object") from None
+            missing = [name for name in names if name not in record]
+            if missing:
+                raise DataError(
+                    f"row {row} lacks column {missing[0]}; the model reads {names}, null where "
+                    "there is none"
+                ) from None
+        raise
+
+
+def _rows(columns: dict[str, list[Any]], names: list[str], max_rows: int) -> int:
     lengths = {name: len(columns[name]) for name in names}
     rows = lengths[names[0]]
     for name, length in lengths.items():
@@ -64,9 +124,13 @@ def _rows(columns: dict[str, Any], names: list[str], max_rows: int) -> int:
                 f"column {name} has {length} rows and column {names[0]} has {rows}; give a value "
                 "or null for every row"
             )
+    _refuse_many(rows, max_rows)
+    return rows
+
+
+def _refuse_many(rows: int, max_rows: int) -> None:
     if rows > max_rows:
         raise DataError(f"the request has {rows} rows, {max_rows} are allowed; send several")
-    return rows
 
 
 def _text(value: Any, column: str, row: int) -> str | None:
@@ -86,7 +150,7 @@ def _text(value: Any, column: str, row: int) -> str | None:
 
 
 def _number(value: Any, column: str, row: int) -> float:
-    if isinstance(value, (int, float)):
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
         return float(value)
     if value is None:
         return float("nan")

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import onnxruntime
+from google.protobuf.text_encoding import CEscape
 
 from pipeline.core.errors import ReleaseError
 from pipeline.core.files import publish
@@ -60,5 +61,5 @@ def _config(content: bytes) -> str:
     for side, tensors in sides.items():
         for tensor in tensors:
             kind = f"data_type: {TYPES[tensor.type]}, dims: [ -1 ]"
-            lines.append(f'{side} [ {{ name: "{tensor.name}", {kind} }} ]')
+            lines.append(f'{side} [ {{ name: "{CEscape(tensor.name, as_utf8=True)}", {kind} }} ]')
     return "\n".join(lines) + "\n"

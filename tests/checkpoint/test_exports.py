@@ -1,6 +1,7 @@
 """The exports of a checkpoint: the same function in every form, the same bytes, or none at all."""
 
 import math
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -8,6 +9,7 @@ import onnx
 import pyarrow as pa
 import pytest
 import torch
+from google.protobuf import text_format
 from onnx import numpy_helper
 from safetensors.torch import save_file
 
@@ -16,7 +18,7 @@ from pipeline.checkpoint.bundle import load, merge
 from pipeline.checkpoint.onnx_graph import null_text
 from pipeline.checkpoint.parity import prove_parity
 from pipeline.checkpoint.runtimes import export, runtimes_of
-from pipeline.core.checksums import file_sums, json_sha256, verify
+from pipeline.core.checksums import file_sums, json_sha256, verify, write_checksums
 from pipeline.core.errors import ArtifactError, ReleaseError
 from pipeline.core.files import write_json
 from pipeline.encoding.features import Encoder, Scaling
@@ -27,6 +29,7 @@ from pipeline.model.scoring import load_base, write_base
 from pipeline.serving.predictor import load as load_predictor
 from pipeline.serving.triton import triton_repository
 from tests.checkpoint.parts import CONVENTIONS, bent_map, rows, write_parts
+from tests.checkpoint.triton_schema import TYPES, model_config
 
 
 def exported(folder, parts=None):
@@ -237,10 +240,33 @@ def test_a_triton_repository_holds_the_very_file_and_its_signature(made, tmp_pat
     (folder / "letter").touch()
     with pytest.raises(ReleaseError, match="holds letter"):
         triton_repository(made[0], folder)
-    config = (folder / "adacalib/config.pbtxt").read_text()
-    assert 'backend: "onnxruntime"' in config
-    for line in ('"text.carrier"', "TYPE_STRING", '"number.distance"', "TYPE_FP64", "TYPE_BOOL"):
-        assert line in config
+    config = config_of(folder)
+    assert (config.name, config.backend) == ("adacalib", "onnxruntime")
+    kinds = {tensor.name: tensor.data_type for tensor in [*config.input, *config.output]}
+    assert kinds["text.carrier"] == TYPES["TYPE_STRING"]
+    assert kinds["number.distance"] == TYPES["TYPE_FP64"]
+    assert kinds["out_of_range"] == TYPES["TYPE_BOOL"]
+
+
+def config_of(repository):
+    """The configuration as Triton's schema has it."""
+    return text_format.Parse((repository / "adacalib/config.pbtxt").read_text(), model_config()())
+
+
+@pytest.mark.parametrize("name", ['a "quoted" one', "back\\slash", "two\nlines", "Gerät"])
+def test_a_triton_repository_has_the_names_of_columns_whatever_they_hold(made, tmp_path, name):
+    folder = shutil.copytree(made[0], tmp_path / "model")
+    model = onnx.load(folder / "model.onnx")
+    renamed = f"text.{name}"
+    for tensor in model.graph.input:
+        tensor.name = renamed if tensor.name == "text.origin" else tensor.name
+    for node in model.graph.node:
+        node.input[:] = [renamed if one == "text.origin" else one for one in node.input]
+    onnx.save(model, folder / "model.onnx")
+    (folder / "manifest.json").unlink()
+    write_checksums(folder, {})
+    config = config_of(triton_repository(folder, tmp_path / "repository"))
+    assert renamed in {tensor.name for tensor in config.input}
 
 
 def test_the_file_says_its_conventions_and_holds_the_table_in_float64(made):

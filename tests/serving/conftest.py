@@ -1,6 +1,7 @@
 """Checkpoints with their exports, small enough to make many."""
 
 import shutil
+import socket
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,13 @@ import pytest
 from pipeline.checkpoint.bundle import load, merge
 from pipeline.checkpoint.runtimes import export
 from tests.checkpoint.parts import bent_map, write_parts
+
+
+def free_port() -> int:
+    """A port on loopback that nobody listens to."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
 
 
 def make_model(folder: Path, seed: int) -> Path:

@@ -1,63 +1,22 @@
-"""The service: a real server on loopback, answers that are the predictor's, and clear refusals."""
+"""What the service answers: the predictor's scores, in every format, and clear refusals."""
 
-import os
-import shutil
+import json
 import socket
-import threading
-from contextlib import contextmanager
 
 import httpx
 import numpy as np
+import pyarrow as pa
 import pytest
-import uvicorn
 
-from pipeline.core.errors import ArtifactError, ToolError
-from pipeline.core.files import publish
-from pipeline.serving import versions as served_versions
-from pipeline.serving.app import RequestLimits, make_app, serve
 from pipeline.serving.predictor import load
-from pipeline.serving.sockets import listening
-from pipeline.serving.versions import Versions
 from tests.checkpoint.parts import rows
-
-
-@contextmanager
-def running(versions, limits=None):
-    """A server in a thread while the block runs, and a client of it."""
-    app = make_app(versions, limits or RequestLimits())
-    server = uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False))
-    with listening("127.0.0.1", 0) as place:
-        port = place.getsockname()[1]
-        thread = threading.Thread(target=server.run, args=([place],), daemon=True)
-        thread.start()
-        while not server.started:
-            assert thread.is_alive()
-            thread.join(0.01)
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
-            yield server, client
-        server.should_exit = True
-        thread.join()
-
-
-@contextmanager
-def served(versions, limits=None):
-    """A client of a server that runs while the block does."""
-    with running(versions, limits) as (_, client):
-        yield client
+from tests.serving.service import served
 
 
 @pytest.fixture(scope="module")
 def client(made):
-    with served(Versions(made[0]), RequestLimits(body_bytes=20_000, rows=100)) as one:
-        yield one
-
-
-def test_an_accepted_connection_does_not_wait_for_acknowledgements(made):
-    with running(Versions(made[0])) as (server, client):
-        client.get("/health")
-        (connection,) = server.server_state.connections
-        accepted = connection.transport.get_extra_info("socket")
-        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+    with served(made[0], "--max-bytes", 20_000, "--max-rows", 100) as service:
+        yield service.client
 
 
 def columns(table):
@@ -71,6 +30,7 @@ def test_the_answer_is_the_predictors(client, made):
     scores = load(made[0]).predict(table)
     assert answer.status_code == 200
     np.testing.assert_array_equal(answer.json()["field_value_id"], scores.field_value_id)
+    np.testing.assert_array_equal(answer.json()["unseen"], scores.unseen)
     np.testing.assert_allclose(answer.json()["probability"], scores.probability, atol=1e-6)
     assert answer.json()["version"] == client.get("/health").json()["version"]
 
@@ -79,6 +39,7 @@ def test_the_answer_is_the_predictors(client, made):
     ("change", "sentence"),
     [
         ({"distance": [1.0, "far"]}, 'row 1, column distance: "far" is not a number'),
+        ({"distance": [1.0, True]}, "row 1, column distance: true is not a number"),
         ({"distance": [1.0]}, "column distance has 1 rows and column carrier has 2"),
         ({"carrier": ["AA", 1.5]}, "row 1, column carrier: 1.5 names no value"),
         ({"carrier": ["AA", ["x"]]}, r'row 1, column carrier: ["x"] names no value'),
@@ -134,127 +95,102 @@ def test_numbers_that_name_values_are_spelled_as_in_a_log(client):
     assert one.json()["field_value_id"] == [0, 0, 0]
 
 
+ARROW = {"content-type": "application/vnd.apache.arrow.stream"}
+
+
+def stream(table):
+    """A table as an Arrow stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()
+
+
+def test_rows_come_as_columns_as_records_or_as_an_arrow_stream(client):
+    table = rows(64)
+    one = client.post("/score", json={"columns": columns(table)}).json()
+    assert client.post("/score", json={"records": table.to_pylist()}).json() == one
+    answer = client.post("/score", content=stream(table), headers=ARROW)
+    assert answer.headers["content-type"] == ARROW["content-type"]
+    said = pa.ipc.open_stream(answer.content).read_all()
+    assert said.schema.metadata[b"version"].decode() == one["version"]
+    assert said["calibrated_logit"].to_pylist() == one["calibrated_logit"]
+    assert said["unseen"].to_pylist() == one["unseen"]
+
+
+def test_a_wrong_record_or_stream_is_refused_in_a_sentence(client):
+    record = rows(1).to_pylist()[0]
+    lacking = {name: value for name, value in record.items() if name != "origin"}
+    for body, sentence in (
+        ({"records": [record, lacking]}, "row 1 lacks column origin"),
+        ({"records": [record, 5]}, "row 1 is 5"),
+        ({"records": [record], "columns": {}}, "the request must be"),
+        ({"records": [record] * 101}, "100 are allowed"),
+    ):
+        answer = client.post("/score", json=body)
+        assert (answer.status_code, sentence in answer.json()["error"]) == (422, True)
+    places, letters = pa.array([0, 1], pa.int32()).buffers()[1], pa.py_buffer(b"\xff")
+    no_text = pa.Array.from_buffers(pa.string(), 1, [None, places, letters])
+    for body, sentence in (
+        (stream(rows(1).set_column(1, "carrier", no_text)), "no whole Arrow stream"),
+        (stream(rows(9))[:-300], "no whole Arrow stream"),
+        (b"no stream", "no whole Arrow stream"),
+        (stream(rows(3).drop_columns(["origin"])), "column origin is missing"),
+        (stream(rows(101)), "100 are allowed"),
+    ):
+        answer = client.post("/score", content=body, headers=ARROW)
+        assert (answer.status_code, sentence in answer.json()["error"]) == (422, True)
+
+
+@pytest.mark.parametrize("twice", ["carrier", "columns"])
+def test_a_name_that_is_there_twice_is_refused(client, twice):
+    body = json.dumps({"columns": columns(rows(1))})
+    name = json.dumps(twice)
+    doubled = body.replace(f"{name}:", f"{name}: [], {name}:", 1)
+    answer = client.post("/score", content=doubled)
+    assert (answer.status_code, f"{name} is there twice" in answer.json()["error"]) == (422, True)
+
+
+def test_what_is_read_may_be_asked_for_without_its_content(client):
+    for path in ("/health", "/metrics"):
+        answer = client.head(path)
+        assert (answer.status_code, answer.content) == (200, b"")
+
+
+def test_openapi_has_the_models_columns_and_requests_that_work(client):
+    page = client.get("/openapi.json").json()
+    content = page["paths"]["/score"]["post"]["requestBody"]["content"]["application/json"]
+    in_columns, in_records = content["schema"]["oneOf"]
+    assert set(in_columns["properties"]["columns"]["required"]) == {"carrier", "origin", "distance"}
+    assert in_records["properties"]["records"]["items"]["properties"]["distance"]
+    for example in content["examples"].values():
+        assert client.post("/score", json=example["value"]).status_code == 200
+
+
 def test_metrics_count_rows_unseen_values_and_refusals(made):
+    """Whichever of the processes answers."""
     table = rows(50)
-    with served(Versions(made[0])) as client:
-        client.post("/score", json={"columns": columns(table)})
-        client.post("/score", content=b"{")
-        text = client.get("/metrics").text
-    assert "adacalib_rows_total 50.0" in text
-    unseen = table["carrier"].to_pylist().count("ZZ")
+    with served(made[0], "--workers", 2) as service:
+        for _ in range(6):
+            with httpx.Client(base_url=service.client.base_url, timeout=30) as other:
+                other.post("/score", json={"columns": columns(table)})
+        service.client.post("/score", content=b"{")
+        text = service.client.get("/metrics").text
+    assert "adacalib_rows_total 300.0" in text
+    unseen = 6 * table["carrier"].to_pylist().count("ZZ")
     assert f"adacalib_unseen_field_values_total {unseen}.0" in text
     assert 'adacalib_requests_total{status="422"} 1.0' in text
     assert "adacalib_score_seconds_bucket" in text
 
 
-def test_a_client_that_leaves_half_way_costs_a_count_and_nothing_else(made, caplog):
-    with served(Versions(made[0])) as client:
-        port = client.base_url.port
+def test_a_client_that_leaves_half_way_costs_a_count_and_nothing_else(made):
+    with served(made[0]) as service:
+        port = service.client.base_url.port
         head = b"POST /score HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nabc"
         with socket.create_connection(("127.0.0.1", port)) as connection:
             connection.sendall(head)
-        seen = (client.get("/metrics").text for _ in range(1000))
+        seen = (service.client.get("/metrics").text for _ in range(1000))
         assert any('adacalib_requests_total{status="499"} 1.0' in text for text in seen)
-        assert client.post("/score", json={"columns": columns(rows(2))}).status_code == 200
-    assert "Traceback" not in caplog.text
-
-
-def promote(version, folder):
-    """Put a version where the service looks, the way a promotion does."""
-    with publish(folder) as temporary:
-        shutil.copytree(version, temporary)
-
-
-def test_no_request_is_dropped_while_versions_swap(made, model):
-    """Every answer is of one version, whole; both versions answer."""
-    versions = Versions(model, seconds=0.02)
-    body = {"columns": columns(rows(8))}
-    expected = {p.version: p.predict(rows(8)).probability for p in map(load, made)}
-    answers, stop = [], threading.Event()
-
-    def ask(base_url):
-        with httpx.Client(base_url=base_url, timeout=30) as own:
-            while not stop.is_set():
-                answers.append(own.post("/score", json=body))
-
-    with served(versions) as client:
-        askers = [threading.Thread(target=ask, args=(client.base_url,)) for _ in range(2)]
-        for asker in askers:
-            asker.start()
-        for turn in range(6):
-            promote(made[(turn + 1) % 2], model)
-            wanted, looks = load(made[(turn + 1) % 2]).version, 0
-            while versions.current.version != wanted:
-                looks += 1
-                assert looks < 1000
-                stop.wait(0.02)
-        stop.set()
-        for asker in askers:
-            asker.join()
-    assert versions.swaps == 6
-    assert {answer.status_code for answer in answers} == {200}
-    assert {answer.json()["version"] for answer in answers} == set(expected)
-    for answer in answers:
-        one = answer.json()
-        np.testing.assert_allclose(one["probability"], expected[one["version"]], atol=1e-6)
-
-
-def test_a_port_in_use_is_refused_before_anything_is_loaded(tmp_path):
-    with listening("127.0.0.1", 0) as taken:
-        port = taken.getsockname()[1]
-        with pytest.raises(ToolError, match=f"port {port} of 127.0.0.1 is in use; choose another"):
-            serve(tmp_path / "no model", "127.0.0.1", port, RequestLimits())
-    with pytest.raises(ArtifactError, match=r"holds no model; .* adacalib pull --to DIR brings"):
-        serve(tmp_path / "no model", "127.0.0.1", port, RequestLimits())
-
-
-def test_a_version_that_takes_over_or_is_refused_is_reported(made, model):
-    lines = []
-    versions = Versions(model, report=lines.append)
-    promote(made[1], model)
-    versions.look()
-    (model / "model.onnx").write_bytes(b"")
-    versions.look()
-    second = load(made[1]).version[:12]
-    assert lines[0] == f"version {second} of {model} has taken over"
-    assert lines[1].startswith("refused: ")
-    assert lines[1].endswith(f"; version {second} goes on")
-
-
-def test_a_damaged_version_is_not_taken_and_health_says_why(made, model):
-    versions = Versions(model)
-    before = versions.current
-    onnx = model / "model.onnx"
-    whole = onnx.read_bytes()
-    onnx.write_bytes(whole[:-100])
-    versions.look()
-    versions.look()
-    assert (versions.current, versions.refused) == (before, 1)
-    assert "model.onnx is not as it was written" in versions.last_refusal
-    onnx.write_bytes(whole)
-    versions.look()
-    assert (versions.last_refusal, versions.swaps) == (None, 0)
-    shutil.rmtree(model)
-    versions.look()
-    assert versions.current.predict(rows(2)).probability.shape == (2,)
-
-
-def killed(_):
-    """What the system does to a process for which there is no memory."""
-    os._exit(137)
-
-
-def test_a_version_whose_verification_is_killed_is_refused_and_the_next_one_taken(
-    made, model, monkeypatch
-):
-    versions = Versions(model)
-    whole = (model / "model.onnx").read_bytes()
-    with monkeypatch.context() as patch:
-        patch.setattr(served_versions, "verified", killed)
-        (model / "model.onnx").write_bytes(whole[:-100])
-        versions.look()
-    assert versions.refused == 1
-    assert "the process that did so was killed" in versions.last_refusal
-    (model / "model.onnx").write_bytes(whole)
-    versions.look()
-    assert versions.last_refusal is None
+        body = {"columns": columns(rows(2))}
+        assert service.client.post("/score", json=body).status_code == 200
+    assert "Traceback" not in "".join(service.lines)

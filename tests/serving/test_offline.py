@@ -1,26 +1,30 @@
 """Files are scored whole, in order, in little memory, or not at all."""
 
+import gzip
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import csv
 from typer.testing import CliRunner
 
 from pipeline.cli.main import app
 from pipeline.core.errors import ArtifactError, DataError
-from pipeline.serving import offline
-from pipeline.serving.predictor import load
+from pipeline.serving import row_files
+from pipeline.serving.offline import score_files
+from pipeline.serving.predictor import SCHEMA, load
 from tests.checkpoint.parts import rows
 
 
 def test_a_file_is_scored_row_by_row_and_what_was_odd_is_counted(made, tmp_path, monkeypatch):
     """Nulls are not counted as unseen."""
-    monkeypatch.setattr(offline, "BATCH_ROWS", 64)
+    monkeypatch.setattr(row_files, "BATCH_ROWS", 64)
     table, predictor = rows(1000), load(made[0])
     pq.write_table(table, tmp_path / "in.parquet", row_group_size=300)
-    counted = offline.score_file(predictor, tmp_path / "in.parquet", tmp_path / "out.parquet")
+    counted = score_files(predictor, [tmp_path / "in.parquet"], tmp_path / "out.parquet", threads=3)
     written, scores = pq.read_table(tmp_path / "out.parquet"), predictor.predict(table)
-    assert written.schema == offline.SCHEMA
+    assert written.schema == SCHEMA
     np.testing.assert_allclose(written["calibrated_logit"], scores.calibrated_logit, atol=2e-5)
     np.testing.assert_array_equal(written["field_value_id"], scores.field_value_id)
     assert counted.rows == 1000
@@ -30,7 +34,7 @@ def test_a_file_is_scored_row_by_row_and_what_was_odd_is_counted(made, tmp_path,
 
 def test_a_file_of_no_rows_gives_a_file_of_no_rows(made, tmp_path):
     pq.write_table(rows(0), tmp_path / "in.parquet")
-    offline.score_file(load(made[0]), tmp_path / "in.parquet", tmp_path / "out.parquet")
+    score_files(load(made[0]), [tmp_path / "in.parquet"], tmp_path / "out.parquet")
     assert pq.read_table(tmp_path / "out.parquet").num_rows == 0
 
 
@@ -38,18 +42,18 @@ def test_a_wrong_row_is_named_and_nothing_is_left(made, tmp_path):
     source, target = tmp_path / "in.parquet", tmp_path / "out.parquet"
     pq.write_table(rows(3).set_column(3, "distance", pa.array([1.0, np.inf, 2.0])), source)
     with pytest.raises(DataError, match="batch from row 0 on: column distance: row 1 is inf"):
-        offline.score_file(load(made[0]), source, target)
+        score_files(load(made[0]), [source], target)
     pq.write_table(rows(3).drop_columns(["origin"]), source)
     with pytest.raises(DataError, match="column origin is missing"):
-        offline.score_file(load(made[0]), source, target)
+        score_files(load(made[0]), [source], target)
     source.write_bytes(source.read_bytes()[:-100])
-    with pytest.raises(DataError, match="is not a whole Parquet file"):
-        offline.score_file(load(made[0]), source, target)
+    with pytest.raises(DataError, match="is no whole file of rows"):
+        score_files(load(made[0]), [source], target)
     source.write_text("origin;dest\nJFK;LAX\n")
-    with pytest.raises(DataError, match=r"in\.parquet is no Parquet file; write its rows as one"):
-        offline.score_file(load(made[0]), source, target)
+    with pytest.raises(DataError, match=r"in\.parquet is no Parquet file and not called \.csv"):
+        score_files(load(made[0]), [source], target)
     with pytest.raises(DataError, match="does not exist"):
-        offline.score_file(load(made[0]), tmp_path / "none", target)
+        score_files(load(made[0]), [tmp_path / "none"], target)
     assert [path.name for path in tmp_path.iterdir()] == ["in.parquet"]
 
 
@@ -59,10 +63,10 @@ def test_scores_replace_neither_the_rows_nor_a_folder(made, tmp_path):
     (tmp_path / "link.parquet").symlink_to(source)
     for same in ("in.parquet", "link.parquet"):
         with pytest.raises(DataError, match="holds the rows themselves"):
-            offline.score_file(predictor, source, tmp_path / same)
+            score_files(predictor, [source], tmp_path / same)
     (tmp_path / "mine").mkdir()
     with pytest.raises(ArtifactError, match="mine is a folder"):
-        offline.score_file(predictor, source, tmp_path / "mine")
+        score_files(predictor, [source], tmp_path / "mine")
     assert pq.read_table(source).num_rows == 3
 
 
@@ -73,8 +77,8 @@ def test_a_page_that_was_damaged_ends_in_a_sentence_and_no_file(made, tmp_path):
     content = bytearray(source.read_bytes())
     content[200:4000] = bytes(3800)
     source.write_bytes(content)
-    with pytest.raises(DataError, match="is damaged inside"):
-        offline.score_file(load(made[0]), source, target)
+    with pytest.raises(DataError, match="is no whole file of rows"):
+        score_files(load(made[0]), [source], target)
     assert [path.name for path in tmp_path.iterdir()] == ["in.parquet"]
 
 
@@ -84,3 +88,92 @@ def test_the_command_says_what_it_counted(made, tmp_path):
     result = CliRunner().invoke(app, ["score", *paths, "--model", str(made[0])])
     assert result.exit_code == 0
     assert result.stdout.startswith("10 rows scored, ")
+
+
+HEADER = "id,carrier,origin,distance,note\n"
+LINES = (
+    '007,AA,JFK,100.5,"two, and\na line"',
+    "18446744073709551616,,EWR,,",
+    '9,ZZ,"JFK",3,""',
+)
+
+
+@pytest.mark.parametrize("name", ["in.csv", "in.csv.gz"])
+def test_a_csv_file_is_scored_as_the_same_rows_in_parquet(made, tmp_path, name):
+    """An empty cell is null; what is kept is text, digit by digit."""
+    opener = gzip.open if name.endswith(".gz") else open
+    with opener(tmp_path / name, "wt") as file:
+        file.write(HEADER + "\n".join(LINES) + "\n")
+    table = pa.table(
+        {
+            "carrier": ["AA", None, "ZZ"],
+            "origin": ["JFK", "EWR", "JFK"],
+            "distance": [100.5, None, 3],
+        }
+    )
+    predictor, target = load(made[0]), tmp_path / "out.csv"
+    counted = score_files(predictor, [tmp_path / name], target, keep=["id", "note"])
+    scored = csv.read_csv(
+        target, convert_options=csv.ConvertOptions(column_types={"id": pa.string()})
+    )
+    assert scored["id"].to_pylist() == ["007", "18446744073709551616", "9"]
+    assert scored["note"][0].as_py() == "two, and\na line"
+    expected = predictor.predict(table)
+    np.testing.assert_allclose(scored["calibrated_logit"], expected.calibrated_logit)
+    assert scored["unseen"].to_pylist() == expected.unseen.tolist()
+    assert (counted.rows, counted.unseen) == (3, 1)
+
+
+def test_a_wrong_csv_file_is_named_and_nothing_is_left(made, tmp_path):
+    source, predictor = tmp_path / "in.csv", load(made[0])
+    for content, sentence in (
+        ("carrier,origin\nAA,JFK\n", "distance"),
+        ("carrier,origin,distance\nAA,JFK,far\n", "'far'"),
+        ("carrier,origin,distance\nAA,JFK\n", "Expected 3 columns"),
+        ("", "in.csv is no whole file of rows"),
+    ):
+        source.write_text(content)
+        with pytest.raises(DataError, match=sentence):
+            score_files(predictor, [source], tmp_path / "out.csv")
+    assert [path.name for path in tmp_path.iterdir()] == ["in.csv"]
+
+
+def test_what_is_kept_travels_beside_the_scores_as_it_is(made, tmp_path):
+    table = rows(20).append_column("id", pa.array(range(20), pa.uint64()))
+    pq.write_table(table, tmp_path / "in.parquet")
+    score_files(
+        load(made[0]), [tmp_path / "in.parquet"], tmp_path / "out.parquet", keep=["id", "carrier"]
+    )
+    written = pq.read_table(tmp_path / "out.parquet")
+    assert written.column_names == ["id", "carrier", *SCHEMA.names]
+    assert written["id"].equals(table["id"])
+    assert written["carrier"].equals(table["carrier"])
+    for keep, sentence in ((["none"], "column none is missing"), (["unseen"], "there twice")):
+        renamed = table.append_column("unseen", table["late"])
+        pq.write_table(renamed, tmp_path / "in.parquet")
+        with pytest.raises(DataError, match=sentence):
+            score_files(load(made[0]), [tmp_path / "in.parquet"], tmp_path / "o.parquet", keep=keep)
+
+
+def test_a_folder_gives_a_new_folder_whole_or_not_at_all(made, tmp_path):
+    days, target, predictor = tmp_path / "days", tmp_path / "scored", load(made[0])
+    for day in ("day=1", "day=2"):
+        (days / day).mkdir(parents=True)
+        pq.write_table(rows(7), days / day / "part-0.parquet")
+    (days / "_SUCCESS").touch()
+    (days / "day=2/more.csv").write_text("carrier,origin,distance\nAA,JFK,1\n")
+    assert score_files(predictor, [days], target).rows == 15
+    names = {str(f.relative_to(target)) for f in target.rglob("*") if f.is_file()}
+    assert names == {"day=1/part-0.parquet", "day=2/part-0.parquet", "day=2/more.csv"}
+    with pytest.raises(DataError, match="is there already; name a new folder"):
+        score_files(predictor, [days], target)
+    (days / "day=2/more.csv").write_text("carrier\nAA\n")
+    with pytest.raises(DataError, match=r"more\.csv"):
+        score_files(predictor, [days], tmp_path / "other")
+    assert {path.name for path in tmp_path.iterdir()} == {"days", "scored"}
+    files = [days / day / "part-0.parquet" for day in ("day=1", "day=2")]
+    with pytest.raises(DataError, match=r"are called part-0\.parquet"):
+        score_files(predictor, files, tmp_path / "other")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="no file in "):
+        score_files(predictor, [tmp_path / "empty"], tmp_path / "other")

@@ -10,6 +10,7 @@ import pytest
 
 from pipeline.core.checksums import write_checksums
 from pipeline.core.errors import ArtifactError, DataError
+from pipeline.core.files import read_json, write_json
 from pipeline.serving.predictor import load
 from tests.checkpoint.parts import rows
 
@@ -59,6 +60,34 @@ def test_a_null_is_not_an_unseen_value_and_the_empty_text_is_one(made):
     assert np.isfinite(scores.calibrated_logit).all()
 
 
+def test_the_text_that_stands_for_null_names_a_value_that_nobody_has_seen(made):
+    predictor = load(made[0])
+    reserved = predictor.metadata["null_text"]
+    table = rows(2).set_column(1, "carrier", pa.array([reserved, None]))
+    assert predictor.predict(table).unseen.tolist() == [True, False]
+
+
+def test_a_model_that_says_something_else_than_its_test_vectors_is_refused(model):
+    path = model / "test_vectors.json"
+    vectors, manifest = read_json(path), read_json(model / "manifest.json")
+    assert load(model).vectors == vectors
+    vectors["expected"]["calibrated_logit"][3] += 0.001
+    write_json(path, vectors)
+    (model / "manifest.json").unlink()
+    write_checksums(model, {"map": manifest["map"]})
+    with pytest.raises(ArtifactError, match=r"calibrated_logit of row 3 of test_vectors\.json is "):
+        load(model)
+
+
+def test_test_vectors_hold_known_values_null_and_one_that_is_unseen(made):
+    predictor = load(made[0])
+    scores = predictor.predict(pa.table(predictor.vectors["columns"]))
+    assert set(predictor.vectors["columns"]) == set(predictor.columns)
+    assert None in predictor.vectors["columns"]["carrier"]
+    assert len(set(scores.field_value_id)) == 5
+    assert scores.unseen.sum() == 1
+
+
 def test_what_is_wrong_with_a_column_is_said(made):
     predictor, table = load(made[0]), rows(3)
     with pytest.raises(DataError, match="column origin is missing"):
@@ -79,13 +108,13 @@ def test_scoring_needs_numpy_pyarrow_and_onnxruntime_alone(made, tmp_path):
     program = f"""
 import sys
 sys.modules |= dict.fromkeys({ABSENT})  # who imports one of these gets an ImportError
-from pathlib import Path
 import pyarrow.parquet as pq
 from adacalib import load
 from pipeline.serving.app import make_app
-from pipeline.serving.versions import Versions
-make_app(Versions(Path({str(made[0])!r})))
-assert len(load({str(made[0])!r}).predict(pq.read_table({str(tmp_path / "in.parquet")!r}))) == 5
+import pipeline.serving.workers
+predictor = load({str(made[0])!r})
+make_app(predictor)
+assert len(predictor.predict(pq.read_table({str(tmp_path / "in.parquet")!r}))) == 5
 from pipeline.cli.main import main
 sys.argv = ["adacalib", "score", "in.parquet", "out.parquet", "--model", {str(made[0])!r}]
 main()

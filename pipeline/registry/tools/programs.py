@@ -58,7 +58,7 @@ def beside_python(name: str) -> str:
     if not path.is_file():
         raise ToolError(
             f"{name} is not installed beside {sys.executable}; install the project: "
-            "pip install -e ."
+            'pip install -e ".[pipeline]"'
         )
     return str(path)
 

@@ -1,0 +1,152 @@
+"""Files of rows that are scored: Parquet and CSV, a batch at a time."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv as pc
+import pyarrow.parquet as pq
+
+from pipeline.core.errors import DataError
+from pipeline.serving.predictor import Predictor
+
+BATCH_ROWS = 65_536
+BLOCK_BYTES = 8 << 20  # of a CSV file
+CSV = (".csv", ".csv.gz")
+ADVICE = "field values and categories as text, numbers as numbers"
+
+
+@dataclass(frozen=True)
+class RowBatch:
+    """Rows that are scored together.
+
+    Attributes:
+        rows: of the columns that are read or kept.
+        first_row: its place in the file, from 0.
+        bytes_read: of the file, about, since the batch before.
+    """
+
+    rows: pa.RecordBatch
+    first_row: int
+    bytes_read: int
+
+
+def is_csv(path: Path) -> bool:
+    """Whether a file's name says so."""
+    return path.name.lower().endswith(CSV)
+
+
+def is_rows(path: Path) -> bool:
+    """Whether a file's name says that it holds rows; hidden ones and `_SUCCESS` do not."""
+    return (
+        path.is_file() and (is_csv(path) or path.suffix == ".parquet") and path.name[0] not in "._"
+    )
+
+
+@contextmanager
+def opened(
+    source: Path, predictor: Predictor, keep: Sequence[str]
+) -> Iterator[tuple[list[pa.Field], Iterator[RowBatch]]]:
+    """The fields of the columns to keep, and the rows.
+
+    In CSV the first line names the columns; what is kept and no number of the model's is text, and
+    an empty cell, quoted or not, is null, as where a log is landed.
+
+    Raises:
+        DataError: the file is missing, damaged or lacks a column, when it is opened or read.
+    """
+    columns = list(dict.fromkeys([*predictor.columns, *keep]))
+    try:
+        with (_csv if is_csv(source) else _parquet)(source, columns, predictor) as (schema, rows):
+            names = schema.names
+            missing = [name for name in columns if name not in names]
+            if missing:
+                raise DataError(
+                    f"{source}: column {missing[0]} is missing, the file has {names[:20]}; add it, "
+                    "or leave it out of --keep"
+                )
+            yield [schema.field(name) for name in keep], rows
+    except FileNotFoundError:
+        raise DataError(f"{source} does not exist; name a Parquet or CSV file") from None
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{source} is no whole file of rows ({error}); write it again") from None
+
+
+@contextmanager
+def _parquet(
+    source: Path, columns: list[str], _: Predictor
+) -> Iterator[tuple[pa.Schema, Iterator[RowBatch]]]:
+    if source.is_file() and source.stat().st_size and not _begins_as_parquet(source):
+        raise DataError(
+            f"{source} is no Parquet file and not called .csv; write its rows as one: {ADVICE}"
+        )
+    with pq.ParquetFile(source) as file:
+        size = source.stat().st_size / max(1, file.metadata.num_rows)
+
+        def batches() -> Iterator[RowBatch]:
+            first = 0
+            for rows in file.iter_batches(BATCH_ROWS, columns=columns):
+                yield RowBatch(rows, first, round(size * len(rows)))
+                first += len(rows)
+
+        yield file.schema_arrow, batches()
+
+
+def _begins_as_parquet(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) == b"PAR1"
+
+
+@contextmanager
+def _csv(
+    source: Path, columns: list[str], predictor: Predictor
+) -> Iterator[tuple[pa.Schema, Iterator[RowBatch]]]:
+    lines = pc.ParseOptions(newlines_in_values=True)
+    with source.open("rb") as raw, _unpacked(source, raw) as stream:
+        try:
+            how = _conversion(columns, predictor)
+            reader = pc.open_csv(stream, pc.ReadOptions(block_size=BLOCK_BYTES), lines, how)
+        except KeyError as error:
+            raise DataError(f"{source}: {error.args[0]}; add it, or write the file again") from None
+
+        def batches() -> Iterator[RowBatch]:
+            first = place = 0
+            for rows in reader:
+                yield RowBatch(rows, first, raw.tell() - place)
+                first, place = first + len(rows), raw.tell()
+
+        yield reader.schema, batches()
+
+
+def _conversion(columns: list[str], predictor: Predictor) -> pc.ConvertOptions:
+    texts = dict.fromkeys(columns, pa.string())
+    return pc.ConvertOptions(
+        column_types=texts | dict.fromkeys(predictor.number_columns, pa.float64()),
+        include_columns=columns,
+        null_values=[""],
+        strings_can_be_null=True,
+    )
+
+
+def _unpacked(source: Path, raw: object) -> pa.NativeFile:
+    file = pa.PythonFile(raw)
+    return pa.CompressedInputStream(file, "gzip") if source.suffix == ".gz" else file
+
+
+@contextmanager
+def written(
+    place: Path, form: Path, schema: pa.Schema
+) -> Iterator[Callable[[pa.RecordBatch], None]]:
+    """What writes batches into the file `place`, in the format that the name `form` has."""
+    if is_csv(form):
+        packing = "gzip" if form.suffix == ".gz" else None
+        with (
+            pa.output_stream(place, compression=packing) as stream,
+            pc.CSVWriter(stream, schema) as lines,
+        ):
+            yield lines.write_batch
+    else:
+        with pq.ParquetWriter(place, schema, compression="zstd") as columns:
+            yield columns.write_batch

@@ -1,0 +1,158 @@
+"""A second version that scores what is asked and never answers: how far apart the two are."""
+
+import os
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from threading import BoundedSemaphore
+from time import monotonic
+from typing import Any
+
+import numpy as np
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from pipeline.core.errors import DataError
+from pipeline.serving.predictor import Predictor, ServedScores
+from pipeline.serving.requests import inputs_of
+from pipeline.serving.state import ServiceState
+
+EDGES = np.arange(-12.0, 4.5, 0.5)  # of bins, in calibrated logit
+MOST_WAITING = 64  # requests; of more, the shadow does not see all
+SHOWN, KEPT = 10, 1000  # field values that differ most: on the page, and of each process
+SECONDS = 2.0  # between two times that a process tells the others
+NICENESS = 10
+UNNAMED = "(unseen or null)"
+
+
+class Shadow:
+    """A candidate beside the version that answers.
+
+    Attributes:
+        predictor: the candidate.
+    """
+
+    def __init__(
+        self, predictor: Predictor, served: Predictor, state: ServiceState, limit: float
+    ) -> None:
+        """A candidate that has seen nothing yet.
+
+        Args:
+            predictor: it.
+            served: the version that answers.
+            state: of the service, with a seat.
+            limit: two calibrated logits that are further apart count as beyond it.
+        """
+        self.predictor, self._served, self._state, self._limit = predictor, served, state, limit
+        self._pool = ThreadPoolExecutor(1, initializer=os.nice, initargs=(NICENESS,))
+        self._room = BoundedSemaphore(MOST_WAITING)
+        self._rows = self._beyond = self._unscored = 0
+        self._bins = np.zeros((2, len(EDGES) + 1), np.int64)
+        self._values: dict[str, list[float]] = {}
+        self._told = -SECONDS
+
+    def watch(
+        self, body: bytes, kind: str, inputs: Mapping[str, np.ndarray], scores: ServedScores
+    ) -> None:
+        """Score a request that was answered, later and in another thread.
+
+        Args:
+            body: of the request.
+            kind: its media type.
+            inputs: what the version that answers made of it.
+            scores: what that said.
+        """
+        if self._room.acquire(blocking=False):
+            self._pool.submit(self._compare, body, kind, inputs, scores)
+        else:
+            self._unscored += 1
+
+    def _compare(
+        self, body: bytes, kind: str, inputs: Mapping[str, np.ndarray], scores: ServedScores
+    ) -> None:
+        try:
+            own = self.predictor.run(inputs_of(body, kind, self.predictor, len(scores)))
+            self._count(scores, own, self._served.field_values(inputs))
+        except DataError:  # it reads a column that the request lacks
+            self._unscored += 1
+        finally:
+            self._room.release()
+        if monotonic() - self._told > SECONDS:
+            self._told = monotonic()
+            self._state.tell("shadow", self.counts())
+
+    def _count(self, scores: ServedScores, own: ServedScores, names: np.ndarray) -> None:
+        logits = scores.calibrated_logit, own.calibrated_logit
+        difference = np.abs(logits[0] - logits[1])
+        self._rows += len(difference)
+        self._beyond += int((difference > self._limit).sum())
+        for side, logit in enumerate(logits):
+            self._bins[side] += np.bincount(np.searchsorted(EDGES, logit), minlength=len(EDGES) + 1)
+        ids, first, place = np.unique(scores.field_value_id, return_index=True, return_inverse=True)
+        sums = np.bincount(place, difference)
+        for known, row, total, rows in zip(ids, first, sums, np.bincount(place), strict=True):
+            seen = self._values.setdefault(names[row] if known else UNNAMED, [0, 0.0])
+            seen[0] += int(rows)
+            seen[1] += float(total)
+
+    def counts(self) -> dict[str, Any]:
+        """What it has seen so far, as the other processes read it."""
+        most = sorted(self._values.items(), key=lambda value: -value[1][1])[:KEPT]
+        return {
+            "versions": [self._served.version, self.predictor.version],
+            "rows": self._rows,
+            "beyond": self._beyond,
+            "unscored": self._unscored,
+            "bins": self._bins.tolist(),
+            "values": dict(most),
+        }
+
+
+class ShadowGauges(Collector):
+    """What the shadows of a service's processes saw, together."""
+
+    def __init__(self, shadow: Shadow, served: Predictor, state: ServiceState) -> None:
+        """Gauges of this pair of versions."""
+        self._versions = [served.version, shadow.predictor.version]
+        self._shadow, self._state = shadow, state
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """The gauges."""
+        others = [c for c in self._state.told("shadow") if c["versions"] == self._versions]
+        told = [*others, self._shadow.counts()]
+        rows, beyond, unscored = (
+            sum(counts[name] for counts in told) for name in ("rows", "beyond", "unscored")
+        )
+        for name, value, what in (
+            ("rows", rows, "Rows that the shadow scored, too"),
+            ("unscored_requests", unscored, "Requests that the shadow did not score"),
+            ("beyond_limit_share", beyond / max(1, rows), "Share of rows further apart than that"),
+            ("psi", psi([counts["bins"] for counts in told]), "PSI of the two's probabilities"),
+        ):
+            yield GaugeMetricFamily(f"adacalib_shadow_{name}", what, value)
+        most = GaugeMetricFamily(
+            "adacalib_shadow_field_value_difference",
+            "Mean distance in calibrated logit, of the field values with the largest sums",
+            labels=["field_value"],
+        )
+        for name, (seen, total) in _most(counts["values"] for counts in told):
+            most.add_metric([name], total / seen)
+        yield most
+
+
+def _most(values: Any) -> list[tuple[str, tuple[float, float]]]:
+    together: dict[str, tuple[float, float]] = {}
+    for own in values:
+        for name, (rows, total) in own.items():
+            before = together.get(name, (0, 0.0))
+            together[name] = before[0] + rows, before[1] + total
+    return sorted(together.items(), key=lambda value: -value[1][1])[:SHOWN]
+
+
+def psi(bins: list[list[list[int]]]) -> float:
+    """The population stability index of two histograms, of counts of several processes.
+
+    A pseudo-count of a half keeps it finite.
+    """
+    sums = np.sum(bins, axis=0)
+    shares = (sums + 0.5) / (sums + 0.5).sum(axis=1, keepdims=True)
+    return float(((shares[0] - shares[1]) * np.log(shares[0] / shares[1])).sum())

@@ -1,0 +1,222 @@
+"""A version is a process: uvicorn's own workers, each with the model that the folder had then.
+
+uvicorn replaces a worker that was killed or hangs, and on a restart has the new one ready before
+the old one is asked to leave. A new version is a restart.
+"""
+
+import gc
+import logging
+import multiprocessing
+import os
+import signal
+import tempfile
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from socket import socket
+from typing import Any
+
+from uvicorn import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.supervisors.multiprocess import Multiprocess
+
+from pipeline.core.errors import AdaCalibError, ArtifactError
+from pipeline.serving.sockets import listening
+from pipeline.serving.state import RequestLimits, ServiceState, Swaps
+
+LOAD_SECONDS = 120  # a version that is not ready by then is refused; so is a worker that hangs
+IDLE_SECONDS = 2.0  # a connection is kept so long for one more request before its process ends
+LEAVE_SECONDS = 30  # what a process has begun may take so long then
+BACKGROUND = 10  # niceness of loading beside requests
+CLOSE = (b"connection", b"close")
+Signature = tuple[tuple[str, int, int, int], ...]
+
+
+class LeavingProtocol(HttpToolsProtocol):
+    """A connection that an answer closes, which says so: no request meets a closed door."""
+
+    def shutdown(self) -> None:
+        """Answer what comes next and close; where nothing comes, close after a while."""
+        if CLOSE not in self.server_state.default_headers:
+            self.server_state.default_headers.append(CLOSE)
+        self.loop.call_later(IDLE_SECONDS, super().shutdown)
+
+
+@dataclass(frozen=True)
+class ServedFolder:
+    """What a worker makes its calls of, in its own process.
+
+    Attributes:
+        folder: a checkpoint with its exports.
+        limits: of a request.
+        state: what the workers share.
+        shadow: a checkpoint that sees every request and does not answer; None: none.
+        shadow_limit: in calibrated logit; what differs more is counted.
+    """
+
+    folder: Path
+    limits: RequestLimits
+    state: ServiceState
+    shadow: Path | None = None
+    shadow_limit: float = 0.1
+
+    def __call__(self) -> Any:
+        """The calls of the folder's model, which was loaded at low priority.
+
+        Raises:
+            SystemExit: there is no whole model in the folder; the state says why.
+        """
+        threading.Thread(target=_leave_with_parent, daemon=True).start()
+        with ThreadPoolExecutor(1, initializer=os.nice, initargs=(BACKGROUND,)) as background:
+            try:
+                return background.submit(self._app).result()
+            except (AdaCalibError, OSError) as error:
+                self.state.loaded(refused=str(error))
+        raise SystemExit(1)
+
+    def _app(self) -> Any:
+        from pipeline.serving.app import make_app  # takes a while, so at low priority, too
+        from pipeline.serving.predictor import load
+
+        predictor, state = load(self.folder), self.state.seated()
+        shadow = self._shadow(predictor, state) if self.shadow else None
+        app = make_app(predictor, self.limits, state, shadow)
+        gc.collect()
+        gc.freeze()  # what was loaded is never garbage, and looking through it takes a while
+        self.state.loaded(version=predictor.version)
+        return app
+
+    def _shadow(self, served: Any, state: ServiceState) -> Any:
+        """The candidate; None where it is damaged, which keeps nobody from being served."""
+        from pipeline.serving.predictor import load
+        from pipeline.serving.shadow import Shadow
+
+        assert self.shadow
+        try:
+            return Shadow(load(self.shadow), served, state, self.shadow_limit)
+        except (AdaCalibError, OSError) as error:
+            logging.getLogger("uvicorn.error").error("the shadow is not loaded: %s", error)
+            return None
+
+    def signature(self) -> Signature:
+        """What the folders are known by; empty while the one that is served is moved."""
+        served = _signature(self.folder)
+        return served + _signature(self.shadow) if served and self.shadow else served
+
+
+def _leave_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+class ServingProcesses(Multiprocess):
+    """The workers of a folder that is watched."""
+
+    def __init__(
+        self, config: Config, place: socket, served: ServedFolder, report: Callable[[str], None]
+    ) -> None:
+        """Workers that are yet to be run."""
+        super().__init__(config, [place])
+        host, port = place.getsockname()[:2]
+        self._address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        self._served, self._report = served, report
+        self._seen = served.signature()
+        self._version = ""
+
+    def init_processes(self) -> None:
+        """Start the workers; they answer when this returns.
+
+        Raises:
+            ArtifactError: a file of the folder is missing or damaged.
+        """
+        super().init_processes()
+        if not all(process.wait_until_ready(LOAD_SECONDS) for process in self.processes):
+            self.terminate_all()
+            self.join_all()
+            raise ArtifactError(self._refusal(self._served.state.outcome()))
+        self._version = self._served.state.outcome()["version"]
+        version, folder = self._version[:12], self._served.folder
+        self._report(f"serving version {version} of {folder} at {self._address}")
+
+    def keep_subprocess_alive(self) -> None:
+        """Replace workers that were killed, and all where the folder has changed."""
+        super().keep_subprocess_alive()
+        signature = self._served.signature()
+        if signature and signature != self._seen and not self.should_exit.is_set():
+            self._seen = signature
+            self._take()
+
+    def _take(self) -> None:
+        state, before = self._served.state, [*self.processes]
+        state.outcome()
+        self.restart_all()
+        outcome, swaps = state.outcome(), state.swaps
+        if any(old is new for old, new in zip(before, self.processes, strict=True)):
+            sentence = self._refusal(outcome)
+            state.record(Swaps(swaps.taken, swaps.refused + 1, sentence))
+            self._report(f"refused: {sentence}; version {self._version[:12]} goes on")
+            return
+        taken = swaps.taken + (outcome["version"] != self._version)
+        self._version = outcome["version"]
+        state.record(Swaps(taken, swaps.refused))
+        self._report(f"version {self._version[:12]} of {self._served.folder} has taken over")
+
+    def _refusal(self, outcome: dict[str, str]) -> str:
+        return outcome.get("refused") or (
+            f"{self._served.folder} is not loaded, as the process that did so was killed or took "
+            f"more than {LOAD_SECONDS} s; is there memory for it? Replace the folder again"
+        )
+
+
+def serve(
+    folder: Path,
+    host: str,
+    port: int,
+    limits: RequestLimits,
+    *,
+    workers: int = 1,
+    shadow: Path | None = None,
+    shadow_limit: float = 0.1,
+    report: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Serve the model in `folder` until interrupted; a model promoted into it takes over.
+
+    Args:
+        limits: of a request.
+        workers: processes that answer.
+        shadow: a checkpoint that sees every request and does not answer.
+        shadow_limit: in calibrated logit; what differs more is counted.
+        report: called with a line when it listens, and when a version is taken or refused.
+
+    Raises:
+        ToolError: the address is in use or cannot be listened on.
+        ArtifactError: a file is missing or damaged.
+    """
+    with listening(host, port) as place, tempfile.TemporaryDirectory(prefix="adacalib-") as shared:
+        state = ServiceState(Path(shared))
+        served = ServedFolder(folder, limits, state, shadow, shadow_limit)
+        config = Config(
+            served,
+            factory=True,
+            http=LeavingProtocol,
+            workers=workers,
+            log_level="warning",
+            access_log=False,
+            timeout_graceful_shutdown=LEAVE_SECONDS,
+            timeout_worker_healthcheck=LOAD_SECONDS,
+        )
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # `report` says it better
+        ServingProcesses(config, place, served, report).run()
+
+
+def _signature(folder: Path) -> Signature:
+    """What a folder is known by without reading its files; empty while it is moved."""
+    try:
+        found = [(file.name, file.stat()) for file in sorted(folder.iterdir())]
+    except OSError:
+        return ()
+    return tuple((name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in found)

@@ -1,0 +1,80 @@
+"""A service in processes of its own, and a client of it."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Thread
+
+import httpx
+import psutil
+
+from pipeline.core.files import publish
+from tests.serving.conftest import free_port
+
+LOOKS = 5000  # for something that comes in a few seconds, before a test gives up
+
+
+@dataclass
+class Service:
+    """`adacalib serve` while it runs.
+
+    Attributes:
+        process: its parent process.
+        client: of it.
+        lines: what it has said so far.
+    """
+
+    process: subprocess.Popen[str]
+    client: httpx.Client
+    lines: list[str] = field(default_factory=list)
+
+    def workers(self) -> list[psutil.Process]:
+        """The processes that answer."""
+        found = psutil.Process(self.process.pid).children()
+        living = [process for process in found if process.status() != psutil.STATUS_ZOMBIE]
+        return [p for p in living if "resource_tracker" not in " ".join(p.cmdline())]
+
+    def said(self, word: str, times: int = 1) -> str:
+        """The last line that has `word`, when there are so many of them."""
+        looks = 0
+        while sum(word in line for line in self.lines) < times:
+            looks += 1
+            assert self.process.poll() is None, self.lines
+            assert looks < LOOKS, self.lines
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(0.02)
+        return next(line for line in reversed(self.lines) if word in line)
+
+
+HERE = (sys.executable, "-m", "pipeline.cli.main")
+
+
+@contextmanager
+def served(model: Path, *options: object, adacalib: Sequence[str] = HERE) -> Iterator[Service]:
+    """A service of a folder, after it said that it listens."""
+    port = free_port()
+    words = ["serve", "--model", str(model), "--port", str(port), *map(str, options)]
+    with (
+        subprocess.Popen([*adacalib, *words], stderr=subprocess.PIPE, text=True) as process,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client,
+    ):
+        service = Service(process, client)
+        reader = Thread(target=lambda: service.lines.extend(process.stderr), daemon=True)
+        reader.start()
+        try:
+            service.said(" at http://")
+            yield service
+        finally:
+            process.terminate()
+            process.wait()
+            reader.join()
+
+
+def promote(version: Path, folder: Path) -> None:
+    """Put a version where the service looks, the way a promotion does."""
+    with publish(folder) as temporary:
+        shutil.copytree(version, temporary)

@@ -1,0 +1,137 @@
+"""Versions and workers come and go under load, in real processes."""
+
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+
+import httpx
+import numpy as np
+import psutil
+import pytest
+
+from pipeline.core.errors import ToolError
+from pipeline.serving.predictor import load
+from pipeline.serving.sockets import listening
+from pipeline.serving.state import RequestLimits
+from pipeline.serving.workers import serve
+from tests.checkpoint.parts import rows
+from tests.serving.conftest import free_port
+from tests.serving.service import LOOKS, promote, served
+
+pytestmark = pytest.mark.slow
+BODY = {"columns": rows(8).select(["carrier", "origin", "distance"]).to_pydict()}
+
+
+@contextmanager
+def load_on(service, clients=3):
+    """Answers, and the errors of connections, that clients get while the block runs."""
+    answers, errors, stop = [], [], threading.Event()
+
+    def ask():
+        with httpx.Client(base_url=service.client.base_url, timeout=30) as own:
+            while not stop.is_set():
+                try:
+                    answers.append(own.post("/score", json=BODY))
+                except httpx.TransportError as error:
+                    errors.append(error)
+
+    askers = [threading.Thread(target=ask) for _ in range(clients)]
+    for asker in askers:
+        asker.start()
+    try:
+        yield answers, errors
+    finally:
+        stop.set()
+        for asker in askers:
+            asker.join()
+
+
+def test_no_request_is_dropped_while_versions_swap(made, model):
+    """Every answer is of one version, whole; both versions answer."""
+    expected = {p.version: p.predict(rows(8)).probability for p in map(load, made)}
+    with served(model) as service:
+        with load_on(service) as (answers, errors):
+            for turn in range(1, 5):
+                promote(made[turn % 2], model)
+                assert load(model).version[:12] in service.said("has taken over", turn)
+        assert "adacalib_versions_taken 4.0" in service.client.get("/metrics").text
+    assert errors == []
+    assert {answer.status_code for answer in answers} == {200}
+    assert {answer.json()["version"] for answer in answers} == set(expected)
+    for answer in answers:
+        one = answer.json()
+        np.testing.assert_allclose(one["probability"], expected[one["version"]], atol=1e-6)
+
+
+def test_a_killed_worker_is_replaced_and_costs_at_most_what_it_held(made):
+    with served(made[0], "--workers", 2) as service:
+        first = service.workers()
+        with load_on(service) as (answers, errors):
+            while len(answers) < 50:
+                service.process.poll()
+            first[0].kill()
+            looks = 0
+            while len({process.pid for process in service.workers()} - {first[0].pid}) < 2:
+                looks += 1
+                assert service.process.poll() is None
+                assert looks < LOOKS
+        assert len(errors) <= 3
+        assert {answer.status_code for answer in answers} == {200}
+        assert service.client.get("/health").status_code == 200
+
+
+def test_a_version_that_fails_its_probe_never_takes_over_and_health_says_why(made, model):
+    with served(model) as service:
+        version = load(model).version
+        onnx = model / "model.onnx"
+        whole = onnx.read_bytes()
+        onnx.write_bytes(whole[:-100])
+        assert version[:12] in service.said("refused: ")
+        health = service.client.get("/health").json()
+        assert health["version"] == version
+        assert "model.onnx is not as it was written" in health["last_refusal"]
+        assert service.client.post("/score", json=BODY).json()["version"] == version
+        onnx.write_bytes(whole)
+        service.said("has taken over")
+        assert service.client.get("/health").json()["last_refusal"] is None
+        assert "adacalib_versions_refused 1.0" in service.client.get("/metrics").text
+        shutil.rmtree(model)
+        assert service.client.post("/score", json=BODY).status_code == 200
+
+
+def test_a_service_ends_with_what_it_started_however_it_ends(made):
+    for end in ("terminate", "kill"):
+        with served(made[0], "--workers", 2) as service:
+            workers = service.workers()
+            assert len(workers) == 2
+            getattr(service.process, end)()
+            _, alive = psutil.wait_procs(workers, timeout=30)
+            assert alive == []
+            service.process.wait()
+        assert (end, service.process.returncode) in {("terminate", 0), ("kill", -9)}
+
+
+def test_an_accepted_connection_does_not_wait_for_acknowledgements():
+    """asyncio sees to it where the protocol of the listening socket is named."""
+    with listening("127.0.0.1", 0) as place:
+        assert place.proto == socket.IPPROTO_TCP
+
+
+def test_a_port_in_use_is_refused_before_anything_is_loaded(tmp_path):
+    with listening("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ToolError, match=f"port {port} of 127.0.0.1 is in use; choose another"):
+            serve(tmp_path / "no model", "127.0.0.1", port, RequestLimits())
+
+
+def test_a_folder_without_a_model_is_refused_in_a_sentence(tmp_path):
+    command = [sys.executable, "-m", "pipeline.cli.main", "serve", "--port", str(free_port())]
+    finished = subprocess.run(
+        [*command, "--model", str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert finished.returncode == 1
+    assert "holds no model" in finished.stderr
+    assert "Traceback" not in finished.stderr
