@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import isotonic_regression
 
+from pipeline.calibration.adacalib.knot_examples import interpolation
 from pipeline.calibration.prior.filter import DayForecast
 from pipeline.calibration.prior.quadrature import SLOPE, mean_logit
 from pipeline.calibration.prior.splines import Splines
@@ -32,6 +33,9 @@ def make_shape(
 ) -> Shape:
     """The spline terms and the networks' corrections as one function of each field value.
 
+    Its knots are those of the chosen candidate and those of the spline; a field value without cells
+    has one knot, where nothing is added.
+
     Args:
         grid: cells and the candidates' knots.
         splines: the spline terms.
@@ -39,28 +43,45 @@ def make_shape(
         corrections: of each candidate, float64 [V, K], at its knots.
         chosen: int64 [V], the candidate of each field value.
     """
-    usual = np.average(grid.logit, weights=grid.cells.impressions)
-    knots, heights, weights = [], [], []
-    for z, observed in enumerate(grid.observed):
-        at, height, weight = np.array([usual]), np.zeros(1), np.ones(1)
-        if observed:
-            candidate = grid.candidates[chosen[z]]
-            own = candidate.logit[z, : candidate.count[z]]
-            correction = corrections[chosen[z]][z, : candidate.count[z]]
-            at = _union(own, splines.origin[z] + splines.knots)
-            height = share * splines(at, np.full(len(at), z)) + np.interp(at, own, correction)
-            weight = _weights(grid, z, at)
-        knots.append(at)
-        heights.append(height)
-        weights.append(weight)
-    return Shape(_padded(knots, np.inf), _padded(heights, 0.0), _padded(weights, 1.0))
+    observed = grid.observed[:, None]
+    own = np.full((grid.n_field_values, max(k.requested_bins for k in grid.candidates)), np.inf)
+    for k, candidate in enumerate(grid.candidates):
+        inside = np.arange(candidate.requested_bins) < candidate.count[:, None]
+        mine = (chosen == k)[:, None] & inside
+        own[:, : candidate.requested_bins][mine] = candidate.logit[mine]
+    of_spline = splines.origin[:, None] + splines.knots
+    knots = _distinct(np.where(observed, np.concatenate([own, of_spline], axis=1), np.inf))
+    usual = float(np.average(grid.logit, weights=grid.cells.impressions))
+    knots[~grid.observed, 0] = usual
+    real = knots < np.inf
+    at = np.where(real, knots, knots[:, :1])
+    heights = share * splines(at.ravel(), np.repeat(np.arange(len(at)), at.shape[1]))
+    heights = heights.reshape(at.shape)
+    for k, candidate in enumerate(grid.candidates):
+        left, part = interpolation(candidate, at)
+        right = np.minimum(left + 1, np.maximum(candidate.count - 1, 0)[:, None])
+        start, end = (np.take_along_axis(corrections[k], i, axis=1) for i in (left, right))
+        heights += np.where((chosen == k)[:, None], start + part * (end - start), 0.0)
+    return Shape(knots, np.where(real & observed, heights, 0.0), _weights(grid, knots))
 
 
-def _padded(rows: list[np.ndarray], fill: float) -> np.ndarray:
-    padded = np.full((len(rows), max(map(len, rows))), fill)
-    for row, values in enumerate(rows):
-        padded[row, : len(values)] = values
-    return padded
+def _distinct(knots: np.ndarray) -> np.ndarray:
+    """Each row ascending, without those that nearly repeat one before, padded with +inf."""
+    rows = np.sort(knots, axis=1)
+    with np.errstate(invalid="ignore"):
+        rows[:, 1:][np.diff(rows) <= 1e-6] = np.inf
+    rows = np.sort(rows, axis=1)
+    return rows[:, : max(int((rows < np.inf).sum(axis=1).max()), 1)]
+
+
+def _weights(grid: Grid, knots: np.ndarray) -> np.ndarray:
+    """How many impressions lie nearest to each knot, and one more, so that none is free to move."""
+    finest = grid.candidates[-1]
+    middle = (knots[:, 1:] + knots[:, :-1]) / 2
+    nearest = (finest.logit[:, :, None] >= middle[:, None]).sum(axis=2)
+    key = np.arange(len(knots))[:, None] * knots.shape[1] + nearest
+    counts = np.bincount(key.ravel(), finest.impressions.ravel(), knots.size)
+    return counts.reshape(knots.shape) + 1.0
 
 
 def serving_map(
@@ -98,21 +119,6 @@ def _increasing(
         n = int(np.isfinite(knots[row]).sum())
         repaired[row, :n] = increasing(knots[row, :n], values[row, :n], weights[row, :n], min_slope)
     return repaired
-
-
-def _union(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Both sets of knots, ascending, without those of the second that nearly repeat one before."""
-    at = np.sort(np.concatenate([first, second]))
-    return at[np.r_[True, np.diff(at) > 1e-6]]
-
-
-def _weights(grid: Grid, z: int, at: np.ndarray) -> np.ndarray:
-    """How many impressions lie nearest to each knot, and one more, so that none is free to move."""
-    finest = grid.candidates[-1]
-    n = finest.count[z]
-    middle = (at[1:] + at[:-1]) / 2
-    nearest = np.searchsorted(middle, finest.logit[z, :n])
-    return np.bincount(nearest, finest.impressions[z, :n], len(at)) + 1.0
 
 
 def increasing(
