@@ -179,9 +179,10 @@ class Filter:
         loadings, precision = self.loadings[day.ids], inverse(covariance)
         prior = np.linalg.inv(beliefs.shared_covariance)
         shift = np.zeros(len(prior))
-        for _ in range(2):  # the second time about the first answer
+        for first in (True, False):  # modes first; then means, about that answer
             there = mean + loadings @ shift
-            middle, posterior, _ = day.integrate(there, covariance)
+            found = day.mode(there, precision) if first else day.integrate(there, covariance)
+            middle, posterior = found[:2]
             score = times(precision, middle - there)
             information = precision - precision @ posterior @ precision
             of_shared = (loadings.transpose(0, 2, 1) @ information @ loadings).sum(axis=0)
