@@ -4,19 +4,20 @@ import re
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from collections.abc import Mapping as Names
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from types import MappingProxyType
+from typing import TypeVar
 
 import numpy as np
 
 from pipeline.core.errors import DataError
 from pipeline.core.files import sha256_of
-from pipeline.data.ingest.csv_blocks import by_line, count_rows, header_of, parse, whole_records
 from pipeline.data.ingest.mapping import Mapping
-from pipeline.data.ingest.parquet_blocks import by_row, count_stored, read_row_blocks, typed
-from pipeline.data.ingest.text_blocks import prefetched, read_blocks
+from pipeline.data.ingest.records import opened
 from pipeline.data.ingest.transform import LogRows, transform
+from pipeline.data.ingest.typed_rows import by_row, typed
 from pipeline.data.log_store.day_writer import DayWriter
 from pipeline.data.log_store.landing import (
     DEFAULTS,
@@ -26,6 +27,7 @@ from pipeline.data.log_store.landing import (
     land_days,
 )
 
+Item = TypeVar("Item")
 Report = Callable[[int], None]
 NONE_TWICE: Names[int, Path] = MappingProxyType({})
 
@@ -59,6 +61,15 @@ def land_files(
     twice = {} if options.event_id else equal_files(sources)
     rows = prefetched(read_rows(mapping, sources, report, twice))
     return land_rows(folder, mapping.log_kind(), rows, limit_days, options)
+
+
+def prefetched(items: Generator[Item, None, None]) -> Generator[Item, None, None]:
+    """The same items in the same order, the next one made in a thread while one is looked at."""
+    with closing(items), ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(next, items, None)
+        while (item := coming.result()) is not None:
+            coming = pool.submit(next, items, None)
+            yield item
 
 
 def land_rows(
@@ -121,7 +132,7 @@ def read_rows(
     sources: Sequence[Path],
     report: Report = lambda _: None,
     twice: Names[int, Path] = NONE_TWICE,
-) -> Iterator[LogRows]:
+) -> Generator[LogRows, None, None]:
     """The rows of `sources`, block by block; every file's header is read.
 
     Args:
@@ -130,11 +141,10 @@ def read_rows(
     Raises:
         DataError: as `land_files`.
     """
-    numbering = _Numbering(mapping, sources, report)
-    read = _csv_rows if mapping.kind == "csv" else _parquet_rows
+    numbering = _Numbering(mapping, sources)
     for position, path in enumerate(sources):
         numbering.enter(path)
-        for rows in read(path, mapping, numbering, report):
+        for rows in _rows_of(path, mapping, numbering, report):
             if position in twice and (len(rows.days) or rows.dropped):
                 raise DataError(
                     f"{path} holds the same bytes as {twice[position]}: every row would count "
@@ -144,54 +154,36 @@ def read_rows(
             yield rows
 
 
-def _csv_rows(
+def _rows_of(
     path: Path, mapping: Mapping, numbering: "_Numbering", report: Report
 ) -> Iterator[LogRows]:
-    names: list[str] | None = None
-    position, passes = 0, 2 if mapping.row_blocks else 1
-
-    def work(text: bytes) -> LogRows:
-        table = parse(text, names or [], mapping, odd_quotes=block.odd_quotes)
-        return transform(mapping, table, numbering.days(len(table)))
-
-    with closing(prefetched(whole_records(read_blocks(path), mapping))) as blocks:
+    size = path.stat().st_size if path.is_file() else 0
+    reported = 0
+    with opened(path, mapping) as file, closing(prefetched(file.blocks())) as blocks:
         for block in blocks:
-            report(block.position // passes - position // passes)
-            position = block.position
-            if names is None:
-                names, block = header_of(block, mapping)  # noqa: PLW2901
-            rows = by_line(block, work, mapping)
+            rows = by_row(
+                block,
+                lambda table: transform(mapping, typed(table, mapping), numbering.days(len(table))),
+                file.place_of,
+            )
+            report(int(size * block.read) - reported)
+            reported = max(reported, int(size * block.read))
             numbering.advance(rows)
             yield rows
-    if names is None and mapping.positions is None:
-        raise DataError(f"{path} is empty: it has no header; leave it out, or fetch it again")
-
-
-def _parquet_rows(
-    path: Path, mapping: Mapping, numbering: "_Numbering", report: Report
-) -> Iterator[LogRows]:
-    total, size = count_stored(path), path.stat().st_size
-    for block in read_row_blocks(path, mapping):
-        rows = by_row(
-            block,
-            lambda table: transform(mapping, typed(table, mapping), numbering.days(len(table))),
-        )
-        report(size * len(block.table) // total)
-        numbering.advance(rows)
-        yield rows
+    report(size - reported)
 
 
 class _Numbering:
     """The days of rows that carry none: those of their file's name, or of equal blocks of rows."""
 
-    def __init__(self, mapping: Mapping, sources: Sequence[Path], report: Report) -> None:
+    def __init__(self, mapping: Mapping, sources: Sequence[Path]) -> None:
         self._mapping, self._row = mapping, 0
         self._file_day: int | None = None
-        self._total = 0
-        if mapping.row_blocks and mapping.kind == "csv":
-            self._total = sum(count_rows(path, mapping, report) for path in sources)
-        elif mapping.row_blocks:
-            self._total = sum(map(count_stored, sources))
+        self._total = sum(map(self._count, sources)) if mapping.row_blocks else 0
+
+    def _count(self, path: Path) -> int:
+        with opened(path, self._mapping) as file:
+            return file.count()
 
     def enter(self, path: Path) -> None:
         """The next rows are of `path`.

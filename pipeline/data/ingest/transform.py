@@ -9,8 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.core.errors import DataError
-from pipeline.data.ingest.mapping import EPOCHS, DateRule, MadeRule, Mapping, TimeRule
-from pipeline.data.ingest.text_blocks import OWN_NAME
+from pipeline.data.ingest.mapping import EPOCHS, OWN_NAME, DateRule, MadeRule, Mapping, TimeRule
 from pipeline.data.log_store.day_rows import leap_seconds_as_59, local_days, refuse_other_epoch_unit
 from pipeline.encoding.values import as_numbers, as_text
 from pipeline.formats.days import day_number
