@@ -43,7 +43,7 @@ def data(
         int | None, typer.Option(min=1, help="SOURCE: only its first so many days")
     ] = None,
     allow_shrink: Annotated[
-        bool, typer.Option("--allow-shrink", help="SOURCE: a landed day may lose many rows")
+        bool, typer.Option("--allow-shrink", help="SOURCE: take the place of landed days")
     ] = False,
     rows: Annotated[int | None, typer.Option(help="simulated: impressions in all")] = None,
     days: Annotated[int | None, typer.Option(help="simulated: number of days")] = None,
@@ -52,10 +52,10 @@ def data(
 ) -> None:
     """Bring a log into data/, a folder a day, and into DVC's cache; nothing is done where it fits.
 
-    Files of a log (CSV, .gz, .zst, Parquet) are read by a mapping, one that ships or a YAML file of
-    yours: docs/data.md. Their days take the place of days of the same name, other days stay; one
-    that would lose more than a tenth of its rows is refused, unless --allow-shrink says so. Where
-    log.event_id of params.yaml names a column, an event that comes twice in a day counts once.
+    Files of a log (CSV, JSON lines, Parquet) are read by a mapping, one that ships or a YAML file of
+    yours: docs/data.md. Rows that come for a day that has landed are merged with it, by log.event_id
+    of params.yaml, by which an event counts once a day, else by the file they came from; what would
+    take rows from a day is refused, unless --allow-shrink says that it takes the day's place.
 
     Examples: adacalib data flights; adacalib data avazu train.gz; adacalib data my.yaml day.csv
     """

@@ -183,7 +183,7 @@ def test_types_do_not_change_by_chunk_by_file_or_by_order(tmp_path, size, monkey
     (together,) = landed(tmp_path / "a", mapping(), whole).values()
     landed(tmp_path / "b", mapping(), first, second)
     assert together["item"].to_pylist() == ids
-    assert files_of(tmp_path / "a") == files_of(tmp_path / "b")
+    assert files_of(tmp_path / "a/day=1970-01-01") == files_of(tmp_path / "b/day=1970-01-01")
     assert len(Vocabulary.of(ValueCounts(together["item"]))) == 8
 
 

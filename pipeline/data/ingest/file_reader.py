@@ -6,6 +6,8 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from collections.abc import Mapping as Names
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
@@ -41,10 +43,7 @@ def land_files(
     *,
     options: LandingOptions = DEFAULTS,
 ) -> Landed:
-    """Land the days of `sources` in `folder`.
-
-    Every day of the sources takes the place of the whole day that was there: all files with rows
-    of a day belong into one call.
+    """Land the days of `sources` in `folder`; see `DayMerge` for days that have landed.
 
     Args:
         folder: the log's folder.
@@ -95,7 +94,7 @@ def land_rows(
                 if limit_days and in_order and not wanted.any() and len(rows.days):
                     return
                 table = rows.table if wanted.all() else rows.table.filter(wanted)
-                writer.add(table, rows.days[wanted])
+                writer.add(table, rows.days[wanted], rows.source)
                 for rule, days in rows.dropped.items():
                     writer.drop(rule, days[np.isin(days, met)] if limit_days else days)
 
@@ -144,6 +143,7 @@ def read_rows(
     numbering = _Numbering(mapping, sources)
     for position, path in enumerate(sources):
         numbering.enter(path)
+        source = _name_of(path), sha256_of(path) if path.is_file() else ""
         for rows in _rows_of(path, mapping, numbering, report):
             if position in twice and (len(rows.days) or rows.dropped):
                 raise DataError(
@@ -151,7 +151,13 @@ def read_rows(
                     f"twice; name one of them alone, or log.event_id in params.yaml, by which "
                     f"duplicates are dropped"
                 )
-            yield rows
+            yield replace(rows, source=source)
+
+
+def _name_of(path: Path) -> str:
+    """A file's name, after the folders key=value that it lies in."""
+    folders = takewhile(lambda name: "=" in name, reversed(path.parts[:-1]))
+    return "/".join([*reversed(list(folders)), path.name])
 
 
 def _rows_of(

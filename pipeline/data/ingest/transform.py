@@ -23,11 +23,13 @@ class LogRows:
         table: columns of the mapping's schema, [n] rows.
         days: int32 [n], days since 1970-01-01.
         dropped: rule → the days of the rows it left out, int32.
+        source: name and sha256 of the file that they are from; "" where it is not known.
     """
 
     table: pa.Table
     days: np.ndarray
     dropped: Names[str, np.ndarray]
+    source: tuple[str, str] = ("", "")
 
 
 def transform(mapping: Mapping, source: pa.Table, days: np.ndarray | None = None) -> LogRows:
