@@ -52,10 +52,10 @@ def data(
 ) -> None:
     """Bring a log into data/, a folder a day, and into DVC's cache; nothing is done where it fits.
 
-    Files of a log (CSV, JSON lines, Parquet) are read by a mapping, one that ships or a YAML file of
-    yours: docs/data.md. Rows that come for a day that has landed are merged with it, by log.event_id
-    of params.yaml, by which an event counts once a day, else by the file they came from; what would
-    take rows from a day is refused, unless --allow-shrink says that it takes the day's place.
+    Files of a log (CSV, JSON lines, Parquet) are read by a mapping, one that ships or a YAML file
+    of yours: docs/data.md. Rows that come for a day that has landed are merged with it, by
+    log.event_id of params.yaml, by which an event counts once a day, else by the file they came
+    from; what would take rows from a day is refused, unless --allow-shrink says otherwise.
 
     Examples: adacalib data flights; adacalib data avazu train.gz; adacalib data my.yaml day.csv
     """

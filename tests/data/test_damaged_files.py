@@ -27,7 +27,7 @@ from tests.data.logs import HEADER, landed, mapping, refusal, refused, written
         ("5,a,1,1.0", "column click is '1.0', which is no int8"),
         ("5,a,1,TRUE", "column click is 'TRUE', which is no int8; in the mapping"),
         ('5,a,"1,5",0', "say decimal: ',' in the mapping"),
-        ("5.5,a,1,0", "column ts is '5.5', which is no int64"),
+        ("5.x,a,1,0", "column ts is '5.x', which is no int64"),
         ("99999999999999,a,1,0", "out of bounds"),
     ],
 )

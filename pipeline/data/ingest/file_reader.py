@@ -7,6 +7,7 @@ from collections.abc import Mapping as Names
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
+from datetime import date
 from itertools import takewhile
 from pathlib import Path
 from types import MappingProxyType
@@ -28,6 +29,7 @@ from pipeline.data.log_store.landing import (
     LogKind,
     land_days,
 )
+from pipeline.formats.days import EPOCH
 
 Item = TypeVar("Item")
 Report = Callable[[int], None]
@@ -88,6 +90,7 @@ def land_rows(
 
     def fill(writer: DayWriter) -> None:
         met: list[int] = []
+        dayless: Counter[str] = Counter()
         with closing(parts):
             for rows in parts:
                 wanted = _wanted(rows, met, limit_days)
@@ -97,6 +100,9 @@ def land_rows(
                 writer.add(table, rows.days[wanted], rows.source)
                 for rule, days in rows.dropped.items():
                     writer.drop(rule, days[np.isin(days, met)] if limit_days else days)
+                dayless.update(rows.dayless)
+        for rule, count in dayless.items():
+            writer.drop(rule, np.full(count, max(writer.numbers, default=0)))
 
     return land_days(folder, kind, fill, options)
 
@@ -145,7 +151,7 @@ def read_rows(
         numbering.enter(path)
         source = _name_of(path), sha256_of(path) if path.is_file() else ""
         for rows in _rows_of(path, mapping, numbering, report):
-            if position in twice and (len(rows.days) or rows.dropped):
+            if position in twice and rows.came:
                 raise DataError(
                     f"{path} holds the same bytes as {twice[position]}: every row would count "
                     f"twice; name one of them alone, or log.event_id in params.yaml, by which "
@@ -199,14 +205,16 @@ class _Numbering:
         """
         if self._mapping.file_day is None:
             return
-        found = re.search(self._mapping.file_day, path.name)
+        pattern = self._mapping.file_day
+        found = re.search(pattern, path.name) or re.search(pattern, path.as_posix())
         if found is None:
-            raise DataError(f"{path}: the name does not match file_day {self._mapping.file_day!r}")
+            raise DataError(f"{path}: the name does not match file_day {pattern!r}")
         try:
-            self._file_day = int(found.group(1))
+            self._file_day = _day_in_name(found.group(1))
         except ValueError:
             raise DataError(
-                f"{path}: file_day finds {found.group(1)!r} in the name, which is no number"
+                f"{path}: file_day finds {found.group(1)!r} in the name, which is no day's number "
+                "and no date like 2024-04-01 or 20240401"
             ) from None
 
     def days(self, rows: int) -> np.ndarray | None:
@@ -220,4 +228,10 @@ class _Numbering:
 
     def advance(self, rows: LogRows) -> None:
         """`rows` are done."""
-        self._row += len(rows.days) + sum(map(len, rows.dropped.values()))
+        self._row += rows.came
+
+
+def _day_in_name(text: str) -> int:
+    if text.isdigit() and len(text) != len("20240401"):
+        return int(text)
+    return (date.fromisoformat(text) - EPOCH).days

@@ -128,8 +128,9 @@ class Mapping(Section):
         nulls: spellings of a missing value in text columns; every other text is a value.
         number_nulls: the same for numbers and time stamps.
         time, date, file_day, row_blocks: exactly one says which day a row belongs to. `file_day`
-            is a regular expression whose one group holds a day's number in the file's name,
-            `row_blocks` a number of equal blocks; both count from 1970-01-01.
+            is a regular expression whose one group holds a date, or a day's number, in the file's
+            name or its folders', `row_blocks` a number of equal blocks; numbers count from
+            1970-01-01.
         keep: source column → the texts it may have; other rows are dropped and counted.
         drop_null: source columns; rows without a value there are dropped and counted.
         at_most: source column → another; rows where it is larger are dropped and counted.

@@ -3,6 +3,7 @@
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from glob import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NoReturn
@@ -16,6 +17,7 @@ from pipeline.data.ingest.mapping import Mapping
 from pipeline.data.ingest.text_files import (
     LONGEST_LINE,
     carriage_return,
+    column_fault,
     copy_as_text,
     header_of,
     line_of,
@@ -115,6 +117,10 @@ class LogFile:
             return f"line {line_of(self._place, self._mapping, row=row)}"
         return f"row {row}"
 
+    def _literal(self) -> str:
+        """Where the file lies, of which nothing is a pattern."""
+        return _text(escape(str(self._place)))
+
     def _csv(self) -> str:
         mapping = self._mapping
         names, skipped = header_of(self.path, mapping, self._place)
@@ -122,7 +128,7 @@ class LogFile:
         columns = ", ".join(f"'c{place}': 'VARCHAR'" for place in range(len(names)))
         wanted = ", ".join(f"c{names.index(n)} AS {_name(n)}" for n in mapping.source_types)
         return (
-            f"SELECT {wanted} FROM read_csv({_text(str(self._place))}, columns = {{{columns}}}, "
+            f"SELECT {wanted} FROM read_csv({self._literal()}, columns = {{{columns}}}, "
             f"auto_detect = false, header = false, skip = {skipped}, strict_mode = true, "
             f"delim = {_text(mapping.delimiter)}, quote = {_text(quote)}, "
             f"escape = {_text(mapping.escape or quote if quote else '')}, "
@@ -132,7 +138,7 @@ class LogFile:
     def _json(self) -> str:
         columns = ", ".join(f"{_text(name)}: 'VARCHAR'" for name in self._mapping.source_types)
         return (
-            f"SELECT * FROM read_json({_text(str(self._place))}, columns = {{{columns}}}, "
+            f"SELECT * FROM read_json({self._literal()}, columns = {{{columns}}}, "
             f"auto_detect = false, format = 'newline_delimited', records = 'true', "
             f"maximum_object_size = {LONGEST_LINE})"
         )
@@ -203,11 +209,9 @@ class _ParquetFile(LogFile):
         names = list(self._mapping.source_types)
         with self._refusals(), pq.ParquetFile(self.path) as file:
             present = file.schema_arrow.names
-            missing = [name for name in names if present.count(name) != 1]
-            if missing:
-                raise DataError(
-                    f"{self.path}: column {missing[0]} is missing; the file has {present}"
-                )
+            for name in names:
+                if fault := column_fault(name, present):
+                    raise DataError(f"{self.path}: {fault}; the file has {present}")
             row, rows = 1, file.metadata.num_rows
             for batch in file.iter_batches(ROWS, columns=names):
                 done = (row - 1 + batch.num_rows) / rows

@@ -57,7 +57,7 @@ def refuse_unread(path: Path, reason: str) -> NoReturn:
     """
     raise DataError(
         f"{path} cannot be read to its end: {reason.splitlines()[0]}; where it is cut short or "
-        "damaged, fetch or write it again"
+        "damaged, fetch or write it again, and where it is plain text, let its name say so"
     ) from None
 
 
@@ -141,8 +141,12 @@ def header_of(path: Path, mapping: Mapping, place: Path) -> tuple[list[str], int
             "mapping, for example encoding: latin-1"
         ) from None
     for name in mapping.source_types:
-        if names.count(name) != 1:
-            raise DataError(f"{path}, line {line}: {_no_column(name, names, mapping)}")
+        if fault := column_fault(name, names):
+            delimiter = f" with the delimiter {mapping.delimiter!r}" if len(names) == 1 else ""
+            raise DataError(
+                f"{path}, line {line}: {fault}; the header is "
+                f"{str(names)[:LONGEST_SHOWN]}{delimiter}"
+            )
     return names, line
 
 
@@ -153,16 +157,17 @@ def _names(line: str, mapping: Mapping) -> list[str]:
         return [line]
 
 
-def _no_column(name: str, names: list[str], mapping: Mapping) -> str:
+def column_fault(name: str, names: list[str]) -> str:
+    """Why a column cannot be read from a file that has `names`; empty where it can."""
+    if names.count(name) == 1:
+        return ""
     alike = [other for other in names if normalize("NFKC", other) == normalize("NFKC", name)]
     if alike and name not in names:
         return (
             f"column {name} is there in another spelling of Unicode, {alike[0]!a}; copy the "
-            "name from the header into the mapping"
+            "name from the file into the mapping"
         )
-    fault = "is there twice" if name in names else "is missing"
-    delimiter = f" with the delimiter {mapping.delimiter!r}" if len(names) == 1 else ""
-    return f"column {name} {fault}; the header is {str(names)[:LONGEST_SHOWN]}{delimiter}"
+    return f"column {name} is {'there twice' if name in names else 'missing'}"
 
 
 def _records(lines: Iterator[str] | list[str], mapping: Mapping) -> Records:

@@ -47,7 +47,12 @@ def _typed(
     if kind == pa.string():
         return pa.chunked_array([_without(as_text(column), mapping.nulls)])
     if spelled:
-        return _numbers(_without(as_text(column), mapping.number_nulls), kind, mapping)
+        text = _without(as_text(column), mapping.number_nulls)
+        if is_stamp:
+            text = pc.replace_substring_regex(text, r"^(\d+)\.\d+$", r"\1")
+        return _numbers(text, kind, mapping)
+    if is_stamp and pa.types.is_floating(column.type):
+        column = pc.floor(column)
     return column.cast(kind)
 
 
