@@ -64,15 +64,16 @@ def data(
     from pipeline.data.log_store.landing import LandingOptions
     from pipeline.formats.champion import start_pin
     from pipeline.params.params_file import read_params
-    from pipeline.registry.tools.dvc import commit_data
+    from pipeline.registry.tools.dvc import commit_data, refuse_no_project
 
     options = {"rows": rows, "days": days, "field_values": field_values, "seed": seed}
     given = {name: value for name, value in options.items() if value is not None}
     if sources and given:
         raise typer.BadParameter(f"{sorted(given)} are for simulated alone")
+    log = read_params().log
+    refuse_no_project(Path())
     if sources:
-        log = read_params().log
-        landing = LandingOptions(log.format, log.event_id, log.label, allow_shrink)
+        landing = LandingOptions(log.format, log.event_id, log.label, log.impressions, allow_shrink)
         size = sum(path.stat().st_size for path in sources if path.is_file())
         with WorkProgress("read", size, "bytes") as progress:
             answer(

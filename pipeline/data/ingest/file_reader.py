@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 import numpy as np
+import pyarrow as pa
 
 from pipeline.core.errors import DataError
 from pipeline.core.files import sha256_of
@@ -27,8 +28,10 @@ from pipeline.data.log_store.landing import (
     Landed,
     LandingOptions,
     LogKind,
+    is_other_kind,
     land_days,
 )
+from pipeline.encoding.values import as_numbers
 from pipeline.formats.days import EPOCH
 
 Item = TypeVar("Item")
@@ -60,7 +63,10 @@ def land_files(
             with rows are equal byte for byte, and no event id distinguishes their rows.
     """
     twice = {} if options.event_id else equal_files(sources)
-    rows = prefetched(read_rows(mapping, sources, report, twice))
+    label = options.label if options.impressions is None else None
+    if is_other_kind(folder, mapping.log_kind()):
+        next(read_rows(mapping, sources[:1], label=label), None)  # a typo is to be told first
+    rows = prefetched(read_rows(mapping, sources, report, twice, label))
     return land_rows(folder, mapping.log_kind(), rows, limit_days, options)
 
 
@@ -137,11 +143,13 @@ def read_rows(
     sources: Sequence[Path],
     report: Report = lambda _: None,
     twice: Names[int, Path] = NONE_TWICE,
+    label: str | None = None,
 ) -> Generator[LogRows, None, None]:
     """The rows of `sources`, block by block; every file's header is read.
 
     Args:
         twice: `equal_files` that must not hold rows.
+        label: column of the log that must be 0, 1 or null; None: none is known.
 
     Raises:
         DataError: as `land_files`.
@@ -150,7 +158,7 @@ def read_rows(
     for position, path in enumerate(sources):
         numbering.enter(path)
         source = _name_of(path), sha256_of(path) if path.is_file() else ""
-        for rows in _rows_of(path, mapping, numbering, report):
+        for rows in _rows_of(path, mapping, numbering, report, label):
             if position in twice and rows.came:
                 raise DataError(
                     f"{path} holds the same bytes as {twice[position]}: every row would count "
@@ -167,22 +175,34 @@ def _name_of(path: Path) -> str:
 
 
 def _rows_of(
-    path: Path, mapping: Mapping, numbering: "_Numbering", report: Report
+    path: Path, mapping: Mapping, numbering: "_Numbering", report: Report, label: str | None
 ) -> Iterator[LogRows]:
+    def work(table: pa.Table) -> LogRows:
+        rows = transform(mapping, typed(table, mapping), numbering.days(len(table)))
+        if label in rows.table.column_names:
+            _refuse_no_response(rows.table[label], str(label))
+        return rows
+
     size = path.stat().st_size if path.is_file() else 0
     reported = 0
     with opened(path, mapping) as file, closing(prefetched(file.blocks())) as blocks:
         for block in blocks:
-            rows = by_row(
-                block,
-                lambda table: transform(mapping, typed(table, mapping), numbering.days(len(table))),
-                file.place_of,
-            )
+            rows = by_row(block, work, file.place_of)
             report(int(size * block.read) - reported)
             reported = max(reported, int(size * block.read))
             numbering.advance(rows)
             yield rows
     report(size - reported)
+
+
+def _refuse_no_response(column: pa.ChunkedArray, label: str) -> None:
+    values = as_numbers(column)
+    wrong = values[~np.isnan(values) & (values != 0) & (values != 1)]
+    if len(wrong):
+        raise DataError(
+            f"column {label} is {wrong[0]:g}: the response of a row, log.label of params.yaml, is "
+            "0 or 1; repair it, leave such rows out by keep of the mapping, or name log.impressions"
+        )
 
 
 class _Numbering:

@@ -26,15 +26,13 @@ from pipeline.data.ingest.text_files import (
     refuse_no_text,
     refuse_unread,
 )
+from pipeline.data.log_store.engine import engine
 
 ROWS = 1 << 16  # of a block
-NO_NULL = "\x1e\x1f\x1e"  # that no cell is: which texts are null is the mapping's, not the engine's
-SETTINGS = {
-    "enable_progress_bar": True,
-    "enable_progress_bar_print": False,
-    "progress_bar_time": 0,
-    "autoinstall_known_extensions": False,
-}
+NO_NULL = "\x1e\x1f\x1e"  # that no cell is: which texts are null the mapping alone says
+PROGRESS = """
+SET enable_progress_bar = true; SET enable_progress_bar_print = false; SET progress_bar_time = 0
+"""
 
 
 @dataclass(frozen=True)
@@ -93,8 +91,8 @@ class LogFile:
         Raises:
             DataError: as `blocks`.
         """
-        with self._refusals(), duckdb.connect() as engine:
-            return engine.execute(f"SELECT count(*) FROM ({self._query})").fetchall()[0][0]
+        with self._refusals(), engine() as database:
+            return database.execute(f"SELECT count(*) FROM ({self._query})").fetchall()[0][0]
 
     def blocks(self) -> Generator[RowBlock, None, None]:
         """The rows in the order of the file.
@@ -103,11 +101,10 @@ class LogFile:
             DataError: a record is not what the mapping says; its line is named.
         """
         row = 1
-        with self._refusals(), duckdb.connect(config={"threads": 2}) as engine:
-            for name, value in SETTINGS.items():
-                engine.execute(f"SET {name} = {value}")
-            for batch in engine.sql(self._query).to_arrow_reader(ROWS):
-                read = max(engine.query_progress(), 0) / 100
+        with self._refusals(), engine() as database:
+            database.execute(PROGRESS)
+            for batch in database.sql(self._query).to_arrow_reader(ROWS):
+                read = max(database.query_progress(), 0) / 100
                 yield RowBlock(self.path, row, pa.Table.from_batches([batch]), read)
                 row += batch.num_rows
 
@@ -132,7 +129,8 @@ class LogFile:
             f"auto_detect = false, header = false, skip = {skipped}, strict_mode = true, "
             f"delim = {_text(mapping.delimiter)}, quote = {_text(quote)}, "
             f"escape = {_text(mapping.escape or quote if quote else '')}, "
-            f"nullstr = {_text(NO_NULL)}, max_line_size = {LONGEST_LINE})"
+            f"nullstr = {_text(NO_NULL)}, max_line_size = {LONGEST_LINE}, "
+            f"buffer_size = {LONGEST_LINE})"
         )
 
     def _json(self) -> str:

@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.core.errors import DataError
+from pipeline.data.log_store.engine import engine
+from pipeline.data.log_store.manifest import amount
 from pipeline.encoding.hashing import hashes, shares
 from pipeline.encoding.values import Column, as_text
 
@@ -80,6 +82,45 @@ def event_summary(event_id: str, facts: Mapping[str, EventFacts]) -> dict[str, A
         "without_id": sum(day.without_id for day in facts.values()),
         "by_day": {day: asdict(found) for day, found in facts.items() if found.came_before},
     }
+
+
+TWO_DAYS = """
+SELECT earlier, later, count(*) AS shared
+FROM (
+    SELECT min(day) AS earlier, max(day) AS later FROM marks GROUP BY high, low
+    HAVING min(day) < max(day)
+)
+GROUP BY earlier, later ORDER BY shared DESC, earlier, later LIMIT 1
+"""
+
+
+class EventDays:
+    """Events that are on two days, found by 128-bit hashes of their ids; more than 1 GB spill."""
+
+    def __init__(self) -> None:
+        self._database = engine()
+        self._database.execute("CREATE TABLE marks (day DATE, high UBIGINT, low UBIGINT)")
+
+    def add(self, day: str, ids: Column) -> None:
+        """Add the ids of a day's rows; a row without one is an event of its own."""
+        seen = marks(ids.drop_null())
+        self._database.register("seen", pa.table({"high": seen[:, 0], "low": seen[:, 1]}))
+        query = "INSERT INTO marks SELECT DISTINCT CAST(? AS DATE), high, low FROM seen"
+        self._database.execute(query, [day])
+
+    def refuse_shared(self, event_id: str) -> None:
+        """Refuse a log in which an event is on two days.
+
+        Raises:
+            DataError: one is; the two days that share most, and how many, are named.
+        """
+        for earlier, later, shared in self._database.execute(TWO_DAYS).fetchall():
+            raise DataError(
+                f"{amount(shared, 'event')} by the ids in {event_id} are on both {earlier} and "
+                f"{later}: an event counts once, and one that is calibrated on must not be tested "
+                "on; land the day that is wrong again with --allow-shrink, or name another column "
+                "in log.event_id"
+            )
 
 
 class EventIds:

@@ -61,6 +61,7 @@ class LandingOptions:
         format: of the log whose columns these are.
         event_id: column with the ids of events, each of which counts once a day; None: none.
         label: column with the responses; None: none is known.
+        impressions: column with the impressions of a row; None: a row is one.
         allow_shrink: whether what comes takes the place of a day that has landed, whatever that
             loses, and is not merged with it.
     """
@@ -68,6 +69,7 @@ class LandingOptions:
     format: str = ""
     event_id: str | None = None
     label: str | None = None
+    impressions: str | None = None
     allow_shrink: bool = False
 
 
@@ -209,9 +211,17 @@ def _merge(
     return merged
 
 
+def is_other_kind(folder: Path, kind: LogKind) -> bool:
+    """Whether `folder` holds a log of another kind."""
+    standing = standing_log(folder)
+    if standing is None:
+        return False
+    return standing != replace(kind.manifest(standing.days), origin=standing.origin)
+
+
 def _refuse_other_kind(folder: Path, kind: LogKind, what: str) -> None:
     standing = standing_log(folder)
-    if standing and standing != replace(kind.manifest(standing.days), origin=standing.origin):
+    if standing and is_other_kind(folder, kind):
         raise DataError(
             f"{folder} holds a log of format {standing.format} in {standing.time_zone} with "
             f"columns {sorted(standing.columns)}; {what} is of another kind ({kind.format}, "

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,6 +12,7 @@ import pyarrow.parquet as pq
 
 from pipeline.core.errors import DataError
 from pipeline.data.log_store.day_writer import PartWriter
+from pipeline.data.log_store.engine import engine
 from pipeline.data.log_store.manifest import DayEntry, SourceRows, amount, block_rows
 from pipeline.encoding.values import MARK, Column, as_text
 
@@ -145,10 +145,10 @@ class DayMerge:
         smaller = min(len(stays), len(others))
         if len(others) < FEW * len(stays) or not smaller:
             return
-        with duckdb.connect() as engine:
-            engine.register("stays", stays)
-            engine.register("others", others)
-            shared = int(engine.execute(SHARED).fetchall()[0][0])
+        with engine() as database:
+            database.register("stays", stays)
+            database.register("others", others)
+            shared = int(database.execute(SHARED).fetchall()[0][0])
         if shared > LARGEST_OVERLAP * smaller:
             names = ", ".join(
                 source.file for source, new in zip(self._came, first, strict=True) if new
