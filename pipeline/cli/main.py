@@ -37,7 +37,7 @@ def data(
         str,
         typer.Argument(metavar="FORMAT", help="flights, obd, simulated; or a mapping, with SOURCE"),
     ],
-    sources: Annotated[list[Path] | None, typer.Argument(metavar="[SOURCE]...")] = None,
+    sources: Annotated[list[str] | None, typer.Argument(metavar="[SOURCE]...")] = None,
     *,
     limit_days: Annotated[
         int | None, typer.Option(min=1, help="SOURCE: only its first so many days")
@@ -60,6 +60,7 @@ def data(
     Examples: adacalib data flights; adacalib data avazu train.gz; adacalib data my.yaml day.csv
     """
     from pipeline.core.progress import WorkProgress
+    from pipeline.data.ingest.places import local_files
     from pipeline.data.ingest.sources import land_sources
     from pipeline.data.log_store.landing import LandingOptions
     from pipeline.formats.champion import start_pin
@@ -74,13 +75,14 @@ def data(
     refuse_no_project(Path())
     if sources:
         landing = LandingOptions(log.format, log.event_id, log.label, log.impressions, allow_shrink)
-        size = sum(path.stat().st_size for path in sources if path.is_file())
-        with WorkProgress("read", size, "bytes") as progress:
-            answer(
-                land_sources(
-                    log_format, Path("data"), sources, limit_days, progress.advance, options=landing
+        with local_files(sources) as files:
+            size = sum(path.stat().st_size for path in files if path.is_file())
+            with WorkProgress("read", size, "bytes") as progress:
+                advance = progress.advance
+                said = land_sources(
+                    log_format, Path("data"), files, limit_days, advance, options=landing
                 )
-            )
+        answer(said)
     else:
         answer(_land(log_format, **given))
     commit_data(Path())

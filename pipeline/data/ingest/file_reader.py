@@ -19,9 +19,9 @@ import pyarrow as pa
 from pipeline.core.errors import DataError
 from pipeline.core.files import sha256_of
 from pipeline.data.ingest.mapping import Mapping
-from pipeline.data.ingest.records import opened
+from pipeline.data.ingest.records import LogFile, RowBlock, opened
 from pipeline.data.ingest.transform import LogRows, transform
-from pipeline.data.ingest.typed_rows import by_row, typed
+from pipeline.data.ingest.typed_rows import RowError, by_row, typed
 from pipeline.data.log_store.day_writer import DayWriter
 from pipeline.data.log_store.landing import (
     DEFAULTS,
@@ -36,6 +36,7 @@ from pipeline.formats.days import EPOCH
 
 Item = TypeVar("Item")
 Report = Callable[[int], None]
+REJECTED = "cannot be read"
 NONE_TWICE: Names[int, Path] = MappingProxyType({})
 
 
@@ -187,12 +188,38 @@ def _rows_of(
     reported = 0
     with opened(path, mapping) as file, closing(prefetched(file.blocks())) as blocks:
         for block in blocks:
-            rows = by_row(block, work, file.place_of)
+            for rows in _accepted(block, work, file, numbering):
+                numbering.advance(rows)
+                yield rows
             report(int(size * block.read) - reported)
             reported = max(reported, int(size * block.read))
-            numbering.advance(rows)
-            yield rows
+        if file.rejected:
+            records = len(file.rejected)
+            numbering.reject(f"{path}, record {file.rejected[0]} cannot be read", records)
+            none = np.zeros(0, np.int32)
+            yield LogRows(mapping.schema.empty_table(), none, {}, {REJECTED: records})
     report(size - reported)
+
+
+def _accepted(
+    block: RowBlock,
+    work: Callable[[pa.Table], LogRows],
+    file: LogFile,
+    numbering: "_Numbering",
+) -> Iterator[LogRows]:
+    """The rows of a block, without those that do not fit, as far as the mapping allows it."""
+    while True:
+        try:
+            rows = by_row(block, work, file.place_of)
+        except RowError as error:
+            numbering.reject(str(error), 1)
+            place = error.row - block.row
+            rows = work(block.table.slice(0, place))
+            yield replace(rows, dayless={**rows.dayless, REJECTED: 1})
+            block = replace(block, row=error.row + 1, table=block.table.slice(place + 1))
+        else:
+            yield rows
+            return
 
 
 def _refuse_no_response(column: pa.ChunkedArray, label: str) -> None:
@@ -206,11 +233,14 @@ def _refuse_no_response(column: pa.ChunkedArray, label: str) -> None:
 
 
 class _Numbering:
-    """The days of rows that carry none: those of their file's name, or of equal blocks of rows."""
+    """How many rows came, and were rejected; the days of rows that carry none: those of their
+    file's name, or of equal blocks of rows.
+    """
 
     def __init__(self, mapping: Mapping, sources: Sequence[Path]) -> None:
         self._mapping, self._row = mapping, 0
         self._file_day: int | None = None
+        self._rejected = 0
         self._total = sum(map(self._count, sources)) if mapping.row_blocks else 0
 
     def _count(self, path: Path) -> int:
@@ -245,6 +275,18 @@ class _Numbering:
             return None
         numbers = np.arange(self._row, self._row + rows) * self._mapping.row_blocks
         return (numbers // self._total).astype(np.int32)
+
+    def reject(self, sentence: str, records: int) -> None:
+        """Records cannot be read.
+
+        Raises:
+            DataError: the mapping does not allow so many.
+        """
+        self._rejected += records
+        most = self._mapping.max_rejected
+        if self._rejected > most:
+            more = f"; so {self._rejected:,} cannot be read, max_rejected allows {most:,}"
+            raise DataError(f"{sentence}{more if most else ''}")
 
     def advance(self, rows: LogRows) -> None:
         """`rows` are done."""

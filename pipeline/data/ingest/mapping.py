@@ -127,6 +127,7 @@ class Mapping(Section):
         decimal, thousands: the signs in numbers that are text.
         nulls: spellings of a missing value in text columns; every other text is a value.
         number_nulls: the same for numbers and time stamps.
+        max_rejected: so many records of a landing may be unreadable; they are dropped and counted.
         time, date, file_day, row_blocks: exactly one says which day a row belongs to. `file_day`
             is a regular expression whose one group holds a date, or a day's number, in the file's
             name or its folders', `row_blocks` a number of equal blocks; numbers count from
@@ -150,6 +151,7 @@ class Mapping(Section):
     thousands: Literal[".", ",", " ", "'"] | None = None
     nulls: tuple[str, ...] = ("",)
     number_nulls: tuple[str, ...] = ("",)
+    max_rejected: Annotated[int, Field(ge=0)] = 0
     time: TimeRule | None = None
     date: DateRule | None = None
     file_day: str | None = None

@@ -30,6 +30,7 @@ from pipeline.data.log_store.engine import engine
 
 ROWS = 1 << 16  # of a block
 NO_NULL = "\x1e\x1f\x1e"  # that no cell is: which texts are null the mapping alone says
+REJECTED = "SELECT DISTINCT line FROM reject_errors ORDER BY line"
 PROGRESS = """
 SET enable_progress_bar = true; SET enable_progress_bar_print = false; SET progress_bar_time = 0
 """
@@ -79,10 +80,15 @@ class LogFile:
         path: its name in messages.
         mapping: says how it is written.
         place: where the engine reads it.
+
+    Attributes:
+        rejected: after `blocks`, the records that could not be parted into columns, where the
+            mapping allows some: their numbers, from 1, with header and empty lines.
     """
 
     def __init__(self, path: Path, mapping: Mapping, place: Path) -> None:
         self.path, self._mapping, self._place = path, mapping, place
+        self.rejected: list[int] = []
         self._query = self._csv() if mapping.kind == "csv" else self._json()
 
     def count(self) -> int:
@@ -107,6 +113,8 @@ class LogFile:
                 read = max(database.query_progress(), 0) / 100
                 yield RowBlock(self.path, row, pa.Table.from_batches([batch]), read)
                 row += batch.num_rows
+            if self._mapping.kind == "csv" and self._mapping.max_rejected:
+                self.rejected = [int(line) for (line,) in database.execute(REJECTED).fetchall()]
 
     def place_of(self, row: int) -> str:
         """Where a row is, in words: "line 7"."""
@@ -130,7 +138,7 @@ class LogFile:
             f"delim = {_text(mapping.delimiter)}, quote = {_text(quote)}, "
             f"escape = {_text(mapping.escape or quote if quote else '')}, "
             f"nullstr = {_text(NO_NULL)}, max_line_size = {LONGEST_LINE}, "
-            f"buffer_size = {LONGEST_LINE})"
+            f"buffer_size = {LONGEST_LINE}, store_rejects = {mapping.max_rejected > 0})"
         )
 
     def _json(self) -> str:
@@ -191,7 +199,7 @@ class _ParquetFile(LogFile):
     """A Parquet file; its columns have the types that it says."""
 
     def __init__(self, path: Path, mapping: Mapping) -> None:
-        self.path, self._mapping = path, mapping
+        self.path, self._mapping, self.rejected = path, mapping, []
 
     def count(self) -> int:
         """As its footer says."""

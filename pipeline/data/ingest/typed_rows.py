@@ -112,6 +112,14 @@ def _step(value: str, mapping: Mapping) -> str:
     )
 
 
+class RowError(DataError):
+    """A row does not fit; `row` is its number from 1."""
+
+    def __init__(self, sentence: str, row: int) -> None:
+        super().__init__(sentence)
+        self.row = row
+
+
 def by_row(
     block: RowBlock, work: Callable[[pa.Table], Result], place_of: Callable[[int], str]
 ) -> Result:
@@ -122,7 +130,7 @@ def by_row(
         place_of: number of a row → where it is, in words.
 
     Raises:
-        DataError: `work` raised it or an Arrow error.
+        RowError: `work` raised a DataError or an Arrow error.
     """
     try:
         return work(block.table)
@@ -139,5 +147,6 @@ def by_row(
     try:
         work(block.table.slice(low, 1))
     except (DataError, pa.ArrowException) as error:
-        raise DataError(f"{block.path}, {place}: {str(error).splitlines()[0]}") from None
+        sentence = f"{block.path}, {place}: {str(error).splitlines()[0]}"
+        raise RowError(sentence, block.row + low) from None
     raise DataError(f"{block.path}, rows from {place} on cannot be read together")
