@@ -316,6 +316,16 @@ def test_an_event_on_two_days_stops_the_run_and_both_are_named(tmp_path):
     report(folder, limits={"new_value_share": {"warning": None, "error": None}})
 
 
+def test_a_day_that_holds_another_is_reported_where_no_event_id_is_named(tmp_path):
+    """Equal rows by chance, as of few values, are not."""
+    rng = np.random.default_rng(1)
+    days = {day: tiny_day(200, price=rng.random(200).tolist()) for day in DAYS}
+    assert report(write_log(tmp_path / "a" / "data", days))["warnings"] == []
+    days[DAYS[0]] = pa.concat_tables([days[DAYS[0]], days[DAYS[2]]])
+    (warning, *_) = report(write_log(tmp_path / "b" / "data", days))["warnings"]
+    assert warning.startswith(f"200 rows are on {DAYS[0]} and {DAYS[2]} alike, of 200")
+
+
 def test_a_misspelt_column_is_told_with_its_key_and_a_name_like_it(tmp_path):
     for day in DAYS:
         land_day(tmp_path / "data", PRIVATE, day, tiny_day(4))

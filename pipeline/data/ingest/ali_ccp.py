@@ -43,6 +43,7 @@ from pipeline.encoding.hashing import hashes, shares
 
 FORMATS = ("ali-ccp", "ali-ccp-cvr")
 TRAIN_DAYS = 10  # numbers 0 to 9; the test file's day comes next
+LINES = 2048  # read at a time; one of common features is many kB long
 JOINED = 32 << 20  # bytes of common features that are repeated, one time for each row, at a time
 NAME = re.compile(r"(sample_skeleton|common_features)_(train|test)")
 KEY = "common_feature_index"
@@ -207,7 +208,7 @@ def _tables(
     for path in paths:
         with (
             opened(path, _lines_of(columns)) as file,
-            closing(prefetched(file.blocks())) as blocks,
+            closing(prefetched(file.blocks(LINES))) as blocks,
         ):
             size, reported = path.stat().st_size // 2, 0
             for block in blocks:

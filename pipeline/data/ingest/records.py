@@ -100,8 +100,11 @@ class LogFile:
         with self._refusals(), engine() as database:
             return database.execute(f"SELECT count(*) FROM ({self._query})").fetchall()[0][0]
 
-    def blocks(self) -> Generator[RowBlock, None, None]:
+    def blocks(self, rows: int = 0) -> Generator[RowBlock, None, None]:
         """The rows in the order of the file.
+
+        Args:
+            rows: about so many at a time; 0: ROWS.
 
         Raises:
             DataError: a record is not what the mapping says; its line is named.
@@ -109,7 +112,7 @@ class LogFile:
         row = 1
         with self._refusals(), engine() as database:
             database.execute(PROGRESS)
-            for batch in database.sql(self._query).to_arrow_reader(ROWS):
+            for batch in database.sql(self._query).to_arrow_reader(rows or ROWS):
                 read = max(database.query_progress(), 0) / 100
                 yield RowBlock(self.path, row, pa.Table.from_batches([batch]), read)
                 row += batch.num_rows
@@ -206,8 +209,11 @@ class _ParquetFile(LogFile):
         with self._refusals():
             return pq.read_metadata(self.path).num_rows
 
-    def blocks(self) -> Generator[RowBlock, None, None]:
+    def blocks(self, rows: int = 0) -> Generator[RowBlock, None, None]:
         """The rows in the order of the file.
+
+        Args:
+            rows: about so many at a time; 0: ROWS.
 
         Raises:
             DataError: the file is missing or damaged, or lacks a column.
@@ -218,9 +224,9 @@ class _ParquetFile(LogFile):
             for name in names:
                 if fault := column_fault(name, present):
                     raise DataError(f"{self.path}: {fault}; the file has {present}")
-            row, rows = 1, file.metadata.num_rows
-            for batch in file.iter_batches(ROWS, columns=names):
-                done = (row - 1 + batch.num_rows) / rows
+            row, count = 1, file.metadata.num_rows
+            for batch in file.iter_batches(rows or ROWS, columns=names):
+                done = (row - 1 + batch.num_rows) / count
                 yield RowBlock(self.path, row, pa.Table.from_batches([batch]), done)
                 row += batch.num_rows
 

@@ -84,43 +84,69 @@ def event_summary(event_id: str, facts: Mapping[str, EventFacts]) -> dict[str, A
     }
 
 
-TWO_DAYS = """
-SELECT earlier, later, count(*) AS shared
-FROM (
-    SELECT min(day) AS earlier, max(day) AS later FROM marks GROUP BY high, low
-    HAVING min(day) < max(day)
-)
-GROUP BY earlier, later ORDER BY shared DESC, earlier, later LIMIT 1
+ADD_ROWS = """
+INSERT INTO marks
+SELECT CAST(? AS DATE), hash(day_rows), 0 FROM day_rows GROUP BY ALL HAVING count(*) = 1
 """
+TWO_DAYS = """
+WITH shared AS (
+    SELECT min(day) AS earlier, max(day) AS later FROM marks GROUP BY high, low
+    HAVING count(*) BETWEEN 2 AND ?
+), sizes AS (SELECT day, count(*) AS marks FROM marks GROUP BY day)
+SELECT earlier, later, count(*), least(any_value(a.marks), any_value(b.marks))
+FROM shared JOIN sizes AS a ON a.day = earlier JOIN sizes AS b ON b.day = later
+GROUP BY earlier, later ORDER BY count(*) DESC, earlier, later
+"""
+ALIKE_ROWS, ALIKE_SHARE = 100, 0.9  # from so many rows, and so much of a day, equality is no chance
 
 
 class EventDays:
-    """Events that are on two days, found by 128-bit hashes of their ids; more than 1 GB spill."""
+    """Events that are on two days, found by hashes; more than 1 GB of them spill.
 
-    def __init__(self) -> None:
+    Args:
+        event_id: the column with the ids of events; None: rows that are there once on a day are
+            compared, as a whole.
+    """
+
+    def __init__(self, event_id: str | None) -> None:
+        self._event_id = event_id
         self._database = engine()
         self._database.execute("CREATE TABLE marks (day DATE, high UBIGINT, low UBIGINT)")
 
-    def add(self, day: str, ids: Column) -> None:
-        """Add the ids of a day's rows; a row without one is an event of its own."""
-        seen = marks(ids.drop_null())
+    def add(self, day: str, table: pa.Table) -> None:
+        """Add the rows of a day; one without an id is an event of its own."""
+        if self._event_id is None:
+            self._database.register("day_rows", table)
+            self._database.execute(ADD_ROWS, [day])
+            return
+        seen = marks(table[self._event_id].drop_null())
         self._database.register("seen", pa.table({"high": seen[:, 0], "low": seen[:, 1]}))
         query = "INSERT INTO marks SELECT DISTINCT CAST(? AS DATE), high, low FROM seen"
         self._database.execute(query, [day])
 
-    def refuse_shared(self, event_id: str) -> None:
-        """Refuse a log in which an event is on two days.
+    def check(self) -> list[str]:
+        """Sentences on days that have the same rows, where no column has the ids of events.
 
         Raises:
-            DataError: one is; the two days that share most, and how many, are named.
+            DataError: an event is on two days by its id; the two that share most are named.
         """
-        for earlier, later, shared in self._database.execute(TWO_DAYS).fetchall():
+        most = 2 if self._event_id is None else np.iinfo(np.int32).max
+        found = self._database.execute(TWO_DAYS, [int(most)]).fetchall()
+        if self._event_id is None:
+            return [
+                f"{shared:,} rows are on {earlier} and {later} alike, of {rows:,} that are there "
+                "once: one of the days may hold the other"
+                for earlier, later, shared, rows in found
+                if shared >= max(ALIKE_ROWS, ALIKE_SHARE * rows)
+            ]
+        for earlier, later, shared, _ in found:
             raise DataError(
-                f"{amount(shared, 'event')} by the ids in {event_id} are on both {earlier} and "
-                f"{later}: an event counts once, and one that is calibrated on must not be tested "
-                "on; land the day that is wrong again with --allow-shrink, or name another column "
-                "in log.event_id"
+                f"{amount(shared, 'event')} by the ids in {self._event_id} are on both {earlier} "
+                f"and {later}: an event counts once, and one that is calibrated on must not be "
+                "tested on; land the day that is wrong again with --allow-shrink, or name another "
+                "column in log.event_id"
             )
+        return []
 
 
 class EventIds:
