@@ -172,7 +172,9 @@ def test_blocks_slices_and_compression_do_not_change_a_byte(tmp_path, monkeypatc
     assert files_of(tmp_path / "data") == before
     size = sum(path.stat().st_size for path in sources)
     assert size - 130 <= sum(reported) <= size
-    monkeypatch.setattr("pipeline.data.ingest.ali_ccp.LINES", 10_000)
+    monkeypatch.setattr("pipeline.data.ingest.records.ROWS", 500)
+    monkeypatch.setattr("pipeline.data.ingest.ali_ccp.JOINED", 4000)
+    monkeypatch.setattr("pipeline.data.ingest.ali_ccp_features.BATCH", 3000)
     (tmp_path / "gz").mkdir()
     zipped = files(tmp_path / "gz", {f"{name}.gz": text for name, text in LINES.items()})
     land_files(tmp_path / "other", "ali-ccp", zipped)

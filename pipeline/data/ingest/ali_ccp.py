@@ -8,30 +8,30 @@ The files have no time, so as in the paper the training file is split 1:1: by a 
 index, which is one visit of a user, its rows are the days 1970-01-01 to -10, of which five are for
 training and five for calibration. The rows of the test file are the day 1970-01-11.
 
-The common features are larger than memory. DuckDB joins both files, ordered by the hash of the
-common index, in 1 GB of memory and the temporary folder, which has to hold both a few times.
+The common features are larger than memory. Both files are cut by the hash of the common index into
+128 parts on the disk and joined part by part: in memory are a part of the common features, a block
+of each file and the rows that wait for their days.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.core.errors import DataError
 from pipeline.data.ingest import ali_ccp_features as features
+from pipeline.data.ingest.ali_ccp_features import PARTS, Partitions
 from pipeline.data.ingest.file_reader import Report, equal_files, prefetched
 from pipeline.data.ingest.mapping import Mapping
 from pipeline.data.ingest.records import opened
 from pipeline.data.ingest.typed_rows import by_row
 from pipeline.data.log_store.day_writer import DayWriter
-from pipeline.data.log_store.engine import engine
 from pipeline.data.log_store.landing import (
     DEFAULTS,
     Landed,
@@ -44,16 +44,11 @@ from pipeline.encoding.hashing import hashes, shares
 FORMATS = ("ali-ccp", "ali-ccp-cvr")
 TRAIN_DAYS = 10  # numbers 0 to 9; the test file's day comes next
 LINES = 2048  # read at a time; one of common features is many kB long
-PARTS = 128  # into which rows are ordered, by the hash of their common index
+JOINED = 32 << 20  # bytes of common features that are repeated, one time for each row, at a time
 NAME = re.compile(r"(sample_skeleton|common_features)_(train|test)")
 KEY = "common_feature_index"
 SKELETON = ("sample_id", "click", "conversion", KEY, "feature_num", "feature_list")
 COMMON = (KEY, "feature_num", "feature_list")
-
-JOINED_ROWS = f"""
-SELECT skeleton AS own, known AS common FROM skeleton LEFT JOIN known USING ({KEY})
-ORDER BY skeleton.part, skeleton.number
-"""
 
 
 def _lines_of(columns: Sequence[str]) -> Mapping:
@@ -114,7 +109,9 @@ def land_files(
 
     def fill(writer: DayWriter) -> None:
         for name, files in sorted(parts.items(), reverse=True):
-            _Join(log_format, name, days, writer).land(files, report)
+            with TemporaryDirectory(prefix=f".{folder.name}.tmp-", dir=folder.parent) as place:
+                join = _Join(Path(place), log_format, name, days, writer)
+                join.land(files, report)
 
     return land_days(folder, kind(log_format), fill, options)
 
@@ -142,24 +139,25 @@ def _parts_of(sources: Sequence[Path]) -> dict[str, _Part]:
 class _Join:
     """The rows of one part of the log on their way to their days."""
 
-    def __init__(self, log_format: str, part: str, days: int, writer: DayWriter) -> None:
-        self._clicked_only, self._part = log_format == "ali-ccp-cvr", part
+    def __init__(
+        self, place: Path, log_format: str, part: str, days: int, writer: DayWriter
+    ) -> None:
+        self._place, self._clicked_only, self._part = place, log_format == "ali-ccp-cvr", part
         self._days, self._writer = days, writer
 
     def land(self, files: _Part, report: Report) -> None:
-        """Read, join and write."""
+        """Read, cut, join and write."""
         paths = [*files.common, *files.skeleton]
         size = sum(path.stat().st_size for path in paths if path.is_file())
-        with engine() as database:
-            common = _tables(files.common, COMMON, _common_of, report)
-            _fill(database, "common", chain([_common_of(_none(COMMON))], common))
-            skeleton = _tables(files.skeleton, SKELETON, _skeleton_of, report)
-            wanted = map(self._wanted, chain([_skeleton_of(_none(SKELETON))], skeleton))
-            _fill(database, "skeleton", wanted)
-            _refuse_two(database)
-            for batch in database.sql(JOINED_ROWS).to_arrow_reader(LINES):
-                self._write(batch)
-        report(size - size // 2)
+        with Partitions(self._place / "common", KEY) as common:
+            for table in _tables(files.common, COMMON, _common_of, report):
+                common.add(table)
+        with Partitions(self._place / "skeleton", KEY) as skeleton:
+            for table in _tables(files.skeleton, SKELETON, _skeleton_of, report):
+                skeleton.add(self._wanted(table))
+        for number in range(PARTS):
+            self._join(common.part(number), skeleton.part(number))
+            report((size - size // 2) // PARTS)
 
     def _day(self, keys: pa.ChunkedArray) -> np.ndarray:
         if self._part == "test":
@@ -167,7 +165,7 @@ class _Join:
         return shares(hashes(keys.combine_chunks())[:, 1], TRAIN_DAYS)
 
     def _wanted(self, table: pa.Table) -> pa.Table:
-        """The rows that the task has, with their days and parts; the others are counted."""
+        """The rows that the task has, with their days; the others are counted."""
         day = self._day(table[KEY])
         click, conversion = (table[name].to_numpy() for name in ("click", "conversion"))
         wanted = day < self._days
@@ -177,51 +175,27 @@ class _Join:
         for rule, breaks in rules.items():
             self._writer.drop(rule, day[wanted & breaks])
             wanted &= ~breaks
-        part = shares(hashes(table[KEY].combine_chunks())[:, 0], PARTS)
-        table = table.append_column("day", pa.array(day, pa.int64()))
-        return table.append_column("part", pa.array(part, pa.int64())).filter(pa.array(wanted))
+        return table.append_column("day", pa.array(day)).filter(pa.array(wanted))
 
-    def _write(self, batch: pa.RecordBatch) -> None:
-        rows, common = map(pa.Table.from_struct_array, batch.columns)
-        found = common["found"].fill_null(False)
-        self._writer.drop("no common features", rows.filter(pc.invert(found))["day"].to_numpy())
-        rows = rows.filter(found)
+    def _join(self, common: Iterable[pa.Table], skeleton: Iterable[pa.Table]) -> None:
+        known = _once(pa.concat_tables([_no_common(), *common]).combine_chunks())
+        rows = max(1, JOINED * max(len(known), 1) // max(known.nbytes, 1))
+        for block in skeleton:
+            for start in range(0, len(block), rows):
+                self._write_rows(block.slice(start, rows), known)
+
+    def _write_rows(self, rows: pa.Table, known: pa.Table) -> None:
+        place = pc.index_in(rows[KEY].combine_chunks(), value_set=known[KEY].combine_chunks())
+        alone = pc.is_null(place)
+        self._writer.drop("no common features", rows.filter(alone)["day"].to_numpy())
+        rows, place = rows.filter(pc.invert(alone)), place.drop_null()
+        found = features.joined(rows, known.take(place))
         day = rows["day"].to_numpy()
-        found = features.joined(rows, common.filter(found))
         for rule in features.LEFT_OUT:
             self._writer.drop(rule, np.repeat(day, found[rule].to_numpy()))
         for name in ("sample_id", KEY, "click", "conversion"):
             found = found.append_column(name, rows[name])
         self._writer.add(found, day)
-
-
-def _fill(database: duckdb.DuckDBPyConnection, name: str, tables: Iterator[pa.Table]) -> None:
-    """Make a table of the engine of Arrow tables; its rows are numbered as they come."""
-    count = 0
-    begin = f"CREATE TABLE {name} AS"
-    for table in tables:
-        numbers = pa.array(np.arange(count, count + len(table)))
-        database.register("coming", table.append_column("number", numbers))
-        database.execute(f"{begin} SELECT * FROM coming")
-        begin = f"INSERT INTO {name}"
-        count += len(table)
-
-
-def _refuse_two(database: duckdb.DuckDBPyConnection) -> None:
-    """Leave each line of common features once.
-
-    Raises:
-        DataError: an index is there twice, with different features.
-    """
-    database.execute(
-        "CREATE TABLE known AS SELECT DISTINCT * EXCLUDE (number), true AS found FROM common"
-    )
-    twice = f"SELECT {KEY} FROM known GROUP BY {KEY} HAVING count(*) > 1 ORDER BY {KEY} LIMIT 1"
-    for (index,) in database.execute(twice).fetchall():
-        raise DataError(
-            f"common features: the index {index} is there twice, with different features; "
-            f"remove one of the two lines"
-        )
 
 
 def _tables(
@@ -269,5 +243,25 @@ def _with_features(table: pa.Table) -> pa.Table:
     return rest
 
 
-def _none(columns: Sequence[str]) -> pa.Table:
-    return pa.table({name: pa.array([], pa.string()) for name in columns})
+def _no_common() -> pa.Table:
+    return _common_of(pa.table({name: pa.array([], pa.string()) for name in COMMON}))
+
+
+def _once(common: pa.Table) -> pa.Table:
+    """The lines of a part, each index once.
+
+    Raises:
+        DataError: an index is there twice, with different features.
+    """
+    coded = common[KEY].combine_chunks().dictionary_encode()
+    _, first = np.unique(coded.indices.to_numpy(), return_index=True)
+    again = np.setdiff1d(np.arange(len(common)), first)
+    for row in again:
+        other = int(first[coded.indices[int(row)].as_py()])
+        if not common.slice(int(row), 1).equals(common.slice(other, 1)):
+            index = common[KEY][int(row)].as_py()
+            raise DataError(
+                f"common features: the index {index} is there twice, with different features; "
+                f"remove one of the two lines"
+            )
+    return common.take(pa.array(np.sort(first))) if len(again) else common

@@ -31,9 +31,6 @@ from pipeline.data.log_store.engine import engine
 ROWS = 1 << 16  # of a block
 NO_NULL = "\x1e\x1f\x1e"  # that no cell is: which texts are null the mapping alone says
 REJECTED = "SELECT DISTINCT line FROM reject_errors ORDER BY line"
-PROGRESS = """
-SET enable_progress_bar = true; SET enable_progress_bar_print = false; SET progress_bar_time = 0
-"""
 
 
 @dataclass(frozen=True)
@@ -111,7 +108,7 @@ class LogFile:
         """
         row = 1
         with self._refusals(), engine() as database:
-            database.execute(PROGRESS)
+            database.execute("SET enable_progress_bar = true")  # counted, not shown
             for batch in database.sql(self._query).to_arrow_reader(rows or ROWS):
                 read = max(database.query_progress(), 0) / 100
                 yield RowBlock(self.path, row, pa.Table.from_batches([batch]), read)

@@ -7,8 +7,8 @@ import duckdb
 
 
 def engine() -> duckdb.DuckDBPyConnection:
-    """A database in memory, to be closed."""
-    return duckdb.connect(
+    """A database in memory, to be closed; it shows nothing."""
+    database = duckdb.connect(
         config={
             "threads": 2,
             "memory_limit": "1GB",
@@ -16,3 +16,5 @@ def engine() -> duckdb.DuckDBPyConnection:
             "autoinstall_known_extensions": False,
         }
     )
+    database.execute("SET enable_progress_bar_print = false")  # shown where Python has no script
+    return database
