@@ -67,7 +67,7 @@ def fit_of(method: str) -> Fit:
 def fit_crossfit(scores: Scores) -> CalibrationMap:
     """AdaCalib as params.yaml has it, fitted once, for the day after the rows' last."""
     (served,) = rolled_by_the_pipeline(scores, None)["adacalib"].values()
-    return served.map
+    return served.whole(scores.n_field_values)
 
 
 def serving_rate(calibration_map: CalibrationMap, rows: Scores) -> float:

@@ -42,7 +42,7 @@ def files_of(source: str, day: str, checkout: Path) -> list[str]:
     """
     if DAY not in source:
         raise AdaCalibError(f"source {source!r} does not name the day; write {DAY} where it stands")
-    pattern = Path(checkout).absolute() / source.replace(DAY, day)
+    pattern = Path(glob.escape(str(Path(checkout).absolute()))) / source.replace(DAY, day)
     return sorted(glob.glob(str(pattern)))
 
 

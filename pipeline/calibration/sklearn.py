@@ -138,7 +138,7 @@ class AdaCalib(ClassifierMixin, BaseEstimator):
             tables, self, known_until=last, asked={served: None}, horizon_days=self.horizon_days
         )
         name = "adacalib" if self.choose == "always" else rolled.chosen
-        return rolled.maps[name][served].map, name
+        return rolled.maps[name][served].whole(scores.n_field_values), name
 
     def calibrated_logit(
         self, uncalibrated_logit: ArrayLike, field_value: ArrayLike | None = None

@@ -37,13 +37,13 @@ def data(
         str,
         typer.Argument(metavar="FORMAT", help="flights, obd, simulated; or a mapping, with SOURCE"),
     ],
-    sources: Annotated[list[Path] | None, typer.Argument(metavar="[SOURCE]...")] = None,
+    sources: Annotated[list[str] | None, typer.Argument(metavar="[SOURCE]...")] = None,
     *,
     limit_days: Annotated[
         int | None, typer.Option(min=1, help="SOURCE: only its first so many days")
     ] = None,
     allow_shrink: Annotated[
-        bool, typer.Option("--allow-shrink", help="SOURCE: a landed day may lose many rows")
+        bool, typer.Option("--allow-shrink", help="SOURCE: take the place of landed days")
     ] = False,
     rows: Annotated[int | None, typer.Option(help="simulated: impressions in all")] = None,
     days: Annotated[int | None, typer.Option(help="simulated: number of days")] = None,
@@ -52,34 +52,37 @@ def data(
 ) -> None:
     """Bring a log into data/, a folder a day, and into DVC's cache; nothing is done where it fits.
 
-    Files of a log (CSV, .gz, .zst, Parquet) are read by a mapping, one that ships or a YAML file of
-    yours: docs/data.md. Their days take the place of days of the same name, other days stay; one
-    that would lose more than a tenth of its rows is refused, unless --allow-shrink says so. Where
-    log.event_id of params.yaml names a column, an event that comes twice in a day counts once.
+    Files of a log (CSV, JSON lines, Parquet) are read by a mapping, one that ships or a YAML file
+    of yours: docs/data.md. Rows that come for a day that has landed are merged with it, by
+    log.event_id of params.yaml, by which an event counts once a day, else by the file they came
+    from; what would take rows from a day is refused, unless --allow-shrink says otherwise.
 
     Examples: adacalib data flights; adacalib data avazu train.gz; adacalib data my.yaml day.csv
     """
     from pipeline.core.progress import WorkProgress
+    from pipeline.data.ingest.places import local_files
     from pipeline.data.ingest.sources import land_sources
     from pipeline.data.log_store.landing import LandingOptions
     from pipeline.formats.champion import start_pin
     from pipeline.params.params_file import read_params
-    from pipeline.registry.tools.dvc import commit_data
+    from pipeline.registry.tools.dvc import commit_data, refuse_no_project
 
     options = {"rows": rows, "days": days, "field_values": field_values, "seed": seed}
     given = {name: value for name, value in options.items() if value is not None}
     if sources and given:
         raise typer.BadParameter(f"{sorted(given)} are for simulated alone")
+    log = read_params().log
+    refuse_no_project(Path())
     if sources:
-        log = read_params().log
-        landing = LandingOptions(log.format, log.event_id, log.label, allow_shrink)
-        size = sum(path.stat().st_size for path in sources if path.is_file())
-        with WorkProgress("read", size, "bytes") as progress:
-            answer(
-                land_sources(
-                    log_format, Path("data"), sources, limit_days, progress.advance, options=landing
+        landing = LandingOptions(log.format, log.event_id, log.label, log.impressions, allow_shrink)
+        with local_files(sources) as files:
+            size = sum(path.stat().st_size for path in files if path.is_file())
+            with WorkProgress("read", size, "bytes") as progress:
+                advance = progress.advance
+                said = land_sources(
+                    log_format, Path("data"), files, limit_days, advance, options=landing
                 )
-            )
+        answer(said)
     else:
         answer(_land(log_format, **given))
     commit_data(Path())

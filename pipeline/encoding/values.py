@@ -45,7 +45,7 @@ TEXT_TYPES = (
 def _plain(column: Column) -> pa.Array:
     """`column` as one array without dictionary encoding."""
     if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
+        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     if pa.types.is_dictionary(column.type):
         return _plain(column.dictionary_decode())
     return column

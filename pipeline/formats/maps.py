@@ -39,6 +39,11 @@ class PiecewiseLinearMap:
         """Number of rows V."""
         return len(self.knots)
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether all field values have one row in memory, as in a `shared_map`."""
+        return _is_shared(self.knots)
+
     def take(self, ids: np.ndarray) -> "PiecewiseLinearMap":
         """The rows of some field value ids, in that order."""
         return PiecewiseLinearMap(*(getattr(self, name)[ids] for name in MAP_ARRAYS))
@@ -47,10 +52,20 @@ class PiecewiseLinearMap:
         """The map whose calibrated logit is offset + slope · this one's; slope > 0."""
         if (offset, slope) == (0.0, 1.0):
             return self
-        last = (self.knots < np.inf).sum(axis=1)
-        left, right = self.segment_slopes[:, 0], self.segment_slopes[np.arange(len(last)), last]
-        heights = offset + slope * self.segment_values[:, 1:]
-        return from_padded(self.knots, heights, slope * left, slope * right)
+        one = self.take(np.arange(1)) if self.is_shared else self
+        slopes = slope * one.segment_slopes
+        last = (one.knots < np.inf).sum(axis=1)
+        right = slopes[np.arange(len(last)), last]
+        values = offset + slope * one.segment_values[:, 1:]
+        corrected = from_padded(one.knots, values, slopes[:, 0], right)
+        return corrected if one is self else corrected.repeated(self.n_field_values)
+
+    def repeated(self, n_field_values: int) -> "PiecewiseLinearMap":
+        """The only row of a map for every field value; the rows share memory."""
+        rows = (getattr(self, name) for name in MAP_ARRAYS)
+        return PiecewiseLinearMap(
+            *(np.broadcast_to(row, (n_field_values, row.shape[1])) for row in rows)
+        )
 
     def __call__(self, uncalibrated_logit: np.ndarray, field_value_id: np.ndarray) -> np.ndarray:
         """The calibrated logit, float64 [n], of logits [n] at field value ids [n] in [0, V).
@@ -170,11 +185,7 @@ def shared_map(
 ) -> PiecewiseLinearMap:
     """One function through (knots, values) for all field values; the rows share memory."""
     slopes = np.array([left_slope]), np.array([right_slope])
-    one = from_knots([knots], [values], *slopes)
-    rows = (one.knots, one.segment_knots, one.segment_values, one.segment_slopes)
-    return PiecewiseLinearMap(
-        *(np.broadcast_to(row, (n_field_values, row.shape[1])) for row in rows)
-    )
+    return from_knots([knots], [values], *slopes).repeated(n_field_values)
 
 
 MAP_ARRAYS = [field.name for field in fields(PiecewiseLinearMap)]

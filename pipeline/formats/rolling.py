@@ -32,9 +32,15 @@ class DayMap:
     @classmethod
     def of(cls, served: PiecewiseLinearMap, asked: np.ndarray | None) -> "DayMap":
         """The rows of a whole map that field value ids [n] of any order ask for; None: all."""
-        every = np.arange(served.n_field_values)
-        ids = (every if asked is None else np.unique(np.append(asked, 0))).astype(np.int32)
+        ids = np.arange(1 if served.is_shared else served.n_field_values)
+        if asked is not None and not served.is_shared:
+            ids = np.unique(np.append(asked, 0))
+        ids = ids.astype(np.int32)
         return cls(ids, served.take(ids))
+
+    def whole(self, n_field_values: int) -> PiecewiseLinearMap:
+        """The map of all V field values, where all were asked for."""
+        return self.map if len(self.ids) == n_field_values else self.map.repeated(n_field_values)
 
     def __call__(self, uncalibrated_logit: np.ndarray, field_value_id: np.ndarray) -> np.ndarray:
         """The calibrated logit, float64 [n], of logits [n] at field value ids [n]."""

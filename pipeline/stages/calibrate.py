@@ -69,8 +69,9 @@ def run(
     horizon = 1 + scored.get("conventions", {}).get("maturity_days", 0)
     judged, shipped = _rolled(scores, scored, statistics, params, horizon)
     newest = max(shipped.maps["identity"])
-    frozen = _whole(judged, min(judged.maps["identity"]))
-    ships, rolling, paper = _whole(shipped, newest), judged.maps, None
+    n = statistics.n_field_values
+    frozen = _whole(judged, min(judged.maps["identity"]), n)
+    ships, rolling, paper = _whole(shipped, newest, n), judged.maps, None
     choice, about = judged.choice, _about(judged, shipped)
     if params.variant == "paper":
         paper = _paper(scores, statistics.bins, params)
@@ -137,8 +138,8 @@ def _rolled(
     return judged, shipped
 
 
-def _whole(rolled: Rolled, day: int) -> dict[str, PiecewiseLinearMap]:
-    return {name: maps[day].map for name, maps in rolled.maps.items()}
+def _whole(rolled: Rolled, day: int, n_field_values: int) -> dict[str, PiecewiseLinearMap]:
+    return {name: maps[day].whole(n_field_values) for name, maps in rolled.maps.items()}
 
 
 def _about(judged: Rolled, shipped: Rolled) -> dict[str, Any]:

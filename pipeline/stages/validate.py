@@ -19,7 +19,7 @@ from pipeline.data.log_store.contract import (
     summary,
 )
 from pipeline.data.log_store.day_rows import read_days
-from pipeline.data.log_store.deduplication import event_facts, event_summary
+from pipeline.data.log_store.deduplication import EventDays, event_facts, event_summary
 from pipeline.data.log_store.manifest import (
     MANIFEST,
     check_listing,
@@ -39,8 +39,8 @@ def run(data: Path, report: Path, details: Path, *, params: ValidateParams, log:
     artifacts/validation the counts of every day and every check.
 
     Raises:
-        DataError: the log is not what the contract says, or a day breaks a check of severity
-            error; day, and column and row where there is one, are named.
+        DataError: the log is not what the contract says, an event is on two days, or a day breaks
+            a check of severity error; day, and column and row where there is one, are named.
         NotEnoughDataError: there are fewer than two days, or a day has too few impressions.
     """
     manifest = read_manifest(data / MANIFEST)
@@ -48,18 +48,20 @@ def run(data: Path, report: Path, details: Path, *, params: ValidateParams, log:
     check_listing(data, manifest, days)
     refuse_unknown(manifest, log.columns())
     facts, fields, recent = {}, {}, ValueNovelty(params.recent_days)
-    events = {}
+    events, on_days = {}, EventDays(log.event_id)
     tables = read_days(data, days, list(log.columns()), verify=True)
     for day, table in followed(tables, "validate", len(days), "days"):
         facts[day] = check_day(table, day, log)
         fields[day] = recent.add(field_keys(table, log.field))
         if log.event_id is not None:
             events[day] = event_facts(table, day, log.event_id)
+        on_days.add(day, table)
         if facts[day].impressions < params.min_rows_per_day:
             raise NotEnoughDataError(
                 f"day {day} has {facts[day].impressions} impressions, validate.min_rows_per_day "
                 f"is {params.min_rows_per_day}; land the whole day"
             )
+    alike = on_days.check()
     check_logged_scores(facts, log)
     check_null_shares(facts, [*log.categorical, *log.numeric], params.max_null_share)
     checks = _checks(facts, fields, params)
@@ -67,7 +69,7 @@ def run(data: Path, report: Path, details: Path, *, params: ValidateParams, log:
     maturity = label_maturity(manifest.days, log.maturity_days, log.time_zone, log.last_day)
     document = summary(facts, log.time_zone)
     document |= {"waiting": maturity.waiting}
-    document |= {"warnings": [check.breach for check in checks if check.breach]}
+    document |= {"warnings": [*alike, *(check.breach for check in checks if check.breach)]}
     if log.event_id is not None:
         document["events"] = event_summary(log.event_id, events)
     write_json(report, document)

@@ -9,7 +9,6 @@ import pytest
 from pipeline.data.ingest.ali_ccp import FORMATS, kind, land_files
 from pipeline.data.ingest.ali_ccp_features import MANY, MEASURED, ONE, feature_columns
 from pipeline.data.ingest.sources import land_sources
-from pipeline.data.ingest.text_blocks import read_blocks
 from pipeline.data.log_store.day_rows import read_day
 from pipeline.data.log_store.landing import LandingOptions
 from pipeline.data.log_store.manifest import content_sha256, holds, read_manifest
@@ -173,9 +172,7 @@ def test_blocks_slices_and_compression_do_not_change_a_byte(tmp_path, monkeypatc
     assert files_of(tmp_path / "data") == before
     size = sum(path.stat().st_size for path in sources)
     assert size - 130 <= sum(reported) <= size
-    monkeypatch.setattr(
-        "pipeline.data.ingest.ali_ccp.read_blocks", lambda path: read_blocks(path, 500)
-    )
+    monkeypatch.setattr("pipeline.data.ingest.records.ROWS", 500)
     monkeypatch.setattr("pipeline.data.ingest.ali_ccp.JOINED", 4000)
     monkeypatch.setattr("pipeline.data.ingest.ali_ccp_features.BATCH", 3000)
     (tmp_path / "gz").mkdir()

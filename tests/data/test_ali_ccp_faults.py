@@ -30,7 +30,7 @@ BAD = {
     "1,1,0,ab,1,101\x021\x03one\n": "one",
     "1,1,0,ab,1,101\x021\x03\n": "invalid value ''",
     "1,1,0,ab,1,101\x021\x03nan\n": "is not finite",
-    "1,1,0,ab,1,101\x02\xff\x031.0\n": "UTF8",
+    "1,1,0,ab,1,101\x02\xff\x031.0\n": "UTF-8",
 }
 
 

@@ -20,6 +20,7 @@ from pipeline.data.log_store.day_rows import (
     read_days,
     refuse_other_epoch_unit,
     rows_by_day,
+    wall_instants,
 )
 from pipeline.formats.days import day_name, day_number
 from tests.tiny_logs import tiny_day, write_log
@@ -122,9 +123,9 @@ def test_stamps_without_a_zone_are_refused_unless_their_clock_is_named():
     walls = pa.array([datetime(2013, 11, 3, 23, 30), datetime(2013, 7, 1, 0, 30)])
     with pytest.raises(DataError, match="without a zone"):
         local_days(walls, "America/New_York")
-    local = local_days(walls, "America/New_York", stamps_zone="America/New_York")
+    local = local_days(wall_instants(walls, "America/New_York"), "America/New_York")
     assert [day_name(n) for n in local] == ["2013-11-03", "2013-07-01"]
-    abroad = local_days(walls, "America/New_York", stamps_zone="UTC")
+    abroad = local_days(wall_instants(walls, "UTC"), "America/New_York")
     assert [day_name(n) for n in abroad] == ["2013-11-03", "2013-06-30"]
 
 

@@ -7,7 +7,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.data.ingest.text_blocks import read_blocks
 from pipeline.encoding.vocabulary import ValueCounts, Vocabulary
 from tests.data.logs import HEADER, landed, mapping, refused, stored, written
 from tests.tiny_logs import files_of
@@ -58,9 +57,7 @@ def test_every_text_is_the_same_key_from_csv_and_from_every_text_of_parquet(
     tmp_path, name, size, monkeypatch
 ):
     """Quotes, line breaks, NUL, white space, both spellings of é, in blocks of any size."""
-    monkeypatch.setattr(
-        "pipeline.data.ingest.file_reader.read_blocks", lambda path: read_blocks(path, size)
-    )
+    monkeypatch.setattr("pipeline.data.ingest.records.ROWS", size)
     rows = "".join(f"{i},{quoted(key)},1,0\n" for i, key in enumerate(KEYS))
     (table,) = landed(
         tmp_path / "data", mapping(), written(tmp_path / name, HEADER + rows)
@@ -179,16 +176,14 @@ def test_types_do_not_change_by_chunk_by_file_or_by_order(tmp_path, size, monkey
     """Many rows that look like integers, then one "x"; eight ids are eight keys."""
     ids = [*(str(i % 7) for i in range(5000)), "x"]
     rows = [f"{i},{item},1,0\n" for i, item in enumerate(ids)]
-    monkeypatch.setattr(
-        "pipeline.data.ingest.file_reader.read_blocks", lambda path: read_blocks(path, size)
-    )
+    monkeypatch.setattr("pipeline.data.ingest.records.ROWS", size)
     whole = written(tmp_path / "whole.csv", HEADER + "".join(rows))
     first = written(tmp_path / "first.csv", HEADER + "".join(rows[:4000]))
     second = written(tmp_path / "second.csv", HEADER + "".join(rows[4000:]))
     (together,) = landed(tmp_path / "a", mapping(), whole).values()
     landed(tmp_path / "b", mapping(), first, second)
     assert together["item"].to_pylist() == ids
-    assert files_of(tmp_path / "a") == files_of(tmp_path / "b")
+    assert files_of(tmp_path / "a/day=1970-01-01") == files_of(tmp_path / "b/day=1970-01-01")
     assert len(Vocabulary.of(ValueCounts(together["item"]))) == 8
 
 

@@ -67,13 +67,16 @@ def test_the_first_day_of_a_log_comes_alone(tmp_path):
     assert names(files_to_land("log-{day}.csv", "2013-09-28", tmp_path, tmp_path)) == ["2013-09-28"]
 
 
-def test_an_unattended_run_stops_where_a_file_of_late_events_would_replace_a_day(
+def test_an_unattended_run_adds_late_events_and_stops_where_a_file_brings_less_than_before(
     checkout, prefect_server
 ):
     shutil.rmtree(checkout / "data")
     write_clicks(checkout)
     run = flow(bring)
     assert run("2024-04-01", checkout, checkout, "{day}.csv", "clicks.yaml") == ""
-    with pytest.raises(ToolError, match="land: day 2024-04-01 has 1,500 rows and would have 3, "):
+    assert run("2024-04-02", checkout, checkout, "{day}.csv", "clicks.yaml") == ""
+    assert landed_days(checkout) == ["2024-04-01", "2024-04-02"]
+    (checkout / "2024-04-02.csv").write_text("at,shop,click\n2024-04-02T10:00:00Z,b,0\n")
+    with pytest.raises(ToolError, match=r"has 1,500 rows of 2024-04-02\.csv and would have 1;"):
         run("2024-04-02", checkout, checkout, "{day}.csv", "clicks.yaml")
-    assert landed_days(checkout) == ["2024-04-01"]
+    assert landed_days(checkout) == ["2024-04-01", "2024-04-02"]

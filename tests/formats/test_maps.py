@@ -38,20 +38,6 @@ def test_a_map_read_back_returns_the_same_bits(tmp_path, bent):
     np.testing.assert_array_equal(maps["identity"](logit, row), logit)
 
 
-def test_a_corrected_map_is_a_line_of_the_same_map_and_is_held_whole(tmp_path, bent):
-    """However steep: knots may lie nearer to each other than rounding can tell slopes apart."""
-    steep = from_knots(
-        [np.array([0.1, 0.1 + 1e-9])] * 3, [np.array([-3.0, 0.4])] * 3, *np.ones((2, 3))
-    )
-    logit = np.random.default_rng(1).normal(0, 3, 900)
-    for served in (bent, steep):
-        corrected = served.corrected(0.123, 0.987)
-        write_maps(tmp_path / "maps.parquet", {"corrected": corrected})
-        row = np.arange(900) % 3
-        expected = 0.123 + 0.987 * served(logit, row)
-        np.testing.assert_allclose(corrected(logit, row), expected, rtol=1e-12, atol=1e-12)
-
-
 def test_equal_maps_are_equal_bytes(tmp_path, bent):
     for name in ("one.parquet", "other.parquet"):
         write_maps(tmp_path / name, {"bent": bent})
@@ -134,3 +120,19 @@ def test_a_negative_field_value_id_is_refused_and_takes_no_other_values_map(bent
         with pytest.raises(DataError, match=sentence):
             serving_map(logit, np.array([0, -1, 2]))
         assert len(serving_map(logit[:0], np.array([], np.int64))) == 0
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_corrected_map_is_a_line_of_the_map_and_can_be_stored(tmp_path, shared):
+    knots, values = np.array([-2.0, 0.3, 1.7]), np.array([-1.5, 0.1, 2.9])
+    served = shared_map(knots, values, 0.5, 2.0, 4)
+    if not shared:
+        served = from_knots([knots, knots[:1]], [values, values[:1]], np.ones(2), np.ones(2))
+    corrected = served.corrected(-0.123, 0.97)
+    logit = np.linspace(-5, 5, 101)
+    for value in range(served.n_field_values):
+        ids = np.full(101, value)
+        assert np.allclose(corrected(logit, ids), -0.123 + 0.97 * served(logit, ids), atol=1e-12)
+    write_maps(tmp_path / "maps.parquet", {"corrected": corrected})
+    stored = read_maps(tmp_path / "maps.parquet")["corrected"]
+    assert np.array_equal(stored(logit, ids), corrected(logit, ids))

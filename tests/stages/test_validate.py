@@ -288,10 +288,12 @@ def test_the_same_log_makes_the_same_report(tmp_path):
 
 def test_events_that_come_twice_are_stated_where_an_event_id_is_named(tmp_path):
     """Rows without an id are events of their own; ids do not mix over days."""
-    days = {**GOOD, DAYS[1]: tiny_day(6, item=["a", "b", "a", None, "a", None])}
+    days = {day: tiny_day(4, item=[f"{day} {i}" for i in range(4)]) for day in DAYS}
+    days[DAYS[1]] = tiny_day(6, item=["a", "b", "a", None, "a", None])
     folder = write_log(tmp_path / "data", days)
-    assert "events" not in report(folder)
-    assert report(folder, event_id="item")["events"] == {
+    limits = {"new_value_share": {"warning": None, "error": None}}
+    assert "events" not in report(folder, limits=limits)
+    assert report(folder, limits=limits, event_id="item")["events"] == {
         "event_id": "item",
         "came_before": 2,
         "without_id": 2,
@@ -300,6 +302,28 @@ def test_events_that_come_twice_are_stated_where_an_event_id_is_named(tmp_path):
     assert "column id is missing on day 2024-01-01" in refusal(
         write_log(tmp_path / "other" / "data", GOOD), event_id="id"
     )
+
+
+def test_an_event_on_two_days_stops_the_run_and_both_are_named(tmp_path):
+    """Three events of the last day are on the first, too; rows without an id are no events."""
+    days = {day: tiny_day(4, item=[f"{day} {i}" for i in range(3)] + [None]) for day in DAYS}
+    again = days[DAYS[-1]].slice(0, 3)
+    days[DAYS[0]] = pa.concat_tables([days[DAYS[0]], again])
+    folder = write_log(tmp_path / "data", days)
+    assert refusal(folder, event_id="item").startswith(
+        f"3 events by the ids in item are on both {DAYS[0]} and {DAYS[-1]}: "
+    )
+    report(folder, limits={"new_value_share": {"warning": None, "error": None}})
+
+
+def test_a_day_that_holds_another_is_reported_where_no_event_id_is_named(tmp_path):
+    """Equal rows by chance, as of few values, are not."""
+    rng = np.random.default_rng(1)
+    days = {day: tiny_day(200, price=rng.random(200).tolist()) for day in DAYS}
+    assert report(write_log(tmp_path / "a" / "data", days))["warnings"] == []
+    days[DAYS[0]] = pa.concat_tables([days[DAYS[0]], days[DAYS[2]]])
+    (warning, *_) = report(write_log(tmp_path / "b" / "data", days))["warnings"]
+    assert warning.startswith(f"200 rows are on {DAYS[0]} and {DAYS[2]} alike, of 200")
 
 
 def test_a_misspelt_column_is_told_with_its_key_and_a_name_like_it(tmp_path):

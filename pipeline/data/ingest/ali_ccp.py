@@ -23,14 +23,14 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import csv
 
 from pipeline.core.errors import DataError
 from pipeline.data.ingest import ali_ccp_features as features
 from pipeline.data.ingest.ali_ccp_features import PARTS, Partitions
-from pipeline.data.ingest.csv_blocks import by_line
-from pipeline.data.ingest.file_reader import Report, equal_files
-from pipeline.data.ingest.text_blocks import prefetched, read_blocks
+from pipeline.data.ingest.file_reader import Report, equal_files, prefetched
+from pipeline.data.ingest.mapping import Mapping
+from pipeline.data.ingest.records import opened
+from pipeline.data.ingest.typed_rows import by_row
 from pipeline.data.log_store.day_writer import DayWriter
 from pipeline.data.log_store.landing import (
     DEFAULTS,
@@ -43,12 +43,22 @@ from pipeline.encoding.hashing import hashes, shares
 
 FORMATS = ("ali-ccp", "ali-ccp-cvr")
 TRAIN_DAYS = 10  # numbers 0 to 9; the test file's day comes next
+LINES = 2048  # read at a time; one of common features is many kB long
 JOINED = 32 << 20  # bytes of common features that are repeated, one time for each row, at a time
-LONGEST = 8 << 20  # bytes of a line
 NAME = re.compile(r"(sample_skeleton|common_features)_(train|test)")
 KEY = "common_feature_index"
 SKELETON = ("sample_id", "click", "conversion", KEY, "feature_num", "feature_list")
 COMMON = (KEY, "feature_num", "feature_list")
+
+
+def _lines_of(columns: Sequence[str]) -> Mapping:
+    """Lines without a header, all text."""
+    return Mapping.model_validate(
+        {
+            **{"format": "ali-ccp", "kind": "csv", "time_zone": "UTC", "row_blocks": 1},
+            **{"positions": columns, "quote": None, "columns": dict.fromkeys(columns, "text")},
+        }
+    )
 
 
 def kind(log_format: str) -> LogKind:
@@ -140,10 +150,10 @@ class _Join:
         paths = [*files.common, *files.skeleton]
         size = sum(path.stat().st_size for path in paths if path.is_file())
         with Partitions(self._place / "common", KEY) as common:
-            for table in _tables(files.common, _common_of, report):
+            for table in _tables(files.common, COMMON, _common_of, report):
                 common.add(table)
         with Partitions(self._place / "skeleton", KEY) as skeleton:
-            for table in _tables(files.skeleton, _skeleton_of, report):
+            for table in _tables(files.skeleton, SKELETON, _skeleton_of, report):
                 skeleton.add(self._wanted(table))
         for number in range(PARTS):
             self._join(common.part(number), skeleton.part(number))
@@ -189,20 +199,26 @@ class _Join:
 
 
 def _tables(
-    paths: Sequence[Path], table_of: Callable[[bytes], pa.Table], report: Report
+    paths: Sequence[Path],
+    columns: Sequence[str],
+    table_of: Callable[[pa.Table], pa.Table],
+    report: Report,
 ) -> Iterator[pa.Table]:
     """The lines of files as tables; half of the bytes are reported, the other half is the join."""
     for path in paths:
-        position = 0
-        with closing(prefetched(read_blocks(path))) as blocks:
+        with (
+            opened(path, _lines_of(columns)) as file,
+            closing(prefetched(file.blocks(LINES))) as blocks,
+        ):
+            size, reported = path.stat().st_size // 2, 0
             for block in blocks:
-                yield by_line(block, table_of)
-                report(block.position // 2 - position // 2)
-                position = block.position
+                yield by_row(block, table_of, file.place_of)
+                report(int(size * block.read) - reported)
+                reported = int(size * block.read)
+            report(size - reported)
 
 
-def _skeleton_of(text: bytes) -> pa.Table:
-    table = _split(text, SKELETON)
+def _skeleton_of(table: pa.Table) -> pa.Table:
     for name in ("click", "conversion"):
         known = pc.is_in(table[name], value_set=pa.array(["0", "1"]))
         if pc.any(pc.invert(known)).as_py():
@@ -211,25 +227,10 @@ def _skeleton_of(text: bytes) -> pa.Table:
     return _with_features(table)
 
 
-def _common_of(text: bytes) -> pa.Table:
-    table = _split(text, COMMON)
+def _common_of(table: pa.Table) -> pa.Table:
     if pc.any(pc.equal(table[KEY], "")).as_py():
         raise DataError(f"{KEY} is empty")
     return _with_features(table)
-
-
-def _split(text: bytes, names: Sequence[str]) -> pa.Table:
-    """The parts of lines as text."""
-    if not text.strip(b"\r\n"):
-        return pa.table({name: pa.array([], pa.string()) for name in names})
-    return csv.read_csv(
-        pa.BufferReader(text),
-        read_options=csv.ReadOptions(column_names=list(names), block_size=LONGEST),
-        parse_options=csv.ParseOptions(quote_char=False),
-        convert_options=csv.ConvertOptions(
-            column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False
-        ),
-    )
 
 
 def _with_features(table: pa.Table) -> pa.Table:
@@ -243,7 +244,7 @@ def _with_features(table: pa.Table) -> pa.Table:
 
 
 def _no_common() -> pa.Table:
-    return _common_of(b"")
+    return _common_of(pa.table({name: pa.array([], pa.string()) for name in COMMON}))
 
 
 def _once(common: pa.Table) -> pa.Table:

@@ -4,29 +4,39 @@ import re
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from collections.abc import Mapping as Names
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
+from datetime import date
+from itertools import takewhile
 from pathlib import Path
 from types import MappingProxyType
+from typing import TypeVar
 
 import numpy as np
+import pyarrow as pa
 
 from pipeline.core.errors import DataError
 from pipeline.core.files import sha256_of
-from pipeline.data.ingest.csv_blocks import by_line, count_rows, header_of, parse, whole_records
 from pipeline.data.ingest.mapping import Mapping
-from pipeline.data.ingest.parquet_blocks import by_row, count_stored, read_row_blocks, typed
-from pipeline.data.ingest.text_blocks import prefetched, read_blocks
+from pipeline.data.ingest.records import LogFile, RowBlock, opened
 from pipeline.data.ingest.transform import LogRows, transform
+from pipeline.data.ingest.typed_rows import RowError, by_row, typed
 from pipeline.data.log_store.day_writer import DayWriter
 from pipeline.data.log_store.landing import (
     DEFAULTS,
     Landed,
     LandingOptions,
     LogKind,
+    is_other_kind,
     land_days,
 )
+from pipeline.encoding.values import as_numbers
+from pipeline.formats.days import EPOCH
 
+Item = TypeVar("Item")
 Report = Callable[[int], None]
+REJECTED = "cannot be read"
 NONE_TWICE: Names[int, Path] = MappingProxyType({})
 
 
@@ -39,10 +49,7 @@ def land_files(
     *,
     options: LandingOptions = DEFAULTS,
 ) -> Landed:
-    """Land the days of `sources` in `folder`.
-
-    Every day of the sources takes the place of the whole day that was there: all files with rows
-    of a day belong into one call.
+    """Land the days of `sources` in `folder`; see `DayMerge` for days that have landed.
 
     Args:
         folder: the log's folder.
@@ -57,8 +64,20 @@ def land_files(
             with rows are equal byte for byte, and no event id distinguishes their rows.
     """
     twice = {} if options.event_id else equal_files(sources)
-    rows = prefetched(read_rows(mapping, sources, report, twice))
+    label = options.label if options.impressions is None else None
+    if is_other_kind(folder, mapping.log_kind()):
+        next(read_rows(mapping, sources[:1], label=label), None)  # a typo is to be told first
+    rows = prefetched(read_rows(mapping, sources, report, twice, label))
     return land_rows(folder, mapping.log_kind(), rows, limit_days, options)
+
+
+def prefetched(items: Generator[Item, None, None]) -> Generator[Item, None, None]:
+    """The same items in the same order, the next one made in a thread while one is looked at."""
+    with closing(items), ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(next, items, None)
+        while (item := coming.result()) is not None:
+            coming = pool.submit(next, items, None)
+            yield item
 
 
 def land_rows(
@@ -78,15 +97,19 @@ def land_rows(
 
     def fill(writer: DayWriter) -> None:
         met: list[int] = []
+        dayless: Counter[str] = Counter()
         with closing(parts):
             for rows in parts:
                 wanted = _wanted(rows, met, limit_days)
                 if limit_days and in_order and not wanted.any() and len(rows.days):
                     return
                 table = rows.table if wanted.all() else rows.table.filter(wanted)
-                writer.add(table, rows.days[wanted])
+                writer.add(table, rows.days[wanted], rows.source)
                 for rule, days in rows.dropped.items():
                     writer.drop(rule, days[np.isin(days, met)] if limit_days else days)
+                dayless.update(rows.dayless)
+        for rule, count in dayless.items():
+            writer.drop(rule, np.full(count, max(writer.numbers, default=0)))
 
     return land_days(folder, kind, fill, options)
 
@@ -121,77 +144,108 @@ def read_rows(
     sources: Sequence[Path],
     report: Report = lambda _: None,
     twice: Names[int, Path] = NONE_TWICE,
-) -> Iterator[LogRows]:
+    label: str | None = None,
+) -> Generator[LogRows, None, None]:
     """The rows of `sources`, block by block; every file's header is read.
 
     Args:
         twice: `equal_files` that must not hold rows.
+        label: column of the log that must be 0, 1 or null; None: none is known.
 
     Raises:
         DataError: as `land_files`.
     """
-    numbering = _Numbering(mapping, sources, report)
-    read = _csv_rows if mapping.kind == "csv" else _parquet_rows
+    numbering = _Numbering(mapping, sources)
     for position, path in enumerate(sources):
         numbering.enter(path)
-        for rows in read(path, mapping, numbering, report):
-            if position in twice and (len(rows.days) or rows.dropped):
+        source = _name_of(path), sha256_of(path) if path.is_file() else ""
+        for rows in _rows_of(path, mapping, numbering, report, label):
+            if position in twice and rows.came:
                 raise DataError(
                     f"{path} holds the same bytes as {twice[position]}: every row would count "
                     f"twice; name one of them alone, or log.event_id in params.yaml, by which "
                     f"duplicates are dropped"
                 )
-            yield rows
+            yield replace(rows, source=source)
 
 
-def _csv_rows(
-    path: Path, mapping: Mapping, numbering: "_Numbering", report: Report
+def _name_of(path: Path) -> str:
+    """A file's name, after the folders key=value that it lies in."""
+    folders = takewhile(lambda name: "=" in name, reversed(path.parts[:-1]))
+    return "/".join([*reversed(list(folders)), path.name])
+
+
+def _rows_of(
+    path: Path, mapping: Mapping, numbering: "_Numbering", report: Report, label: str | None
 ) -> Iterator[LogRows]:
-    names: list[str] | None = None
-    position, passes = 0, 2 if mapping.row_blocks else 1
+    def work(table: pa.Table) -> LogRows:
+        rows = transform(mapping, typed(table, mapping), numbering.days(len(table)))
+        if label in rows.table.column_names:
+            _refuse_no_response(rows.table[label], str(label))
+        return rows
 
-    def work(text: bytes) -> LogRows:
-        table = parse(text, names or [], mapping, odd_quotes=block.odd_quotes)
-        return transform(mapping, table, numbering.days(len(table)))
-
-    with closing(prefetched(whole_records(read_blocks(path), mapping))) as blocks:
+    size = path.stat().st_size if path.is_file() else 0
+    reported = 0
+    with opened(path, mapping) as file, closing(prefetched(file.blocks())) as blocks:
         for block in blocks:
-            report(block.position // passes - position // passes)
-            position = block.position
-            if names is None:
-                names, block = header_of(block, mapping)  # noqa: PLW2901
-            rows = by_line(block, work, mapping)
-            numbering.advance(rows)
-            yield rows
-    if names is None and mapping.positions is None:
-        raise DataError(f"{path} is empty: it has no header; leave it out, or fetch it again")
+            for rows in _accepted(block, work, file, numbering):
+                numbering.advance(rows)
+                yield rows
+            report(int(size * block.read) - reported)
+            reported = max(reported, int(size * block.read))
+        if file.rejected:
+            records = len(file.rejected)
+            numbering.reject(f"{path}, record {file.rejected[0]} cannot be read", records)
+            none = np.zeros(0, np.int32)
+            yield LogRows(mapping.schema.empty_table(), none, {}, {REJECTED: records})
+    report(size - reported)
 
 
-def _parquet_rows(
-    path: Path, mapping: Mapping, numbering: "_Numbering", report: Report
+def _accepted(
+    block: RowBlock,
+    work: Callable[[pa.Table], LogRows],
+    file: LogFile,
+    numbering: "_Numbering",
 ) -> Iterator[LogRows]:
-    total, size = count_stored(path), path.stat().st_size
-    for block in read_row_blocks(path, mapping):
-        rows = by_row(
-            block,
-            lambda table: transform(mapping, typed(table, mapping), numbering.days(len(table))),
+    """The rows of a block, without those that do not fit, as far as the mapping allows it."""
+    while True:
+        try:
+            rows = by_row(block, work, file.place_of)
+        except RowError as error:
+            numbering.reject(str(error), 1)
+            place = error.row - block.row
+            rows = work(block.table.slice(0, place))
+            yield replace(rows, dayless={**rows.dayless, REJECTED: 1})
+            block = replace(block, row=error.row + 1, table=block.table.slice(place + 1))
+        else:
+            yield rows
+            return
+
+
+def _refuse_no_response(column: pa.ChunkedArray, label: str) -> None:
+    values = as_numbers(column)
+    wrong = values[~np.isnan(values) & (values != 0) & (values != 1)]
+    if len(wrong):
+        raise DataError(
+            f"column {label} is {wrong[0]:g}: the response of a row, log.label of params.yaml, is "
+            "0 or 1; repair it, leave such rows out by keep of the mapping, or name log.impressions"
         )
-        report(size * len(block.table) // total)
-        numbering.advance(rows)
-        yield rows
 
 
 class _Numbering:
-    """The days of rows that carry none: those of their file's name, or of equal blocks of rows."""
+    """How many rows came, and were rejected; the days of rows that carry none: those of their
+    file's name, or of equal blocks of rows.
+    """
 
-    def __init__(self, mapping: Mapping, sources: Sequence[Path], report: Report) -> None:
+    def __init__(self, mapping: Mapping, sources: Sequence[Path]) -> None:
         self._mapping, self._row = mapping, 0
         self._file_day: int | None = None
-        self._total = 0
-        if mapping.row_blocks and mapping.kind == "csv":
-            self._total = sum(count_rows(path, mapping, report) for path in sources)
-        elif mapping.row_blocks:
-            self._total = sum(map(count_stored, sources))
+        self._rejected = 0
+        self._total = sum(map(self._count, sources)) if mapping.row_blocks else 0
+
+    def _count(self, path: Path) -> int:
+        with opened(path, self._mapping) as file:
+            return file.count()
 
     def enter(self, path: Path) -> None:
         """The next rows are of `path`.
@@ -201,14 +255,16 @@ class _Numbering:
         """
         if self._mapping.file_day is None:
             return
-        found = re.search(self._mapping.file_day, path.name)
+        pattern = self._mapping.file_day
+        found = re.search(pattern, path.name) or re.search(pattern, path.as_posix())
         if found is None:
-            raise DataError(f"{path}: the name does not match file_day {self._mapping.file_day!r}")
+            raise DataError(f"{path}: the name does not match file_day {pattern!r}")
         try:
-            self._file_day = int(found.group(1))
+            self._file_day = _day_in_name(found.group(1))
         except ValueError:
             raise DataError(
-                f"{path}: file_day finds {found.group(1)!r} in the name, which is no number"
+                f"{path}: file_day finds {found.group(1)!r} in the name, which is no day's number "
+                "and no date like 2024-04-01 or 20240401"
             ) from None
 
     def days(self, rows: int) -> np.ndarray | None:
@@ -220,6 +276,24 @@ class _Numbering:
         numbers = np.arange(self._row, self._row + rows) * self._mapping.row_blocks
         return (numbers // self._total).astype(np.int32)
 
+    def reject(self, sentence: str, records: int) -> None:
+        """Records cannot be read.
+
+        Raises:
+            DataError: the mapping does not allow so many.
+        """
+        self._rejected += records
+        most = self._mapping.max_rejected
+        if self._rejected > most:
+            more = f"; so {self._rejected:,} cannot be read, max_rejected allows {most:,}"
+            raise DataError(f"{sentence}{more if most else ''}")
+
     def advance(self, rows: LogRows) -> None:
         """`rows` are done."""
-        self._row += len(rows.days) + sum(map(len, rows.dropped.values()))
+        self._row += rows.came
+
+
+def _day_in_name(text: str) -> int:
+    if text.isdigit() and len(text) != len("20240401"):
+        return int(text)
+    return (date.fromisoformat(text) - EPOCH).days

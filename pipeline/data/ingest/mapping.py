@@ -5,6 +5,7 @@ docs/data.md says what each key means.
 """
 
 import re
+from codecs import lookup
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -33,6 +34,7 @@ TYPES = {
     "float32": pa.float32(),
     "float64": pa.float64(),
 }
+OWN_NAME = "which is the column's own name, as in a second header; remove that line"
 EPOCHS = {"epoch_s": "s", "epoch_ms": "ms", "epoch_us": "us"}
 
 
@@ -44,7 +46,15 @@ def _known(zone: str) -> str:
     return zone
 
 
+def _known_encoding(name: str) -> str:
+    try:
+        return lookup(name).name
+    except LookupError:
+        raise ValueError(f"there is no encoding {name!r}; use a name like latin-1") from None
+
+
 Zone = Annotated[str, AfterValidator(_known)]
+Encoding = Annotated[str, AfterValidator(_known_encoding)]
 
 
 class ColumnRule(Section):
@@ -108,16 +118,20 @@ class Mapping(Section):
 
     Attributes:
         format: name of the log's format; params.yaml repeats it.
-        kind: of the files.
+        kind: of the files; json has one object a line.
         time_zone: days begin at midnight there.
         columns: of the log, in this order, without those of `made`.
         positions: names of the source's columns where the files have no header.
-        decimal: the decimal sign of numbers in CSV.
+        escape: the character before a quote inside a quoted value; null: the quote itself.
+        encoding: of the text, by any of the names that Python knows.
+        decimal, thousands: the signs in numbers that are text.
         nulls: spellings of a missing value in text columns; every other text is a value.
         number_nulls: the same for numbers and time stamps.
+        max_rejected: so many records of a landing may be unreadable; they are dropped and counted.
         time, date, file_day, row_blocks: exactly one says which day a row belongs to. `file_day`
-            is a regular expression whose one group holds a day's number in the file's name,
-            `row_blocks` a number of equal blocks; both count from 1970-01-01.
+            is a regular expression whose one group holds a date, or a day's number, in the file's
+            name or its folders', `row_blocks` a number of equal blocks; numbers count from
+            1970-01-01.
         keep: source column → the texts it may have; other rows are dropped and counted.
         drop_null: source columns; rows without a value there are dropped and counted.
         at_most: source column → another; rows where it is larger are dropped and counted.
@@ -125,15 +139,19 @@ class Mapping(Section):
     """
 
     format: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
-    kind: Literal["csv", "parquet"]
+    kind: Literal["csv", "parquet", "json"]
     time_zone: Zone
     columns: Annotated[dict[str, ColumnRule], Field(min_length=1)]
     positions: tuple[str, ...] | None = None
     delimiter: Annotated[str, Field(min_length=1, max_length=1)] = ","
     quote: Annotated[str, Field(min_length=1, max_length=1)] | None = '"'
+    escape: Annotated[str, Field(min_length=1, max_length=1)] | None = None
+    encoding: Encoding = "utf-8"
     decimal: Literal[".", ","] = "."
+    thousands: Literal[".", ",", " ", "'"] | None = None
     nulls: tuple[str, ...] = ("",)
     number_nulls: tuple[str, ...] = ("",)
+    max_rejected: Annotated[int, Field(ge=0)] = 0
     time: TimeRule | None = None
     date: DateRule | None = None
     file_day: str | None = None
@@ -154,7 +172,7 @@ class Mapping(Section):
             for name, rule in columns.items()
         }
 
-    @field_validator("delimiter", "quote")
+    @field_validator("delimiter", "quote", "escape")
     @classmethod
     def _one_byte(cls, character: str | None) -> str | None:
         if character is not None and (not character.isascii() or character in "\r\n"):
@@ -179,6 +197,8 @@ class Mapping(Section):
         rules = [self.time, self.date, self.file_day, self.row_blocks]
         if sum(rule is not None for rule in rules) != 1:
             raise ValueError("exactly one of time, date, file_day and row_blocks is needed")
+        if self.thousands == self.decimal:
+            raise ValueError(f"thousands and decimal are both {self.decimal!r}")
         timed = [n for n, rule in self.made.items() if rule.rule in ("hour", "weekday", "within")]
         if timed and self.time is None:
             raise ValueError(f"made columns {timed} need the key time")

@@ -6,7 +6,7 @@ impressions with 287 clicks; the whole data set of 26 million is read from its f
 """
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,9 +16,14 @@ from pyarrow import csv
 
 from pipeline.core.errors import DataError
 from pipeline.data.ingest.fetched import fetch_members
-from pipeline.data.ingest.file_reader import Report, equal_files, land_rows, read_rows
+from pipeline.data.ingest.file_reader import (
+    Report,
+    equal_files,
+    land_rows,
+    prefetched,
+    read_rows,
+)
 from pipeline.data.ingest.mapping import Mapping as FileMapping
-from pipeline.data.ingest.text_blocks import prefetched
 from pipeline.data.ingest.transform import LogRows
 from pipeline.data.log_store.day_rows import local_days, rows_by_day
 from pipeline.data.log_store.landing import DEFAULTS, Landed, LandingOptions, LogKind
@@ -96,7 +101,9 @@ def _part_of(path: Path) -> tuple[str, str]:
     return part[0], part[1]
 
 
-def _rows_of(parts: Mapping[Path, tuple[str, str]], report: Report) -> Iterator[LogRows]:
+def _rows_of(
+    parts: Mapping[Path, tuple[str, str]], report: Report
+) -> Generator[LogRows, None, None]:
     for path, (policy, campaign) in parts.items():
         for rows in read_rows(FILES, [path], report):
             table = _named(rows.table, policy, campaign)

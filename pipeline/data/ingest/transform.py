@@ -1,7 +1,7 @@
 """Rows of a source as rows of the log: types, days, dropped rows and made columns."""
 
 from collections.abc import Mapping as Names
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 import numpy as np
@@ -9,9 +9,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.core.errors import DataError
-from pipeline.data.ingest.mapping import EPOCHS, DateRule, MadeRule, Mapping, TimeRule
-from pipeline.data.ingest.text_blocks import OWN_NAME
-from pipeline.data.log_store.day_rows import leap_seconds_as_59, local_days, refuse_other_epoch_unit
+from pipeline.data.ingest.mapping import EPOCHS, OWN_NAME, DateRule, MadeRule, Mapping, TimeRule
+from pipeline.data.log_store.day_rows import (
+    iso_stamps,
+    leap_seconds_as_59,
+    local_days,
+    refuse_other_epoch_unit,
+    wall_instants,
+)
 from pipeline.encoding.values import as_numbers, as_text
 from pipeline.formats.days import day_number
 
@@ -24,15 +29,27 @@ class LogRows:
         table: columns of the mapping's schema, [n] rows.
         days: int32 [n], days since 1970-01-01.
         dropped: rule → the days of the rows it left out, int32.
+        dayless: rule → how many rows it left out that have no day.
+        source: name and sha256 of the file that they are from; "" where it is not known.
     """
 
     table: pa.Table
     days: np.ndarray
     dropped: Names[str, np.ndarray]
+    dayless: Names[str, int] = field(default_factory=dict)
+    source: tuple[str, str] = ("", "")
+
+    @property
+    def came(self) -> int:
+        """How many rows there were, with those that were left out."""
+        left_out = sum(map(len, self.dropped.values())) + sum(self.dayless.values())
+        return len(self.days) + left_out
 
 
 def transform(mapping: Mapping, source: pa.Table, days: np.ndarray | None = None) -> LogRows:
     """`source` as rows of the log.
+
+    Rules that leave out rows come first: such a row needs no day.
 
     Args:
         source: columns of `mapping.source_types`, [n] rows.
@@ -41,31 +58,59 @@ def transform(mapping: Mapping, source: pa.Table, days: np.ndarray | None = None
     Raises:
         DataError: a time stamp or day is null or is not spelled as the mapping says.
     """
-    stamps = None
+    rules = _rules(mapping, source)
+    rule_of = _first_broken(rules, len(source))
+    stays = rule_of < 0
+    kept = source if stays.all() else source.filter(pa.array(stays))
+    stamps, known = _days_of(mapping, kept, None if days is None else days[stays])
+    columns = {name: kept[rule.source] for name, rule in mapping.columns.items()}
+    for name, made in mapping.made.items():
+        columns[name] = _made(mapping, made, kept, stamps).cast(pa.int8())
+    table = pa.table(columns, schema=mapping.schema)
+    dropped, dayless = {}, {}
+    for place, rule in enumerate(rules):
+        left = rule_of == place
+        if not left.any():
+            continue
+        try:
+            rows = source.filter(pa.array(left))
+            dropped[rule] = _days_of(mapping, rows, None if days is None else days[left])[1]
+        except (DataError, pa.ArrowException):
+            dayless[rule] = int(left.sum())
+    return LogRows(table, known, dropped, dayless)
+
+
+def _days_of(
+    mapping: Mapping, source: pa.Table, days: np.ndarray | None
+) -> tuple[pa.ChunkedArray | None, np.ndarray]:
+    """The instants of rows, None where the mapping has no time, and their days."""
     if mapping.time:
         stamps = time_stamps(source[mapping.time.column], mapping.time)
         if mapping.time.format in EPOCHS:
             refuse_other_epoch_unit(stamps.cast(pa.int64()), stamps.type.unit)
-        days = _days_of_stamps(stamps, mapping)
-    elif mapping.date:
-        days = _days_of_dates(source[mapping.date.column], mapping.date)
+        return stamps, _days_of_stamps(stamps, mapping)
+    if mapping.date:
+        return None, _days_of_dates(source[mapping.date.column], mapping.date)
     assert days is not None
-    kept, dropped = _kept(mapping, source, days)
-    columns = {name: source[rule.source] for name, rule in mapping.columns.items()}
-    for name, made in mapping.made.items():
-        columns[name] = _made(mapping, made, source, stamps).cast(pa.int8())
-    table = pa.table(columns, schema=mapping.schema)
-    if kept is None:
-        return LogRows(table, days, dropped)
-    return LogRows(table.filter(pa.array(kept)), days[kept], dropped)
+    return None, days
 
 
 def time_stamps(column: pa.ChunkedArray, rule: TimeRule) -> pa.ChunkedArray:
-    """The instants of a time column, in UTC, in the unit they were written; null stays null.
+    """The instants of a time column, in UTC, no finer than microseconds; null stays null.
 
     Raises:
-        DataError: a text is not spelled as the rule says.
+        DataError: a text is not spelled as the rule says, or stamps have no zone and the rule
+            names none.
     """
+    stamps = _spelled(column, rule)
+    if stamps.type.unit == "ns":
+        whole = pc.floor_temporal(stamps, unit="microsecond")
+        stamps = whole.cast(pa.timestamp("us", stamps.type.tz))
+    return stamps if stamps.type.tz else wall_instants(stamps, rule.zone)
+
+
+def _spelled(column: pa.ChunkedArray, rule: TimeRule) -> pa.ChunkedArray:
+    """The stamps of a column as they are spelled, with a zone or without."""
     if pa.types.is_timestamp(column.type):
         return column
     if rule.format in EPOCHS:
@@ -73,7 +118,7 @@ def time_stamps(column: pa.ChunkedArray, rule: TimeRule) -> pa.ChunkedArray:
     zone = None if rule.zone else "UTC"
     if rule.format == "iso8601":
         try:
-            return leap_seconds_as_59(column).cast(pa.timestamp("us", zone))
+            return iso_stamps(column).cast(pa.timestamp("us", zone))
         except pa.ArrowInvalid as error:
             raise DataError(_no_iso_stamp(rule, str(error))) from None
     coded = column.combine_chunks().dictionary_encode()
@@ -131,7 +176,7 @@ def _days_of_stamps(stamps: pa.ChunkedArray, mapping: Mapping) -> np.ndarray:
             "in, or remove the row"
         )
     try:
-        return local_days(stamps, mapping.time_zone, mapping.time.zone)
+        return local_days(stamps, mapping.time_zone)
     except OverflowError:
         raise DataError(
             f"column {mapping.time.column} holds a time stamp too near the end of the calendar"
@@ -157,11 +202,8 @@ def _date(text: str, rule: DateRule) -> str:
         raise DataError(_not_of_form(text, rule)) from None
 
 
-def _kept(
-    mapping: Mapping, source: pa.Table, days: np.ndarray
-) -> tuple[np.ndarray | None, dict[str, np.ndarray]]:
-    """Which rows stay, bool [n] (None: all), and the days of the others by rule."""
-    kept, dropped = np.ones(len(days), bool), {}
+def _rules(mapping: Mapping, source: pa.Table) -> dict[str, pa.ChunkedArray]:
+    """Rule → which rows keep it, bool [n]."""
     rules = {f"{name} is null": source[name].is_valid() for name in mapping.drop_null}
     for name, values in mapping.keep.items():
         accepted = pc.is_in(as_text(source[name]), value_set=pa.array(values, pa.string()))
@@ -169,12 +211,15 @@ def _kept(
     for name, limit in mapping.at_most.items():
         larger = pc.greater(source[name], source[limit]).fill_null(False)
         rules[f"{name} > {limit}"] = pc.invert(larger)
-    for rule, stays in rules.items():
-        wrong = kept & ~stays.to_numpy(zero_copy_only=False).astype(bool)
-        if wrong.any():
-            dropped[rule] = days[wrong]
-            kept &= ~wrong
-    return (kept if dropped else None), dropped
+    return rules
+
+
+def _first_broken(rules: Names[str, pa.ChunkedArray], rows: int) -> np.ndarray:
+    """The position of the first rule that a row breaks, -1 where it breaks none: int [rows]."""
+    first = np.full(rows, -1)
+    for place, kept in reversed(list(enumerate(rules.values()))):
+        first[~kept.to_numpy(zero_copy_only=False).astype(bool)] = place
+    return first
 
 
 def _made(
@@ -203,12 +248,4 @@ def _made(
 
 def _local(stamps: pa.ChunkedArray, mapping: Mapping) -> pa.ChunkedArray:
     """Wall-clock times in the log's zone."""
-    assert mapping.time is not None
-    if stamps.type.tz is None:
-        if mapping.time.zone == mapping.time_zone:
-            return stamps
-        stamps = pc.assume_timezone(
-            stamps, mapping.time.zone, ambiguous="earliest", nonexistent="earliest"
-        )
-    zoned = stamps.cast(pa.timestamp(stamps.type.unit, mapping.time_zone))
-    return pc.local_timestamp(zoned)
+    return pc.local_timestamp(stamps.cast(pa.timestamp(stamps.type.unit, mapping.time_zone)))

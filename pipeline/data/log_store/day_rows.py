@@ -51,43 +51,50 @@ def zone_of(time_zone: str) -> ZoneInfo:
         ) from None
 
 
-def local_days(stamps: Column, time_zone: str, stamps_zone: str | None = None) -> np.ndarray:
+def local_days(stamps: Column, time_zone: str) -> np.ndarray:
     """The day in `time_zone` that every time stamp belongs to: int32 [n], days since 1970-01-01.
 
     Each instant is in exactly one day's [start, end) of `day_boundaries`.
 
     Args:
-        stamps: [n] Arrow time stamps without nulls. With a zone they are instants; without one
-            they are wall-clock times of `stamps_zone` (the first of two where clocks go back).
-        stamps_zone: where the clock hung that wrote stamps without a zone; None refuses them.
+        stamps: [n] Arrow time stamps with a zone, without nulls.
 
     Raises:
-        DataError: a stamp is null or far from any calendar, or has no zone and none is given.
+        DataError: a stamp is null, far from any calendar, or has no zone.
     """
     if stamps.null_count:
         raise DataError(f"{stamps.null_count} time stamps are null; drop or repair those rows")
+    if stamps.type.tz is None:
+        stamps = wall_instants(stamps, None)
     seconds = (
         stamps.cast(pa.timestamp("us", tz=stamps.type.tz)).cast(pa.int64()).to_numpy() // 10**6
     )
-    if stamps.type.tz is None and stamps_zone is None:
-        raise DataError(
-            "time stamps without a zone belong to no day for certain; say where their clock hung"
-        )
-    if stamps.type.tz is None:
-        seconds = _instants(seconds, str(stamps_zone))
     near = np.unique(seconds // 86400)
     candidates = np.unique(np.concatenate([near + shift for shift in (-1, 0, 1, 2)]))
     starts = [day_boundaries(day_name(day), time_zone)[0].timestamp() for day in candidates]
     return candidates[np.searchsorted(starts, seconds, side="right") - 1].astype(np.int32)
 
 
-def _instants(wall_seconds: np.ndarray, time_zone: str) -> np.ndarray:
-    """Wall-clock seconds of `time_zone` as seconds since 1970 in UTC, looked up by the minute."""
-    minutes, row_of = np.unique(wall_seconds // 60, return_inverse=True)
+def wall_instants(stamps: Column, time_zone: str | None) -> pa.ChunkedArray:
+    """Wall-clock times of `time_zone` as instants, in microseconds in UTC; null stays null.
+
+    The first of two where clocks go back; where they skip a time, as if they had not yet.
+
+    Raises:
+        DataError: no zone is given.
+    """
+    if time_zone is None:
+        raise DataError(
+            "time stamps without a zone belong to no day for certain; say where their clock hung"
+        )
+    wall = stamps.cast(pa.timestamp("us")).cast(pa.int64()).fill_null(0).to_numpy()
+    minutes, row_of = np.unique(wall // 60_000_000, return_inverse=True)
     zone = zone_of(time_zone)
     walls = [datetime.fromtimestamp(60 * int(m), UTC).replace(tzinfo=zone) for m in minutes]
-    instants = np.array([int(wall.timestamp()) for wall in walls], dtype=np.int64)
-    return instants[row_of] + wall_seconds % 60
+    starts = np.array([int(wall.timestamp()) for wall in walls], dtype=np.int64)
+    found = 1_000_000 * starts[row_of] + wall % 60_000_000
+    missing = stamps.is_null().to_numpy(zero_copy_only=False)
+    return pa.chunked_array([pa.array(found, pa.timestamp("us", "UTC"), mask=missing)])
 
 
 def refuse_other_epoch_unit(numbers: Column, unit: str) -> None:
@@ -120,6 +127,14 @@ def refuse_other_epoch_unit(numbers: Column, unit: str) -> None:
 def leap_seconds_as_59(texts: Column) -> Column:
     """`texts` with the second 60 of a time of day as 59, which is in the same minute and day."""
     return pc.replace_substring_regex(texts, r"([T ]\d\d:\d\d:)60", r"\159")
+
+
+def iso_stamps(texts: Column) -> Column:
+    """`texts` with time stamps as ISO 8601 has them, where they end in "UTC", or are finer than
+    microseconds, which are cut off.
+    """
+    texts = pc.replace_substring_regex(leap_seconds_as_59(texts), r" ?(?:UTC|GMT)$", "Z")
+    return pc.replace_substring_regex(texts, r"(:\d\d\.\d{6})\d+", r"\1")
 
 
 def rows_by_day(table: pa.Table, numbers: np.ndarray) -> Iterator[tuple[str, pa.Table]]:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,14 @@ from pyarrow import ipc
 from pipeline.core.errors import DataError
 from pipeline.core.files import sha256_of
 from pipeline.data.log_store.deduplication import EventIds
-from pipeline.data.log_store.manifest import PART, ContentDigest, DayEntry, block_rows, day_folder
+from pipeline.data.log_store.manifest import (
+    PART,
+    ContentDigest,
+    DayEntry,
+    SourceRows,
+    block_rows,
+    day_folder,
+)
 from pipeline.formats.days import day_name
 
 BUDGET = 192 << 20  # bytes of rows that wait in memory, over all days; more go to the disk
@@ -59,6 +67,7 @@ class _Day:
         self.waiting: list[pa.Table | Path] = []
         self.waiting_rows = self.waiting_bytes = 0
         self.dropped: Counter[str] = Counter()
+        self.sources: Counter[tuple[str, str]] = Counter()
         self._spilled = 0
 
     def add(self, table: pa.Table) -> None:
@@ -88,7 +97,8 @@ class _Day:
         if self.waiting:
             self.writer.write(self._take())
         entry = self.writer.entry()
-        return DayEntry(entry.rows, entry.content_sha256, entry.files, dict(self.dropped))
+        sources = tuple(SourceRows(*file, rows) for file, rows in self.sources.items() if file[0])
+        return replace(entry, dropped=dict(self.dropped), sources=sources)
 
     def finish_once(self, event_id: str) -> DayEntry:
         """As `finish`, of every event the first row alone."""
@@ -97,6 +107,9 @@ class _Day:
         if not again.any():
             return entry
         once = _Day(self.folder / ".once", self._schema)
+        places = np.repeat(np.arange(len(self.sources)), list(self.sources.values()))
+        kept = np.bincount(places[~again], minlength=len(self.sources)).tolist()
+        once.sources = Counter(dict(zip(self.sources, kept, strict=True)))
         start = 0
         with pq.ParquetFile(self.folder / PART) as file:
             for group in range(file.num_row_groups):
@@ -136,16 +149,18 @@ class DayWriter:
         self._folder, self._schema, self._event_id = folder, schema, event_id
         self._days: dict[int, _Day] = {}
 
-    def add(self, table: pa.Table, numbers: np.ndarray) -> None:
+    def add(self, table: pa.Table, numbers: np.ndarray, source: tuple[str, str] = ("", "")) -> None:
         """Add rows.
 
         Args:
             table: columns of the schema, [n] rows.
             numbers: int [n], the day of every row in days since 1970-01-01.
+            source: name and sha256 of the file that they are from; all its rows come in a row.
         """
         table = table.select(self._schema.names)
         for number, rows in _by_day(table, numbers):
             self._day(number).add(rows)
+            self._day(number).sources[source] += len(rows)
             if self._event_id is not None:
                 self._day(number).ids.add(rows[self._event_id])
         while sum(day.waiting_bytes for day in self._days.values()) > BUDGET:

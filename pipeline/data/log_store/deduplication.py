@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.core.errors import DataError
+from pipeline.data.log_store.engine import engine
+from pipeline.data.log_store.manifest import amount
 from pipeline.encoding.hashing import hashes, shares
 from pipeline.encoding.values import Column, as_text
 
@@ -80,6 +82,71 @@ def event_summary(event_id: str, facts: Mapping[str, EventFacts]) -> dict[str, A
         "without_id": sum(day.without_id for day in facts.values()),
         "by_day": {day: asdict(found) for day, found in facts.items() if found.came_before},
     }
+
+
+ADD_ROWS = """
+INSERT INTO marks
+SELECT CAST(? AS DATE), hash(day_rows), 0 FROM day_rows GROUP BY ALL HAVING count(*) = 1
+"""
+TWO_DAYS = """
+WITH shared AS (
+    SELECT min(day) AS earlier, max(day) AS later FROM marks GROUP BY high, low
+    HAVING count(*) BETWEEN 2 AND ?
+), sizes AS (SELECT day, count(*) AS marks FROM marks GROUP BY day)
+SELECT earlier, later, count(*), least(any_value(a.marks), any_value(b.marks))
+FROM shared JOIN sizes AS a ON a.day = earlier JOIN sizes AS b ON b.day = later
+GROUP BY earlier, later ORDER BY count(*) DESC, earlier, later
+"""
+ALIKE_ROWS, ALIKE_SHARE = 100, 0.9  # from so many rows, and so much of a day, equality is no chance
+
+
+class EventDays:
+    """Events that are on two days, found by hashes; more than 1 GB of them spill.
+
+    Args:
+        event_id: the column with the ids of events; None: rows that are there once on a day are
+            compared, as a whole.
+    """
+
+    def __init__(self, event_id: str | None) -> None:
+        self._event_id = event_id
+        self._database = engine()
+        self._database.execute("CREATE TABLE marks (day DATE, high UBIGINT, low UBIGINT)")
+
+    def add(self, day: str, table: pa.Table) -> None:
+        """Add the rows of a day; one without an id is an event of its own."""
+        if self._event_id is None:
+            self._database.register("day_rows", table)
+            self._database.execute(ADD_ROWS, [day])
+            return
+        seen = marks(table[self._event_id].drop_null())
+        self._database.register("seen", pa.table({"high": seen[:, 0], "low": seen[:, 1]}))
+        query = "INSERT INTO marks SELECT DISTINCT CAST(? AS DATE), high, low FROM seen"
+        self._database.execute(query, [day])
+
+    def check(self) -> list[str]:
+        """Sentences on days that have the same rows, where no column has the ids of events.
+
+        Raises:
+            DataError: an event is on two days by its id; the two that share most are named.
+        """
+        most = 2 if self._event_id is None else np.iinfo(np.int32).max
+        found = self._database.execute(TWO_DAYS, [int(most)]).fetchall()
+        if self._event_id is None:
+            return [
+                f"{shared:,} rows are on {earlier} and {later} alike, of {rows:,} that are there "
+                "once: one of the days may hold the other"
+                for earlier, later, shared, rows in found
+                if shared >= max(ALIKE_ROWS, ALIKE_SHARE * rows)
+            ]
+        for earlier, later, shared, _ in found:
+            raise DataError(
+                f"{amount(shared, 'event')} by the ids in {self._event_id} are on both {earlier} "
+                f"and {later}: an event counts once, and one that is calibrated on must not be "
+                "tested on; land the day that is wrong again with --allow-shrink, or name another "
+                "column in log.event_id"
+            )
+        return []
 
 
 class EventIds:

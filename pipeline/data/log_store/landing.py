@@ -11,18 +11,19 @@ import pyarrow.parquet as pq
 
 from pipeline.core.errors import DataError
 from pipeline.core.files import publish
+from pipeline.data.log_store.day_rows import read_day
 from pipeline.data.log_store.day_writer import DayWriter, PartWriter
 from pipeline.data.log_store.manifest import (
     MANIFEST,
     PART,
     DayEntry,
     Manifest,
-    amount,
     day_folder,
     holds,
     type_name,
     write_manifest,
 )
+from pipeline.data.log_store.merging import DayMerge
 from pipeline.data.log_store.store import beside, commit, landing_lock, standing_log, writing
 from pipeline.encoding.values import as_numbers
 from pipeline.formats.days import day_number
@@ -60,12 +61,15 @@ class LandingOptions:
         format: of the log whose columns these are.
         event_id: column with the ids of events, each of which counts once a day; None: none.
         label: column with the responses; None: none is known.
-        allow_shrink: whether a day that has landed may lose more than LARGEST_SHRINK of its rows.
+        impressions: column with the impressions of a row; None: a row is one.
+        allow_shrink: whether what comes takes the place of a day that has landed, whatever that
+            loses, and is not merged with it.
     """
 
     format: str = ""
     event_id: str | None = None
     label: str | None = None
+    impressions: str | None = None
     allow_shrink: bool = False
 
 
@@ -96,7 +100,6 @@ class DayChange:
 
 
 DEFAULTS = LandingOptions()
-LARGEST_SHRINK = 0.1  # share of a landed day's rows: a file with late events alone brings far fewer
 
 
 @dataclass(frozen=True)
@@ -160,8 +163,8 @@ def land_days(
     fill: Callable[[DayWriter], None],
     options: LandingOptions = DEFAULTS,
 ) -> Landed:
-    """Make the rows that `fill` adds to a writer the days of `folder`, in place of any of the same
-    name.
+    """Add the rows that `fill` adds to a writer to the days of `folder`, as `DayMerge` says where
+    one has landed.
 
     All days are first written whole, beside `folder` and in bounded memory; where `fill` refuses,
     the log stays as it was. Then they take their names: a reader sees the previous day or the whole
@@ -171,7 +174,7 @@ def land_days(
 
     Raises:
         DataError: `folder` holds a log of another kind, what `fill` raises, the disk takes no more,
-            or a day would lose more than LARGEST_SHRINK of its rows and that is not allowed.
+            or what `DayMerge` refuses.
     """
     with landing_lock(folder), writing(folder):
         _refuse_other_kind(folder, kind, "what comes")
@@ -181,29 +184,44 @@ def land_days(
             staged = {day: (file, entry) for day, file, entry in writer.finish()}
             whole = {day: landed for day, landed in staged.items() if landed[1].rows}
             manifest = standing_log(folder) or kind.manifest({})
-            if not options.allow_shrink:
-                _refuse_shrinking(manifest, {day: entry for day, (_, entry) in whole.items()})
+            whole = _merge(folder, kind, manifest, whole, options)
             changes = list(_changes_of(folder, manifest, whole, options.label))
             if whole:
                 manifest = commit(folder, manifest, whole)
         return Landed(manifest, {day: entry for day, (_, entry) in staged.items()}, changes)
 
 
-def _refuse_shrinking(standing: Manifest, coming: Mapping[str, DayEntry]) -> None:
-    """Refuse a day that would lose many of its rows: what comes is hardly the whole of it."""
-    for day, entry in coming.items():
-        rows = standing.days[day].rows if day in standing.days else 0
-        if entry.rows < (1 - LARGEST_SHRINK) * rows:
-            raise DataError(
-                f"day {day} has {amount(rows, 'row')} and would have {entry.rows:,}, as a day that "
-                "comes takes the place of the whole day; name all files with rows of that day in "
-                "one call, or where it shall shrink, add --allow-shrink; nothing was landed"
-            )
+def _merge(
+    folder: Path,
+    kind: LogKind,
+    standing: Manifest,
+    staged: Mapping[str, tuple[Path, DayEntry]],
+    options: LandingOptions,
+) -> dict[str, tuple[Path, DayEntry]]:
+    """What comes, with the rows of days that have landed as `DayMerge` says."""
+    merged = dict(staged)
+    for day, (file, coming) in staged.items():
+        if day not in standing.days or options.allow_shrink:
+            continue
+        merge = DayMerge(day, standing.days[day], coming, options.event_id)
+        merge.refuse_shrinking()
+        if merge.needed:
+            old = read_day(folder, day, manifest=standing)
+            merged[day] = file, merge.write(old, file, kind.schema)
+    return merged
+
+
+def is_other_kind(folder: Path, kind: LogKind) -> bool:
+    """Whether `folder` holds a log of another kind."""
+    standing = standing_log(folder)
+    if standing is None:
+        return False
+    return standing != replace(kind.manifest(standing.days), origin=standing.origin)
 
 
 def _refuse_other_kind(folder: Path, kind: LogKind, what: str) -> None:
     standing = standing_log(folder)
-    if standing and standing != replace(kind.manifest(standing.days), origin=standing.origin):
+    if standing and is_other_kind(folder, kind):
         raise DataError(
             f"{folder} holds a log of format {standing.format} in {standing.time_zone} with "
             f"columns {sorted(standing.columns)}; {what} is of another kind ({kind.format}, "

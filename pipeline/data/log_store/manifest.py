@@ -27,6 +27,21 @@ def block_rows(schema: pa.Schema) -> int:
 
 
 @dataclass(frozen=True)
+class SourceRows:
+    """Rows of a day that came from one file.
+
+    Attributes:
+        file: its name, with the folders key=value that it lay in.
+        sha256: of its bytes.
+        rows: how many.
+    """
+
+    file: str
+    sha256: str
+    rows: int
+
+
+@dataclass(frozen=True)
 class DayEntry:
     """One landed day.
 
@@ -36,12 +51,14 @@ class DayEntry:
         files: name in the day's folder → sha256 of the file's bytes.
         dropped: rows that were in the sources and are not in the day, by the rule that says so;
             values where the rule names values.
+        sources: where the rows came from, in their order; empty where no file is known.
     """
 
     rows: int
     content_sha256: str
     files: Mapping[str, str]
     dropped: Mapping[str, int] = field(default_factory=dict)
+    sources: tuple[SourceRows, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -149,7 +166,10 @@ def _read(path: Path) -> Manifest:
             f"{path} does not exist: there is no data; bring a log with adacalib data FORMAT"
         ) from None
     try:
-        days = {day: DayEntry(**entry) for day, entry in sorted(document["days"].items())}
+        days = dict(sorted(document["days"].items()))
+        for day, entry in days.items():
+            sources = tuple(SourceRows(**source) for source in entry.get("sources", ()))
+            days[day] = DayEntry(**{**entry, "sources": sources})
         return Manifest(**{**document, "days": days})
     except (TypeError, KeyError, AttributeError):
         raise DataError(f"{path} is not the manifest of a log; land the log again") from None
@@ -159,8 +179,9 @@ def write_manifest(path: Path, manifest: Manifest) -> None:
     """Publish `manifest` as JSON: same manifest, same bytes."""
     document = asdict(manifest)
     for entry in document["days"].values():
-        if not entry["dropped"]:
-            del entry["dropped"]
+        for name in ("dropped", "sources"):
+            if not entry[name]:
+                del entry[name]
     write_json(path, document)
 
 

@@ -1,0 +1,255 @@
+"""Files of a log as blocks of rows: DuckDB reads text, never by a guess, and pyarrow Parquet."""
+
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from glob import escape
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NoReturn
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.core.errors import DataError
+from pipeline.data.ingest.mapping import Mapping
+from pipeline.data.ingest.text_files import (
+    LONGEST_LINE,
+    carriage_return,
+    column_fault,
+    copy_as_text,
+    header_of,
+    line_of,
+    needs_copy,
+    reading,
+    refuse_no_text,
+    refuse_unread,
+)
+from pipeline.data.log_store.engine import engine
+
+ROWS = 1 << 16  # of a block
+NO_NULL = "\x1e\x1f\x1e"  # that no cell is: which texts are null the mapping alone says
+REJECTED = "SELECT DISTINCT line FROM reject_errors ORDER BY line"
+
+
+@dataclass(frozen=True)
+class RowBlock:
+    """Rows of a file.
+
+    Attributes:
+        path: of the file.
+        row: number of the first of them, from 1.
+        table: the columns that the mapping reads; those of text files are text.
+        read: share of the file that was read so far, 0 to 1.
+    """
+
+    path: Path
+    row: int
+    table: pa.Table
+    read: float
+
+
+@contextmanager
+def opened(path: Path, mapping: Mapping) -> Iterator["LogFile"]:
+    """A file of the log; a plain copy in the temporary folder where the engine needs one.
+
+    Raises:
+        DataError: the file is missing, or is not of the mapping's kind.
+    """
+    if mapping.kind == "parquet":
+        yield _ParquetFile(path, mapping)
+        return
+    refuse_no_text(path, mapping.encoding)
+    if not needs_copy(path, mapping):
+        yield LogFile(path, mapping, path)
+        return
+    with TemporaryDirectory(prefix="adacalib-") as place:
+        copy = Path(place) / "log.txt"
+        copy_as_text(path, mapping, copy)
+        yield LogFile(path, mapping, copy)
+
+
+class LogFile:
+    """A text file: CSV, or one JSON object a line.
+
+    Args:
+        path: its name in messages.
+        mapping: says how it is written.
+        place: where the engine reads it.
+
+    Attributes:
+        rejected: after `blocks`, the records that could not be parted into columns, where the
+            mapping allows some: their numbers, from 1, with header and empty lines.
+    """
+
+    def __init__(self, path: Path, mapping: Mapping, place: Path) -> None:
+        self.path, self._mapping, self._place = path, mapping, place
+        self.rejected: list[int] = []
+        self._query = self._csv() if mapping.kind == "csv" else self._json()
+
+    def count(self) -> int:
+        """How many rows there are.
+
+        Raises:
+            DataError: as `blocks`.
+        """
+        with self._refusals(), engine() as database:
+            return database.execute(f"SELECT count(*) FROM ({self._query})").fetchall()[0][0]
+
+    def blocks(self, rows: int = 0) -> Generator[RowBlock, None, None]:
+        """The rows in the order of the file.
+
+        Args:
+            rows: about so many at a time; 0: ROWS.
+
+        Raises:
+            DataError: a record is not what the mapping says; its line is named.
+        """
+        row = 1
+        with self._refusals(), engine() as database:
+            database.execute("SET enable_progress_bar = true")  # counted, not shown
+            for batch in database.sql(self._query).to_arrow_reader(rows or ROWS):
+                read = max(database.query_progress(), 0) / 100
+                yield RowBlock(self.path, row, pa.Table.from_batches([batch]), read)
+                row += batch.num_rows
+            if self._mapping.kind == "csv" and self._mapping.max_rejected:
+                self.rejected = [int(line) for (line,) in database.execute(REJECTED).fetchall()]
+
+    def place_of(self, row: int) -> str:
+        """Where a row is, in words: "line 7"."""
+        if self._mapping.kind == "csv":
+            return f"line {line_of(self._place, self._mapping, row=row)}"
+        return f"row {row}"
+
+    def _literal(self) -> str:
+        """Where the file lies, of which nothing is a pattern."""
+        return _text(escape(str(self._place)))
+
+    def _csv(self) -> str:
+        mapping = self._mapping
+        names, skipped = header_of(self.path, mapping, self._place)
+        quote = mapping.quote or ""
+        columns = ", ".join(f"'c{place}': 'VARCHAR'" for place in range(len(names)))
+        wanted = ", ".join(f"c{names.index(n)} AS {_name(n)}" for n in mapping.source_types)
+        return (
+            f"SELECT {wanted} FROM read_csv({self._literal()}, columns = {{{columns}}}, "
+            f"auto_detect = false, header = false, skip = {skipped}, strict_mode = true, "
+            f"delim = {_text(mapping.delimiter)}, quote = {_text(quote)}, "
+            f"escape = {_text(mapping.escape or quote if quote else '')}, "
+            f"nullstr = {_text(NO_NULL)}, max_line_size = {LONGEST_LINE}, "
+            f"buffer_size = {LONGEST_LINE}, store_rejects = {mapping.max_rejected > 0})"
+        )
+
+    def _json(self) -> str:
+        columns = ", ".join(f"{_text(name)}: 'VARCHAR'" for name in self._mapping.source_types)
+        return (
+            f"SELECT * FROM read_json({self._literal()}, columns = {{{columns}}}, "
+            f"auto_detect = false, format = 'newline_delimited', records = 'true', "
+            f"maximum_object_size = {LONGEST_LINE})"
+        )
+
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
+        try:
+            with reading(self._place):
+                yield
+        except duckdb.IOException as error:
+            refuse_unread(self.path, str(error))
+        except duckdb.Error as error:
+            self._refuse(str(error))
+
+    def _refuse(self, said: str) -> NoReturn:
+        record = said.partition("CSV Error on Line: ")[2].partition("\n")[0]
+        if record:
+            line = line_of(self._place, self._mapping, record=int(record))
+            raise DataError(f"{self.path}, line {line}: {_fault(said)}") from None
+        if "invalid state" in said:
+            line = carriage_return(self._place)
+            where = f", line {line}" if line else ""
+            raise DataError(
+                f"{self.path}{where}: a carriage return ends no line, or ends some lines alone; "
+                "end all lines by \\n or all by \\r\\n, and quote others"
+            ) from None
+        raise DataError(f"{self.path}: {said.splitlines()[0]}") from None
+
+
+def _fault(said: str) -> str:
+    """What the engine says of a record, with the next step."""
+    line = said.partition("Original Line: ")[2].partition("\nPossible")[0].strip().splitlines()
+    shown = line[0][:100] if line else ""
+    if "Expected Number of Columns" in said:
+        numbers = [word for word in said.partition("Expected Number")[2].split() if word.isdigit()]
+        return (
+            f"Expected {numbers[0]} columns, got {numbers[1]}: {shown}; mend the line, or "
+            "delimiter and quote in the mapping"
+        )
+    if "unterminated quote" in said or "Maximum line size" in said:
+        return (
+            "a quote opens a value here and none closes it, or the value goes on after its closing "
+            f"quote: {shown}; double a quote inside a value, name the character that escapes it "
+            "(escape in the mapping), or let quote be null"
+        )
+    if "Invalid unicode" in said:
+        return "it is not UTF-8; say the file's encoding in the mapping, as encoding: latin-1"
+    return f"{said.splitlines()[2]}: {shown}"
+
+
+class _ParquetFile(LogFile):
+    """A Parquet file; its columns have the types that it says."""
+
+    def __init__(self, path: Path, mapping: Mapping) -> None:
+        self.path, self._mapping, self.rejected = path, mapping, []
+
+    def count(self) -> int:
+        """As its footer says."""
+        with self._refusals():
+            return pq.read_metadata(self.path).num_rows
+
+    def blocks(self, rows: int = 0) -> Generator[RowBlock, None, None]:
+        """The rows in the order of the file.
+
+        Args:
+            rows: about so many at a time; 0: ROWS.
+
+        Raises:
+            DataError: the file is missing or damaged, or lacks a column.
+        """
+        names = list(self._mapping.source_types)
+        with self._refusals(), pq.ParquetFile(self.path) as file:
+            present = file.schema_arrow.names
+            for name in names:
+                if fault := column_fault(name, present):
+                    raise DataError(f"{self.path}: {fault}; the file has {present}")
+            row, count = 1, file.metadata.num_rows
+            for batch in file.iter_batches(rows or ROWS, columns=names):
+                done = (row - 1 + batch.num_rows) / count
+                yield RowBlock(self.path, row, pa.Table.from_batches([batch]), done)
+                row += batch.num_rows
+
+    def place_of(self, row: int) -> str:
+        """Where a row is, in words."""
+        return f"row {row}"
+
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
+        if self.path.is_dir():
+            raise DataError(f"{self.path} is a folder; name the files in it")
+        try:
+            yield
+        except FileNotFoundError:
+            raise DataError(f"{self.path} does not exist; name a file of the log") from None
+        except (OSError, pa.ArrowException) as error:
+            reason = str(error).splitlines()[0]
+            raise DataError(
+                f"{self.path} is no whole Parquet file: {reason}; fetch or write it again, or say "
+                "kind: csv in the mapping where it is text"
+            ) from None
+
+
+def _text(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _name(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

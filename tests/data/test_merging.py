@@ -1,0 +1,157 @@
+"""Files however they are cut: a landed day is never replaced by less, and no event is doubled."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.core.errors import DataError
+from pipeline.data.ingest.file_reader import land_files
+from pipeline.data.ingest.sources import land_sources
+from pipeline.data.log_store.day_rows import read_day
+from pipeline.data.log_store.landing import LandingOptions
+from pipeline.data.log_store.manifest import read_manifest
+from tests.data.logs import HEADER, mapping, written
+from tests.tiny_logs import files_of, write_clicks
+
+BY_EVENT = LandingOptions("mine", "item", "click")
+BY_FILE = LandingOptions("mine", None, "click")
+
+
+def rows(*items: str, clicks: int = 0, day: int = 0) -> str:
+    """Lines of a day, one for each item."""
+    return "".join(f"{86400 * day + i},{item},1,{clicks}\n" for i, item in enumerate(items))
+
+
+def test_late_events_in_the_file_of_the_next_day_are_added_to_their_day(tmp_path):
+    """Three rows of yesterday in today's file; landing either file again changes nothing."""
+    write_clicks(tmp_path)
+    paths = [tmp_path / f"2024-04-0{day}.csv" for day in (1, 2)]
+    said = [land_sources(str(tmp_path / "clicks.yaml"), tmp_path / "data", [p]) for p in paths]
+    assert "2024-04-01 has a new version: 1,500 -> 1,503 rows" in said[1]
+    before = files_of(tmp_path / "data")
+    for path in paths:
+        land_sources(str(tmp_path / "clicks.yaml"), tmp_path / "data", [path])
+    assert files_of(tmp_path / "data") == before
+
+
+def test_a_file_that_comes_again_takes_the_place_of_what_it_brought_before(tmp_path):
+    """In its place among the rows; with more rows, or under another name with the same bytes."""
+    first = written(tmp_path / "a.csv", HEADER + rows("a", "b"))
+    second = written(tmp_path / "b.csv", HEADER + rows("c"))
+    for path in (first, second):
+        land_files(tmp_path / "data", mapping(), [path], options=BY_FILE)
+    written(first, HEADER + rows("a", "x", "b"))
+    land_files(tmp_path / "data", mapping(), [first], options=BY_FILE)
+    assert read_day(tmp_path / "data", "1970-01-01")["item"].to_pylist() == ["a", "x", "b", "c"]
+    renamed = second.rename(tmp_path / "moved.csv")
+    manifest = land_files(tmp_path / "data", mapping(), [renamed], options=BY_FILE).manifest
+    day = manifest.days["1970-01-01"]
+    assert [(source.file, source.rows) for source in day.sources] == [
+        ("a.csv", 3),
+        ("moved.csv", 1),
+    ]
+
+
+def test_a_file_that_comes_again_with_fewer_rows_of_a_day_is_refused(tmp_path):
+    path = written(tmp_path / "a.csv", HEADER + rows(*"abcdefghijklmnopqrst"))
+    land_files(tmp_path / "data", mapping(), [path], options=BY_FILE)
+    before = files_of(tmp_path / "data")
+    written(path, HEADER + rows(*"abcdefghijklmnopqrs"))
+    with pytest.raises(DataError, match=r"has 20 rows of a\.csv and would have 19"):
+        land_files(tmp_path / "data", mapping(), [path], options=BY_FILE)
+    assert files_of(tmp_path / "data") == before
+
+
+def test_a_day_sent_again_under_another_name_is_refused_where_no_event_id_tells(tmp_path):
+    noon = written(tmp_path / "noon.csv", HEADER + rows(*"abcd"))
+    midnight = written(tmp_path / "midnight.csv", HEADER + rows(*"abcdefgh"))
+    land_files(tmp_path / "data", mapping(), [noon], options=BY_FILE)
+    with pytest.raises(DataError, match=r"4 of the 8 that midnight\.csv brings"):
+        land_files(tmp_path / "data", mapping(), [midnight], options=BY_FILE)
+    land_files(tmp_path / "data", mapping(), [midnight], options=BY_EVENT)
+    assert read_day(tmp_path / "data", "1970-01-01")["item"].to_pylist() == list("abcdefgh")
+
+
+def test_an_event_that_comes_again_is_the_newer_one_and_stays_in_its_place(tmp_path):
+    """Late labels; a row without an id is what its file says it is."""
+    first = written(tmp_path / "a.csv", HEADER + rows("a", "b", "", "c"))
+    land_files(tmp_path / "data", mapping(), [first], options=BY_EVENT)
+    late = written(tmp_path / "b.csv", HEADER + rows("b", "", "d", clicks=1))
+    land_files(tmp_path / "data", mapping(), [late], options=BY_EVENT)
+    land_files(tmp_path / "data", mapping(), [late], options=BY_EVENT)
+    table = read_day(tmp_path / "data", "1970-01-01")
+    assert table["item"].to_pylist() == ["a", "b", None, "c", None, "d"]
+    assert table["click"].to_pylist() == [0, 1, 0, 0, 1, 1]
+
+
+def test_files_of_the_same_name_in_folders_that_carry_a_key_are_told_apart(tmp_path):
+    for number, letter in enumerate("ab"):
+        folder = tmp_path / f"dt=1970-01-01/h={number}"
+        folder.mkdir(parents=True)
+        path = written(folder / "part-0.csv", HEADER + rows(letter))
+        manifest = land_files(tmp_path / "data", mapping(), [path], options=BY_FILE).manifest
+    assert manifest.days["1970-01-01"].rows == 2
+
+
+EVENTS = 120
+START = datetime(2024, 3, 28, 5, tzinfo=UTC)  # clocks of Berlin change on the 31st
+CUTS = ("arrival", "UTC", "Europe/Berlin", "America/New_York", "at random")
+
+
+@st.composite
+def arrangements(draw):
+    """Events of ten days in files, and calls that each land some of them."""
+    cut, zone = draw(st.sampled_from(CUTS)), draw(st.sampled_from(CUTS[1:4]))
+    stamps = [START + timedelta(hours=2 * event) for event in range(EVENTS)]
+    files: dict[str, list[tuple[int, datetime]]] = {}
+    for event, stamp in enumerate(stamps):
+        if cut == "at random":
+            name = str(draw(st.integers(0, 5)))
+        elif cut == "arrival":
+            name = (stamp + timedelta(hours=draw(st.integers(0, 30)))).strftime("%m-%d")
+        else:
+            name = stamp.astimezone(ZoneInfo(cut)).strftime("%m-%d")
+        files.setdefault(name, []).append((event, stamp))
+    names = draw(st.permutations(sorted(files)))
+    calls: list[list[tuple[str, bool]]] = []
+    for name in names:
+        partial = draw(st.booleans())
+        calls += [[(name, True)]] * partial
+        if calls and draw(st.booleans()) and name not in {n for n, _ in calls[-1]}:
+            calls[-1] = [*calls[-1], (name, False)]
+        else:
+            calls.append([(name, False)])
+    again = draw(st.lists(st.sampled_from(names), max_size=3))
+    return zone, files, [*calls, *([(name, False)] for name in again)]
+
+
+@pytest.mark.parametrize("options", [BY_FILE, BY_EVENT], ids=["by file", "by event"])
+@settings(max_examples=10, deadline=None)
+@given(arrangement=arrangements())
+def test_no_arrangement_of_the_files_of_a_log_loses_or_doubles_an_event(options, arrangement):
+    """Cut by arrival, by days of any zone or at random; shuffled, sent again, partial at first."""
+    zone, files, calls = arrangement
+    rules = mapping(time_zone=zone, time={"column": "ts", "format": "iso8601"})
+    with TemporaryDirectory() as place:
+        folder = Path(place)
+        for call in calls:
+            for name, partial in call:
+                events = files[name][: len(files[name]) // 2] if partial else files[name]
+                lines = (f"{stamp.isoformat()},e{event},1,0\n" for event, stamp in events)
+                written(folder / f"{name}.csv", HEADER + "".join(lines))
+            sources = [folder / f"{name}.csv" for name, _ in call]
+            land_files(folder / "data", rules, sources, options=options)
+        days = read_manifest(folder / "data" / "manifest.json").days
+        found = {day: read_day(folder / "data", day)["item"].to_pylist() for day in days}
+    expected: dict[str, list[str]] = {}
+    for event, stamp in (item for events in files.values() for item in events):
+        day = stamp.astimezone(ZoneInfo(zone)).date().isoformat()
+        expected.setdefault(day, []).append(f"e{event}")
+    assert {day: sorted(items) for day, items in found.items()} == {
+        day: sorted(items) for day, items in expected.items()
+    }
