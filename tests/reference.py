@@ -146,7 +146,7 @@ def inner_bounds(bins, requested_bins, n_field_values):
     return bounds
 
 
-def lines_by_dense_algebra(variances, spread, usual, center, lines, noise):
+def lines_by_dense_algebra(variances, spread, usual, center, *, lines, noise):
     """Means and deviations [Z, 2] of (level, slope) on the day after days of certain lines.
 
     All lines of all values and days are one normal vector; it is conditioned on what was seen.

@@ -53,7 +53,9 @@ def forecast_of_seventh_day(variances, lines, spread=(1.0, 0.25, 0.25)):
         beliefs, _ = model.update(beliefs, DayRows.of(counts, day, USUAL))
     forecast = model.forecast(model.ahead(beliefs, 1))
     deviation = np.sqrt(np.diagonal(forecast.covariance, axis1=1, axis2=2))
-    dense = lines_by_dense_algebra(variances, spread, USUAL[1:], CENTER, lines, 0.5 / PRECISION)
+    dense = lines_by_dense_algebra(
+        variances, spread, USUAL[1:], CENTER, lines=lines, noise=0.5 / PRECISION
+    )
     return (forecast.mean[1:], deviation[1:]), dense
 
 
@@ -225,3 +227,22 @@ def test_a_farther_horizon_keeps_less_of_the_movements():
     beliefs = replace(model.start(), mean=np.tile([0.0, 0.5, 0.5, 0.0], (61, 1)))
     near, far = (model.forecast(model.ahead(beliefs, days)) for days in (1, 60))
     assert (far.mean[:, LEVEL] < near.mean[:, LEVEL]).all()
+
+
+@pytest.mark.parametrize("few", ["responses", "failures"])
+@pytest.mark.parametrize("number", [0, 1, 9, 20, 50])
+def test_what_came_is_nearly_fitted_however_few_responses_or_failures(few, number):
+    """Three quarters of the way from what the base model expects; nothing runs away."""
+    world = moving_world(n_values=12, days=6, shown=14)
+    counts = world.counts
+    rows = np.random.default_rng(number).choice(len(counts.day), number, replace=False)
+    some = np.zeros(len(counts.day))
+    some[rows] = 1.0
+    responses = some if few == "responses" else counts.impressions - some
+    world = replace(world, counts=replace(counts, responses=responses))
+    passed = world.followed()
+    fitted = passed.fitted_logit(counts.logit, counts.field_value_id, counts.day)
+    came = responses.sum()
+    before, after = ((counts.impressions * expit(x)).sum() for x in (counts.logit, fitted))
+    assert abs(after - came) < 0.25 * abs(before - came) + 4.0
+    assert np.isfinite(passed.forecasts[20_006].mean).all()

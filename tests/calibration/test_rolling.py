@@ -122,13 +122,13 @@ def test_too_few_days_make_no_choice_and_eb_platt_ships(tables):
 
 @pytest.fixture(scope="module")
 def busy():
-    """Thirty days of which the newest two come after those that bins were cut on."""
-    scores, _ = curved_world(rows=120_000, n_values=8, days=30, curvature=0.0)
-    return tables_of(scores, (2, 4), 40, made_until=20_027)
+    """Days of which the newest two come after those that bins were cut on."""
+    scores, _ = curved_world(rows=60_000, n_values=5, days=24, curvature=0.0)
+    return tables_of(scores, (2, 4), 40, made_until=20_021)
 
 
 def test_what_a_refused_newest_day_holds_changes_nothing(busy):
-    newest = 20_029
+    newest = 20_023
     lost = busy.cells.day == newest
     broken = replace(busy.cells, responses=np.where(lost, 0, busy.cells.responses))
     lacking = busy.cells.take(~lost)
@@ -144,7 +144,7 @@ def test_what_a_refused_newest_day_holds_changes_nothing(busy):
 
 
 def test_a_refused_day_that_is_accepted_is_learned_from(busy):
-    newest = 20_029
+    newest = 20_023
     lost = busy.cells.day == newest
     broken = replace(busy.cells, responses=np.where(lost, 0, busy.cells.responses))
     served = roll(
@@ -161,3 +161,36 @@ def test_a_refused_day_that_is_accepted_is_learned_from(busy):
 def test_the_choice_and_windows_that_are_given_are_kept(tables):
     given = {"isotonic": 5, "eb_platt": 9}
     assert rolled(tables, 1, windows=given).windows == given
+
+
+def test_a_value_that_is_born_later_has_a_map_of_its_own_from_its_second_day_on(tables):
+    """Until it is seen it is served by the unseen value's map."""
+    cells = tables.cells
+    newborn = (cells.field_value_id == 2) & (cells.day <= KNOWN + 1)
+    young = rolled(replace(tables, cells=cells.take(~newborn)), 1)
+    at, ids = np.linspace(-4, 0, 7), np.full(7, 2)
+    lines = [young.maps["adacalib"][day](at, ids) for day in range(KNOWN + 1, LAST + 1)]
+    unseen = [young.maps["adacalib"][day](at, 0 * ids) for day in range(KNOWN + 1, LAST + 1)]
+    np.testing.assert_allclose(lines[0], unseen[0], atol=1e-9)
+    np.testing.assert_allclose(lines[1], unseen[1], atol=1e-9)
+    assert all(np.abs(a - b).max() > 0.01 for a, b in zip(lines[2:], unseen[2:], strict=True))
+
+
+def test_a_value_of_one_row_and_a_log_of_one_value_are_served(tables):
+    cells = tables.cells
+    one = cells.take(cells.field_value_id == 1)
+    served = rolled(replace(tables, cells=one), 1)
+    assert np.isfinite(served.maps["adacalib"][LAST].map.segment_values).all()
+    single = (cells.field_value_id != 3) | (np.cumsum(cells.field_value_id == 3) == 1)
+    served = rolled(replace(tables, cells=cells.take(single)), 1)
+    assert np.isfinite(served.maps["adacalib"][LAST].map.segment_values).all()
+
+
+def test_days_may_be_missing_anywhere(tables):
+    """A week without rows among those that are learned from, and a later day."""
+    cells = tables.cells
+    there = ((cells.day < FIRST + 2) | (cells.day > FIRST + 4)) & (cells.day != KNOWN + 2)
+    served = rolled(replace(tables, cells=cells.take(there)), 1)
+    for name in NAMES:
+        assert set(served.maps[name]) == set(range(KNOWN + 1, LAST + 2))
+        assert np.isfinite(served.maps[name][KNOWN + 3].map.segment_values).all()

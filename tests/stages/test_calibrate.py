@@ -1,5 +1,6 @@
 """calibrate: checked tables and scores → maps and the choice."""
 
+from itertools import chain
 from pathlib import Path
 from typing import get_args
 
@@ -38,7 +39,7 @@ def params_of(**values) -> CalibrateParams:
 def score_files(folder, scores, parts=PARTS, *, maturity_days=0, features=True):
     """The scores as day files, with one feature kept."""
     days = {}
-    for day in sum(parts.values(), []):
+    for day in chain.from_iterable(parts.values()):
         rows = scores.take(np.flatnonzero(scores.day == day_number(day)))
         kind = (np.arange(len(rows)) % 3).astype(np.int32)
         days[day] = write_day(folder, day, rows, {"categorical.kind": kind} if features else {})
