@@ -5,7 +5,7 @@ import pytest
 
 from pipeline.calibration.choice import choose, standard_error
 from pipeline.calibration.prior.anchor import fit_anchor
-from pipeline.calibration.rolling import roll
+from pipeline.calibration.roll import roll
 from pipeline.calibration.statistics.logits import log_loss_from_logits
 from pipeline.core.errors import NotEnoughDataError
 from tests.calibration.curved_world import curved_world, settings_with, tables_of

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from pipeline.calibration.paper.paper_fit import fit_paper
-from pipeline.calibration.rolling import roll
+from pipeline.calibration.roll import roll
+from tests.bench.test_baselines import HARD, scores_of
 from tests.calibration.curved_world import paper_settings, settings_with, tables_of
-from tests.calibration.test_baselines import HARD, scores_of
 
 rng = np.random.default_rng(1)
 LOGIT, VALUE = rng.normal(-2, 1, 300), rng.integers(1, 4, 300)

@@ -2,14 +2,12 @@
 
 from itertools import chain
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import pytest
 from safetensors.torch import load_file
 
 from pipeline.calibration.paper.auxiliary import AuxiliaryNetwork
-from pipeline.calibration.paper.paper_comparison import ABLATION
 from pipeline.core.errors import CheckFailedError, ParamsError
 from pipeline.core.files import read_json, sha256_of, write_json
 from pipeline.formats.days import day_number
@@ -17,9 +15,7 @@ from pipeline.formats.maps import read_maps
 from pipeline.formats.rolling import read_rolling
 from pipeline.formats.scores import write_day, write_scores_manifest
 from pipeline.params.params_file import read_params, set_values
-from pipeline.params.sections import CalibrateParams, Competitor, TabulateParams
-from pipeline.report.result_tables import ABLATED
-from pipeline.report.result_tables import NAMES as LABELS
+from pipeline.params.sections import CalibrateParams, TabulateParams
 from pipeline.stages import calibrate, tabulate
 from tests.calibration.curved_world import curved_world
 
@@ -163,20 +159,6 @@ def test_the_paper_variant_writes_its_auxiliary_network_beside_the_maps(inputs):
     weights = load_file(inputs / "calibrator" / "auxiliary.safetensors")
     AuxiliaryNetwork([3], 0).load_state_dict(weights)
     assert 0 <= manifest["decreasing_share"] <= 1
-
-
-def test_competitors_and_the_ablation_are_maps_of_their_own_where_asked_for(tmp_path):
-    """They are measured beside the frozen maps; none ships, and what does stays as it is."""
-    inputs = inputs_of(tmp_path, rows=800)
-    chosen, usual = run(inputs)["chosen"], read_maps(inputs / "calibrator" / "maps.parquet")
-    names = get_args(Competitor)
-    assert run(inputs, competitors=names, ablation=True)["chosen"] == chosen
-    maps = read_maps(inputs / "calibrator" / "maps.parquet")
-    frozen = read_maps(inputs / "calibrator" / "frozen.parquet")
-    assert list(maps) == list(usual) == NAMES
-    assert list(frozen) == [*NAMES, *names, *ABLATION]
-    assert set(frozen) - {"identity"} <= {*LABELS, *ABLATED}
-    assert np.array_equal(maps["adacalib"].knots, usual["adacalib"].knots)
 
 
 def test_the_auxiliary_network_is_refused_where_scores_carry_no_features(tmp_path):
