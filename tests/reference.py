@@ -144,3 +144,39 @@ def inner_bounds(bins, requested_bins, n_field_values):
     bounds = np.full((n_field_values, requested_bins - 1), np.inf, dtype=np.float32)
     bounds[inner.field_value_id, inner.bin_id - 1] = inner.lower_bound
     return bounds
+
+
+def lines_by_dense_algebra(variances, spread, usual, center, *, lines, noise):
+    """Means and deviations [Z, 2] of (level, slope) on the day after days of certain lines.
+
+    All lines of all values and days are one normal vector; it is conditioned on what was seen.
+
+    Args:
+        variances: `Variances` of what differs and moves.
+        spread: variances of the shared lasting level, line and slope.
+        usual: x̄ [Z].
+        center: c.
+        lines: (level, slope) that were seen, [days, Z, 2].
+        noise: variance of their errors.
+    """
+    days, n_values, _ = lines.shape
+    v, (lasting, line, slope) = variances, spread
+    day, value = (index.ravel() for index in np.indices((days + 1, n_values)))
+    apart = np.abs(day[:, None] - day)
+    today, mine = apart == 0, value[:, None] == value
+    slow, fast = np.exp(-apart / 30.0), np.exp(-apart / 4.0)
+    tilt = np.outer((usual - center)[value], (usual - center)[value])
+    levels = mine * (v.lasting + v.slow * slow + v.fast * fast + v.day * today)
+    levels = levels + lasting + v.shared_slow * slow + v.shared_fast * fast
+    levels = levels + v.shared_day * today + line * tilt
+    slopes = mine * v.slope + slope
+    moments = []
+    for covariance, mean, seen in ((levels, usual[value], lines[..., 0]),
+                                   (slopes, np.ones(len(value)), lines[..., 1])):  # fmt: skip
+        n = days * n_values
+        known = covariance[:n, :n] + noise * np.eye(n)
+        weights = np.linalg.solve(known, covariance[:n, n:])
+        middle = mean[n:] + weights.T @ (seen.ravel() - mean[:n])
+        left = covariance[n:, n:] - covariance[n:, :n] @ weights
+        moments.append((middle, np.sqrt(np.maximum(np.diagonal(left), 0.0))))
+    return tuple(np.stack(each, axis=1) for each in zip(*moments, strict=True))

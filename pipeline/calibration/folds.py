@@ -68,19 +68,26 @@ def forward_folds(cells: CellTable | Scores, horizon_days: int = 1) -> list[Fold
 
 
 def scattered(scores: Scores, seed: int) -> Scores:
-    """Rows of one day as if they had come on SCATTERED_DAYS days, each impression on one of them.
+    """Rows as if they had come on SCATTERED_DAYS days, each impression on one of them.
 
     Where days are not known every impression is exchangeable, so days drawn for them predict one
-    another as days would on which nothing moves.
+    another as days would on which nothing moves. Equal rows are one row of all their impressions:
+    neither the order of rows nor how impressions are spread over them changes anything.
 
     Args:
-        scores: rows of any counts.
-        seed: of the draw; it runs over the rows in their order.
+        scores: rows of any counts; their days are passed over.
+        seed: of the draw.
     """
-    rng = np.random.default_rng(seed)
-    even = np.full(SCATTERED_DAYS, 1.0 / SCATTERED_DAYS)
-    responses = rng.multinomial(scores.responses, even)
-    impressions = responses + rng.multinomial(scores.impressions - scores.responses, even)
+    order = np.lexsort((scores.uncalibrated_logit, scores.field_value_id))
+    rows = scores.take(order)
+    new = np.diff(rows.field_value_id, prepend=-1) != 0
+    new |= np.diff(rows.uncalibrated_logit.astype(np.float64), prepend=0.0) != 0
+    starts = np.flatnonzero(new)
+    n, y = (np.add.reduceat(column, starts) for column in (rows.impressions, rows.responses))
+    rng, even = np.random.default_rng(seed), np.full(SCATTERED_DAYS, 1.0 / SCATTERED_DAYS)
+    responses = rng.multinomial(y, even)
+    impressions = responses + rng.multinomial(n - y, even)
     row, day = np.nonzero(impressions)
     drawn = impressions[row, day], responses[row, day], day.astype(np.int32)
-    return replace(scores.take(row), impressions=drawn[0], responses=drawn[1], day=drawn[2])
+    of_rows = rows.take(starts[row])
+    return replace(of_rows, impressions=drawn[0], responses=drawn[1], day=drawn[2])

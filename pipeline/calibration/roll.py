@@ -77,8 +77,9 @@ def roll(
         TrainingError: the network's loss is not finite.
     """
     fit = fit_adacalib(
-        tables, settings, known_until=known_until, horizon_days=horizon_days, accepted=accepted
-    )
+        tables, settings, known_until=known_until, horizon_days=horizon_days, accepted=accepted,
+        until=max(asked),
+    )  # fmt: skip
     cells = tables.cells.take(~np.isin(tables.cells.day, list(fit.refused_days)))
     learning = sorted(fit.fold_shapes)
     fewer, n = coarse(cells, cells.day <= known_until), tables.n_field_values

@@ -8,12 +8,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from pipeline.calibration.folds import Counts
+from pipeline.calibration.folds import Counts, all_counts
 from pipeline.calibration.isotonic import isotonic_of_cells
 from pipeline.calibration.prior.anchor import anchor_of_cells
 from pipeline.calibration.statistics.grid import TARGET_CELLS, groups_of_cells, of_same_cell
 from pipeline.calibration.statistics.logits import log_loss_from_logits
-from pipeline.core.errors import NotEnoughDataError
 from pipeline.formats.maps import PiecewiseLinearMap, identity_map
 from pipeline.formats.tables import CellTable
 
@@ -50,28 +49,24 @@ class Windowed:
         """The map that serves a day; the identity where nothing is known yet."""
         last = day - self.horizon_days
         rows = (self.cells.day <= last) & (self.cells.day > last - self.window)
-        some = self.cells.take(rows)
-        counts = Counts(some.impressions.astype(float), some.responses.astype(float))
-        try:
-            return self.fit(some, counts, self.n_field_values)
-        except NotEnoughDataError:
+        if not rows.any():
             return identity_map(self.n_field_values)
+        some = self.cells.take(rows)
+        return self.fit(some, all_counts(some), self.n_field_values)
 
 
 def best_window(
     fit: FitCells, cells: CellTable, n_field_values: int, horizon_days: int, days: Sequence[int]
 ) -> Windowed:
-    """The baseline with the window that forecast `days` best, of those that the log can fill.
+    """The baseline with the window that forecast `days` best; the longest wins a tie.
 
     Args:
         fit, cells, n_field_values, horizon_days: as in `Windowed`.
         days: the learning days that are forecast, ascending; without any the longest window wins.
     """
-    reach = int(cells.day.max() - cells.day.min()) + 1
-    windows = sorted({min(window, reach) for window in WINDOWS})
-    each = [Windowed(fit, cells, n_field_values, horizon_days, window) for window in windows]
+    each = [Windowed(fit, cells, n_field_values, horizon_days, w) for w in sorted(WINDOWS)[::-1]]
     losses = [sum(_loss(windowed, cells, day) for day in days) for windowed in each]
-    return each[len(each) - 1 - int(np.argmin(losses[::-1]))]  # the longest wins a tie
+    return each[int(np.argmin(losses))]
 
 
 def _loss(windowed: Windowed, cells: CellTable, day: int) -> float:

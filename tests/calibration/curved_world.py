@@ -6,6 +6,8 @@ import numpy as np
 from scipy.special import expit
 
 from pipeline.calibration.paper.paper_network import PaperSettings
+from pipeline.calibration.statistics.bins import tabulate
+from pipeline.calibration.statistics.counting import with_later_days
 from pipeline.formats.scores import Scores
 from pipeline.params.params_file import read_params
 
@@ -23,6 +25,15 @@ def paper_settings(**values):
     return PaperSettings(
         **{**SHIPPED.paper.model_dump(), "candidates": (5, 10, 20), **shared, **values}
     )
+
+
+def tables_of(scores, candidates=(5, 10), cells=80, *, made_until=None):
+    """Tables of all days, cut on those up to `made_until`; by default on all."""
+    last = int(scores.day.max()) if made_until is None else made_until
+    first, later = (scores.take(np.flatnonzero(rows)) for rows in
+                    (scores.day <= last, scores.day > last))  # fmt: skip
+    cut = tabulate(first, {*candidates, cells}, cells)
+    return with_later_days(cut, last, [later], candidates, scores.n_field_values)
 
 
 def curved_world(rows=20_000, n_values=12, days=6, *, seed=1, curvature=1.0, drift=0.0):

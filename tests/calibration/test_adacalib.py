@@ -7,20 +7,29 @@ import numpy as np
 import pytest
 import torch
 
+from pipeline.calibration.adacalib.compile_map import serving_map
 from pipeline.calibration.adacalib.fit import fit_adacalib
 from pipeline.calibration.adacalib.knot_network import BinChoice, Head, gumbel_weights
-from pipeline.calibration.statistics.bins import tabulate
 from pipeline.formats.scores import Scores
-from tests.calibration.curved_world import curved_world, excess, settings_with
+from tests.calibration.curved_world import curved_world, excess, settings_with, tables_of
 from tests.reference import field_auc_by_pairs
 
 QUICK = settings_with(steps=40)
 CANDIDATES, CELLS = (5, 10), 80
 
 
+class Fitted:
+    """AdaCalib learned from all days of scores, as it serves the day after."""
+
+    def __init__(self, scores, settings=QUICK):
+        tables = tables_of(scores, CANDIDATES, CELLS)
+        self.fit = fit_adacalib(tables, settings, known_until=tables.made_until)
+        self.line = self.fit.forecasts[tables.made_until + 1]
+        self.serving, self.moved_knots = serving_map(self.line, self.fit.shape, settings.min_slope)
+
+
 def fitted_on(scores, settings=QUICK):
-    bins, cells = tabulate(scores, CANDIDATES, CELLS)
-    return fit_adacalib(bins, cells, scores.n_field_values, settings)
+    return Fitted(scores, settings)
 
 
 def everywhere(serving, n_field_values, n=10_000):
@@ -35,11 +44,11 @@ def world():
     return scores, true, fitted_on(scores)
 
 
-def test_it_predicts_curved_field_values_better_than_its_anchor(world):
+def test_it_predicts_curved_field_values_better_than_its_line(world):
     scores, true, fitted = world
-    logit, ids = scores.uncalibrated_logit, scores.field_value_id
-    anchor = excess(fitted.base.static(logit, ids), true)
-    assert excess(fitted.serving(logit, ids), true) < 0.75 * anchor
+    logit, ids = scores.uncalibrated_logit.astype(float), scores.field_value_id
+    line = excess(fitted.line(logit, ids), true)
+    assert excess(fitted.serving(logit, ids), true) < 0.75 * line
 
 
 def test_nothing_decreases_over_ten_thousand_logits_of_any_field_value(world):
@@ -57,27 +66,31 @@ def test_ranking_within_field_values_is_kept(world):
     assert abs(before[0] - after[0]) < 1e-6
 
 
-def test_an_untrained_network_is_the_anchor_exactly(world):
-    """Without steps that help, knots lie on the anchor with its splines."""
+def test_an_untrained_network_leaves_line_and_splines(world):
     scores, _, _ = world
     fitted = fitted_on(scores, settings_with(steps=1, learning_rate=1e-12))
-    assert fitted.correction_share == 0
-    logit, ids = scores.uncalibrated_logit.astype(float), scores.field_value_id
+    assert fitted.fit.correction_share == 0
+    assert fitted.fit.spline_share > 0
     assert fitted.moved_knots == 0
-    at_knots = fitted.serving.knots[ids, 0]
-    expected = fitted.base(at_knots, ids)
-    np.testing.assert_allclose(fitted.serving(at_knots, ids), expected, rtol=0, atol=1e-9)
-    curve, line = fitted.base(logit, ids), fitted.serving(logit, ids)
-    assert np.abs(curve - line).max() < 0.05  # splines are broken lines; knots of both are shared
 
 
-def test_a_field_value_without_rows_and_the_unseen_one_keep_their_anchor(world):
+def test_without_splines_and_corrections_the_knots_lie_on_the_line():
+    scores, _ = curved_world(rows=4000, days=3)  # too few days to learn a shape from
+    fitted = fitted_on(scores)
+    assert fitted.fit.spline_share == fitted.fit.correction_share == 0
+    observed = np.unique(scores.field_value_id)
+    at_knots = fitted.serving.knots[observed, 0]
+    expected = fitted.line(at_knots, observed)
+    np.testing.assert_allclose(fitted.serving(at_knots, observed), expected, rtol=0, atol=1e-9)
+
+
+def test_a_field_value_without_rows_and_the_unseen_one_have_one_line(world):
     scores, _, fitted = world
     at = np.linspace(-10, 10, 100)
-    for row in (0, scores.n_field_values - 1):
-        expected = fitted.base.anchor(at, np.full(100, row))
-        np.testing.assert_allclose(fitted.serving(at, np.full(100, row)), expected, atol=1e-9)
-        assert fitted.chosen_bins[row] == 0
+    unseen, never = (fitted.serving(at, np.full(100, z)) for z in (0, scores.n_field_values - 1))
+    assert np.array_equal(unseen, never)
+    np.testing.assert_allclose(np.diff(unseen, n=2), 0, atol=1e-9)
+    assert fitted.fit.chosen_bins[[0, -1]].tolist() == [0, 0]
 
 
 def test_the_order_of_rows_changes_nothing(world):
@@ -111,7 +124,7 @@ def test_random_numbers_of_the_caller_are_left_alone(world):
 def test_one_candidate_serves_each_field_value_and_serving_has_no_randomness(world):
     scores, _, fitted = world
     observed = np.unique(scores.field_value_id)
-    assert set(fitted.chosen_bins[observed]) <= set(CANDIDATES)
+    assert set(fitted.fit.chosen_bins[observed]) <= set(CANDIDATES)
     logit, ids = scores.uncalibrated_logit[:1000], scores.field_value_id[:1000]
     order = np.random.default_rng(1).permutation(1000)
     once, shuffled = fitted.serving(logit, ids), fitted.serving(logit[order], ids[order])
@@ -168,7 +181,6 @@ def test_aggregated_rows_give_what_expanded_rows_give(world):
 def test_one_calibration_day_is_enough():
     scores, true = curved_world(rows=10_000, days=1)
     fitted = fitted_on(scores)
-    assert fitted.base.drifting is None
     logit, ids = scores.uncalibrated_logit, scores.field_value_id
     assert excess(fitted.serving(logit, ids), true) < 0.7 * excess(logit.astype(float), true)
 

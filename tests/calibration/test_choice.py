@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
-from pipeline.calibration.adacalib.fit import fit_adacalib
-from pipeline.calibration.choice import choose, losses_of, standard_error
-from pipeline.calibration.statistics.bins import tabulate
+from pipeline.calibration.choice import choose, standard_error
+from pipeline.calibration.prior.anchor import fit_anchor
+from pipeline.calibration.rolling import roll
+from pipeline.calibration.statistics.logits import log_loss_from_logits
 from pipeline.core.errors import NotEnoughDataError
-from tests.calibration.curved_world import curved_world, settings_with
+from tests.calibration.curved_world import curved_world, settings_with, tables_of
 
 NAMES = ("identity", "isotonic", "eb_platt", "adacalib")
 
@@ -77,39 +78,43 @@ def test_fewer_than_five_days_say_nothing_about_days():
     assert standard_error(shock, np.ones((4, 50))) == 0
 
 
-def test_the_calibrators_are_compared_on_counts_they_have_not_seen():
-    scores, _ = curved_world(rows=20_000, days=6, curvature=1.5)
-    bins, cells = tabulate(scores, (5, 10), 80)
-    fitted = fit_adacalib(bins, cells, scores.n_field_values, settings_with(steps=16))
-    each, impressions = losses_of(fitted.comparisons, scores.n_field_values)
-    assert tuple(each) == NAMES
-    late = scores.day >= np.unique(scores.day)[2]
-    assert len(impressions) == 4
-    assert impressions.sum() == scores.impressions[late].sum()
-    assert choose(each, impressions).name == "adacalib"
+def rolled(scores, steps=8, horizon=1):
+    """What the days of scores teach, as it serves the day that comes next."""
+    tables = tables_of(scores)
+    last = tables.made_until
+    return roll(
+        tables, settings_with(steps=steps), known_until=last, asked={last + horizon: None},
+        horizon_days=horizon,
+    )  # fmt: skip
 
 
-def test_forward_days_are_the_units_each_with_its_own_impressions():
-    """Ten days: six are predicted, in five blocks, by the same map within a block."""
+@pytest.mark.parametrize("horizon", [1, 2])
+def test_the_calibrators_are_compared_on_days_they_have_not_seen(horizon):
+    scores, _ = curved_world(rows=20_000, days=8, curvature=1.5)
+    choice = rolled(scores, 16, horizon).choice
+    assert tuple(choice.logloss) == NAMES
+    late = scores.day >= np.unique(scores.day)[3]
+    assert choice.days == 5
+    assert choice.impressions == scores.impressions[late].sum()
+    assert choice.best == "adacalib"
+
+
+def test_what_is_compared_is_what_would_have_been_served():
+    """The loss of EB-Platt is that of the maps of each learning day's morning."""
     scores, _ = curved_world(rows=8000, days=10)
-    bins, cells = tabulate(scores, (5, 10), 80)
-    fitted = fit_adacalib(bins, cells, scores.n_field_values, settings_with(steps=8))
-    _, impressions = losses_of(fitted.comparisons, scores.n_field_values)
-    days = np.unique(scores.day)[4:]
-    for row, day in zip(impressions, days, strict=True):
-        assert row.sum() == scores.impressions[scores.day == day].sum()
-    first, second, third = (c.predicted["adacalib"] for c in fitted.comparisons[:3])
-    assert np.array_equal(first, second)
-    assert not np.array_equal(second, third)
-
-
-def test_split_counts_have_folds_as_units():
-    scores, _ = curved_world(rows=4000, days=2)
-    bins, cells = tabulate(scores, (5, 10), 80)
-    fitted = fit_adacalib(bins, cells, scores.n_field_values, settings_with(steps=8))
-    _, impressions = losses_of(fitted.comparisons, scores.n_field_values)
-    assert len(impressions) == 10
-    assert impressions.sum() == scores.impressions.sum()
+    served = rolled(scores)
+    total = 0.0
+    for day in np.unique(scores.day)[4:].tolist():
+        early = scores.take(np.flatnonzero(scores.day < day))
+        late = scores.take(np.flatnonzero(scores.day == day))
+        anchor = fit_anchor(early.field_value_id, early.uncalibrated_logit, early.impressions,
+                            early.responses, scores.n_field_values)  # fmt: skip
+        logit = anchor(late.uncalibrated_logit, late.field_value_id)
+        total += log_loss_from_logits(logit, late.responses, late.impressions).sum()
+    assert served.choice.days == 6
+    assert served.choice.logloss["eb_platt"] == pytest.approx(
+        total / served.choice.impressions, abs=1e-3
+    )
 
 
 def test_noise_alone_does_not_make_adacalib_ship():
@@ -118,7 +123,4 @@ def test_noise_alone_does_not_make_adacalib_ship():
     scores, _ = curved_world(rows=6000, days=6)
     right = rng.random(6000) < 1 / (1 + np.exp(-scores.uncalibrated_logit.astype(float)))
     scores.responses[:] = right
-    bins, cells = tabulate(scores, (5, 10), 80)
-    fitted = fit_adacalib(bins, cells, scores.n_field_values, settings_with(steps=16))
-    choice = choose(*losses_of(fitted.comparisons, scores.n_field_values))
-    assert choice.name == "identity"
+    assert rolled(scores, 16).chosen == "identity"

@@ -155,15 +155,25 @@ def test_days_may_be_numbers_dates_or_datetimes(rows, fitted):
         assert np.array_equal(again.predict_proba(logit, names), expected)
 
 
-def test_weights_are_impressions(rows):
-    logit, label, names, _ = rows
-    once = AdaCalib(**QUICK).fit(np.repeat(logit[:900], 2), np.repeat(label[:900], 2),
-                                 np.repeat(names[:900], 2))  # fmt: skip
-    twice = AdaCalib(**QUICK).fit(logit[:900], label[:900], names[:900], weight=np.full(900, 2))
-    # folds draw by row, so only the map's statistics, not its draws, are the same
-    at = np.linspace(-4, 0, 20)
-    one, other = (m.calibrated_logit(at, ["1"] * 20) for m in (once, twice))
-    np.testing.assert_allclose(one, other, atol=0.2)
+@pytest.mark.parametrize("with_days", [False, True])
+def test_weights_are_impressions(rows, with_days):
+    logit, label, names, day = (column[:900] for column in rows)
+    once = AdaCalib(**QUICK).fit(
+        *(np.repeat(column, 2) for column in (logit, label, names)),
+        day=np.repeat(day, 2) if with_days else None,
+    )
+    weight, days = np.full(900, 2), day if with_days else None
+    twice = AdaCalib(**QUICK).fit(logit, label, names, weight=weight, day=days)
+    one, other = (m.predict_proba(logit, names) for m in (once, twice))
+    assert np.array_equal(one, other)
+
+
+def test_the_order_of_rows_changes_nothing_whether_days_are_known_or_drawn(rows):
+    logit, label, names, _ = (column[:900] for column in rows)
+    order = np.random.default_rng(1).permutation(900)
+    one = AdaCalib(**QUICK).fit(logit, label, names).predict_proba(logit, names)
+    other = AdaCalib(**QUICK).fit(logit[order], label[order], names[order])
+    assert np.array_equal(one, other.predict_proba(logit, names))
 
 
 def test_a_pipeline_takes_the_field_value_as_second_column(rows, fitted):

@@ -5,10 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipeline.calibration.adacalib.fit import fit_adacalib
 from pipeline.calibration.paper.paper_fit import fit_paper
-from pipeline.calibration.statistics.bins import tabulate
-from tests.calibration.curved_world import paper_settings, settings_with
+from pipeline.calibration.rolling import roll
+from tests.calibration.curved_world import paper_settings, settings_with, tables_of
 from tests.calibration.test_baselines import HARD, scores_of
 
 rng = np.random.default_rng(1)
@@ -55,18 +54,21 @@ def nothing_decreases(serving, n_field_values):
         assert (np.diff(logit) > 0).all()
 
 
-OF_ONE_DAY = [name for name in LOGS if "one" in name or "alone" in name or "no responses" in name]
-
-
 @pytest.mark.parametrize(
-    ("log", "days"), [*((log, 6) for log in LOGS), *((log, 1) for log in OF_ONE_DAY)]
+    ("log", "days"), [*((log, 10) for log in LOGS), *((log, 1) for log in LOGS)]
 )
-def test_adacalib_is_finite_and_rises_everywhere(log, days):
-    """10,000 logits in and far beyond the fitted range, field value by value."""
+def test_calibrators_are_finite_and_rise_everywhere(log, days):
+    """10,000 logits in and far beyond the fitted range, field value by value, day by day."""
     scores = replace(LOGS[log], day=(np.arange(len(LOGS[log])) % days).astype(np.int32))
-    tables = tabulate(scores, (5, 10), 40)
-    fitted = fit_adacalib(*tables, scores.n_field_values, settings_with(steps=4))
-    nothing_decreases(fitted.serving, scores.n_field_values)
+    known = int(scores.day.max()) // 2
+    tables = tables_of(scores, (5, 10), 40, made_until=known)
+    last = int(scores.day.max()) + 2
+    served = roll(
+        tables, settings_with(steps=4), known_until=known, asked={known + 1: None, last: None}
+    )
+    for name in ("eb_platt", "adacalib"):
+        for of_day in served.maps[name].values():
+            nothing_decreases(of_day.map, scores.n_field_values)
 
 
 @pytest.mark.parametrize("log", LOGS)

@@ -1,24 +1,32 @@
 """calibrate: checked tables and scores → maps and the choice."""
 
+from itertools import chain
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
 from safetensors.torch import load_file
 
 from pipeline.calibration.paper.auxiliary import AuxiliaryNetwork
-from pipeline.calibration.statistics.bins import tabulate
+from pipeline.calibration.paper.paper_comparison import ABLATION
 from pipeline.core.errors import CheckFailedError, ParamsError
 from pipeline.core.files import read_json, sha256_of, write_json
+from pipeline.formats.days import day_number
 from pipeline.formats.maps import read_maps
+from pipeline.formats.rolling import read_rolling
 from pipeline.formats.scores import write_day, write_scores_manifest
-from pipeline.formats.tables import write_tables
 from pipeline.params.params_file import read_params, set_values
-from pipeline.params.sections import CalibrateParams
-from pipeline.stages import calibrate
+from pipeline.params.sections import CalibrateParams, Competitor, TabulateParams
+from pipeline.report.result_tables import ABLATED
+from pipeline.report.result_tables import NAMES as LABELS
+from pipeline.stages import calibrate, tabulate
 from tests.calibration.curved_world import curved_world
 
-DAYS = [f"2024-10-0{day}" for day in range(4, 10)]  # day 20_000 is 2024-10-04
+DAYS = [f"2024-10-{day:02}" for day in range(4, 15)]  # day 20_000 is 2024-10-04
+PARTS = {"calibration": DAYS[:8], "test": DAYS[8:]}
+NAMES = ["identity", "isotonic", "eb_platt", "adacalib"]
+FIELD_VALUES = [None, "a", "b", "001", "NA", "never"]
 
 
 def params_of(**values) -> CalibrateParams:
@@ -28,17 +36,43 @@ def params_of(**values) -> CalibrateParams:
     return CalibrateParams(**(section | values | {"paper": paper}))
 
 
+def score_files(folder, scores, parts=PARTS, *, maturity_days=0, features=True):
+    """The scores as day files, with one feature kept."""
+    days = {}
+    for day in chain.from_iterable(parts.values()):
+        rows = scores.take(np.flatnonzero(scores.day == day_number(day)))
+        kind = (np.arange(len(rows)) % 3).astype(np.int32)
+        days[day] = write_day(folder, day, rows, {"categorical.kind": kind} if features else {})
+    kept = [{"name": "kind", "size": 3}] if features else []
+    write_scores_manifest(
+        folder,
+        {
+            "parts": parts,
+            "days": days,
+            "field_values": FIELD_VALUES,
+            "features": {"categorical": kept, "numeric": []},
+            "conventions": {"maturity_days": maturity_days},
+        },
+    )
+
+
+def inputs_of(folder, rows=8000, parts=PARTS, spoil=None, **manifest):
+    """Scores of a bent world, their tables, and the tables' check."""
+    scores, _ = curved_world(rows=rows, n_values=4, days=len(DAYS), curvature=1.5)
+    if spoil:
+        scores.responses[scores.day == day_number(spoil)] = 0
+    (folder / "scores").mkdir(parents=True)
+    score_files(folder / "scores", scores, parts, **manifest)
+    section = TabulateParams(candidates=(2, 4), grid_cells=40)
+    tabulate.run(folder / "scores", folder / "tables", params=section)
+    write_json(folder / "tables.json", {"passed": True, "breaches": []})
+    return folder
+
+
 @pytest.fixture
 def inputs(tmp_path):
-    """Tables of a bent world, their check, and scores' manifest."""
-    scores, _ = curved_world(rows=8000, n_values=4, days=6, curvature=1.5)
-    write_tables(tmp_path / "tables", *tabulate(scores, (2, 4), 40), {})
-    write_json(tmp_path / "tables.json", {"passed": True, "breaches": []})
-    (tmp_path / "scores").mkdir()
-    names = [None, "a", "b", "001", "NA", "never"]
-    manifest = {"parts": {}, "field_values": names, "features": {"categorical": [], "numeric": []}}
-    write_scores_manifest(tmp_path / "scores", manifest | {"conventions": {}})
-    return tmp_path
+    """The usual ones."""
+    return inputs_of(tmp_path)
 
 
 def run(folder, **values):
@@ -47,14 +81,52 @@ def run(folder, **values):
     return read_json(folder / "calibrator" / "manifest.json")
 
 
-def test_four_maps_and_the_choice_with_its_margin_are_written(inputs):
+def test_maps_that_ship_and_the_choice_with_its_margin_are_written(inputs):
     manifest = run(inputs)
-    maps = read_maps(inputs / "calibrator" / "maps.parquet")
-    assert list(maps) == ["identity", "isotonic", "eb_platt", "adacalib"]
-    assert all(serving.n_field_values == 6 for serving in maps.values())
-    assert manifest["chosen"] == manifest["held_out"]["name"] == "adacalib"
-    assert manifest["held_out"]["excess"]["eb_platt"] > 0
+    for file in ("maps.parquet", "frozen.parquet"):
+        maps = read_maps(inputs / "calibrator" / file)
+        assert list(maps) == NAMES
+        assert all(serving.n_field_values == 6 for serving in maps.values())
+    assert manifest["chosen"] == manifest["held_out"]["name"]
+    assert manifest["held_out"]["excess"]["identity"] > 0
     assert set(manifest["chosen_bins"]) <= {0, 2, 4}
+
+
+def test_every_test_day_has_the_map_that_served_it(inputs):
+    """Those of the first morning are the frozen ones."""
+    run(inputs)
+    rolling = read_rolling(inputs / "calibrator" / "rolling.parquet")
+    frozen = read_maps(inputs / "calibrator" / "frozen.parquet")
+    at, ids = np.linspace(-5, 1, 12), np.repeat([1, 3], 6)
+    assert list(rolling) == NAMES
+    for name, of_days in rolling.items():
+        assert list(of_days) == [day_number(day) for day in PARTS["test"]]
+        first = of_days[day_number(PARTS["test"][0])]
+        assert np.array_equal(first(at, ids), frozen[name](at, ids))
+    served = [of_day(at, ids) for of_day in rolling["eb_platt"].values()]
+    assert not np.array_equal(served[0], served[-1])
+
+
+@pytest.mark.parametrize("maturity", [0, 1])
+def test_the_manifest_lists_the_days_whose_labels_ship_and_what_was_known_when(tmp_path, maturity):
+    gap = {"gap": DAYS[7:8]} if maturity else {}
+    parts = {"calibration": DAYS[: 8 - maturity], "test": DAYS[8:], **gap}
+    manifest = run(inputs_of(tmp_path, parts=parts, maturity_days=maturity))
+    assert manifest["rolling"]["horizon_days"] == 1 + maturity
+    assert manifest["rolling"]["learned_until"] == DAYS[7 - maturity]
+    assert manifest["shipped"]["learned_until"] == DAYS[-1]
+    assert manifest["label_days"] == DAYS
+
+
+def test_a_newest_day_without_labels_is_refused_unless_it_is_accepted(tmp_path):
+    """Few days are known: the guard looks from the eighth on."""
+    inputs = inputs_of(tmp_path, rows=60_000, spoil=DAYS[-1])
+    refused = run(inputs)
+    assert {move["day"] for move in refused["guard"]["refused"]} == {DAYS[-1]}
+    assert refused["label_days"] == DAYS[:-1]
+    accepted = run(inputs, accepted_days=(DAYS[-1],))
+    assert accepted["guard"]["refused"] == []
+    assert accepted["label_days"] == DAYS
 
 
 def test_every_map_is_finite_and_does_not_decrease_anywhere(inputs):
@@ -67,7 +139,7 @@ def test_every_map_is_finite_and_does_not_decrease_anywhere(inputs):
 
 def test_the_same_inputs_give_the_same_bytes(inputs):
     run(inputs)
-    files = [inputs / "calibrator" / name for name in ("maps.parquet", "manifest.json")]
+    files = sorted((inputs / "calibrator").iterdir())
     before = [sha256_of(file) for file in files]
     run(inputs)
     assert [sha256_of(file) for file in files] == before
@@ -85,23 +157,7 @@ def test_tables_that_did_not_pass_are_refused_and_nothing_is_written(inputs):
     assert not (inputs / "calibrator").exists()
 
 
-def score_files(folder, scores):
-    """The scores as day files, with one feature kept."""
-    days = {}
-    for index, day in enumerate(DAYS):
-        rows = scores.take(np.flatnonzero(scores.day == 20_000 + index))
-        kind = (np.arange(len(rows)) % 3).astype(np.int32)
-        days[day] = write_day(folder / "scores", day, rows, {"categorical.kind": kind})
-    described = {"categorical": [{"name": "kind", "size": 3}], "numeric": []}
-    names = [None, "a", "b", "001", "NA", "never"]
-    manifest = {"parts": {"calibration": DAYS}, "days": days, "field_values": names}
-    manifest |= {"features": described}
-    write_scores_manifest(folder / "scores", manifest | {"conventions": {}})
-
-
 def test_the_paper_variant_writes_its_auxiliary_network_beside_the_maps(inputs):
-    scores, _ = curved_world(rows=8000, n_values=4, days=6, curvature=1.5)
-    score_files(inputs, scores)
     manifest = run(inputs, variant="paper", paper={"auxiliary": True})
     assert manifest["variant"] == "paper"
     weights = load_file(inputs / "calibrator" / "auxiliary.safetensors")
@@ -109,12 +165,22 @@ def test_the_paper_variant_writes_its_auxiliary_network_beside_the_maps(inputs):
     assert 0 <= manifest["decreasing_share"] <= 1
 
 
-def test_the_auxiliary_network_is_refused_where_scores_carry_no_features(inputs):
-    scores, _ = curved_world(rows=800, n_values=4, days=6)
-    score_files(inputs, scores)
-    manifest = read_json(inputs / "scores" / "manifest.json")
-    none = {"categorical": [], "numeric": []}
-    write_json(inputs / "scores" / "manifest.json", manifest | {"features": none})
+def test_competitors_and_the_ablation_are_maps_of_their_own_where_asked_for(tmp_path):
+    """They are measured beside the frozen maps; none ships, and what does stays as it is."""
+    inputs = inputs_of(tmp_path, rows=800)
+    chosen, usual = run(inputs)["chosen"], read_maps(inputs / "calibrator" / "maps.parquet")
+    names = get_args(Competitor)
+    assert run(inputs, competitors=names, ablation=True)["chosen"] == chosen
+    maps = read_maps(inputs / "calibrator" / "maps.parquet")
+    frozen = read_maps(inputs / "calibrator" / "frozen.parquet")
+    assert list(maps) == list(usual) == NAMES
+    assert list(frozen) == [*NAMES, *names, *ABLATION]
+    assert set(frozen) - {"identity"} <= {*LABELS, *ABLATED}
+    assert np.array_equal(maps["adacalib"].knots, usual["adacalib"].knots)
+
+
+def test_the_auxiliary_network_is_refused_where_scores_carry_no_features(tmp_path):
+    inputs = inputs_of(tmp_path, rows=800, features=False)
     with pytest.raises(ParamsError, match="keep_features"):
         run(inputs, variant="paper", paper={"auxiliary": True})
 

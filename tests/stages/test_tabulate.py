@@ -15,7 +15,7 @@ from pipeline.stages.tabulate import run
 from tests.calibration.logs import assert_same, random_scores
 from tests.tiny_logs import files_of
 
-PARAMS = TabulateParams(candidates=(2, 5), grid_cells=20, days="calibration")
+PARAMS = TabulateParams(candidates=(2, 5), grid_cells=20)
 PARTS = {
     "training": ["2024-01-01", "2024-01-02"],
     "calibration": ["2024-01-03", "2024-01-04"],
@@ -23,18 +23,18 @@ PARTS = {
 }
 
 
-def write_scores(folder, rows=200):
+def write_scores(folder, rows=200, parts=PARTS):
     """Scored days of all splits, `rows` a day."""
     folder.mkdir(parents=True)
     days = {}
-    for seed, day in enumerate(chain.from_iterable(PARTS.values())):
+    for seed, day in enumerate(chain.from_iterable(parts.values())):
         scores = random_scores(rows, n_field_values=6, n_days=1, seed=seed)
         scores.day[:] = day_number(day)
         days[day] = write_day(folder, day, scores, {})
     write_scores_manifest(
         folder,
         {
-            "parts": PARTS,
+            "parts": parts,
             "days": days,
             "field_values": [None, *"abcdefg"],
             "features": {"categorical": [], "numeric": []},
@@ -44,20 +44,50 @@ def write_scores(folder, rows=200):
     return folder
 
 
-def test_the_tables_are_those_of_the_calibration_days(tmp_path):
+def test_bins_are_those_of_the_calibration_days(tmp_path):
     scores = write_scores(tmp_path / "scores")
     run(scores, tmp_path / "tables", params=PARAMS)
-    bins, cells = tabulate(read_scores(scores, "calibration"), (2, 5), 20)
+    bins, _ = tabulate(read_scores(scores, "calibration"), (2, 5), 20)
     assert_same(read_bins(tmp_path / "tables"), bins)
-    assert_same(read_cells(tmp_path / "tables"), cells)
 
 
-def test_training_days_are_counted_too_where_that_is_asked(tmp_path):
+def test_cells_of_the_calibration_days_are_as_they_would_be_alone(tmp_path):
     scores = write_scores(tmp_path / "scores")
-    params = PARAMS.model_copy(update={"days": "training_and_calibration"})
-    run(scores, tmp_path / "tables", params=params)
-    assert read_bins(tmp_path / "tables").candidate(2).impressions.sum() == 800
-    assert read_tables_manifest(tmp_path / "tables")["parts"] == ["training", "calibration"]
+    run(scores, tmp_path / "tables", params=PARAMS)
+    _, alone = tabulate(read_scores(scores, "calibration"), (20,), 20)
+    cells = read_cells(tmp_path / "tables")
+    assert_same(cells.take(cells.day <= day_number(PARTS["calibration"][-1])), alone)
+
+
+def test_later_days_are_counted_whole_within_the_same_cells(tmp_path):
+    """Also field values that the calibration days did not have."""
+    scores = write_scores(tmp_path / "scores")
+    run(scores, tmp_path / "tables", params=PARAMS)
+    cells, rows = read_cells(tmp_path / "tables"), read_scores(scores, "test")
+    later = cells.take(cells.day == day_number(PARTS["test"][0]))
+    for name in ("impressions", "responses"):
+        counted = np.bincount(later.field_value_id, getattr(later, name), 8)
+        assert np.array_equal(counted, np.bincount(rows.field_value_id, getattr(rows, name), 8))
+    logit_sums = np.bincount(rows.field_value_id, rows.uncalibrated_logit, 8)
+    counted = np.bincount(later.field_value_id, later.logit_sum, 8)
+    np.testing.assert_allclose(counted, logit_sums, atol=1e-4)
+
+
+def test_days_of_the_gap_are_later_days(tmp_path):
+    parts = {"training": [], "calibration": ["2024-01-03"], "gap": ["2024-01-04"]}
+    scores = write_scores(tmp_path / "scores", parts=parts | {"test": PARTS["test"]})
+    run(scores, tmp_path / "tables", params=PARAMS)
+    manifest = read_tables_manifest(tmp_path / "tables")
+    assert manifest["days"] == ["2024-01-03"]
+    assert manifest["later_days"] == ["2024-01-04", "2024-01-05"]
+    assert len(np.unique(read_cells(tmp_path / "tables").day)) == 3
+
+
+def test_training_days_are_not_counted(tmp_path):
+    scores = write_scores(tmp_path / "scores")
+    run(scores, tmp_path / "tables", params=PARAMS)
+    assert read_bins(tmp_path / "tables").candidate(2).impressions.sum() == 400
+    assert read_cells(tmp_path / "tables").impressions.sum() == 600
 
 
 def test_the_manifest_says_what_the_tables_were_made_of(tmp_path):
@@ -68,15 +98,15 @@ def test_the_manifest_says_what_the_tables_were_made_of(tmp_path):
     assert manifest == {
         "candidates": [2, 5],
         "grid_cells": 20,
-        "parts": ["calibration"],
         "days": PARTS["calibration"],
+        "later_days": PARTS["test"],
         "n_field_values": 8,
         "totals": {
             "impressions": 400,
             "responses": int(rows.responses.sum()),
             "field_values": len(np.unique(rows.field_value_id)),
         },
-        "params": {"tabulate": {"candidates": [2, 5], "grid_cells": 20, "days": "calibration"}},
+        "params": {"tabulate": {"candidates": [2, 5], "grid_cells": 20}},
     }
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from pipeline.calibration.adacalib.compile_map import Shape
 from pipeline.calibration.adacalib.knot_training import FitSettings, single_thread
 from pipeline.calibration.adacalib.shapes import learn_shapes
-from pipeline.calibration.prior.daily import DailyCounts, daily_counts, usual_logits
+from pipeline.calibration.prior.daily import daily_counts, usual_logits
 from pipeline.calibration.prior.filter import DayForecast, Filter, Variances
 from pipeline.calibration.prior.forward import Pass, follow
 from pipeline.calibration.prior.guard import LARGEST, Guard, Move
@@ -70,6 +70,7 @@ def fit_adacalib(
     horizon_days: int = 1,
     accepted: Collection[int] = (),
     variances: Variances | None = None,
+    until: int = 0,
 ) -> AdaCalibFit:
     """AdaCalib with everything that is learned once learned up to a day, and forecasts beyond it.
 
@@ -83,6 +84,7 @@ def fit_adacalib(
         horizon_days: h: the forecast of a day knows the days up to h before it.
         accepted: days that the guard may not refuse.
         variances: of the filter; None: they are learned.
+        until: the last day that is forecast, if it is later than h after the last one with rows.
 
     Raises:
         NotEnoughDataError: no cell of a known day stands for an impression.
@@ -94,10 +96,9 @@ def fit_adacalib(
             "AdaCalib needs rows with impressions, there are none; take more calibration days"
         )
     with single_thread():
-        counts = daily_counts(tables.cells, known)
         passed, guard, variances = _followed(
-            counts, tables.n_field_values, variances,
-            known_until=known_until, horizon_days=horizon_days, accepted=accepted,
+            tables, variances,
+            known_until=known_until, horizon_days=horizon_days, accepted=accepted, until=until,
         )  # fmt: skip
         sound = known & np.isin(tables.cells.day, list(passed.fitted))
         grid = make_grid(tables, sound)
@@ -117,26 +118,28 @@ def fit_adacalib(
 
 
 def _followed(
-    counts: DailyCounts,
-    n_field_values: int,
+    tables: FieldTables,
     given: Variances | None,
     *,
     known_until: int,
     horizon_days: int,
     accepted: Collection[int],
+    until: int,
 ) -> tuple[Pass, Guard, Variances]:
     """The pass over all days; once more without the known days that the guard then refused."""
+    cells, n = tables.cells, tables.n_field_values
     found: list[Move] = []
     while True:
+        counts = daily_counts(cells, cells.day <= known_until)
         known = counts.take(counts.day <= known_until)
-        usual, center = usual_logits(known, n_field_values)
+        usual, center = usual_logits(known, n)
         variances = given or learn_variances(known, usual, center)
-        total = np.bincount(known.field_value_id, known.impressions, n_field_values)[1:]
+        total = np.bincount(known.field_value_id, known.impressions, n)[1:]
         largest = 1 + np.argsort(-total, kind="stable")[: min(LARGEST, int((total > 0).sum()))]
         guard = Guard(largest, accepted, moves=found)
-        passed = follow(Filter(variances, usual, center), counts, horizon_days, guard)
+        passed = follow(Filter(variances, usual, center), counts, horizon_days, guard, until)
         refused = {m.day for m in guard.moves if m.refused and m.day <= known_until}
-        rest = counts.take(~np.isin(counts.day, list(refused)))
-        if len(rest.day) == len(counts.day):
+        rest = cells.take(~np.isin(cells.day, list(refused)))
+        if len(rest) == len(cells):
             return passed, guard, variances
-        counts, found = rest, [move for move in guard.moves if move.day in refused and move.refused]
+        cells, found = rest, [move for move in guard.moves if move.day in refused and move.refused]

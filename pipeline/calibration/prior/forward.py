@@ -16,7 +16,7 @@ class Pass:
 
     Attributes:
         forecasts: day -> forecast of the day made horizon_days before, from the first day with rows
-            to horizon_days after the last.
+            to horizon_days after the last, or to the last that was asked for.
         fitted: day -> float64 [V, 2], (level, slope) after the day, of the days that were learned.
         usual: float64 [V], x̄.
     """
@@ -35,8 +35,10 @@ class Pass:
         return state[:, LEVEL] + state[:, SLOPE] * (logit - self.usual[field_value_id])
 
 
-def follow(model: Filter, counts: DailyCounts, horizon_days: int, guard: Guard) -> Pass:
-    """Follow the counts from their first day to their last.
+def follow(
+    model: Filter, counts: DailyCounts, horizon_days: int, guard: Guard, until: int = 0
+) -> Pass:
+    """Follow the counts from their first day to their last, or to a later day's forecast.
 
     A day without rows is only predicted; so is one that the guard refuses.
 
@@ -45,8 +47,9 @@ def follow(model: Filter, counts: DailyCounts, horizon_days: int, guard: Guard) 
         counts: the log by day.
         horizon_days: h, 1 or more: the forecast of a day knows the days up to h before it.
         guard: which days are refused.
+        until: the last day that is forecast, if it is later than h after the last day.
     """
-    first, last = int(counts.days[0]), int(counts.days[-1])
+    first, last = int(counts.days[0]), max(int(counts.days[-1]), until - horizon_days)
     beliefs = model.start()
     forecasts = {
         first + k: model.forecast(model.ahead(beliefs, k + 1)) for k in range(horizon_days)
