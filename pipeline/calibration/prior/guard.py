@@ -7,8 +7,7 @@ every calibrator, until it is landed again or accepted by name.
 """
 
 from collections.abc import Collection
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.special import expit
@@ -113,7 +112,3 @@ class Guard:
             limits[1:], 2.0 * largest[1:]
         )  # one value's moves are no bell curve
         return np.where(known >= LEAST_DAYS, np.maximum(limits, FLOOR), np.inf)
-
-    def report(self) -> list[dict[str, Any]]:
-        """The moves as plain dictionaries, in the order of days."""
-        return [asdict(move) for move in self.moves]

@@ -42,11 +42,6 @@ class Splines:
         return start + share * (end - start)
 
 
-def no_splines(n_field_values: int) -> Splines:
-    """Splines that add nothing."""
-    return Splines(np.zeros(n_field_values), np.array([0.0, 1.0]), np.zeros((n_field_values, 2)))
-
-
 def _place(distance: np.ndarray, knots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Index of the knot at the left and share of the way to the next, within the outer knots."""
     left = np.clip(np.searchsorted(knots, distance, side="right") - 1, 0, len(knots) - 2)
