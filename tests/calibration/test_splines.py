@@ -5,7 +5,7 @@ import pytest
 from scipy.special import expit
 from scipy.special import logit as log_odds
 
-from pipeline.calibration.prior.splines import fit_splines, no_splines
+from pipeline.calibration.prior.splines import fit_splines
 
 AT = np.linspace(-4.0, 0.0, 21)
 
@@ -58,7 +58,6 @@ def test_a_value_of_few_responses_has_what_others_have_in_common():
 def test_unseen_values_keep_their_line():
     n, y, line, logit, _ = cells_of(0.4)
     assert np.abs(terms(fit_splines(n, y, line, logit), 1)).max() < 1e-12
-    assert np.abs(terms(no_splines(3), 3)).max() == 0
 
 
 @pytest.mark.parametrize("responses", [0.0, 5.0, 279.0])
