@@ -73,7 +73,7 @@ def peer_seconds(runs: int) -> float | None:
     if find_spec("mcgrad") is None:
         print("mcgrad is not installed; it is left out", file=sys.stderr)
         return None
-    from bench.baselines import mcgrad
+    from bench.baselines.peers import mcgrad
 
     logging.disable(logging.WARNING)  # it speaks of every round
     scores = simulated(PEER_ROWS, DAYS)  # as many calibration rows as ours in its smallest row
