@@ -22,6 +22,7 @@ from pipeline.calibration.prior.random_slopes import inverse
 TIME_CONSTANTS = np.array([30.0, 4.0])  # days in which a movement loses all but 1/e of itself
 KEPT = np.exp(-1.0 / TIME_CONSTANTS)
 OWN = np.array([[1.0, 1.0, 1.0, 0.0], [0.0, 0.0, 0.0, 1.0]])  # lasting, slow, fast; slope
+TWICE = np.kron(OWN, OWN).T  # [16, 4]: a covariance [4, 4] of an own state → [2, 2] of these two
 SHARED_START = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 1.0])  # lasting, slow, fast, day, line; slope
 SHARED_SPREAD = np.array([1.0, 0.25, 0.25])  # variances of lasting, line and slope
 
@@ -142,13 +143,13 @@ class Filter:
         self, covariance: np.ndarray, ids: np.ndarray | slice = slice(None)
     ) -> np.ndarray:
         loadings = self.loadings[ids]
-        return loadings @ covariance @ loadings.transpose(0, 2, 1)
+        return np.einsum("uia,uja->uij", _along(loadings, covariance), loadings)
 
     def _apart(self, beliefs: Beliefs, ids: np.ndarray | slice) -> tuple[np.ndarray, np.ndarray]:
         """Mean of (level, slope), and its covariance but for what is shared."""
-        mean = beliefs.mean[ids] @ OWN.T + self.loadings[ids] @ beliefs.shared_mean
+        mean = beliefs.mean[ids] @ OWN.T + _along(self.loadings[ids], beliefs.shared_mean)
         mean[:, LEVEL] += self.usual[ids]
-        covariance = OWN @ beliefs.covariance[ids] @ OWN.T
+        covariance = (beliefs.covariance[ids].reshape(-1, 16) @ TWICE).reshape(-1, 2, 2)
         covariance[:, LEVEL, LEVEL] += self.variances.day
         return mean, covariance
 
@@ -160,7 +161,7 @@ class Filter:
         """
         mean, covariance = self._apart(beliefs, day.ids)
         shift, left, evidence = self._learn_shared(beliefs, day, mean, covariance)
-        mean += self.loadings[day.ids] @ shift
+        mean += _along(self.loadings[day.ids], shift)
         before = covariance + self._of_shared(left, day.ids)
         middle, after, of_values = day.integrate(mean, before)
         own, spread = beliefs.mean.copy(), beliefs.covariance.copy()
@@ -180,18 +181,24 @@ class Filter:
         prior = np.linalg.inv(beliefs.shared_covariance)
         shift = np.zeros(len(prior))
         for first in (True, False):  # modes first; then means, about that answer
-            there = mean + loadings @ shift
+            there = mean + _along(loadings, shift)
             found = day.mode(there, precision) if first else day.integrate(there, covariance)
             middle, posterior = found[:2]
             score = times(precision, middle - there)
             information = precision - precision @ posterior @ precision
-            of_shared = (loadings.transpose(0, 2, 1) @ information @ loadings).sum(axis=0)
+            flat = loadings.reshape(-1, len(shift))
+            of_shared = flat.T @ (information @ loadings).reshape(flat.shape)
             left = np.linalg.inv(prior + of_shared)
-            score = times(loadings.transpose(0, 2, 1), score).sum(axis=0)
-            shift = left @ (score + of_shared @ shift)
+            shift = left @ (flat.T @ score.ravel() + of_shared @ shift)
         left = (left + left.T) / 2.0
         volume = np.linalg.slogdet(left)[1] + np.linalg.slogdet(prior)[1]
         return shift, left, float(volume - shift @ prior @ shift) / 2.0
+
+
+def _along(loadings: np.ndarray, shared: np.ndarray) -> np.ndarray:
+    """Products of loadings [U, 2, K] with what is shared, [K] or [K, K], as one of matrices."""
+    product = loadings.reshape(-1, loadings.shape[2]) @ shared
+    return product.reshape(len(loadings), 2, *shared.shape[1:])
 
 
 def _regressed(
@@ -205,8 +212,8 @@ def _regressed(
 
     Joseph's form, which keeps covariances positive definite.
     """
-    gain = covariance @ OWN.T @ inverse(before)
+    gain = (covariance.reshape(-1, 4) @ OWN.T).reshape(-1, 4, 2) @ inverse(before)
     rest = np.eye(4) - gain @ OWN
-    noise = before - OWN @ covariance @ OWN.T + after
+    noise = before - (covariance.reshape(-1, 16) @ TWICE).reshape(-1, 2, 2) + after
     kept = rest @ covariance @ rest.transpose(0, 2, 1) + gain @ noise @ gain.transpose(0, 2, 1)
     return mean + times(gain, moved), (kept + kept.transpose(0, 2, 1)) / 2.0

@@ -43,17 +43,16 @@ def learn_variances(counts: DailyCounts, usual: np.ndarray, center: float) -> Va
     by_value = counts.take(counts.day > counts.day.max() - NEWEST_DAYS).by_value()
     first, last = int(by_value.days[0]), int(by_value.days[-1])
     days = {day: DayRows.of(by_value, day, usual) for day in range(first, last + 1)}
-    place = np.zeros(len(SPREAD))
+    place, probes = np.zeros(len(SPREAD)), PROBE * np.eye(len(SPREAD))
+
+    def height(at: np.ndarray) -> float:
+        return _log_posterior(at, days, usual, center)
+
     for _ in range(ROUNDS):
-        here = _log_posterior(place, days, usual, center)
-        step = np.zeros_like(place)
-        for axis, probe in enumerate(PROBE * np.eye(len(place))):
-            ahead, behind = (
-                _log_posterior(place + side * probe, days, usual, center) for side in (1, -1)
-            )
-            bend = max(2.0 * here - ahead - behind, 1e-9)
-            step[axis] = np.clip(PROBE / 2.0 * (ahead - behind) / bend, -LONGEST, LONGEST)
-        place = place + step
+        here = height(place)
+        ahead, behind = (np.array([height(at) for at in place + side * probes]) for side in (1, -1))
+        bend = np.maximum(2.0 * here - ahead - behind, 1e-9)
+        place = place + np.clip(PROBE / 2.0 * (ahead - behind) / bend, -LONGEST, LONGEST)
     return _variances(place)
 
 

@@ -115,26 +115,46 @@ class DayRows:
         """
         precision = inverse(covariance)
         mode, there = self.mode(mean, precision)
-        places = mode[:, None] + PLACES @ np.linalg.cholesky(there).transpose(0, 2, 1)
-        logit = places[self.value, :, LEVEL] + places[self.value, :, SLOPE] * self.away[:, None]
+        level, slope = _places(mode, there)  # [U, Q] each
+        logit = level[self.value] + slope[self.value] * self.away[:, None]
         fit = self.responses[:, None] * logit + self.impressions[:, None] * log_expit(-logit)
-        away = places - mean[:, None]
         weight = np.add.reduceat(fit, self.starts, axis=0)
-        weight += LOG_WEIGHTS - 0.5 * ((away @ precision) * away).sum(axis=2)
+        weight += LOG_WEIGHTS - 0.5 * _quadratic(
+            precision, level - mean[:, LEVEL, None], slope - mean[:, SLOPE, None]
+        )
         largest = weight.max(axis=1, keepdims=True)
         weight = np.exp(weight - largest)
         total = weight.sum(axis=1)
         weight /= total[:, None]
-        middle = (weight[:, None] @ places)[:, 0]
-        away = places - middle[:, None]
-        spread = (weight[:, :, None] * away).transpose(0, 2, 1) @ away
+        middle = np.stack([(weight * level).sum(axis=1), (weight * slope).sum(axis=1)], axis=1)
+        of_level, of_slope = level - middle[:, LEVEL, None], slope - middle[:, SLOPE, None]
+        leaning = weight * of_level
+        moments = (leaning * of_level, leaning * of_slope, weight * of_slope**2)
+        aa, ab, bb = (moment.sum(axis=1) for moment in moments)
+        spread = np.stack([aa, ab, ab, bb], axis=1).reshape(-1, 2, 2)
         volume = 0.5 * np.log(_determinant(there) * _determinant(precision))
         return middle, spread, np.log(total) + largest[:, 0] + volume
 
 
 def times(matrices: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     """Products [U, i] of matrices [U, i, j] with vectors [U, j]."""
-    return (matrices @ vectors[:, :, None])[:, :, 0]
+    return np.einsum("uij,uj->ui", matrices, vectors)
+
+
+def _places(mode: np.ndarray, covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Levels and slopes [U, Q] of the nodes about a mode [U, 2], by its Cholesky factor."""
+    a = np.sqrt(covariance[:, 0, 0])
+    b = covariance[:, 0, 1] / a
+    c = np.sqrt(covariance[:, 1, 1] - b * b)
+    first, second = PLACES.T
+    level = mode[:, LEVEL, None] + a[:, None] * first
+    return level, mode[:, SLOPE, None] + b[:, None] * first + c[:, None] * second
+
+
+def _quadratic(precision: np.ndarray, level: np.ndarray, slope: np.ndarray) -> np.ndarray:
+    """(level, slope) · precision · (level, slope), [U, Q], of deviations [U, Q]."""
+    aa, ab, bb = (precision[:, i, j, None] for i, j in ((0, 0), (0, 1), (1, 1)))
+    return level * (aa * level + 2.0 * ab * slope) + bb * slope**2
 
 
 def _determinant(matrices: np.ndarray) -> np.ndarray:
