@@ -30,7 +30,7 @@ NAMES = {
     "frozen": "frozen",
 }
 CALIBRATORS = NAMES | {"identity": "none, the base model as it is"}
-MEASURES = [(title, key) for title, key, _ in METRICS[:4]]  # what has an interval
+MEASURES = [METRICS[place][:2] for place in (0, 1, 3)]  # what is shown as a gain
 
 
 def display_name(name: str | None) -> str:
@@ -202,14 +202,13 @@ def _gain(gain: dict[str, Any] | None) -> str:
 
 
 def result_rows(evaluation: dict[str, Any]) -> list[list[str]]:
-    """One row a method: metrics, floor of the deviance, Field-RCE's interval and floor, outputs."""
+    """One row a method: metrics, floors of the deviance and of Field-RCE, different outputs."""
     rows = []
     methods = [evaluation["methods"][name] for name in NAMES if name in evaluation["methods"]]
     for row, values in zip(metric_rows(evaluation), methods, strict=True):
-        deviance = number(values["daily_field_deviance_floor"], ".4f")
-        *ends, floor = (number(values[f"field_rce_{n}"], ".4f") for n in ("low", "high", "floor"))
+        floors = ("daily_field_deviance_floor", "field_rce_floor")
         outputs = f"{values['distinct_outputs']:,}"
-        rows.append([*row, deviance, " to ".join(ends), floor, outputs])
+        rows.append([*row, *(number(values[floor], ".4f") for floor in floors), outputs])
     return rows
 
 
