@@ -28,6 +28,8 @@ REMOVED = {  # keys that earlier versions had → what to do now
     "calibrate.paper.auxiliary asks for it; delete the line",
     "calibrate.folds": "what is learned out of sample is always learned forward, on the days after "
     "those it knows; delete the line",
+    "calibrate.horizon_days": "forecasts reach 1 + log.maturity_days days ahead; delete the line",
+    "tabulate.days": "bins are always cut on the calibration days; delete the line",
     "train_base.tail_rows": "values beyond train_base.max_vocabulary share the embedding of unseen "
     "ones; raise max_vocabulary if they matter, and delete the line",
 }
@@ -267,7 +269,7 @@ class CalibrateParams(Section):
 
     variant: Literal["crossfit", "paper"]
     choose: Literal["held_out", "always"]
-    accepted_days: tuple[str, ...]
+    accepted_days: tuple[Day, ...]
     steps: Count
     learning_rate: Positive
     weight_decay: NotNegative
