@@ -85,6 +85,9 @@ def run(
     about |= {"held_out": choice and asdict(choice)}
     about |= _days(scored["parts"], judged, shipped, scored["field_values"])
     about["guard"]["accepted"] = list(params.accepted_days)
+    if params.variant == "paper" and chosen == "adacalib":  # which was fitted once
+        about["label_days"] = scored["parts"]["calibration"]
+        about["shipped"] = {"learned_until": max(about["label_days"])}
     about["params"] = scored.get("params", {}) | read_tables_manifest(tables).get("params", {})
     about["params"] |= {"calibrate": params.model_dump(mode="json")}
     with publish(calibrator) as folder:
@@ -165,16 +168,10 @@ def _days(
         for move in shipped.fit.guard.moves
     ]
     of_newest = [move for move in moves if move["day"] == newest]
-    record = {
-        name: dict(
-            zip(
-                ("offset", "slope"),
-                each.correction(day_number(newest) + judged.horizon_days),
-                strict=True,
-            )
-        )
-        for name, each in shipped.records.items()
-    }
+    served = day_number(newest) + judged.horizon_days
+    record = {name: each.correction(served)._asdict() for name, each in shipped.records.items()}
+    known = [*parts["calibration"], *later_days(parts)]
+    label_days = [day for day in known if day_number(day) not in refused]
     return {
         "rolling": {
             "horizon_days": judged.horizon_days,
@@ -182,12 +179,8 @@ def _days(
             "windows": judged.windows,
             "record": record,
         },
-        "shipped": {"learned_until": newest},
-        "label_days": [
-            day
-            for day in [*parts["calibration"], *later_days(parts)]
-            if day_number(day) not in refused
-        ],
+        "shipped": {"learned_until": max(label_days)},
+        "label_days": label_days,
         "guard": {
             "refused": [move for move in moves if move["refused"]],
             "newest": max(of_newest, key=lambda move: move["refused"], default=None),

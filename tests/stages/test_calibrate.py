@@ -120,6 +120,7 @@ def test_a_newest_day_without_labels_is_refused_unless_it_is_accepted(tmp_path):
     refused = run(inputs)
     assert {move["day"] for move in refused["guard"]["refused"]} == {DAYS[-1]}
     assert refused["label_days"] == DAYS[:-1]
+    assert refused["shipped"]["learned_until"] == DAYS[-2]
     accepted = run(inputs, accepted_days=(DAYS[-1],))
     assert accepted["guard"]["refused"] == []
     assert accepted["label_days"] == DAYS
@@ -159,6 +160,13 @@ def test_the_paper_variant_writes_its_auxiliary_network_beside_the_maps(inputs):
     weights = load_file(inputs / "calibrator" / "auxiliary.safetensors")
     AuxiliaryNetwork([3], 0).load_state_dict(weights)
     assert 0 <= manifest["decreasing_share"] <= 1
+
+
+def test_the_paper_variant_that_ships_says_that_it_knows_the_calibration_days_alone(inputs):
+    manifest = run(inputs, variant="paper", choose="always")
+    known = read_json(inputs / "scores" / "manifest.json")["parts"]["calibration"]
+    assert manifest["label_days"] == known
+    assert manifest["shipped"] == {"learned_until": known[-1]}
 
 
 def test_the_auxiliary_network_is_refused_where_scores_carry_no_features(tmp_path):
