@@ -25,7 +25,7 @@ from pipeline.calibration.folds import all_counts
 from pipeline.calibration.prior.anchor import anchor_of_cells
 from pipeline.calibration.prior.filter import Variances
 from pipeline.calibration.statistics.bins import tabulate
-from pipeline.calibration.statistics.counting import with_later_days
+from pipeline.calibration.statistics.counting import count_cells, fitting_grid, with_later_days
 from pipeline.formats.tables import FieldTables
 from pipeline.params.params_file import read_params
 
@@ -41,7 +41,8 @@ def tables_of(rows: int) -> FieldTables:
     known = scores.day < scores.day.min() + DAYS
     cut = tabulate(scores.take(known), (*CANDIDATES, GRID), GRID)
     until = int(scores.day[known].max())
-    return with_later_days(cut, until, [scores.take(~known)], CANDIDATES, FIELD_VALUES)
+    later = count_cells(scores.take(~known), fitting_grid(cut[0]))
+    return with_later_days(cut, until, [later], CANDIDATES, FIELD_VALUES)
 
 
 def our_fits(rows: int) -> dict[str, Fit]:

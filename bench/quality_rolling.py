@@ -11,7 +11,7 @@ from bench.quality_gains import Judged
 from bench.quality_tables import Result, aligned
 from pipeline.calibration.roll import roll
 from pipeline.calibration.statistics.bins import tabulate
-from pipeline.calibration.statistics.counting import with_later_days
+from pipeline.calibration.statistics.counting import count_cells, fitting_grid, with_later_days
 from pipeline.formats.rolling import DayMap, rolled
 from pipeline.formats.scores import Scores, join_scores
 from pipeline.metrics.summary import Measurement, measure, summarise
@@ -55,7 +55,7 @@ def rolled_by_the_pipeline(known: Scores, test: Scores | None) -> dict[str, dict
     candidates, cells = params.tabulate.candidates, params.tabulate.grid_cells
     cut = tabulate(known, (*candidates, cells), cells)
     until = int(known.day.max())
-    later = [] if test is None else [test]
+    later = [] if test is None else [count_cells(test, fitting_grid(cut[0]))]
     tables = with_later_days(cut, until, later, candidates, known.n_field_values)
     days = [until + 1] if test is None else np.unique(test.day).tolist()
     asked: dict[int, np.ndarray | None] = dict.fromkeys(days)

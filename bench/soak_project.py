@@ -46,7 +46,7 @@ from pipeline.core.checksums import write_checksums
 from pipeline.report.result_tables import METRICS
 
 stage, output = sys.argv[1], Path(sys.argv[2])
-last_day = read_params().log.last_day
+last_day = read_params().split.last_day
 if stage == "validate":
     days = json.loads(Path("data/manifest.json").read_text())["days"]
     write_json(output, {"last_day": last_day, "days": len(days)})
@@ -94,7 +94,7 @@ def make_project(folder: Path, inbox: Path) -> None:
         shutil.copyfile(ROOT / name, folder / name)
     log = {"log.format": "daily-counts", "log.time_zone": "UTC", "log.label": "clicks"}
     log |= {"log.impressions": "impressions", "log.field": ["id"], "log.categorical": ["id"]}
-    set_values(folder / "params.yaml", log | {"log.numeric": [], "log.last_day": day_of(0)})
+    set_values(folder / "params.yaml", log | {"log.numeric": [], "split.last_day": day_of(0)})
     (folder / "dvc.yaml").write_text(DAG)
     (folder / "work.py").write_text(WORK)
     git(folder, "init", "--quiet", "-b", "main")
@@ -124,5 +124,5 @@ def undisturbed(folder: Path, inbox: Path, days: list[str]) -> None:
     for day in days:
         deliver(inbox, day)
     land(folder, inbox, days)
-    set_values(folder / "params.yaml", {"log.last_day": days[-1]})
+    set_values(folder / "params.yaml", {"split.last_day": days[-1]})
     run_program(["dvc", "repro", "--quiet"], folder)

@@ -18,7 +18,7 @@ from typing import Any
 from bench import process
 from bench.kernel import CANDIDATES, FIELD_VALUES, GRID, PEER_BINS, simulated
 from pipeline.formats.days import day_number
-from pipeline.formats.scores import write_day, write_scores_manifest
+from pipeline.formats.scores import scored_day, write_day, write_scores_manifest
 from pipeline.formats.sort_keys import usable_threads
 from pipeline.params.sections import TabulateParams
 
@@ -32,11 +32,12 @@ def write_log(folder: Path, rows: int) -> None:
     for seed, day in enumerate(DAYS):
         scores = simulated(rows // len(DAYS), 1, seed)
         scores.day[:] = day_number(day)
-        days[day] = write_day(folder, day, scores, {})
+        days[day] = write_day(folder, day, *scored_day(day, scores, {}))
     manifest = {
-        "parts": {"calibration": DAYS},
+        "parts": {"calibration": DAYS, "test": []},
+        "binning_days": DAYS,
         "days": days,
-        "field_values": [None, *map(str, range(1, FIELD_VALUES))],
+        "field": {"values": [None, *map(str, range(1, FIELD_VALUES))]},
         "features": {"categorical": [], "numeric": []},
         "conventions": {},
     }

@@ -88,7 +88,7 @@ def _make(day: str, worktree: Path, checkout: Path, source: str | None, mapping:
         missing = bring(day, worktree, checkout, source, mapping)
         if missing:
             raise ToolError(missing)
-        set_values(worktree / "params.yaml", {"log.last_day": day})
+        set_values(worktree / "params.yaml", {"split.last_day": day})
         fetch_champion(worktree)  # the one that is committed: days of the past move no pin
         for stage, state in run_stages(worktree):
             if not state.is_completed():

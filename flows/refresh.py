@@ -182,7 +182,7 @@ def _attempt(run: DayRun, promotion: bool, source: str | None, mapping: str | No
         left_out = days_between(newest, day)
         if left_out:
             get_run_logger().warning(f"skipped: {named(left_out)}")
-        set_values(release / "params.yaml", {"log.last_day": day})
+        set_values(release / "params.yaml", {"split.last_day": day})
         # a day that runs again keeps its champion, so nothing of it is stale
         log(fetch_champion(release) if newest == day else pin_champion(release))
         _run_stages(run, release)

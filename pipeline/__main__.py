@@ -11,7 +11,7 @@ from pipeline.params.params_file import STAGES, read_params, section
 
 
 def run_stage(stage: str, paths: list[Path], params_path: Path = Path("params.yaml")) -> None:
-    """Call `pipeline.stages.<stage>.run(*paths, params=…)`, with `log=…` where the stage asks.
+    """Call `pipeline.stages.<stage>.run(*paths, params=…)`, with `log=…` and `split=…` where asked.
 
     Raises:
         AdaCalibError: the stage is unknown, its paths do not fit, or the stage itself refused.
@@ -24,10 +24,8 @@ def run_stage(stage: str, paths: list[Path], params_path: Path = Path("params.ya
     if len(paths) != len(expected):
         raise AdaCalibError(f"{stage} takes the paths {expected}, got {[str(p) for p in paths]}")
     params = read_params(params_path)
-    sections = {"params": section(params, stage)}
-    if "log" in signature.parameters:
-        sections["log"] = params.log
-    run(*paths, **sections)
+    shared = signature.parameters.keys() - {*expected, "params"}
+    run(*paths, params=section(params, stage), **{name: getattr(params, name) for name in shared})
 
 
 def main() -> None:

@@ -49,6 +49,7 @@ MAY_IMPORT = {
     "params": {"core"},
     "formats": {"core"},
     "encoding": {"core", "formats"},
+    "engine": {"core", "formats"},
     "data": {"core", "formats", "encoding"},
     "model": {"core", "formats", "encoding"},
     "calibration": {"core", "formats"},
@@ -61,7 +62,7 @@ MAY_IMPORT = {
     "registry": {"core", "formats", "params"},
     "stages": {
         "core", "params", "formats", "encoding", "data", "model", "calibration", "metrics",
-        "quality", "serving", "checkpoint", "gate", "report",
+        "quality", "serving", "checkpoint", "gate", "report", "engine",
     },
     "cli": {
         "core", "params", "formats", "data", "metrics", "serving", "report", "registry", "stages",

@@ -43,7 +43,7 @@ def test_each_of_ten_days_is_held_against_the_one_before_on_every_test_day(tmp_p
     days = {day: logged_day(day) for day in DAYS}
     folder = project(tmp_path, days, log__served_logit="score", **split)
     for day in DAYS[-REFRESHES:]:
-        set_values(folder / "params.yaml", {"log.last_day": day})
+        set_values(folder / "params.yaml", {"split.last_day": day})
         walk(folder)
         champion = read_json(folder / "reports/evaluation.json")["champion"]
         if day == DAYS[-REFRESHES]:

@@ -25,7 +25,7 @@ SMALL = {
     "log.categorical": ["item_id", "slot", "device", "hour", "weekday"],
     "log.numeric": ["affinity", "price"],
     "log.truth": "true_probability",
-    "log.last_day": None,
+    "split.last_day": None,
     "split.training_days": 10,
     "split.calibration_days": 6,
     "split.test_days": 5,

@@ -67,7 +67,9 @@ def merge(
     """
     base, base_tensors = base_state(base_folder)
     calibrator = read_json(calibrator_folder / MANIFEST)
-    serving_map, chosen = _chosen_map(calibrator_folder, calibrator, base["field"]["values"])
+    _refuse_other_base(base_folder, calibrator_folder, calibrator)
+    base["field"] = calibrator["field"]
+    serving_map, chosen = _chosen_map(calibrator_folder, calibrator)
     rolling = read_rolling(calibrator_folder / FILE)
     auxiliary = _auxiliary_tensors(calibrator_folder, chosen)
     target.mkdir()
@@ -83,7 +85,7 @@ def merge(
             "map": chosen,
             "auxiliary": bool(auxiliary),
             "base": _without(base, "params"),
-            "calibrator": _without(calibrator, "params", "field_values_sha256", "label_days"),
+            "calibrator": _without(calibrator, "params", "field", "base_sha256", "label_days"),
             "conventions": base["conventions"]
             | {"serving": SERVING}
             | {"vocabulary_sha256": json_sha256([base["categorical"], base["field"]])},
@@ -92,25 +94,27 @@ def merge(
     )
 
 
-def _chosen_map(
-    folder: Path, calibrator: dict[str, Any], field_values: list[str | None]
-) -> tuple[PiecewiseLinearMap, str]:
+def _refuse_other_base(base: Path, folder: Path, calibrator: Mapping[str, Any]) -> None:
+    for file, sha256 in file_sums(base).items():
+        if calibrator["base_sha256"].get(file) != sha256:
+            raise ArtifactError(
+                f"{folder} was fitted on scores of another base model than {base}, whose {file} "
+                "differs; run dvc repro"
+            )
+
+
+def _chosen_map(folder: Path, calibrator: dict[str, Any]) -> tuple[PiecewiseLinearMap, str]:
     """The map that ships and its name.
 
     Raises:
-        ArtifactError: the calibrator lacks it, or was fitted for other field values than these.
+        ArtifactError: the calibrator lacks it.
     """
-    if calibrator["field_values_sha256"] != json_sha256(field_values):
-        raise ArtifactError(
-            f"{folder} was fitted for other field values than the base model's "
-            f"{len(field_values)}; run dvc repro"
-        )
     maps, chosen = read_maps(folder / "maps.parquet"), calibrator["chosen"]
     if chosen not in maps:
         raise ArtifactError(
             f"{folder} chose the map {chosen!r} and holds {sorted(maps)}; run dvc repro calibrate"
         )
-    return map_of(arrays_of(maps[chosen]), len(field_values)), chosen
+    return map_of(arrays_of(maps[chosen]), len(calibrator["field"]["values"])), chosen
 
 
 def _auxiliary_tensors(folder: Path, chosen: str) -> dict[str, torch.Tensor]:

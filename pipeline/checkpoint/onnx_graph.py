@@ -155,13 +155,16 @@ def _logged(graph: _Graph, values: str, score: LoggedScore) -> str:
 
 
 def _ids(graph: _Graph, texts: str, vocabulary: Vocabulary, absent: str, name: str | None) -> str:
-    own = range(1, len(vocabulary.values) + 1)
     return graph.op(
         "LabelEncoder",
         texts,
         result=name,
         keys_strings=[absent, *vocabulary.values, *vocabulary.pooled],
-        values_int64s=[vocabulary.null_id, *own, *[vocabulary.pooled_id] * len(vocabulary.pooled)],
+        values_int64s=[
+            vocabulary.null_id,
+            *vocabulary.value_ids.tolist(),
+            *[vocabulary.pooled_id] * len(vocabulary.pooled),
+        ],
         default_int64=0,
     )
 
@@ -187,7 +190,7 @@ def _field_value_id(graph: _Graph, encoder: Encoder, absent: str) -> str:
     for other in others:
         part = graph.op("StringConcat", graph.constant([SEPARATOR], object), other)
         key = graph.op("StringConcat", key, part)
-    if not others or not vocabulary.null:
+    if not others or not vocabulary.null_id:
         return _ids(graph, key, vocabulary, absent, name)
     known = _ids(graph, key, vocabulary, absent, None)
     nulls = [

@@ -58,7 +58,7 @@ def prove_parity(
                 )
     end_to_end = end_to_end_tolerance(float(np.abs(serving_map.segment_slopes).max()))
     for table in _requests(tables):
-        encoded = base.encode(table)
+        encoded = base.encoder.encode(table)
         logit = base.uncalibrated_logit(encoded, BATCH_ROWS)
         ids = encoded.field_value_id
         two_step = serving_map(logit, ids) + _auxiliary(model, encoded.categorical, encoded.numeric)

@@ -36,7 +36,7 @@ SHOWN = {
 def run_backtest(first: str, last: str, step: int, note: Callable[[str], None]) -> dict[str, Any]:
     """What the pipeline says at each origin, and of all of them together.
 
-    An origin is the newest day that is used (`log.last_day`), so the last test day. Everything else
+    An origin is the newest day that is used (`split.last_day`), so the last test day. All else
     is as params.yaml of this folder has it, and labels are those of the log as it is today.
 
     Args:
@@ -103,7 +103,7 @@ def _run(origin: str, place: str, note: Callable[[str], None]) -> dict[str, Any]
         if line.startswith("Running stage"):
             note(f"{place}: {line}")
 
-    set_values(FOLDER / "params.yaml", {"log.last_day": origin})
+    set_values(FOLDER / "params.yaml", {"split.last_day": origin})
     try:
         reproduce("gate", FOLDER, note_stage)
     except ToolError:

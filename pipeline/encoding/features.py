@@ -1,6 +1,6 @@
 """Rows of a log as the arrays that the base network reads; all it needs is in a manifest."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,10 +8,11 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.core.errors import DataError
-from pipeline.encoding.values import counts, field_keys, logged_logit, numbers_of, placed
+from pipeline.encoding.values import field_keys, logged_logit, numbers_of
 from pipeline.encoding.vocabulary import ValueCounts, Vocabulary
 
 LARGEST_SCALED = 6.0  # standard deviations; a value further out is served as if it were there
+NOTHING_KNOWN = Vocabulary(())
 SMALLEST_SPREAD = 1e-6  # of the mean's size; a feature that varies less is a constant
 
 
@@ -140,17 +141,17 @@ class Encoder:
         categorical: feature → its vocabulary, in the order of the network's inputs.
         numeric: scalings, in that order too; or alone the logged score.
         field: columns whose joint value is calibrated.
-        field_values: the vocabulary of their keys.
+        field_values: the vocabulary of their keys; none is known to a base model.
     """
 
     categorical: Mapping[str, Vocabulary]
     numeric: tuple[Scaling | LoggedScore, ...]
     field: tuple[str, ...]
-    field_values: Vocabulary
+    field_values: Vocabulary = NOTHING_KNOWN
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any]) -> "Encoder":
-        """The encoder that a base model's manifest describes."""
+        """The encoder that the manifest of a base model, or of what was merged, describes."""
         return cls(
             {f["name"]: _vocabulary(f) for f in manifest["categorical"]},
             tuple((LoggedScore if "space" in f else Scaling)(**f) for f in manifest["numeric"]),
@@ -182,8 +183,8 @@ class Encoder:
         """Names of the columns of `Encoded.numeric`."""
         return [name for scaling in self.numeric for name in scaling.columns]
 
-    def encode(self, table: pa.Table) -> Encoded:
-        """The rows of `table`, in their order.
+    def features(self, table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+        """`categorical` and `numeric` of `Encoded`, of the rows of `table` in their order.
 
         Raises:
             DataError: a column is missing or does not hold what it should.
@@ -192,32 +193,34 @@ class Encoder:
         for position, (name, vocabulary) in enumerate(self.categorical.items()):
             categorical[:, position] = vocabulary.ids(field_keys(table, [name]))
         numeric = [scaling(_numbers(table, scaling.name)) for scaling in self.numeric]
-        return Encoded(
-            categorical,
-            np.concatenate([np.empty((table.num_rows, 0), np.float32), *numeric], axis=1),
-            self.field_values.ids(field_keys(table, self.field)),
-        )
+        none = np.empty((table.num_rows, 0), np.float32)
+        return categorical, np.concatenate([none, *numeric], axis=1)
+
+    def encode(self, table: pa.Table) -> Encoded:
+        """The rows of `table`, in their order.
+
+        Raises:
+            DataError: a column is missing or does not hold what it should.
+        """
+        ids = self.field_values.ids(field_keys(table, self.field))
+        return Encoded(*self.features(table), ids)
 
 
 def _vocabulary(described: Mapping[str, Any]) -> Vocabulary:
     """What a manifest says of a feature's or a field's values."""
-    return Vocabulary.of_names(described["values"], described.get("pooled", ()))
+    return Vocabulary.of_names(described.get("values", ()), described.get("pooled", ()))
 
 
 class EncoderSums:
-    """What an encoder is learned from, added up a day at a time.
+    """What an encoder's features are learned from, added up a day at a time.
 
     Args:
         categorical, numeric: features.
-        field: columns whose joint value is calibrated.
     """
 
-    def __init__(
-        self, categorical: Sequence[str], numeric: Sequence[str], field: Sequence[str]
-    ) -> None:
+    def __init__(self, categorical: Sequence[str], numeric: Sequence[str]) -> None:
         self._categorical = {name: ValueCounts() for name in categorical}
         self._numeric = {name: NumberSums() for name in numeric}
-        self._field, self._field_values = tuple(field), ValueCounts()
 
     def add_features(self, table: pa.Table) -> None:
         """Add the features of a day's rows.
@@ -230,68 +233,19 @@ class EncoderSums:
         for name, sums in self._numeric.items():
             sums.add(_numbers(table, name))
 
-    def add_field_values(self, table: pa.Table) -> None:
-        """Add the field values of a day's rows.
-
-        Raises:
-            DataError: a column is missing or cannot name values.
-        """
-        self._field_values.add(field_keys(table, self._field))
-
-    def encoder(self, max_vocabulary: int, max_field_values: int | None) -> Encoder:
+    def encoder(self, max_vocabulary: int, field: Sequence[str]) -> Encoder:
         """The encoder of what was added.
 
         Args:
             max_vocabulary: values of a categorical feature with an id of their own.
-            max_field_values: ids of field values; the rarer ones are pooled. None: all.
+            field: columns whose joint value is calibrated.
         """
         features, sums = self._categorical.items(), self._numeric.items()
         return Encoder(
             {name: Vocabulary.of(values, max_vocabulary) for name, values in features},
             tuple(numbers.scaling(name) for name, numbers in sums),
-            self._field,
-            Vocabulary.of_field(self._field_values, max_field_values),
+            tuple(field),
         )
-
-
-def pooled_share(
-    days: Iterable[tuple[str, pa.Table]],
-    columns: Sequence[str],
-    vocabulary: Vocabulary,
-    label: str,
-    impressions: str | None,
-) -> dict[str, float]:
-    """What the pooled field values hold of all impressions and responses; empty if none is pooled.
-
-    Args:
-        days: days and their rows, read only where a value is pooled.
-        columns: of the field.
-        vocabulary: of the field.
-        label, impressions: as of `counts`.
-
-    Returns:
-        `field_values` (how many are pooled), `impressions`, `impression_share`, `responses`,
-        `response_share`; a share of nothing is 0.
-
-    Raises:
-        DataError: as `counts`; the day is named.
-    """
-    if not vocabulary.pooled:
-        return {}
-    sums = np.zeros((2, 2), np.int64)
-    for day, table in days:
-        with placed(f"day {day}, "):
-            pooled = vocabulary.is_pooled(vocabulary.ids(field_keys(table, columns)))
-            amounts = np.stack(counts(table, label, impressions)).astype(np.int64)
-        sums += np.stack([amounts[:, pooled].sum(axis=1), amounts.sum(axis=1)])
-    shares = sums[0] / np.maximum(sums[1], 1)
-    return {
-        "field_values": len(vocabulary.pooled),
-        "impressions": int(sums[0, 0]),
-        "impression_share": float(shares[0]),
-        "responses": int(sums[0, 1]),
-        "response_share": float(shares[1]),
-    }
 
 
 def _numbers(table: pa.Table, name: str) -> np.ndarray:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -18,94 +17,102 @@ class ValueCounts:
 
     Attributes:
         nulls: number of nulls.
+        counts: `values` (text, each once) and `counts` (int64).
     """
 
     def __init__(self, *days: Column) -> None:
         self.nulls = 0
-        self._counts = pa.table({"values": pa.array([], pa.string()), "counts": pa.array([], "i8")})
+        self.counts = pa.table({"values": pa.array([], pa.string()), "counts": pa.array([], "i8")})
         for keys in days:
             self.add(keys)
 
     def add(self, keys: Column) -> None:
         """Count the keys of more rows, text [n]."""
-        self.nulls += keys.null_count
-        more = pa.Table.from_struct_array(pc.value_counts(as_text(keys).drop_null()))
-        both = pa.concat_tables([self._counts, more]).group_by("values")
-        added = both.aggregate([("counts", "sum")]).rename_columns({"counts_sum": "counts"})
-        self._counts = added.select(["values", "counts"])
+        more = pc.value_counts(as_text(keys).drop_null())
+        self.add_counts(pa.Table.from_struct_array(more), keys.null_count)
 
-    def by_frequency(self) -> pa.ChunkedArray:
-        """The values, the most frequent first, equals by name."""
+    def add_counts(self, counts: pa.Table, nulls: int) -> None:
+        """Add what was counted elsewhere."""
+        self.nulls += nulls
+        both = pa.concat_tables([self.counts, counts]).group_by("values")
+        added = both.aggregate([("counts", "sum")]).rename_columns({"counts_sum": "counts"})
+        self.counts = added.select(["values", "counts"])
+
+    def by_frequency(self, without: Sequence[str] = ()) -> pa.ChunkedArray:
+        """The values that are not among some, the most frequent first, equals by name."""
+        known = pc.is_in(self.counts["values"], value_set=pa.array(without, pa.string()))
         order = [("counts", "descending"), ("values", "ascending")]
-        return self._counts.sort_by(order)["values"]
+        return self.counts.filter(pc.invert(known)).sort_by(order)["values"]
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Known values of one column or field, in ascending order; id = position + 1.
+    """Known values of one column or field; id = position + 1.
 
-    More ids may follow those of the values: one of null, then one that all pooled values share.
-    They differ from what nobody has seen, which is out of vocabulary (OOV) and has the id 0.
+    Two ids may be of no single value: that of null (NULL_NAME) and one that all pooled values share
+    (POOLED_NAME). They differ from what nobody has seen, which is out of vocabulary (OOV) and has
+    the id 0.
 
     Attributes:
-        values: text, strictly ascending by code point. The id 0 belongs to every value that is
-            neither among them nor pooled, and to null where it has no id of its own.
-        null: whether null is a value of its own.
-        pooled: text, ascending: values that share one id.
+        own: the name of every id from 1 on: values, each once, and those two where they are.
+        pooled: text: values that share one id.
     """
 
-    values: tuple[str, ...]
-    null: bool = False
+    own: tuple[str, ...]
     pooled: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for values in (self.values, self.pooled):
-            if any(a >= b for a, b in pairwise(values)):
-                raise DataError("a vocabulary's values must be strictly ascending; build it again")
+        everything = (*self.own, *self.pooled)
+        if len(set(everything)) < len(everything):
+            raise DataError("a vocabulary has each value once; build it again")
+        if (POOLED_NAME in self.own) != bool(self.pooled):
+            raise DataError(
+                f"a vocabulary has {len(self.pooled)} pooled values for "
+                f"{self.own.count(POOLED_NAME)} ids, and they share one; build it again (a "
+                "published model.onnx needs none of it)"
+            )
 
     @classmethod
     def of(cls, counts: ValueCounts, max_size: int | None = None) -> "Vocabulary":
-        """The `max_size` most frequent values (None: all), ties by name; null is never one."""
+        """The `max_size` most frequent values (None: all), ascending, ties by name; never null."""
         return cls(_ascending(counts.by_frequency().slice(0, max_size)))
 
-    @classmethod
-    def of_field(cls, counts: ValueCounts, max_size: int | None = None) -> "Vocabulary":
-        """Every value: the `max_size` most frequent have ids of their own (all: None).
+    def extended(self, counts: ValueCounts, max_size: int | None = None) -> "Vocabulary":
+        """Every value of more rows beside the known ones, whose ids stay.
 
-        Null is a value of its own where there is one, beside the `max_size`; the other values
-        share an id.
+        As long as there are fewer than `max_size` values with ids of their own (None: ever), the
+        most frequent new ones get some, in ascending order; the others share one. Null is a value
+        of its own where there is one, beside the `max_size`.
 
         Args:
             counts: of the values.
             max_size: number of values with an id of their own.
         """
-        values = counts.by_frequency()
-        own = len(values) if max_size is None else max_size
-        return cls(
-            _ascending(values.slice(0, own)), counts.nulls > 0, _ascending(values.slice(own))
-        )
+        new = counts.by_frequency(without=(*self.values, *self.pooled))
+        room = len(new) if max_size is None else max(max_size - len(self.values), 0)
+        pooled = _ascending(new.slice(room))
+        null = (NULL_NAME,) if counts.nulls and NULL_NAME not in self.own else ()
+        mark = (POOLED_NAME,) if pooled and not self.pooled else ()
+        own = (*self.own, *_ascending(new.slice(0, room)), *null, *mark)
+        if len(own) + len(pooled) == len(self.own):
+            return self
+        return Vocabulary(own, (*self.pooled, *pooled))
 
     @classmethod
     def of_names(cls, names: Sequence[str | None], pooled: Sequence[str] = ()) -> "Vocabulary":
-        """The vocabulary that has these `names` and pools these values.
+        """The vocabulary that has these `names`, None first, and pools these values.
 
         Raises:
             DataError: pooled values have no id, or several, as hashed embeddings once had.
         """
-        if [*names].count(POOLED_NAME) != bool(pooled):
-            raise DataError(
-                f"a vocabulary has {len(pooled)} pooled values for {[*names].count(POOLED_NAME)} "
-                "ids, and they share one; build it again (a published model.onnx needs none of it)"
-            )
-        own = [name for name in names[1:] if name is not None and not name.startswith(MARK)]
-        return cls(tuple(own), NULL_NAME in names, tuple(pooled))
+        return cls(tuple(name for name in names[1:] if name is not None), tuple(pooled))
 
     def ids(self, keys: Column) -> np.ndarray:
         """The id of every key: int32 [n] in [0, len(self)], 0 where unknown."""
         keys = as_text(keys)
         places = pc.index_in(keys, value_set=self._value_set).fill_null(len(self._value_set))
         ids = self._id_at[places.to_numpy(zero_copy_only=False)]
-        if self.null and keys.null_count:
+        if self.null_id and keys.null_count:
             ids[keys.is_null().to_numpy(zero_copy_only=False)] = self.null_id
         return ids
 
@@ -113,24 +120,37 @@ class Vocabulary:
         """Whether each of the `ids` [n] is the one that pooled values share: bool [n]."""
         return (ids == self.pooled_id) & bool(self.pooled)
 
-    @property
-    def null_id(self) -> int:
-        """The id of null."""
-        return len(self.values) + 1 if self.null else 0
+    @cached_property
+    def values(self) -> tuple[str, ...]:
+        """The values with ids of their own, in the order of `value_ids`."""
+        return tuple(name for name in self.own if not name.startswith(MARK))
 
-    @property
+    @cached_property
+    def value_ids(self) -> np.ndarray:
+        """int32: the ids of `values`."""
+        named = [number for number, name in enumerate(self.own, 1) if not name.startswith(MARK)]
+        return np.array(named, dtype=np.int32)
+
+    @cached_property
+    def null_id(self) -> int:
+        """The id of null; 0 where it has none of its own."""
+        return self._id_of(NULL_NAME)
+
+    @cached_property
     def pooled_id(self) -> int:
-        """The id that pooled values share, the last one."""
-        return len(self)
+        """The id that pooled values share; 0 where there are none."""
+        return self._id_of(POOLED_NAME)
+
+    def _id_of(self, name: str) -> int:
+        return self.own.index(name) + 1 if name in self.own else 0
 
     @property
     def names(self) -> list[str | None]:
         """The value of every id: None for the id 0, NULL_NAME, POOLED_NAME."""
-        marked = [NULL_NAME] * self.null + [POOLED_NAME] * bool(self.pooled)
-        return [None, *self.values, *marked]
+        return [None, *self.own]
 
     def __len__(self) -> int:
-        return len(self.values) + self.null + bool(self.pooled)
+        return len(self.own)
 
     @cached_property
     def _value_set(self) -> pa.StringArray:
@@ -139,10 +159,8 @@ class Vocabulary:
     @cached_property
     def _id_at(self) -> np.ndarray:
         """The ids of `_value_set`, in its order, and of what is not in it: int32."""
-        own = np.arange(1, len(self.values) + 1, dtype=np.int32)
-        return np.concatenate(
-            [own, np.full(len(self.pooled), self.pooled_id, np.int32), [0]], dtype=np.int32
-        )
+        pooled = np.full(len(self.pooled), self.pooled_id, np.int32)
+        return np.concatenate([self.value_ids, pooled, [0]], dtype=np.int32)
 
 
 def _ascending(values: pa.ChunkedArray) -> tuple[str, ...]:

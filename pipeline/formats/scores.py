@@ -3,6 +3,7 @@
 Columns have canonical names from here on.
 """
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -154,19 +155,15 @@ def _file(folder: Path, day: str) -> Path:
     return folder / f"day={day}.parquet"
 
 
-def write_day(
-    folder: Path, day: str, scores: Scores, features: Mapping[str, np.ndarray]
-) -> dict[str, Any]:
-    """Write the scored rows of one day; what the manifest keeps of them comes back.
+def scored_day(
+    day: str, scores: Scores, features: Mapping[str, np.ndarray]
+) -> tuple[dict[str, Any], bytes]:
+    """The rows, impressions and responses of one scored day, and its Parquet file.
 
     Args:
-        folder: an existing folder that is not published yet.
         day: "YYYY-MM-DD".
         scores: the day's rows.
         features: column → int32 or float32 [n], as `feature_columns` names them; empty: none kept.
-
-    Returns:
-        rows, impressions and responses.
 
     Raises:
         DataError: a feature has another number of rows, or a row is of another day.
@@ -179,12 +176,25 @@ def write_day(
         )
     arrays = {name: _array(getattr(scores, name), kind) for name, kind in COLUMNS.items()}
     arrays |= {name: pa.array(column) for name, column in features.items()}
-    pq.write_table(pa.table(arrays), _file(folder, day), compression="zstd")
-    return {
-        "rows": len(scores),
-        "impressions": _total(scores.impressions),
-        "responses": _total(scores.responses),
-    }
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table(arrays), sink, compression="zstd")
+    totals = {"impressions": _total(scores.impressions), "responses": _total(scores.responses)}
+    return {"rows": len(scores)} | totals, sink.getvalue().to_pybytes()
+
+
+def write_day(folder: Path, day: str, facts: dict[str, Any], content: bytes) -> dict[str, Any]:
+    """Write a day's file into an existing folder that is not published yet.
+
+    Args:
+        folder: of the scores.
+        day: "YYYY-MM-DD".
+        facts, content: as `scored_day` made them.
+
+    Returns:
+        What the manifest keeps of the day: the facts, and the file's sha256.
+    """
+    _file(folder, day).write_bytes(content)
+    return facts | {"sha256": hashlib.sha256(content).hexdigest()}
 
 
 def _array(column: np.ndarray, kind: pa.DataType) -> pa.Array:
@@ -207,17 +217,18 @@ def feature_columns(categorical: Sequence[str], numeric: Sequence[str]) -> list[
 
 
 def write_scores_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Write the manifest: splits, days, field_values, features and conventions."""
+    """Write the manifest: splits, days, field, features and conventions."""
     write_json(folder / MANIFEST, manifest)
 
 
 def read_scores_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of scored days.
 
-    It holds `parts` (split → days), `days` (day → what `write_day` returned and the rows whose
-    field value was null or unseen), `field_values` (index = id, the first null), `features`
-    ({"categorical": [{"name", "size"}], "numeric": [names]}, empty lists where none were kept) and
-    `conventions`.
+    It holds `parts` (split → days), `binning_days`, `days` (day → rows, impressions, responses,
+    rows whose field value was null or unseen, and the file's `sha256`), `field` (`columns`,
+    `values`: index = id, the first null, and `pooled`), `features` ({"categorical": [{"name",
+    "size"}], "numeric": [names]}, empty lists where none were kept), `conventions` and
+    `base_sha256`: file of the base → sha256.
 
     Raises:
         ArtifactError: it is missing or damaged.
@@ -237,7 +248,7 @@ def read_scores(folder: Path, *splits: str) -> Scores:
     tables = list(_tables(folder, manifest, days, list(COLUMNS)))
     columns = {name: _joined(tables, name, kind) for name, kind in COLUMNS.items()}
     numbers = np.repeat(np.array([day_number(day) for day in days], dtype=np.int32), rows)
-    return Scores(**columns, day=numbers, n_field_values=len(manifest["field_values"]))
+    return Scores(**columns, day=numbers, n_field_values=len(manifest["field"]["values"]))
 
 
 def read_day(folder: Path, manifest: Mapping[str, Any], day: str) -> Scores:
@@ -248,7 +259,7 @@ def read_day(folder: Path, manifest: Mapping[str, Any], day: str) -> Scores:
     """
     columns = read_day_columns(folder, manifest, day, list(COLUMNS))
     number = np.full(manifest["days"][day]["rows"], day_number(day), dtype=np.int32)
-    return Scores(**columns, day=number, n_field_values=len(manifest["field_values"]))
+    return Scores(**columns, day=number, n_field_values=len(manifest["field"]["values"]))
 
 
 def read_day_columns(

@@ -195,14 +195,22 @@ def write_tables(folder: Path, bins: BinTable, cells: CellTable, manifest: dict[
     """Publish a folder with both tables and the manifest that says what they were made of."""
     with publish(folder) as temporary:
         temporary.mkdir()
-        for name, table, schema in (("bins", bins, BINS), ("cells", cells, CELLS)):
-            columns = [pa.array(getattr(table, f.name)) for f in fields(table)]
-            fractional = pa.types.is_floating(columns[schema.get_field_index("impressions")].type)
-            kept = _fractional(schema) if fractional else schema
-            pq.write_table(
-                pa.table(columns, schema=kept), temporary / f"{name}.parquet", compression="zstd"
-            )
+        for name, table in (("bins", bins), ("cells", cells)):
+            pq.write_table(as_arrow(table), temporary / f"{name}.parquet", compression="zstd")
         write_json(temporary / "manifest.json", manifest)
+
+
+def as_arrow(table: BinTable | CellTable) -> pa.Table:
+    """The columns of a table, with the schema of their kind."""
+    schema = BINS if isinstance(table, BinTable) else CELLS
+    columns = [pa.array(getattr(table, f.name)) for f in fields(table)]
+    fractional = pa.types.is_floating(columns[schema.get_field_index("impressions")].type)
+    return pa.table(columns, schema=_fractional(schema) if fractional else schema)
+
+
+def of_arrow(kind: type[Table], columns: pa.Table) -> Table:
+    """The table of what `as_arrow` made."""
+    return kind(*(column.to_numpy() for column in columns.columns))
 
 
 def _fractional(schema: pa.Schema) -> pa.Schema:
@@ -248,4 +256,4 @@ def _read(path: Path, schema: pa.Schema, kind: type[Table]) -> Table:
         raise ArtifactError(f"{path} is damaged ({error}); run dvc repro tabulate") from None
     if table.schema.remove_metadata() not in (schema, _fractional(schema)):
         raise ArtifactError(f"{path} has the columns {table.schema.names}, not {schema.names}")
-    return kind(*(column.to_numpy() for column in table.columns))
+    return of_arrow(kind, table)

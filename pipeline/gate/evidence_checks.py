@@ -126,7 +126,7 @@ def _maturity(evaluation: dict[str, Any]) -> GateCheck:
         sentence = (
             f"{len(young)} calibration or test days, the first {young[0]}, have labels that are "
             f"not final before {waits:.0f} days have passed (log.maturity_days), so responses are "
-            "missing from them: set log.last_day earlier, or wait"
+            "missing from them: set split.last_day earlier, or wait"
         )
     else:
         sentence = f"labels are final after {waits:.0f} days, and every day that is used is older"
@@ -209,12 +209,14 @@ def _not_compared(title: str, champion: Any, gained: Gain) -> str:
     days = number(champion, "compared_days")
     begin = f"{title} cannot be held against {_named(champion)}"
     if days == 0:
-        return f"{begin}, which has learned from every test day: test on later days (log.last_day)"
+        return (
+            f"{begin}, which has learned from every test day: test on later days (split.last_day)"
+        )
     if not days > 0 or math.isfinite(gained.value):
         return f"{begin}: no interval is known; take more test days (split.test_days)"
     return (
         f"{begin} on the {days:.0f} days whose labels neither had seen, where it is undefined: "
-        "take test days with responses (split.test_days, log.last_day)"
+        "take test days with responses (split.test_days, split.last_day)"
     )
 
 

@@ -115,7 +115,7 @@ def cause(evaluation: Any) -> str:
     if nobody or everybody:
         return (
             f"{'none' if nobody else 'all'} of their impressions responded; take test days with "
-            f"{'responses' if nobody else 'both outcomes'} (split.test_days, log.last_day)"
+            f"{'responses' if nobody else 'both outcomes'} (split.test_days, split.last_day)"
         )
     return (
         "reports/evaluation.json holds no number; take more test days (split.test_days), or "

@@ -75,12 +75,12 @@ def examples_of(
     """
     for day, table in days:
         with placed(f"day {day}, "):
-            encoded = encoder.encode(table)
+            categorical, numeric = encoder.features(table)
             observed = before_sampling(
                 *counts(table, label, impressions), weights(table, weight), keep_rate=1.0
             )
         columns = np.stack(observed, axis=1).astype(np.float64)
-        yield Examples(encoded.categorical, encoded.numeric, columns)
+        yield Examples(categorical, numeric, columns)
 
 
 TYPES = {"categorical": "<i4", "numeric": "<f4", "observed": "<f8"}  # a file each, row by row

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import torch
 from safetensors.torch import load_file, save
 
@@ -77,19 +76,6 @@ class Base:
         names = [*self.encoder.field, *self.encoder.categorical, *numeric, *roles]
         return [name for name in dict.fromkeys(names) if name is not None]
 
-    @property
-    def field_values(self) -> list[str | None]:
-        """The field value of every id; None for the id 0."""
-        return self.encoder.field_values.names
-
-    def encode(self, table: pa.Table) -> Encoded:
-        """The rows of `table` as the network reads them.
-
-        Raises:
-            DataError: a column is missing or does not hold what it should.
-        """
-        return self.encoder.encode(table)
-
     def uncalibrated_logit(self, encoded: Encoded, batch_size: int) -> np.ndarray:
         """float32 [n] log-odds of encoded rows, `batch_size` of them at a time."""
         return logits_of(self.network, encoded.categorical, encoded.numeric, batch_size)
@@ -123,8 +109,13 @@ def base_state(folder: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     return manifest, load_file(weights)
 
 
-def load_base(folder: Path) -> Base:
+def load_base(folder: Path, field: Mapping[str, Any] | None = None) -> Base:
     """The base model that `train_base` left in `folder`.
+
+    Args:
+        folder: of the base.
+        field: the field values that its rows are given ids of, as `Encoder.manifest` has them;
+            None: none.
 
     Raises:
         ArtifactError: as `base_state`.
@@ -132,4 +123,5 @@ def load_base(folder: Path) -> Base:
     manifest, tensors = base_state(folder)
     network = network_from(manifest["network"])
     network.load_state_dict(tensors)
-    return Base(manifest, Encoder.from_manifest(manifest), network.eval())
+    known = manifest | ({"field": field} if field else {})
+    return Base(manifest, Encoder.from_manifest(known), network.eval())

@@ -29,7 +29,10 @@ REMOVED = {  # keys that earlier versions had → what to do now
     "calibrate.folds": "what is learned out of sample is always learned forward, on the days after "
     "those it knows; delete the line",
     "calibrate.horizon_days": "forecasts reach 1 + log.maturity_days days ahead; delete the line",
-    "tabulate.days": "bins are always cut on the calibration days; delete the line",
+    "log.last_day": "it is split.last_day now; move the line to the section split",
+    "tabulate.days": "bins are always cut on calibration days; delete the line",
+    "train_base.max_field_values": "it is score.max_field_values now; move the line to the section "
+    "score",
     "train_base.tail_rows": "values beyond train_base.max_vocabulary share the embedding of unseen "
     "ones; raise max_vocabulary if they matter, and delete the line",
 }
@@ -67,7 +70,6 @@ class LogParams(Section):
     categorical: tuple[str, ...]
     numeric: tuple[str, ...]
     truth: str | None
-    last_day: Day | None
     event_id: str | None = None
     maturity_days: Days = 0
     served_logit: str | None = None
@@ -160,6 +162,9 @@ class SplitParams(Section):
     training_dates: tuple[Day, Day] | None = None
     calibration_dates: tuple[Day, Day] | None = None
     test_dates: tuple[Day, Day] | None = None
+    last_day: Day | None = None
+    retrain_every_days: Count = 1
+    training_until: Day | None = None
 
     @property
     def counts(self) -> dict[str, int] | None:
@@ -175,7 +180,8 @@ class SplitParams(Section):
 
     @model_validator(mode="after")
     def _one_form(self) -> "SplitParams":
-        given = {name for name, value in self if value is not None}
+        named = {f"{split}_{form}" for split in SPLITS for form in ("days", "dates")}
+        given = {name for name in named if getattr(self, name) is not None}
         forms = [{f"{split}_{form}" for split in SPLITS} for form in ("days", "dates")]
         if given not in forms:
             raise ValueError(
@@ -208,7 +214,6 @@ class TrainBaseParams(Section):
     embedding_size: Count
     hidden_sizes: tuple[Count, ...]
     max_vocabulary: Count
-    max_field_values: Count | None = None
     epochs: Count
     patience: Count
     batch_size: Count
@@ -223,6 +228,7 @@ class ScoreParams(Section):
     """How days are scored."""
 
     batch_size: Count
+    max_field_values: Count | None = None
     keep_features: bool
 
 

@@ -14,7 +14,6 @@ from pipeline.calibration.paper.paper_fit import fit_paper
 from pipeline.calibration.paper.paper_network import PaperSettings
 from pipeline.calibration.paper.paper_rows import RowFeatures
 from pipeline.calibration.roll import TOO_FEW_DAYS, Rolled, roll
-from pipeline.core.checksums import json_sha256
 from pipeline.core.errors import CheckFailedError, ParamsError
 from pipeline.core.files import publish, read_json, write_json
 from pipeline.formats.days import day_name, day_number
@@ -81,9 +80,9 @@ def run(
     chosen = "adacalib" if params.choose == "always" else choice.name if choice else TOO_FEW_DAYS
     about |= {"variant": params.variant, "choose": params.choose, "chosen": chosen}
     about |= {"auxiliary": paper is not None and paper.auxiliary is not None}
-    about |= {"field_values_sha256": json_sha256(scored["field_values"])}
+    about |= {"field": scored["field"], "base_sha256": scored["base_sha256"]}
     about |= {"held_out": choice and asdict(choice)}
-    about |= _days(scored["parts"], judged, shipped, scored["field_values"])
+    about |= _days(scored["parts"], judged, shipped, scored["field"]["values"])
     about["guard"]["accepted"] = list(params.accepted_days)
     if params.variant == "paper" and chosen == "adacalib":  # which was fitted once
         about["label_days"] = scored["parts"]["calibration"]
@@ -130,8 +129,8 @@ def _rolled(
     }
     asked[min(asked)] = None  # the frozen maps are those of the first morning, whole
     judged = roll(
-        tables, params, known_until=tables.made_until, asked=asked, horizon_days=horizon,
-        accepted=accepted,
+        tables, params, known_until=day_number(max(parts["calibration"])), asked=asked,
+        horizon_days=horizon, accepted=accepted,
     )  # fmt: skip
     newest = max(asked)
     shipped = roll(

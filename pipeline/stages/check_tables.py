@@ -103,7 +103,7 @@ def _memorisation(scores: Path) -> dict[str, Any]:
 def _sums_of_log(scores: Path, days: list[str], bins: BinTable, uneven: np.ndarray) -> LogSums:
     """Sums of the log itself, not made by the kernel that is checked; ties of uneven values."""
     manifest = read_scores_manifest(scores)
-    n = len(manifest["field_values"])
+    n = len(manifest["field"]["values"])
     impressions, responses, suspects = np.zeros(n), np.zeros(n), []
     for day in days:
         rows = read_day(scores, manifest, day)
@@ -113,4 +113,4 @@ def _sums_of_log(scores: Path, days: list[str], bins: BinTable, uneven: np.ndarr
     ties = largest_ties(join_scores(suspects), bins)
     dtype = bins.impressions.dtype  # sums of whole numbers are whole
     sums = impressions.astype(dtype), responses.astype(dtype)
-    return LogSums(manifest["field_values"], *sums, ties)
+    return LogSums(manifest["field"]["values"], *sums, ties)

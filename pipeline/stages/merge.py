@@ -28,7 +28,8 @@ def run(
     with publish(model) as folder:
         lineage = lineage_of(split, base, calibrator, params.model_dump(mode="json"))
         merge(base, calibrator, folder, lineage)
-        merged, parts = load(folder), load_base(base)
+        merged = load(folder)
+        parts = load_base(base, merged.manifest["base"]["field"])
         fallen = falls(read_table(folder, len(merged.field_values)), merged.field_values)
         if fallen:
             raise ArtifactError(f"{'; '.join(fallen[:3])}; run dvc repro calibrate")

@@ -1,23 +1,30 @@
-"""base model, every day of the split → uncalibrated logits with canonical columns."""
+"""score: base model, every day of the split → uncalibrated logits with canonical columns."""
 
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from pipeline.core.checksums import file_sums, json_sha256
 from pipeline.core.errors import ArtifactError
 from pipeline.core.files import publish, read_json
-from pipeline.core.progress import WorkProgress
-from pipeline.data.log_store.day_rows import read_days
-from pipeline.encoding.features import Encoded
+from pipeline.data.log_store.day_rows import read_day
+from pipeline.data.log_store.manifest import MANIFEST, read_manifest
+from pipeline.encoding.features import Encoded, Encoder
 from pipeline.encoding.values import counts, field_keys, placed, weights
+from pipeline.encoding.vocabulary import ValueCounts, Vocabulary
+from pipeline.engine.day_map import map_days
+from pipeline.engine.reuse import Made, Reuse
 from pipeline.formats.days import day_number
 from pipeline.formats.scores import (
     Scores,
     before_sampling,
     feature_columns,
     keep_rate_of,
+    scored_day,
     write_day,
     write_scores_manifest,
 )
@@ -28,32 +35,52 @@ from pipeline.params.sections import ScoreParams
 def run(data: Path, split: Path, base: Path, target: Path, *, params: ScoreParams) -> None:
     """Score each day of `split` once and publish all of them with their manifest as `target`.
 
+    Field values have ids from the calibration days on: the most frequent of the first days, on
+    which bins are cut, in order of their names; then those that come, day by day. So ids stay until
+    the base is trained again, and a day that was scored stays as it is.
+
     Raises:
         DataError: a day cannot be read or encoded; the sentence names it.
         ArtifactError: the base was trained on a calibration or test day, or is damaged.
     """
-    splits = read_json(split / "manifest.json")["parts"]
-    model = load_base(base)
-    _refuse_leak(splits, model)
-    names = [feature["name"] for feature in model.manifest["categorical"]]
-    keep = params.keep_features and not model.passes_on
-    kept = feature_columns(names, model.encoder.numeric_columns) if keep else []
-    split_of = {day: name for name, of_split in splits.items() for day in of_split}
-    days = list(split_of)
+    divided, model = read_json(split / "manifest.json"), load_base(base)
+    parts, hashes = divided["parts"], divided["data"]
+    _refuse_leak(parts, model)
+    split_of = {day: name for name, of_part in parts.items() for day in of_part}
+    landed, field = read_manifest(data / MANIFEST), model.encoder.field
+    values = Reuse(target, "field values", {"field": field})
+
+    def counted(day: str) -> Made:
+        def make() -> Made:
+            return _count(read_day(data, day, list(dict.fromkeys(field)), landed), day, field)
+
+        return values.made({"data": hashes[day]}, make)
+
+    known = [day for name in parts if name != "training" for day in parts[name]]
+    days = ((day, _counts(made)) for day, made in map_days(counted, known, "count"))
+    vocabularies = _vocabularies(days, divided["binning_days"], params.max_field_values)
+    first, last = vocabularies[divided["binning_days"][-1]], vocabularies[known[-1]]
+    own = file_sums(base)
+    kept = Reuse(target, "scores", {"base": own, "params": params.model_dump(mode="json")})
+    ids = {id(each): json_sha256(each.names + list(each.pooled)) for each in vocabularies.values()}
+
+    def scored(day: str) -> Made:
+        vocabulary = vocabularies.get(day, first)
+        rate = keep_rate_of(model.conventions, split_of[day])
+
+        def make() -> Made:
+            table = read_day(data, day, model.columns, landed)
+            return _score(model, vocabulary, table, day, rate, params)
+
+        return kept.made({"data": hashes[day], "ids": ids[id(vocabulary)], "keep_rate": rate}, make)
+
     described: dict[str, Any] = {}
-    with publish(target) as folder, WorkProgress("score", len(days), "days") as progress:
+    with publish(target) as folder:
         folder.mkdir()
-        for day, table in read_days(data, days, model.columns):
-            with placed(f"day {day}, "):
-                scores, encoded, counted = _score(
-                    model, table, day, split_of[day], params.batch_size
-                )
-            described[day] = write_day(folder, day, scores, _features(encoded, kept)) | counted
-            described[day] |= _without_own_id(table, scores, model)
-            progress.advance(1)
-        manifest = _manifest(model, splits, described, keep)
-        used = {"score": params.model_dump(mode="json")}
-        write_scores_manifest(folder, manifest | {"params": used})
+        for day, made in map_days(scored, list(split_of), "score"):
+            described[day] = write_day(folder, day, made.facts, made.payload)
+        manifest = _manifest(model, last, divided, described, params)
+        write_scores_manifest(folder, manifest | {"base_sha256": own})
 
 
 def _refuse_leak(splits: dict[str, list[str]], model: Base) -> None:
@@ -67,62 +94,113 @@ def _refuse_leak(splits: dict[str, list[str]], model: Base) -> None:
             )
 
 
+def _count(table: pa.Table, day: str, field: tuple[str, ...]) -> Made:
+    """How often each field value comes on a day."""
+    with placed(f"day {day}, "):
+        found = ValueCounts(field_keys(table, field))
+    return Made.of_columns({"nulls": found.nulls}, found.counts)
+
+
+def _counts(made: Made) -> ValueCounts:
+    found = ValueCounts()
+    found.add_counts(made.columns, made.facts["nulls"])
+    return found
+
+
+def _vocabularies(
+    days: Iterable[tuple[str, ValueCounts]], binning_days: list[str], max_size: int | None
+) -> dict[str, Vocabulary]:
+    """The field values that are known on each day; on the binning days those of all of them."""
+    first, known = ValueCounts(), Vocabulary(())
+    found: dict[str, Vocabulary] = {}
+    for day, of_day in days:
+        if day not in binning_days:
+            known = found[day] = known.extended(of_day, max_size)
+            continue
+        first.add_counts(of_day.counts, of_day.nulls)
+        if day == binning_days[-1]:
+            known = known.extended(first, max_size)
+            found = dict.fromkeys(binning_days, known)
+    return found
+
+
 def _score(
-    model: Base, table: pa.Table, day: str, split: str, batch_size: int
-) -> tuple[Scores, Encoded, dict[str, Any]]:
+    model: Base,
+    vocabulary: Vocabulary,
+    table: pa.Table,
+    day: str,
+    keep_rate: float,
+    params: ScoreParams,
+) -> Made:
     """Scored rows that count what they stand for; of a sampled day also what the log itself has."""
-    conventions = model.conventions
-    encoded = model.encode(table)
-    counted = counts(table, conventions["label"], conventions["impressions"])
-    weight, rate = weights(table, conventions.get("weight")), keep_rate_of(conventions, split)
-    shown, responses = before_sampling(*counted, weight, rate)
-    scores = Scores(
-        model.uncalibrated_logit(encoded, batch_size),
-        encoded.field_value_id,
-        shown,
-        responses,
-        np.full(table.num_rows, day_number(day), dtype=np.int32),
-        len(model.field_values),
-    )
-    if shown is counted[0]:
-        return scores, encoded, {}
-    names = ("impressions", "responses")
-    totals = {n: int(c.sum(dtype=np.int64)) for n, c in zip(names, counted, strict=True)}
-    return scores, encoded, {"in_the_log": totals}
+    encoder, conventions = replace(model.encoder, field_values=vocabulary), model.conventions
+    with placed(f"day {day}, "):
+        encoded = encoder.encode(table)
+        counted = counts(table, conventions["label"], conventions["impressions"])
+        weight = weights(table, conventions.get("weight"))
+        shown, responses = before_sampling(*counted, weight, keep_rate)
+        scores = Scores(
+            model.uncalibrated_logit(encoded, params.batch_size),
+            encoded.field_value_id,
+            shown,
+            responses,
+            np.full(table.num_rows, day_number(day), dtype=np.int32),
+            len(vocabulary) + 1,
+        )
+    totals, content = scored_day(day, scores, _features(encoded, _kept(model, params)))
+    facts = totals | _without_own_id(table, scores, encoder)
+    if shown is not counted[0]:
+        names = ("impressions", "responses")
+        counted_rows = zip(names, counted, strict=True)
+        facts["in_the_log"] = {n: int(c.sum(dtype=np.int64)) for n, c in counted_rows}
+    return Made(facts, content)
+
+
+def _kept(model: Base, params: ScoreParams) -> list[str]:
+    """The columns of the features that travel with the scores."""
+    if not params.keep_features or model.passes_on:
+        return []
+    return feature_columns(list(model.encoder.categorical), model.encoder.numeric_columns)
 
 
 def _features(encoded: Encoded, kept: list[str]) -> dict[str, np.ndarray]:
     return dict(zip(kept, [*encoded.categorical.T, *encoded.numeric.T], strict=False))
 
 
-def _without_own_id(table: pa.Table, scores: Scores, model: Base) -> dict[str, int]:
+def _without_own_id(table: pa.Table, scores: Scores, encoder: Encoder) -> dict[str, int]:
     """Rows whose field value is null, unseen, or pooled with others, and responses of the last."""
-    keys = field_keys(table, model.encoder.field)
+    keys, vocabulary = field_keys(table, encoder.field), encoder.field_values
     known = keys.is_valid().to_numpy(zero_copy_only=False)
     found = {
         "null_rows": keys.null_count,
         "unseen_rows": int(np.count_nonzero((scores.field_value_id == 0) & known)),
     }
-    if model.encoder.field_values.pooled:
-        pooled = model.encoder.field_values.is_pooled(scores.field_value_id)
+    if vocabulary.pooled:
+        pooled = vocabulary.is_pooled(scores.field_value_id)
         found["pooled_rows"] = int(pooled.sum())
         found["pooled_responses"] = int(scores.responses[pooled].sum())
     return found
 
 
 def _manifest(
-    model: Base, splits: dict[str, list[str]], days: dict[str, Any], keep_features: bool
+    model: Base,
+    vocabulary: Vocabulary,
+    divided: Mapping[str, Any],
+    described: Mapping[str, Any],
+    params: ScoreParams,
 ) -> dict[str, Any]:
-    sizes = model.encoder.vocabulary_sizes
-    categorical = [
-        {"name": name, "size": size}
-        for name, size in zip(model.encoder.categorical, sizes, strict=True)
-    ]
-    features = {"categorical": categorical, "numeric": model.encoder.numeric_columns}
+    encoder = replace(model.encoder, field_values=vocabulary)
+    sizes = zip(encoder.categorical, encoder.vocabulary_sizes, strict=True)
+    kept = _kept(model, params)
     return {
-        "parts": splits,
-        "days": days,
-        "field_values": model.field_values,
-        "features": features if keep_features else {"categorical": [], "numeric": []},
+        "parts": divided["parts"],
+        "binning_days": divided["binning_days"],
+        "days": described,
+        "field": encoder.manifest()["field"],
+        "features": {
+            "categorical": [{"name": name, "size": size} for name, size in sizes] if kept else [],
+            "numeric": encoder.numeric_columns if kept else [],
+        },
         "conventions": model.conventions,
+        "params": {"score": params.model_dump(mode="json")},
     }

@@ -20,8 +20,11 @@ from pipeline.params.sections import LogParams, SplitParams
 def run(
     manifest: Path, validation: Path, target: Path, *, params: SplitParams, log: LogParams
 ) -> None:
-    """Write artifacts/split/manifest.json; the splits end with the newest day whose labels are
-    mature, up to `log.last_day`, or are those of the dates in `params`.
+    """Write artifacts/split: manifest.json, and training.json, all that the base model may know.
+
+    The splits end with the newest day whose labels are mature, up to `last_day`, or are those of
+    the dates in `params`. What training.json says stays the same from one day of the grid to the
+    next, and with it the base model.
 
     Raises:
         NotEnoughDataError: a needed day is not there or not mature; it is named.
@@ -30,33 +33,43 @@ def run(
     landed = read_manifest(manifest)
     if not landed.days:
         raise NotEnoughDataError(f"{manifest} has no days; bring a log with adacalib data FORMAT")
-    maturity = label_maturity(landed.days, log.maturity_days, log.time_zone, log.last_day)
+    maturity = label_maturity(landed.days, log.maturity_days, log.time_zone, params.last_day)
     splits = _splits(landed, maturity, params, log)
     days = [day for split in splits.values() for day in split]
     unchecked = sorted(set(days) - _checked(landed, read_json(validation)))
     if unchecked:
         raise ArtifactError(f"{validation} does not cover the day {unchecked[0]}; run dvc repro")
+    # bins and ids are fixed on as many calibration days as there are on the first day of a base
+    binning = splits["calibration"][: params.calibration_days]
+    conventions = log.model_dump() | {"column_types": dict(landed.columns)}
+    hashes = {day: landed.days[day].content_sha256 for day in days}
     with publish(target) as temporary:
         document = {
             "parts": splits,
+            "binning_days": binning,
             "boundaries": {split: _boundaries(names, log) for split, names in splits.items()},
             "waiting": maturity.waiting,
-            "conventions": _conventions(landed, maturity, log),
-            "data": {day: landed.days[day].content_sha256 for day in days},
+            "conventions": conventions | _label_maturity(maturity),
+            "data": hashes,
             "params": {"log": log.model_dump(mode="json"), "split": params.model_dump(mode="json")},
         }
         write_json(temporary / "manifest.json", document)
+        training = {day: hashes[day] for day in splits["training"]}
+        write_json(temporary / "training.json", {"days": training, "conventions": conventions})
 
 
 def _splits(
     landed: Manifest, maturity: LabelMaturity, params: SplitParams, log: LogParams
 ) -> dict[str, list[str]]:
     if params.dates:
-        splits = split_by_date(landed.days, params.dates, log.time_zone, maturity, log.last_day)
+        splits = split_by_date(landed.days, params.dates, log.time_zone, maturity, params.last_day)
     else:
         assert params.counts
         counts = params.counts | {"calibration": params.counts["calibration"] + log.maturity_days}
-        splits = split_by_count(landed.days, counts, log.time_zone, maturity, log.last_day)
+        splits = split_by_count(
+            landed.days, counts, log.time_zone, maturity, params.last_day,
+            params.retrain_every_days, params.training_until,
+        )  # fmt: skip
     return with_gap(splits, log.maturity_days)
 
 
@@ -75,10 +88,9 @@ def _boundaries(days: list[str], log: LogParams) -> list[str]:
     return [start.isoformat(), end.isoformat()]
 
 
-def _conventions(landed: Manifest, maturity: LabelMaturity, log: LogParams) -> dict[str, Any]:
-    """What the model's numbers mean: the contract, the landed types, and which labels are final."""
-    return log.model_dump() | {
-        "column_types": dict(landed.columns),
+def _label_maturity(maturity: LabelMaturity) -> dict[str, Any]:
+    """Which labels are final, in the words of the conventions."""
+    return {
         "label_maturity": {
             "maturity_days": maturity.maturity_days,
             "reference_day": maturity.reference_day,

@@ -1,44 +1,52 @@
 """tabulate: scores → bins and cells of every field value."""
 
 import os
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pipeline.calibration.statistics.counting import with_later_days
+from pipeline.calibration.statistics.counting import count_cells, fitting_grid, with_later_days
 from pipeline.calibration.statistics.out_of_core import Pieces, tabulate_pieces
 from pipeline.core.errors import AdaCalibError, NotEnoughDataError
+from pipeline.engine.day_map import map_days
+from pipeline.engine.reuse import Made, Reuse
 from pipeline.formats.days import day_number
 from pipeline.formats.scores import later_days, read_day, read_day_columns, read_scores_manifest
-from pipeline.formats.tables import write_tables
+from pipeline.formats.tables import (
+    BinTable,
+    CellTable,
+    Table,
+    as_arrow,
+    of_arrow,
+    write_tables,
+)
 from pipeline.params.sections import TabulateParams
 
 MEMORY = "ADACALIB_MEMORY_GB"
 
 
 def run(scores: Path, tables: Path, *, params: TabulateParams) -> None:
-    """Write the field statistics: bins of the calibration days, and cells of these and later days.
+    """Write the field statistics: bins of the binning days, and cells of these and later days.
 
-    Bounds are cut on the calibration days, before the first day that is judged; later days are
-    counted within them.
+    Bounds are cut on the first calibration days of a base model and stay until it is trained again;
+    later days are counted within them, each once.
 
     Raises:
-        NotEnoughDataError: the calibration days have no impressions.
+        NotEnoughDataError: the binning days have no impressions.
         ArtifactError: the scores are missing or damaged.
     """
     manifest = read_scores_manifest(scores)
-    days, later = manifest["parts"]["calibration"], later_days(manifest["parts"])
+    days = manifest["binning_days"]
+    later = sorted({*manifest["parts"]["calibration"], *later_days(manifest["parts"])} - {*days})
     totals = _totals([manifest["days"][day] for day in days])
     if not totals["impressions"]:
         raise NotEnoughDataError(f"{scores}: the calibration days have no impressions to count")
-    pieces = _pieces(scores, manifest, days)
-    cut = tabulate_pieces(
-        pieces, {*params.candidates, params.grid_cells}, params.grid_cells, _memory()
-    )
-    of_later = (read_day(scores, manifest, day) for day in later)
-    made_until, n = day_number(max(days)), pieces.n_field_values
-    found = with_later_days(cut, made_until, of_later, params.candidates, n)
+    bins, cells, counted = _tables(scores, tables, manifest, later, params)
+    made_until, n = day_number(max(days)), len(manifest["field"]["values"])
+    found = with_later_days((bins, cells), made_until, counted, params.candidates, n)
     made_of = {
         "candidates": params.candidates,
         "grid_cells": params.grid_cells,
@@ -54,12 +62,49 @@ def run(scores: Path, tables: Path, *, params: TabulateParams) -> None:
     write_tables(tables, found.bins, found.cells, made_of)
 
 
+def _tables(
+    scores: Path,
+    tables: Path,
+    manifest: dict[str, Any],
+    later: list[str],
+    params: TabulateParams,
+) -> tuple[BinTable, CellTable, list[CellTable]]:
+    """Bins and cells of the binning days, and the cells of each later day that has rows."""
+    bounds = {day: manifest["days"][day]["sha256"] for day in manifest["binning_days"]}
+    kept = Reuse(tables, "tables", {"params": params.model_dump(mode="json"), "bounds": bounds})
+
+    @cache
+    def cut() -> tuple[BinTable, CellTable]:
+        pieces, cells = _pieces(scores, manifest), params.grid_cells
+        return tabulate_pieces(pieces, {*params.candidates, cells}, cells, _memory())
+
+    def made(kind: type[Table], of: str, make: Callable[[], Table]) -> Table:
+        def columns() -> Made:
+            return Made.of_columns({}, as_arrow(make()))
+
+        return of_arrow(kind, kept.made({"table": kind.__name__, "of": of}, columns).columns)
+
+    bins = made(BinTable, "bounds", lambda: cut()[0])
+    cells = made(CellTable, "bounds", lambda: cut()[1])
+    grid = fitting_grid(bins)
+
+    def counted(day: str) -> CellTable:
+        def make() -> CellTable:
+            return count_cells(read_day(scores, manifest, day), grid, threads=1)
+
+        return made(CellTable, manifest["days"][day]["sha256"], make)
+
+    filled = [day for day in later if manifest["days"][day]["rows"]]
+    return bins, cells, [table for _, table in map_days(counted, filled, "count")]
+
+
 def _totals(days: list[dict[str, Any]]) -> dict[str, Any]:
     return {name: sum(day[name] for day in days) for name in ("impressions", "responses")}
 
 
-def _pieces(scores: Path, manifest: dict[str, Any], days: list[str]) -> Pieces:
-    """The scored days, read one by one."""
+def _pieces(scores: Path, manifest: dict[str, Any]) -> Pieces:
+    """The binning days, read one by one."""
+    days = manifest["binning_days"]
 
     def survey(piece: int) -> tuple[np.ndarray, np.ndarray]:
         names = ["field_value_id", "impressions"]
@@ -70,7 +115,7 @@ def _pieces(scores: Path, manifest: dict[str, Any], days: list[str]) -> Pieces:
         rows=[manifest["days"][day]["rows"] for day in days],
         survey=survey,
         load=lambda piece: read_day(scores, manifest, days[piece]),
-        n_field_values=len(manifest["field_values"]),
+        n_field_values=len(manifest["field"]["values"]),
         first_day=day_number(min(days)),
         last_day=day_number(max(days)),
     )

@@ -10,11 +10,12 @@ from typing import Any
 
 import torch
 
-from pipeline.core.errors import ParamsError, ToolError
+from pipeline.core.errors import ArtifactError, ParamsError, ToolError
 from pipeline.core.files import publish, read_json
 from pipeline.core.progress import WorkProgress
 from pipeline.data.log_store.day_rows import read_days
-from pipeline.encoding.features import Encoder, EncoderSums, LoggedScore, pooled_share
+from pipeline.data.log_store.manifest import MANIFEST, read_manifest
+from pipeline.encoding.features import Encoder, EncoderSums, LoggedScore
 from pipeline.encoding.values import logged_score_column, placed
 from pipeline.formats.scores import keep_rate_of
 from pipeline.model.checkpoints import best_epoch
@@ -28,31 +29,35 @@ DEVICE = "ADACALIB_DEVICE"  # in the environment; cpu where it is not set
 DEVICES = ("cpu", "cuda")
 
 
-def run(data: Path, split: Path, target: Path, *, params: TrainBaseParams, log: LogParams) -> None:
-    """Train the base model on the training days of `split` and publish it as `target`.
+def run(
+    data: Path, training: Path, target: Path, *, params: TrainBaseParams, log: LogParams
+) -> None:
+    """Train the base model on the days that artifacts/split/training.json names; publish `target`.
 
     Where the log has a logged score nothing is trained: the base is then one that passes that score
-    on, and only field values are learned.
+    on.
 
-    The newest `held_out_share` of them only decides when to stop; features are learned from the
-    others alone, field values from training and calibration days. A training that was killed goes
-    on after its last whole epoch, which a hidden folder beside `target` holds.
+    The newest `held_out_share` of the days only decides when to stop; features are learned from the
+    others alone. A training that was killed goes on after its last whole epoch, which a hidden
+    folder beside `target` holds. `data` is no dependency in dvc.yaml, or every new day would make
+    the base stale; that its training days are the ones that were split is checked here.
 
     Raises:
         ParamsError: the log has no feature.
         ToolError: the device named in the environment is not there.
         DataError: a day cannot be read or encoded; the sentence names it.
+        ArtifactError: a training day is not the one that was split.
         NotEnoughDataError: too few days or impressions to train and to hold out.
         TrainingError: a loss is not finite.
     """
-    contract = read_json(split / "manifest.json")
+    contract = read_json(training)
+    _refuse_other_days(data, contract["days"])
     score = logged_score_column(contract["conventions"])
     if score is not None:
-        return _pass_on(data, contract, target, LoggedScore(*score), params, log)
+        return _pass_on(contract, target, LoggedScore(*score), params, log)
     device = _device()
-    training, calibration = (contract["parts"][name] for name in ("training", "calibration"))
-    fitting, held_out = hold_out(training, params.held_out_share)
-    encoder = _encoder(data, fitting, [*held_out, *calibration], params, log)
+    fitting, held_out = hold_out(sorted(contract["days"]), params.held_out_share)
+    encoder = _encoder(data, fitting, params, log)
     sizes = _sizes(encoder, params)
     network = BaseNetwork(**sizes)
     unfinished = target.with_name(f".{target.name}.training")
@@ -64,13 +69,11 @@ def run(data: Path, split: Path, target: Path, *, params: TrainBaseParams, log: 
         history = train(
             network, rows, later, params, folder=unfinished, progress=progress, device=device
         )
-    known = sorted({*training, *calibration})
     manifest = {
         "conventions": contract["conventions"] | _unsample(network, contract["conventions"]),
         "network": sizes,
         **encoder.manifest(),
-        "pooled": _pooled(data, known, encoder, log),
-        "days": {"fitting": fitting, "held_out": held_out, "field_values": known},
+        "days": {"fitting": fitting, "held_out": held_out},
         "history": [asdict(record) for record in history],
         "best_epoch": best_epoch(history).epoch,
         "params": {"train_base": params.model_dump(mode="json")},
@@ -79,6 +82,13 @@ def run(data: Path, split: Path, target: Path, *, params: TrainBaseParams, log: 
         folder.mkdir()
         write_base(folder, network, manifest)
     shutil.rmtree(unfinished)
+
+
+def _refuse_other_days(data: Path, split: Mapping[str, str]) -> None:
+    landed = read_manifest(data / MANIFEST)
+    for day, sha256 in split.items():
+        if landed.entry(day).content_sha256 != sha256:
+            raise ArtifactError(f"{day} was landed again after it was split; run dvc repro")
 
 
 def _unsample(network: BaseNetwork, conventions: Mapping[str, Any]) -> dict[str, Any]:
@@ -98,7 +108,6 @@ def _unsample(network: BaseNetwork, conventions: Mapping[str, Any]) -> dict[str,
 
 
 def _pass_on(
-    data: Path,
     contract: dict[str, Any],
     target: Path,
     score: LoggedScore,
@@ -106,19 +115,11 @@ def _pass_on(
     log: LogParams,
 ) -> None:
     """Publish a base whose logit is the logged score."""
-    days = sorted({*contract["parts"]["training"], *contract["parts"]["calibration"]})
-    sums = EncoderSums([], [], log.field)
-    for day, table in read_days(data, days, log.field):
-        with placed(f"day {day}, "):
-            sums.add_field_values(table)
-    vocabulary = sums.encoder(0, params.max_field_values).field_values
-    encoder = Encoder({}, (score,), log.field, vocabulary)
     manifest = {
         "conventions": contract["conventions"],
         "network": {"kind": LOGGED},
-        **encoder.manifest(),
-        "pooled": _pooled(data, days, encoder, log),
-        "days": {"fitting": [], "held_out": [], "field_values": days},
+        **Encoder({}, (score,), log.field).manifest(),
+        "days": {"fitting": [], "held_out": []},
         "history": [],
         "params": {"train_base": params.model_dump(mode="json")},
     }
@@ -134,22 +135,16 @@ def _device() -> str:
     return device
 
 
-def _encoder(
-    data: Path, fitting: list[str], others: list[str], params: TrainBaseParams, log: LogParams
-) -> Encoder:
-    """Features from the days that are fitted, ids of field values from the others too."""
+def _encoder(data: Path, fitting: list[str], params: TrainBaseParams, log: LogParams) -> Encoder:
+    """The features as the days that are fitted have them."""
     features = [*log.categorical, *log.numeric]
     if not features:
         raise ParamsError("log.categorical and log.numeric are both empty; name a feature")
-    sums = EncoderSums(log.categorical, log.numeric, log.field)
-    for day, table in read_days(data, fitting, _once(*log.field, *features)):
+    sums = EncoderSums(log.categorical, log.numeric)
+    for day, table in read_days(data, fitting, _once(*features)):
         with placed(f"day {day}, "):
             sums.add_features(table)
-            sums.add_field_values(table)
-    for day, table in read_days(data, others, log.field):
-        with placed(f"day {day}, "):
-            sums.add_field_values(table)
-    return sums.encoder(params.max_vocabulary, params.max_field_values)
+    return sums.encoder(params.max_vocabulary, log.field)
 
 
 def _shard(folder: Path, encoder: Encoder, data: Path, days: list[str], log: LogParams) -> Shard:
@@ -163,11 +158,6 @@ def _shard(folder: Path, encoder: Encoder, data: Path, days: list[str], log: Log
 def _once(*names: str | None) -> list[str]:
     """The columns that are named, each once."""
     return [name for name in dict.fromkeys(names) if name is not None]
-
-
-def _pooled(data: Path, days: list[str], encoder: Encoder, log: LogParams) -> dict[str, float]:
-    tables = read_days(data, days, _once(*log.field, log.label, log.impressions))
-    return pooled_share(tables, log.field, encoder.field_values, log.label, log.impressions)
 
 
 def _sizes(encoder: Encoder, params: TrainBaseParams) -> dict[str, Any]:

@@ -1,13 +1,15 @@
 """validate: refuse a log that breaks its contract, and report what it holds."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from pipeline.core.errors import DataError, NotEnoughDataError
 from pipeline.core.files import publish, write_json
-from pipeline.core.progress import followed
 from pipeline.data.log_store.contract import (
     DayFacts,
     FieldFacts,
@@ -18,10 +20,17 @@ from pipeline.data.log_store.contract import (
     check_null_shares,
     summary,
 )
-from pipeline.data.log_store.day_rows import read_days
-from pipeline.data.log_store.deduplication import EventDays, event_facts, event_summary
+from pipeline.data.log_store.day_rows import read_day, refuse_changed
+from pipeline.data.log_store.deduplication import (
+    EventDays,
+    EventFacts,
+    day_marks,
+    event_facts,
+    event_summary,
+)
 from pipeline.data.log_store.manifest import (
     MANIFEST,
+    Manifest,
     check_listing,
     read_manifest,
     refuse_unknown,
@@ -29,14 +38,27 @@ from pipeline.data.log_store.manifest import (
 )
 from pipeline.data.log_store.splits import label_maturity
 from pipeline.encoding.values import field_keys
-from pipeline.params.sections import LogParams, ValidateParams
+from pipeline.encoding.vocabulary import ValueCounts
+from pipeline.engine.day_map import map_days
+from pipeline.engine.reuse import Made, Reuse
+from pipeline.params.sections import LogParams, SplitParams, ValidateParams
 from pipeline.quality.day_checks import check_days, column_frame, day_frame
 from pipeline.quality.suites import CheckResult
 
 
-def run(data: Path, report: Path, details: Path, *, params: ValidateParams, log: LogParams) -> None:
-    """Check every day up to `log.last_day`; write reports/validation.json, and under
+def run(
+    data: Path,
+    report: Path,
+    details: Path,
+    *,
+    params: ValidateParams,
+    log: LogParams,
+    split: SplitParams,
+) -> None:
+    """Check every day up to `split.last_day`; write reports/validation.json, and under
     artifacts/validation the counts of every day and every check.
+
+    Every file is held against its checksum; a day that was looked at before is not read again.
 
     Raises:
         DataError: the log is not what the contract says, an event is on two days, or a day breaks
@@ -44,18 +66,18 @@ def run(data: Path, report: Path, details: Path, *, params: ValidateParams, log:
         NotEnoughDataError: there are fewer than two days, or a day has too few impressions.
     """
     manifest = read_manifest(data / MANIFEST)
-    days = used_days(manifest, log.format, log.time_zone, log.last_day)
+    days = used_days(manifest, log.format, log.time_zone, split.last_day)
     check_listing(data, manifest, days)
     refuse_unknown(manifest, log.columns())
     facts, fields, recent = {}, {}, ValueNovelty(params.recent_days)
     events, on_days = {}, EventDays(log.event_id)
-    tables = read_days(data, days, list(log.columns()), verify=True)
-    for day, table in followed(tables, "validate", len(days), "days"):
-        facts[day] = check_day(table, day, log)
-        fields[day] = recent.add(field_keys(table, log.field))
+    look = _looks(data, details, manifest, log)
+    for day, (found, marks) in map_days(look, days, "validate"):
+        facts[day] = DayFacts(**found.facts["day"])
+        fields[day] = recent.add(found.columns, found.facts["field_nulls"])
         if log.event_id is not None:
-            events[day] = event_facts(table, day, log.event_id)
-        on_days.add(day, table)
+            events[day] = EventFacts(**found.facts["events"])
+        on_days.add(day, marks.columns)
         if facts[day].impressions < params.min_rows_per_day:
             raise NotEnoughDataError(
                 f"day {day} has {facts[day].impressions} impressions, validate.min_rows_per_day "
@@ -66,7 +88,7 @@ def run(data: Path, report: Path, details: Path, *, params: ValidateParams, log:
     check_null_shares(facts, [*log.categorical, *log.numeric], params.max_null_share)
     checks = _checks(facts, fields, params)
     _refuse_errors(checks)
-    maturity = label_maturity(manifest.days, log.maturity_days, log.time_zone, log.last_day)
+    maturity = label_maturity(manifest.days, log.maturity_days, log.time_zone, split.last_day)
     document = summary(facts, log.time_zone)
     document |= {"waiting": maturity.waiting}
     document |= {"warnings": [*alike, *(check.breach for check in checks if check.breach)]}
@@ -76,6 +98,37 @@ def run(data: Path, report: Path, details: Path, *, params: ValidateParams, log:
     with publish(details) as folder:
         write_json(folder / "days.json", _days(facts, fields))
         write_json(folder / "checks.json", [asdict(check) for check in checks])
+
+
+def _looks(
+    data: Path, details: Path, manifest: Manifest, log: LogParams
+) -> Callable[[str], tuple[Made, Made]]:
+    """Day → its facts with how often each field value comes, and the marks of its events."""
+    kept = Reuse(details, "validation", {"log": log.model_dump(mode="json")})
+
+    def look(day: str) -> tuple[Made, Made]:
+        refuse_changed(data, day, manifest)
+
+        @cache
+        def table() -> pa.Table:
+            return read_day(data, day, list(log.columns()), manifest)
+
+        of = {"data": manifest.entry(day).content_sha256}
+        facts = kept.made(of, lambda: _facts(table(), day, log))
+        marks = kept.made(
+            of | {"what": "events"}, lambda: Made.of_columns({}, day_marks(table(), log.event_id))
+        )
+        return facts, marks
+
+    return look
+
+
+def _facts(table: pa.Table, day: str, log: LogParams) -> Made:
+    found = {"day": asdict(check_day(table, day, log))}
+    if log.event_id is not None:
+        found["events"] = asdict(event_facts(table, day, log.event_id))
+    counts = ValueCounts(field_keys(table, log.field))
+    return Made.of_columns(found | {"field_nulls": counts.nulls}, counts.counts)
 
 
 def _days(

@@ -7,7 +7,7 @@ from scipy.special import expit
 
 from pipeline.calibration.paper.paper_network import PaperSettings
 from pipeline.calibration.statistics.bins import tabulate
-from pipeline.calibration.statistics.counting import with_later_days
+from pipeline.calibration.statistics.counting import count_cells, fitting_grid, with_later_days
 from pipeline.formats.scores import Scores
 from pipeline.params.params_file import read_params
 
@@ -33,7 +33,8 @@ def tables_of(scores, candidates=(5, 10), cells=80, *, made_until=None):
     first, later = (scores.take(np.flatnonzero(rows)) for rows in
                     (scores.day <= last, scores.day > last))  # fmt: skip
     cut = tabulate(first, {*candidates, cells}, cells)
-    return with_later_days(cut, last, [later], candidates, scores.n_field_values)
+    counted = [count_cells(later, fitting_grid(cut[0]))] if len(later) else []
+    return with_later_days(cut, last, counted, candidates, scores.n_field_values)
 
 
 def curved_world(rows=20_000, n_values=12, days=6, *, seed=1, curvature=1.0, drift=0.0):

@@ -26,7 +26,7 @@ TINY = {
     "log.field": ["item"],
     "log.categorical": ["item"],
     "log.numeric": ["price"],
-    "log.last_day": None,
+    "split.last_day": None,
 }
 CHEAP = """
 import json, sys

@@ -85,7 +85,7 @@ def test_dates_whose_labels_are_not_mature_are_refused():
 
 
 def test_dates_after_the_last_day_are_refused():
-    with pytest.raises(NotEnoughDataError, match=r"log.last_day allows days up to 2024-01-06"):
+    with pytest.raises(NotEnoughDataError, match=r"split.last_day allows days up to 2024-01-06"):
         by_date(NEW_YEAR, DATES, last_day="2024-01-06")
 
 

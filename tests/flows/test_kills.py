@@ -134,7 +134,7 @@ def test_whatever_is_killed_the_next_run_ends_as_an_undisturbed_one(
     state = refresh(DAY, str(checkout), return_state=True)
     assert state.name == "Promoted", state.message
 
-    set_values(checkout / "params.yaml", {"log.last_day": DAY})
+    set_values(checkout / "params.yaml", {"split.last_day": DAY})
     run_program(["dvc", "repro", "--quiet"], checkout)
     for name in ("dvc.lock", "reports/gate.json", "artifacts/model/weights.txt"):
         assert (checkout / ".release" / name).read_bytes() == (checkout / name).read_bytes(), name

@@ -164,7 +164,7 @@ def test_a_day_is_landed_run_committed_pushed_and_promoted_and_nothing_shows_a_s
     assert set(first) == {"validate", "merge", "evaluate", "gate"}
     assert set(first.values()) == {("Ran", "it had not run before")}
     assert git_output(checkout, "log", "-1", "--format=%s", "release") == "day=2013-09-29"
-    assert read_params(checkout / ".release/params.yaml").log.last_day == "2013-09-29"
+    assert read_params(checkout / ".release/params.yaml").split.last_day == "2013-09-29"
     assert production(checkout) is None
 
     report = checkout / ".release/artifacts/report/report.html"

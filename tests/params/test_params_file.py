@@ -87,14 +87,14 @@ def test_a_missing_file_says_where_to_run(tmp_path):
 def test_setting_a_value_keeps_every_other_line(edited):
     path = edited("field_values: 10000", "field_values: 10000")
     before = path.read_text().splitlines()
-    set_values(path, {"log.last_day": "2013-10-01", "log.truth": None})
+    set_values(path, {"split.last_day": "2013-10-01", "log.truth": None})
     after = path.read_text().splitlines()
     changed = [(b, a) for b, a in zip(before, after, strict=True) if b != a]
     assert len(changed) == 1
     assert changed[0][1].startswith('  last_day: "2013-10-01" #')
 
 
-@pytest.mark.parametrize("values", [{"log.last_dy": "2013-10-01"}, {"log.last_day": "tomorrow"}])
+@pytest.mark.parametrize("values", [{"log.last_dy": "2013-10-01"}, {"split.last_day": "tomorrow"}])
 def test_a_setting_that_does_not_fit_leaves_the_file_as_it_was(edited, values):
     path = edited("field_values: 10000", "field_values: 10000")
     before = path.read_bytes()

@@ -8,7 +8,7 @@ import pytest
 from pipeline.calibration.statistics.bins import tabulate
 from pipeline.core.errors import AdaCalibError, ArtifactError, NotEnoughDataError
 from pipeline.formats.days import day_number
-from pipeline.formats.scores import read_scores, write_day, write_scores_manifest
+from pipeline.formats.scores import read_scores, scored_day, write_day, write_scores_manifest
 from pipeline.formats.tables import read_bins, read_cells, read_tables_manifest
 from pipeline.params.sections import TabulateParams
 from pipeline.stages.tabulate import run
@@ -30,13 +30,14 @@ def write_scores(folder, rows=200, parts=PARTS):
     for seed, day in enumerate(chain.from_iterable(parts.values())):
         scores = random_scores(rows, n_field_values=6, n_days=1, seed=seed)
         scores.day[:] = day_number(day)
-        days[day] = write_day(folder, day, scores, {})
+        days[day] = write_day(folder, day, *scored_day(day, scores, {}))
     write_scores_manifest(
         folder,
         {
             "parts": parts,
+            "binning_days": parts["calibration"],
             "days": days,
-            "field_values": [None, *"abcdefg"],
+            "field": {"values": [None, *"abcdefg"]},
             "features": {"categorical": [], "numeric": []},
             "conventions": {},
         },

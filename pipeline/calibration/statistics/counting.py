@@ -72,10 +72,15 @@ def count_cells(scores: Scores, grid: BinTable, threads: int | None = None) -> C
     return per_impression(counted, unit_of(scores.impressions))
 
 
+def fitting_grid(bins: BinTable) -> BinTable:
+    """The bins whose bounds are those of the cells: the finest of them."""
+    return bins.candidate(int(bins.requested_bins.max()))
+
+
 def with_later_days(
     tables: tuple[BinTable, CellTable],
     made_until: int,
-    later: Iterable[Scores],
+    later: Iterable[CellTable],
     candidates: Sequence[int],
     n_field_values: int,
 ) -> FieldTables:
@@ -85,14 +90,12 @@ def with_later_days(
         tables: what `tabulate` makes of the earlier days where its number of cells is among its
             candidates.
         made_until: the last of those days.
-        later: the rows of later days, for example a day at a time.
+        later: later days, each as `count_cells` counts it in `fitting_grid`.
         candidates: whose bins come back.
         n_field_values: V.
     """
     bins, cells = tables
-    grid = bins.candidate(int(bins.requested_bins.max()))
-    parts = [cells, *(count_cells(scores, grid) for scores in later if len(scores))]
-    joined = concatenate(parts)
+    joined = concatenate([cells, *later])
     order = np.lexsort((joined.day, joined.cell_id, joined.field_value_id))
     kept = bins.take(np.isin(bins.requested_bins, candidates))
     return FieldTables(kept, joined.take(order), made_until, n_field_values)

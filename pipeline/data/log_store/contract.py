@@ -214,14 +214,14 @@ class ValueNovelty:
         self._last_seen = np.zeros(0, np.int64)
         self._day = 0
 
-    def add(self, keys: pa.StringArray) -> FieldFacts:
+    def add(self, counted: pa.Table, nulls: int) -> FieldFacts:
         """The facts of the next day, whose values are then known.
 
         Args:
-            keys: text [n], the field value of every row; null where it has none.
+            counted: `values`, each once, and `counts`: in how many rows each is.
+            nulls: rows without a value.
         """
-        counted = pc.value_counts(keys.drop_null())
-        values, rows = counted.field("values"), counted.field("counts").to_numpy()
+        values, rows = counted["values"].combine_chunks(), counted["counts"].to_numpy()
         found = pc.index_in(values, value_set=self._values)
         known = found.is_valid().to_numpy(zero_copy_only=False)
         place = found.drop_null().to_numpy()
@@ -232,4 +232,4 @@ class ValueNovelty:
         self._values = pa.concat_arrays([self._values, values.filter(pa.array(~known))])
         self._last_seen = np.append(self._last_seen, np.full(int((~known).sum()), self._day))
         self._day += 1
-        return FieldFacts(nulls=keys.null_count, new=int(new))
+        return FieldFacts(nulls=nulls, new=int(new))

@@ -183,8 +183,6 @@ def read_day(
     day: str,
     columns: Sequence[str] | None = None,
     manifest: Manifest | None = None,
-    *,
-    verify: bool = False,
 ) -> pa.Table:
     """The rows of `day` in the order they were landed.
 
@@ -192,33 +190,38 @@ def read_day(
         folder: the log's folder.
         columns: those wanted, in this order; None: all.
         manifest: the log's manifest, read from `folder` where None.
-        verify: whether the files are held against the manifest's checksums, as `validate` does once
-            for all stages after it.
 
     Raises:
-        DataError: the day is not in the manifest, a file is missing, damaged or, where that is
-            verified, not the one that was landed, or a column is missing; file and day are named.
+        DataError: the day is not in the manifest, a file is missing or damaged, or a column is
+            missing; file and day are named.
     """
     entry = (manifest or read_manifest(folder / MANIFEST)).entry(day)
-    tables = [
-        _read_file(day_folder(folder, day) / name, day, expected if verify else None, columns)
-        for name, expected in entry.files.items()
-    ]
+    tables = [_read_file(day_folder(folder, day) / name, day, columns) for name in entry.files]
     try:
         return pa.concat_tables(tables)
     except pa.ArrowInvalid as error:
         raise DataError(f"the files of day {day} do not fit together: {error}") from None
 
 
-def _read_file(
-    path: Path, day: str, expected_sha256: str | None, columns: Sequence[str] | None
-) -> pa.Table:
-    try:
-        if expected_sha256 and sha256_of(path) != expected_sha256:
+def refuse_changed(folder: Path, day: str, manifest: Manifest) -> None:
+    """Hold the files of `day` against the manifest's checksums.
+
+    Raises:
+        DataError: a file is missing, or not the one that was landed.
+    """
+    for name, expected in manifest.entry(day).files.items():
+        path = day_folder(folder, day) / name
+        if not path.is_file():
+            raise DataError(f"{path} (day {day}) is missing; land the day again, or dvc pull")
+        if sha256_of(path) != expected:
             raise DataError(
                 f"{path} (day {day}) is not the file that was landed: it was changed or cut short; "
                 f"land the day again, or dvc checkout"
             )
+
+
+def _read_file(path: Path, day: str, columns: Sequence[str] | None) -> pa.Table:
+    try:
         with pq.ParquetFile(path) as file:
             present = file.schema_arrow.names
             wanted = present if columns is None else list(columns)
@@ -237,7 +240,7 @@ def _read_file(
 
 
 def read_days(
-    folder: Path, days: Sequence[str], columns: Sequence[str] | None = None, *, verify: bool = False
+    folder: Path, days: Sequence[str], columns: Sequence[str] | None = None
 ) -> Iterator[tuple[str, pa.Table]]:
     """Each of `days` and its rows, one day in memory at a time.
 
@@ -246,4 +249,4 @@ def read_days(
     """
     manifest = read_manifest(folder / MANIFEST)
     for day in days:
-        yield day, read_day(folder, day, columns, manifest, verify=verify)
+        yield day, read_day(folder, day, columns, manifest)

@@ -84,9 +84,8 @@ def event_summary(event_id: str, facts: Mapping[str, EventFacts]) -> dict[str, A
     }
 
 
-ADD_ROWS = """
-INSERT INTO marks
-SELECT CAST(? AS DATE), hash(day_rows), 0 FROM day_rows GROUP BY ALL HAVING count(*) = 1
+ROW_MARKS = """
+SELECT hash(day_rows) AS high, 0::UBIGINT AS low FROM day_rows GROUP BY ALL HAVING count(*) = 1
 """
 TWO_DAYS = """
 WITH shared AS (
@@ -100,12 +99,28 @@ GROUP BY earlier, later ORDER BY count(*) DESC, earlier, later
 ALIKE_ROWS, ALIKE_SHARE = 100, 0.9  # from so many rows, and so much of a day, equality is no chance
 
 
+def day_marks(table: pa.Table, event_id: str | None) -> pa.Table:
+    """What the events of a day are compared by on other days: uint64 columns `high` and `low`.
+
+    Args:
+        table: the rows of the day.
+        event_id: the column with the ids of events, of which a row without one is an event of its
+            own; None: the rows that are there once are the events.
+    """
+    database = engine()
+    if event_id is None:
+        database.register("day_rows", table)
+        return database.execute(ROW_MARKS).to_arrow_table()
+    seen = marks(table[event_id].drop_null())
+    database.register("seen", pa.table({"high": seen[:, 0], "low": seen[:, 1]}))
+    return database.execute("SELECT DISTINCT high, low FROM seen").to_arrow_table()
+
+
 class EventDays:
     """Events that are on two days, found by hashes; more than 1 GB of them spill.
 
     Args:
-        event_id: the column with the ids of events; None: rows that are there once on a day are
-            compared, as a whole.
+        event_id: the column with the ids of events; None: rows are compared.
     """
 
     def __init__(self, event_id: str | None) -> None:
@@ -113,15 +128,10 @@ class EventDays:
         self._database = engine()
         self._database.execute("CREATE TABLE marks (day DATE, high UBIGINT, low UBIGINT)")
 
-    def add(self, day: str, table: pa.Table) -> None:
-        """Add the rows of a day; one without an id is an event of its own."""
-        if self._event_id is None:
-            self._database.register("day_rows", table)
-            self._database.execute(ADD_ROWS, [day])
-            return
-        seen = marks(table[self._event_id].drop_null())
-        self._database.register("seen", pa.table({"high": seen[:, 0], "low": seen[:, 1]}))
-        query = "INSERT INTO marks SELECT DISTINCT CAST(? AS DATE), high, low FROM seen"
+    def add(self, day: str, marks_of_day: pa.Table) -> None:
+        """Add the `day_marks` of a day."""
+        self._database.register("seen", marks_of_day)
+        query = "INSERT INTO marks SELECT CAST(? AS DATE), high, low FROM seen"
         self._database.execute(query, [day])
 
     def check(self) -> list[str]:

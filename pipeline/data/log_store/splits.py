@@ -5,6 +5,9 @@ from dataclasses import dataclass
 
 from pipeline.core.errors import NotEnoughDataError
 from pipeline.data.log_store.day_rows import calendar_days, days_between
+from pipeline.formats.days import day_name, day_number
+
+SUNDAY = 3  # 1970-01-04, from which the grid of days is counted
 
 
 @dataclass(frozen=True)
@@ -54,21 +57,34 @@ def split_by_count(
     time_zone: str,
     maturity: LabelMaturity,
     last_day: str | None = None,
+    retrain_every_days: int = 1,
+    training_until: str | None = None,
 ) -> dict[str, list[str]]:
-    """Whole days for every split, in the order of `counts`, ending with the newest mature day.
+    """Whole days for every split, ending with the newest mature day.
+
+    Training days end on a grid, on the newest day of it that leaves enough days for the others, so
+    from one day of the grid to the next they stay the same. The calibration days are then up to
+    `retrain_every_days` - 1 more than their count.
 
     Args:
         days: the landed days, in any order.
-        counts: split → number of days.
+        counts: training, calibration and test → number of days.
         time_zone: of the log.
         maturity: which of them are mature.
         last_day: newest day that may be used; None: any.
+        retrain_every_days: N; the grid are the days whose number since 1970-01-04 N divides.
+        training_until: a day that the grid has beside them; None: none.
 
     Raises:
         NotEnoughDataError: a needed day is missing; the sentence names it and its split.
     """
     end = min(last_day or maturity.reference_day, maturity.newest_mature_day)
-    needed, shape = sum(counts.values()), "/".join(map(str, counts.values()))
+    later = calendar_days(end, counts["calibration"] + counts["test"] + 1, time_zone)
+    until = _grid_day(later[0], retrain_every_days, training_until)
+    waited = days_between(until, later[0], time_zone)[1:]
+    needed, shape = sum(counts.values()) + len(waited), "/".join(map(str, counts.values()))
+    if waited:
+        shape += f" of a base trained up to {until} (split.retrain_every_days)"
     have = sorted(day for day in days if day <= end)
     if len(have) < needed:
         raise NotEnoughDataError(
@@ -78,13 +94,22 @@ def split_by_count(
             + "; land more days, or lower the counts of the split section"
         )
     names = calendar_days(end, needed, time_zone)
-    splits, start = {}, 0
-    for split, count in counts.items():
-        splits[split] = names[start : start + count]
-        start += count
+    first, test = counts["training"], needed - counts["test"]
+    splits = {
+        "training": names[:first],
+        "calibration": names[first:test],
+        "test": names[test:],
+    }
     wanted = f"split {shape} needs every day {names[0]}..{end}{_waiting(maturity)}"
-    _refuse_missing(splits, days, f"{wanted}, the", "land it, or choose another log.last_day")
+    _refuse_missing(splits, days, f"{wanted}, the", "land it, or choose another split.last_day")
     return splits
+
+
+def _grid_day(newest: str, every: int, also: str | None) -> str:
+    """The newest day of the grid that is not after `newest`."""
+    number = day_number(newest)
+    of_grid = day_name(number - (number - SUNDAY) % every)
+    return max(of_grid, also) if also is not None and also <= newest else of_grid
 
 
 def split_by_date(
@@ -106,7 +131,7 @@ def split_by_date(
     end = max(last for _, last in dates.values())
     if last_day is not None and end > last_day:
         raise NotEnoughDataError(
-            f"the split section's dates go to {end}, log.last_day allows days up to {last_day}; "
+            f"the split section's dates go to {end}, split.last_day allows days up to {last_day}; "
             "move one of the two"
         )
     if maturity.newest_mature_day < end <= maturity.reference_day:
