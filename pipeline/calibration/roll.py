@@ -94,7 +94,9 @@ def roll(
     maps: dict[str, dict[int, DayMap]] = {}
     predicted: dict[str, dict[int, np.ndarray]] = {}
     for name, forecaster in forecasters.items():
-        maps[name], predicted[name] = _rolled(forecaster, records.get(name), cells, learning, asked)
+        maps[name], predicted[name] = _rolled(
+            forecaster, records.get(name), cells, learning, asked, horizon_days
+        )
     choice = None
     if learning:
         comparisons = [_comparison(cells, day, predicted) for day in learning]
@@ -124,9 +126,11 @@ def _rolled(
     cells: CellTable,
     learning: list[int],
     asked: Mapping[int, np.ndarray | None],
+    horizon_days: int,
 ) -> tuple[dict[int, DayMap], dict[int, np.ndarray]]:
     """One calibrator's maps of the days that are asked for, and logits of the learning days' cells.
 
+    A field value that no day up to the horizon had is unseen on that morning, though it has an id.
     What it forecast for each day goes into its record, which corrects later forecasts.
     """
     maps, predicted = {}, {}
@@ -137,7 +141,8 @@ def _rolled(
         rows = cells.take(cells.day == day)
         logit = served(rows.logit_sum / rows.impressions, rows.field_value_id)
         if day in asked:
-            maps[day] = DayMap.of(served.corrected(*correction), asked[day])
+            known = np.unique(cells.field_value_id[cells.day <= day - horizon_days])
+            maps[day] = DayMap.of(served.corrected(*correction), asked[day], known)
         elif day in learning:
             predicted[day] = correction(logit)
         if record:

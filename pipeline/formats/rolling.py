@@ -30,13 +30,27 @@ class DayMap:
     map: PiecewiseLinearMap
 
     @classmethod
-    def of(cls, served: PiecewiseLinearMap, asked: np.ndarray | None) -> "DayMap":
-        """The rows of a whole map that field value ids [n] of any order ask for; None: all."""
-        ids = np.arange(1 if served.is_shared else served.n_field_values)
-        if asked is not None and not served.is_shared:
-            ids = np.unique(np.append(asked, 0))
-        ids = ids.astype(np.int32)
-        return cls(ids, served.take(ids))
+    def of(
+        cls,
+        served: PiecewiseLinearMap,
+        asked: np.ndarray | None,
+        known: np.ndarray | None = None,
+    ) -> "DayMap":
+        """The rows of a whole map that some field values ask for.
+
+        Args:
+            served: of all field values.
+            asked: ids [n] of any order; None: all.
+            known: ids that are not served as unseen, by the row of id 0; None: all.
+        """
+        if served.is_shared:
+            return cls(np.zeros(1, np.int32), served)
+        everything = np.arange(served.n_field_values)
+        ids = everything if asked is None else np.unique(np.append(asked, 0))
+        rows = ids if known is None else np.where(np.isin(ids, known), ids, 0)
+        if asked is not None:
+            ids = rows = np.unique(np.append(rows, 0))
+        return cls(ids.astype(np.int32), served.take(rows.astype(np.int32)))
 
     def whole(self, n_field_values: int) -> PiecewiseLinearMap:
         """The map of all V field values, where all were asked for."""

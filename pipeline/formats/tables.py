@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 
 from pipeline.core.errors import ArtifactError, DataError
 from pipeline.core.files import publish, read_json, write_json
+from pipeline.formats.days import day_number
 
 
 def _check_lengths(table: "BinTable | CellTable") -> None:
@@ -236,6 +237,17 @@ def read_cells(folder: Path) -> CellTable:
         ArtifactError: the file is missing, damaged, or has other columns.
     """
     return _read(folder / "cells.parquet", CELLS, CellTable)
+
+
+def read_field_tables(folder: Path) -> FieldTables:
+    """Bins and cells with the days that they were cut on.
+
+    Raises:
+        ArtifactError: a file is missing, damaged, or has other columns.
+    """
+    made_of = read_tables_manifest(folder)
+    until, n = day_number(max(made_of["days"])), made_of["n_field_values"]
+    return FieldTables(read_bins(folder), read_cells(folder), until, n)
 
 
 def read_tables_manifest(folder: Path) -> dict[str, Any]:

@@ -96,7 +96,10 @@ def score_champion(
         last = _last_label(manifest)
         known = {d for d in np.unique(rows.day).tolist() if d in maps or day_name(d) > last}
         same_base = own["base"] == others["base"] and not manifest["auxiliary"]
-        said = _of_scores(folder, rows, known) if same_base else _of_model(model, tables, known)
+        names, known_names = (m["base"]["field"]["values"] for m in (challenger, manifest))
+        same_base &= names[: len(known_names)] == known_names  # ids since the base was trained
+        scored = _of_scores(folder, rows, known, len(known_names))
+        said = scored if same_base else _of_model(model, tables, known)
         logit = {d: maps[d](*asked) if d in maps else served for d, asked, served in said}
     except (ArtifactError, DataError) as error:
         return Champion(pin, str(error))
@@ -110,13 +113,17 @@ Asked = tuple[np.ndarray, np.ndarray]
 
 
 def _of_scores(
-    folder: Path, rows: Scores, days: set[int]
+    folder: Path, rows: Scores, days: set[int], n_field_values: int
 ) -> Iterator[tuple[int, Asked, np.ndarray]]:
-    """Of some days of stored scores what was asked, and what the champion's table answers."""
-    table = read_table(folder, rows.n_field_values)
+    """Of some days of stored scores what was asked, and what the champion's table answers.
+
+    Field values that came after it was made are unseen to it.
+    """
+    table = read_table(folder, n_field_values)
     for day in sorted(days):
         of_day = rows.take(rows.day == day)
-        asked = of_day.uncalibrated_logit, of_day.field_value_id
+        ids = np.where(of_day.field_value_id < n_field_values, of_day.field_value_id, 0)
+        asked = of_day.uncalibrated_logit, ids
         yield day, asked, table(*asked)
 
 
@@ -156,7 +163,8 @@ def _made_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
     made = {name: lineage.get(name, object()) for name in ("base", "code", "params")}
     if "params" in lineage:
         params = {stage: dict(section) for stage, section in lineage["params"].items()}
-        params.get("log", {}).pop("last_day", None)
+        for section in ("split", "log"):  # where versions of before have it
+            params.get(section, {}).pop("last_day", None)
         made["params"] = params
     return made
 

@@ -30,15 +30,19 @@ class LogSums:
 
     Attributes:
         field_values: text of each field value id, None for the first.
-        impressions: int64 [n_field_values], of each field value id.
+        impressions: int64 [n_field_values], of each field value id on the binning days.
         responses: int64 [n_field_values].
         largest_tie: int64 [rows of the bin table], the most impressions at one logit in each bin.
+        cut_until: the last binning day, days since 1970-01-01.
+        by_day: `impressions` and `responses` of each day with rows, binning days and later ones.
     """
 
     field_values: Sequence[str | None]
     impressions: np.ndarray
     responses: np.ndarray
     largest_tie: np.ndarray
+    cut_until: int
+    by_day: pd.DataFrame
 
 
 COUNTS = (
@@ -125,6 +129,17 @@ GROUP_RULES = (
         for table in ("bin", "cell")
         for counts in ("impressions", "responses")
     ),
+)
+
+
+CELL_DAY_RULES = tuple(
+    equal(
+        f"day_{counts}_add_up",
+        f"cell_{counts}",
+        f"log_{counts}",
+        f"the {counts} of a day's cells add up to the log's",
+    )
+    for counts in ("impressions", "responses")
 )
 
 
@@ -216,11 +231,18 @@ def group_frame(
     return groups.fillna(0).convert_dtypes()
 
 
+def cell_day_frame(cells: CellTable, log: LogSums) -> pd.DataFrame:
+    """One row per day of cells or log: `cell_…` and `log_…`, 0 where one of them has none."""
+    of_cells = table_frame(cells).groupby("day")[["impressions", "responses"]].sum()
+    joined = of_cells.add_prefix("cell_").join(log.by_day.add_prefix("log_"), how="outer")
+    return joined.fillna(0).rename_axis("day").reset_index()
+
+
 def table_suites(
     bins: BinTable, cells: CellTable, log: LogSums, candidates: list[int], tolerance: float
 ) -> list[Suite]:
     """All that is expected of the field statistics; arguments as in `check_tables`."""
-    groups = group_frame(bins, cells, log, candidates)
+    groups = group_frame(bins, cells.take(cells.day <= log.cut_until), log, candidates)
     effective = rule(
         gxe.ExpectTableRowCountToEqual,
         None,
@@ -233,6 +255,7 @@ def table_suites(
         Suite("bins", bin_frame(bins, log.largest_tie, tolerance), [effective, *BIN_RULES]),
         Suite("cells", cell_frame.assign(mean_probability=mean), CELL_RULES),
         Suite("field values", groups, GROUP_RULES),
+        Suite("days", cell_day_frame(cells, log), CELL_DAY_RULES),
     ]
 
 
@@ -243,7 +266,7 @@ def check_tables(
 
     Args:
         bins: the bin table.
-        cells: the cells of the grid.
+        cells: the cells of the grid, of binning days and later ones.
         log: sums of the log itself.
         candidates: the numbers of bins that every field value with impressions must have.
         tolerance: a bin may hold this share more or less than its even part, ties excepted.

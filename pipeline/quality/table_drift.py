@@ -48,6 +48,34 @@ def table_drift(
     return _drift(ours, theirs, requested_bins=smallest or None)
 
 
+def bin_drift(cut: BinTable, newest: BinTable) -> dict[str, float]:
+    """How unevenly the bins hold the newest days, which they were not cut on.
+
+    `shape` is the population stability index of a field value's bins (see `table_drift`), averaged
+    over field values by their impressions on the newest days; `shape_noise` is its expectation
+    where nothing has changed, Σ_z share_z (K_z − 1)(1/N_z + 1/M_z); `shape_beyond_noise` is the
+    difference, at least 0. All NaN without newest impressions.
+
+    Args:
+        cut: the bins, counted on the days that they were cut on.
+        newest: the same bins, counted on the newest days.
+    """
+    smallest = cut.requested_bins == cut.requested_bins.min()
+    frame = pd.DataFrame(
+        {
+            "id": cut.field_value_id[smallest],
+            "n": newest.impressions[smallest].astype(float),
+            "m": cut.impressions[smallest].astype(float),
+        }
+    )
+    values = [group[["n", "m"]].to_numpy() for _, group in frame.groupby("id") if group["n"].sum()]
+    weight = np.array([counts[:, 0].sum() for counts in values])
+    found = np.array([_stability(counts) for counts in values]).reshape(-1, 2)
+    psi, noise = (weight / weight.sum()) @ found if values else (np.nan, np.nan)
+    beyond = float(np.maximum(psi - noise, 0.0))
+    return {"shape": float(psi), "shape_noise": float(noise), "shape_beyond_noise": beyond}
+
+
 def _named(bins: BinTable, names: Names) -> pd.DataFrame:
     """The counts of one candidate's bins under the text of their field value; null is a text too.
 

@@ -1,6 +1,6 @@
 """calibrate: checked tables and scores → maps of AdaCalib and the baselines, and the choice."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,7 @@ from pipeline.formats.scores import (
 from pipeline.formats.tables import (
     BinTable,
     FieldTables,
-    read_bins,
-    read_cells,
+    read_field_tables,
     read_tables_manifest,
     scaled,
 )
@@ -111,11 +110,11 @@ def _tables(tables: Path) -> FieldTables:
 
     Weights say what rows stand for, not how much is known: that is the responses that were seen.
     """
-    bins, cells, made_of = read_bins(tables), read_cells(tables), read_tables_manifest(tables)
+    found, made_of = read_field_tables(tables), read_tables_manifest(tables)
     if "in_the_log" in made_of and made_of["totals"]["responses"]:
         share = made_of["in_the_log"]["responses"] / made_of["totals"]["responses"]
-        bins, cells = scaled(bins, share), scaled(cells, share)
-    return FieldTables(bins, cells, day_number(max(made_of["days"])), made_of["n_field_values"])
+        return replace(found, bins=scaled(found.bins, share), cells=scaled(found.cells, share))
+    return found
 
 
 def _rolled(

@@ -5,33 +5,49 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 
 from pipeline.calibration.statistics.counting import largest_ties
+from pipeline.calibration.statistics.grid import bins_of_days
 from pipeline.core.errors import ArtifactError, CheckFailedError
-from pipeline.core.files import publish, read_json, write_json
+from pipeline.core.files import publish, read_json, sha256_of, write_json
+from pipeline.engine.day_map import map_days
+from pipeline.engine.reuse import Made, Reuse
 from pipeline.formats.champion import MODEL, TABLES, pinned
 from pipeline.formats.days import day_number
-from pipeline.formats.scores import join_scores, read_day, read_scores, read_scores_manifest
-from pipeline.formats.tables import BinTable, CellTable, read_bins, read_cells, read_tables_manifest
+from pipeline.formats.scores import join_scores, read_day, read_scores_manifest
+from pipeline.formats.tables import (
+    BinTable,
+    CellTable,
+    read_bins,
+    read_cells,
+    read_field_tables,
+    read_tables_manifest,
+)
 from pipeline.params.sections import CheckTablesParams
 from pipeline.quality.memorisation import memorisation
 from pipeline.quality.suites import build_data_docs
 from pipeline.quality.table_checks import LogSums, check_tables, table_suites, uneven_field_values
-from pipeline.quality.table_drift import table_drift
+from pipeline.quality.table_drift import bin_drift, table_drift
+
+POOR = 0.25  # population stability index at which credit scoring speaks of another population
 
 
 def run(scores: Path, tables: Path, pin: Path, report: Path, *, params: CheckTablesParams) -> None:
     """Write the report of a check that passed, with what the gate has to judge.
 
-    A breach of structure fails the stage. Drift against the champion's tables, and how well the
-    base model knows its training rows, are facts for the gate.
+    A breach of structure fails the stage. Drift of the newest days, from the days that bins were
+    cut on and from the champion's newest days, and how well the base model knows its training rows,
+    are facts for the gate.
 
     Raises:
         CheckFailedError: a breach, named by field value, K and bin; no report is written.
         ArtifactError: scores or tables are missing or damaged, or the champion is not what is
             pinned.
     """
-    bins, cells, log, candidates = _evidence(scores, tables, params)
+    kept = Reuse(report, "checks", {})
+    bins, cells, log, candidates = _evidence(scores, tables, params, kept)
     checks = check_tables(bins, cells, log, candidates, params.equal_frequency_tolerance)
     breaches = [check.breach for check in checks if check.breach]
     if breaches:
@@ -39,28 +55,28 @@ def run(scores: Path, tables: Path, pin: Path, report: Path, *, params: CheckTab
             f"{tables} breaks {len(breaches)} of {len(checks)} checks: {'; '.join(breaches)}; "
             "nothing may be fitted on it, make it again: dvc repro --force tabulate"
         )
+    newest = _newest(tables)
     write_json(
         report,
         {
             "passed": True,
             "checks": [asdict(check) for check in checks],
             "breaches": [],
-            "drift": _drift(bins, log, pin),
-            "memorisation": _memorisation(scores),
+            "bounds": _bounds(bins, newest, tables),
+            "drift": _drift(newest, log, pin),
+            "memorisation": _memorisation(scores, kept),
         },
     )
 
 
 def _evidence(
-    scores: Path, tables: Path, params: CheckTablesParams
+    scores: Path, tables: Path, params: CheckTablesParams, kept: Reuse
 ) -> tuple[BinTable, CellTable, LogSums, list[int]]:
     """Both tables, sums of the log itself, and the candidates that every field value must have."""
     manifest, bins = read_tables_manifest(tables), read_bins(tables)
-    uneven = uneven_field_values(bins, params.equal_frequency_tolerance)
-    log = _sums_of_log(scores, manifest["days"], bins, uneven)
-    cells = read_cells(tables)
-    cells = cells.take(cells.day <= day_number(max(manifest["days"])))
-    return bins, cells, log, manifest["candidates"]
+    ties = _ties(scores, tables, manifest, bins, params.equal_frequency_tolerance, kept)
+    log = _sums_of_log(scores, manifest, ties, kept)
+    return bins, read_cells(tables), log, manifest["candidates"]
 
 
 def build_docs(scores: Path, tables: Path, folder: Path, params: CheckTablesParams) -> Path:
@@ -69,14 +85,36 @@ def build_docs(scores: Path, tables: Path, folder: Path, params: CheckTablesPara
     Raises:
         ArtifactError: scores or tables are missing or damaged.
     """
-    expected = table_suites(*_evidence(scores, tables, params), params.equal_frequency_tolerance)
+    evidence = _evidence(scores, tables, params, Reuse(folder, "checks", {}))
+    expected = table_suites(*evidence, params.equal_frequency_tolerance)
     with publish(folder) as temporary:
         build_data_docs(expected, temporary)
     return folder / "index.html"
 
 
-def _drift(bins: BinTable, log: LogSums, pin: Path) -> dict[str, Any] | None:
-    """Against the champion's tables; None without a champion, `why` where there are none to read.
+def _newest(tables: Path) -> BinTable:
+    """The bins counted on as many of the newest days as they were cut on."""
+    made_of = read_tables_manifest(tables)
+    days = sorted([*made_of["days"], *made_of["later_days"]])[-len(made_of["days"]) :]
+    return bins_of_days(read_field_tables(tables), np.array([day_number(day) for day in days]))
+
+
+def _bounds(bins: BinTable, newest: BinTable, tables: Path) -> dict[str, Any]:
+    """Whether the bounds still divide the newest days; `warning` where they do not."""
+    days, found = read_tables_manifest(tables)["days"], bin_drift(bins, newest)
+    warning = None
+    if found["shape_beyond_noise"] > POOR:
+        warning = (
+            f"bins that were cut on {days[0]} to {days[-1]} hold the newest days unevenly: their "
+            f"shares have moved by {found['shape']:.2f} (population stability index, chance "
+            f"{found['shape_noise']:.2g}, more than {POOR} is another population); they are cut "
+            "again with the next base model, at once by refresh --retrain"
+        )
+    return {"first_day": days[0], "last_day": days[-1], **found, "warning": warning}
+
+
+def _drift(newest: BinTable, log: LogSums, pin: Path) -> dict[str, Any] | None:
+    """Against the champion's newest days; None without a champion, `why` where it has none to read.
 
     Raises:
         ArtifactError: the champion is not what is pinned.
@@ -86,31 +124,73 @@ def _drift(bins: BinTable, log: LogSums, pin: Path) -> dict[str, Any] | None:
         return None
     model = read_json(pin.parent / MODEL / "manifest.json")
     try:
-        then = read_bins(pin.parent / TABLES)
+        then = _newest(pin.parent / TABLES)
     except ArtifactError as error:
         return {"version": champion.version, "why": str(error).partition(";")[0]}
     names = model["base"]["field"]["values"]
-    return {"version": champion.version, **table_drift(bins, log.field_values, then, names)}
+    return {"version": champion.version, **table_drift(newest, log.field_values, then, names)}
 
 
-def _memorisation(scores: Path) -> dict[str, Any]:
+def _memorisation(scores: Path, kept: Reuse) -> dict[str, Any]:
+    """Of the binning days, so it is looked at once for each base model."""
     manifest = read_scores_manifest(scores)
-    training = manifest["parts"].get("training", [])
-    days = (read_day(scores, manifest, day) for day in training)
-    return memorisation(read_scores(scores, "calibration"), days)
+    training, fresh = manifest["parts"].get("training", []), manifest["binning_days"]
+    of = [{day: manifest["days"][day]["sha256"] for day in days} for days in (training, fresh)]
+
+    def make() -> Made:
+        rows = join_scores([read_day(scores, manifest, day) for day in fresh])
+        return Made(memorisation(rows, (read_day(scores, manifest, day) for day in training)))
+
+    return kept.made({"memorisation": of}, make).facts
 
 
-def _sums_of_log(scores: Path, days: list[str], bins: BinTable, uneven: np.ndarray) -> LogSums:
-    """Sums of the log itself, not made by the kernel that is checked; ties of uneven values."""
+def _sums_of_log(scores: Path, made_of: dict[str, Any], ties: np.ndarray, kept: Reuse) -> LogSums:
+    """Sums of the log itself, not made by the kernel that is checked."""
     manifest = read_scores_manifest(scores)
     n = len(manifest["field"]["values"])
-    impressions, responses, suspects = np.zeros(n), np.zeros(n), []
-    for day in days:
-        rows = read_day(scores, manifest, day)
-        impressions += np.bincount(rows.field_value_id, rows.impressions, n)
-        responses += np.bincount(rows.field_value_id, rows.responses, n)
-        suspects.append(rows.take(np.isin(rows.field_value_id, uneven)))
-    ties = largest_ties(join_scores(suspects), bins)
-    dtype = bins.impressions.dtype  # sums of whole numbers are whole
-    sums = impressions.astype(dtype), responses.astype(dtype)
-    return LogSums(manifest["field"]["values"], *sums, ties)
+
+    def summed(day: str) -> Made:
+        def make() -> Made:
+            rows = read_day(scores, manifest, day)
+            amounts = (
+                np.bincount(rows.field_value_id, column)
+                for column in (rows.impressions, rows.responses)
+            )
+            names = ("impressions", "responses")
+            return Made.of_columns({}, pa.table(dict(zip(names, amounts, strict=True))))
+
+        return kept.made({"scores": manifest["days"][day]["sha256"]}, make)
+
+    totals, by_day = np.zeros((2, n)), {}
+    for day, made in map_days(summed, [*made_of["days"], *made_of["later_days"]], "add up"):
+        columns = [column.to_numpy() for column in made.columns.columns]
+        if columns[0].any():
+            by_day[day_number(day)] = [column.sum() for column in columns]
+        if day in made_of["days"]:
+            totals[:, : len(columns[0])] += columns
+    frame = pd.DataFrame.from_dict(by_day, orient="index", columns=["impressions", "responses"])
+    whole = np.int64 if (totals == np.trunc(totals)).all() else np.float64
+    impressions, responses = totals.astype(whole)
+    until = day_number(max(made_of["days"]))
+    return LogSums(manifest["field"]["values"], impressions, responses, ties, until, frame)
+
+
+def _ties(
+    scores: Path,
+    tables: Path,
+    made_of: dict[str, Any],
+    bins: BinTable,
+    tolerance: float,
+    kept: Reuse,
+) -> np.ndarray:
+    """The most impressions at one logit in each bin of field values whose bins are uneven."""
+    manifest, uneven = read_scores_manifest(scores), uneven_field_values(bins, tolerance)
+    of = {day: manifest["days"][day]["sha256"] for day in made_of["days"]}
+
+    def make() -> Made:
+        days = (read_day(scores, manifest, day) for day in made_of["days"])
+        suspects = [rows.take(np.isin(rows.field_value_id, uneven)) for rows in days]
+        return Made.of_columns({}, pa.table({"tie": largest_ties(join_scores(suspects), bins)}))
+
+    key = {"ties": of, "bins": sha256_of(tables / "bins.parquet"), "tolerance": tolerance}
+    return kept.made(key, make).columns["tie"].to_numpy()

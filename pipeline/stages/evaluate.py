@@ -69,6 +69,7 @@ def run(
     chosen = about["chosen"]
     forecasts = _forecasts(rows, rolling, frozen[chosen], chosen, features)
     measured = {name: measure(logit, rows, truth) for name, logit in forecasts}
+    measured["model"] = measured["uncalibrated" if chosen == "identity" else chosen]
     horizon = about["rolling"]["horizon_days"]
     resampling = Resampling(params.confidence, params.replicates, params.seed, horizon)
     found = compare(measured, resampling)
@@ -86,6 +87,7 @@ def run(
         "maturity": _maturity(contract),
     }
     extent = _extent(rows, days, read_scores_manifest(scores)) | _pooled(rows, field)
+    extent["unseen_impressions"] = _unseen(rows, rolling["adacalib"])
     write_json(evaluation, extent | found)
     with publish(sums) as folder:
         folder.mkdir()
@@ -108,7 +110,6 @@ def _forecasts(
             added = features if name == "adacalib" else 0.0
             yield name, rolled(maps, *asked, rows.day) + added
     yield "frozen", frozen(*asked) + features
-    yield "model", rolled(rolling[chosen], *asked, rows.day) + features
 
 
 def _frozen_points(
@@ -217,9 +218,18 @@ def _extent(rows: Scores, days: list[str], scored: dict[str, Any]) -> dict[str, 
         "rows": len(rows),
         **counted,
         "field_values": len(np.unique(rows.field_value_id)),
-        "unseen_impressions": int(rows.impressions[rows.field_value_id == 0].sum()),
         **({"before_sampling": amounts} if amounts != counted else {}),
     }
+
+
+def _unseen(rows: Scores, maps: RollingMap) -> int:
+    """Impressions of field values that were not known on the morning of their day."""
+    unseen = 0
+    for day, served in maps.items():
+        of_day = rows.day == day
+        known = np.isin(rows.field_value_id[of_day], served.ids[1:])
+        unseen += int(rows.impressions[of_day][~known].sum())
+    return unseen
 
 
 def _pooled(rows: Scores, field: dict[str, Any]) -> dict[str, Any]:

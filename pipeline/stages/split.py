@@ -68,7 +68,7 @@ def _splits(
         counts = params.counts | {"calibration": params.counts["calibration"] + log.maturity_days}
         splits = split_by_count(
             landed.days, counts, log.time_zone, maturity, params.last_day,
-            params.retrain_every_days, params.training_until,
+            retrain_every_days=params.retrain_every_days, training_until=params.training_until,
         )  # fmt: skip
     return with_gap(splits, log.maturity_days)
 

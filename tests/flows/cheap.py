@@ -40,7 +40,7 @@ def main() -> None:
         log = read_params().log
         if log.label == "unheard_of":
             sys.exit("validate: no column unheard_of on day 2013-01-01; land the day again")
-        output.write_text(json.dumps({"last_day": split.last_day}))
+        output.write_text(json.dumps({"last_day": read_params().split.last_day}))
         return
     last_day = json.loads(Path("reports/validation.json").read_text())["last_day"]
     if stage == "merge":

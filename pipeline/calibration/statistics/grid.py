@@ -1,11 +1,12 @@
 """The fitting grid as dense arrays: cells, groups of neighbouring cells, knots of candidates."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from pipeline.calibration.statistics.bins import posterior_of
 from pipeline.calibration.statistics.logits import bounded
-from pipeline.formats.tables import CellTable, FieldTables, cells_to_bins
+from pipeline.formats.tables import BinTable, CellTable, FieldTables, cells_to_bins
 
 TARGET_CELLS = 40  # cells of a field value on which the loss is taken
 PROFILE_BINS = 8  # coarse bins whose ratios show the shape of a whole field value
@@ -116,6 +117,31 @@ def make_grid(tables: FieldTables, rows: np.ndarray) -> Grid:
         groups_of_cells(cells, PROFILE_BINS),
         tuple(knots),
         tables.n_field_values,
+    )
+
+
+def bins_of_days(tables: FieldTables, days: np.ndarray) -> BinTable:
+    """The bins of the tables with the counts of some days in the place of those they were cut on.
+
+    Args:
+        tables: bins and cells; field values without bins are passed over.
+        days: int [d], days since 1970-01-01 whose cells are among those of the tables.
+    """
+    bins, picked = tables.bins, np.isin(tables.cells.day, days)
+    picked &= np.isin(tables.cells.field_value_id, bins.field_value_id)
+    cells, width = tables.cells.take(picked), int(bins.bin_id.max(initial=0)) + 1
+    sums = np.zeros((3, len(bins)))
+    for requested in np.unique(bins.requested_bins).tolist():
+        made = cells_to_bins(tables.cells.take(tables.made_of), bins, requested)
+        bin_id = of_same_cell(tables.cells, tables.made_of, made.astype(np.int64))[picked]
+        rows = np.flatnonzero(bins.requested_bins == requested)
+        key = bins.field_value_id[rows].astype(np.int64) * width + bins.bin_id[rows]
+        place = rows[np.searchsorted(key, cells.field_value_id * np.int64(width) + bin_id)]
+        amounts = (cells.impressions, cells.responses, cells.logit_sum)
+        sums += [np.bincount(place, amount, len(bins)) for amount in amounts]
+    n, y = (column.astype(bins.impressions.dtype) for column in sums[:2])
+    return replace(
+        bins, impressions=n, responses=y, logit_sum=sums[2], posterior=posterior_of(y, n)
     )
 
 

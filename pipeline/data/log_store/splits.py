@@ -57,6 +57,7 @@ def split_by_count(
     time_zone: str,
     maturity: LabelMaturity,
     last_day: str | None = None,
+    *,
     retrain_every_days: int = 1,
     training_until: str | None = None,
 ) -> dict[str, list[str]]:
