@@ -44,7 +44,8 @@ class DayMap:
             known: ids that are not served as unseen, by the row of id 0; None: all.
         """
         if served.is_shared:
-            return cls(np.zeros(1, np.int32), served)
+            row = np.zeros(1, np.int32)
+            return cls(row, served.take(row))
         everything = np.arange(served.n_field_values)
         ids = everything if asked is None else np.unique(np.append(asked, 0))
         rows = ids if known is None else np.where(np.isin(ids, known), ids, 0)
