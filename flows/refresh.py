@@ -40,7 +40,7 @@ from flows.worktree import (
 from pipeline.core.errors import AdaCalibError, ToolError
 from pipeline.core.files import read_json
 from pipeline.params.dag import stage_order
-from pipeline.params.params_file import set_values
+from pipeline.params.params_file import read_params, set_values
 from pipeline.registry.commits import identity
 from pipeline.registry.history import write_run
 from pipeline.registry.pin import fetch_champion, pin_champion
@@ -115,6 +115,7 @@ def refresh(
     *,
     mapping: str | None = None,
     wait_hours: float = 0.0,
+    retrain: Annotated[bool, typer.Option("--retrain")] = False,
 ) -> State:
     """Land a day, reproduce every stage, and promote the model or report why not.
 
@@ -127,6 +128,7 @@ def refresh(
         mapping: how those files are read; none: by the mapping that `log.format` names.
         wait_hours: how long after the scheduled time (the start, where there is none) a day that
             has not landed is waited for: its deadline.
+        retrain: train the base model on the newest days, whatever the grid of days says.
 
     The final state is `Promoted`, `Passed` (promotion is off), `Refused` (also
     after a rollback, until a person has promoted), `Skipped` (a newer day is
@@ -141,7 +143,7 @@ def refresh(
         begin = running.scheduled_start_time if deployment.id else datetime.now(UTC)
         deadline = begin + timedelta(hours=wait_hours)
         while True:
-            state = _attempt(run, promotion, source, mapping)
+            state = _attempt(run, promotion, source, mapping, retrain)
             if state.name != "Late" or datetime.now(UTC) >= deadline:
                 return run.end(state)
             get_run_logger().info(f"{state.message}; waiting for it until {deadline:%H:%M} UTC")
@@ -162,7 +164,9 @@ def _skipped(day: str, why: str) -> State:
     return Completed(name="Skipped", message=f"{day} was skipped: {why}; production moves forward")
 
 
-def _attempt(run: DayRun, promotion: bool, source: str | None, mapping: str | None) -> State:
+def _attempt(
+    run: DayRun, promotion: bool, source: str | None, mapping: str | None, retrain: bool
+) -> State:
     """One try of a day in the release worktree, from landing to promotion."""
     day, log = run.day, get_run_logger().info
     purpose = f"refresh of {day}"
@@ -182,7 +186,7 @@ def _attempt(run: DayRun, promotion: bool, source: str | None, mapping: str | No
         left_out = days_between(newest, day)
         if left_out:
             get_run_logger().warning(f"skipped: {named(left_out)}")
-        set_values(release / "params.yaml", {"split.last_day": day})
+        _set_day(release, day, retrain)
         # a day that runs again keeps its champion, so nothing of it is stale
         log(fetch_champion(release) if newest == day else pin_champion(release))
         _run_stages(run, release)
@@ -193,6 +197,24 @@ def _attempt(run: DayRun, promotion: bool, source: str | None, mapping: str | No
     if left_out:
         state.message = f"{state.message}\nskipped since {newest}: {named(left_out)}"
     return state
+
+
+def _set_day(release: Path, day: str, retrain: bool) -> None:
+    """Make a day the last one that is used; where asked, of a base model that is as new as can be.
+
+    Raises:
+        AdaCalibError: too few days have landed, or the split is by dates.
+    """
+    path = release / "params.yaml"
+    set_values(path, {"split.last_day": day})
+    if retrain:
+        from pipeline.stages.split import newest_training_day
+
+        params = read_params(path)
+        newest = newest_training_day(
+            release / "data/manifest.json", params=params.split, log=params.log
+        )
+        set_values(path, {"split.training_until": newest})
 
 
 def _newer(day: str, newest: str | None, current: Production | None) -> str | None:

@@ -66,6 +66,7 @@ MAY_IMPORT = {
     },
     "cli": {
         "core", "params", "formats", "data", "metrics", "serving", "report", "registry", "stages",
+        "engine",
     },
 }  # fmt: skip
 

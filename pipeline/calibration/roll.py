@@ -91,11 +91,15 @@ def roll(
     }
     forecasters = _forecasters(windowed, fit, settings.min_slope, n)
     records = {name: Record(horizon_days) for name in forecasters if name != "identity"}
+    wanted = {
+        day: (ids, np.unique(cells.field_value_id[cells.day <= day - horizon_days]))
+        for day, ids in asked.items()
+    }
     maps: dict[str, dict[int, DayMap]] = {}
     predicted: dict[str, dict[int, np.ndarray]] = {}
     for name, forecaster in forecasters.items():
         maps[name], predicted[name] = _rolled(
-            forecaster, records.get(name), cells, learning, asked, horizon_days
+            forecaster, records.get(name), cells, learning, wanted
         )
     choice = None
     if learning:
@@ -125,13 +129,12 @@ def _rolled(
     record: Record | None,
     cells: CellTable,
     learning: list[int],
-    asked: Mapping[int, np.ndarray | None],
-    horizon_days: int,
+    asked: Mapping[int, tuple[np.ndarray | None, np.ndarray]],
 ) -> tuple[dict[int, DayMap], dict[int, np.ndarray]]:
     """One calibrator's maps of the days that are asked for, and logits of the learning days' cells.
 
-    A field value that no day up to the horizon had is unseen on that morning, though it has an id.
-    What it forecast for each day goes into its record, which corrects later forecasts.
+    A day asks for some field values and knows some; one that it does not know is unseen on its
+    morning. What was forecast for each day goes into the record, which corrects later forecasts.
     """
     maps, predicted = {}, {}
     first, last = min([*learning, *asked]), max([*learning, *asked])
@@ -141,8 +144,7 @@ def _rolled(
         rows = cells.take(cells.day == day)
         logit = served(rows.logit_sum / rows.impressions, rows.field_value_id)
         if day in asked:
-            known = np.unique(cells.field_value_id[cells.day <= day - horizon_days])
-            maps[day] = DayMap.of(served.corrected(*correction), asked[day], known)
+            maps[day] = DayMap.of(served.corrected(*correction), *asked[day])
         elif day in learning:
             predicted[day] = correction(logit)
         if record:

@@ -184,9 +184,15 @@ def why() -> None:
     """Say what would run now, and because of which change."""
     from pipeline.params.params_file import read_params
     from pipeline.registry.staleness import why as staleness
+    from pipeline.stages.split import kept_until
 
-    read_params()  # says better than DVC what is wrong in params.yaml
-    answer(staleness(Path()))
+    params = read_params()  # says better than DVC what is wrong in params.yaml
+    paths = Path("data/manifest.json"), Path("artifacts/split/training.json")
+    try:
+        trained_until = kept_until(*paths, params=params.split, log=params.log)
+    except AdaCalibError:  # which the stage will say
+        trained_until = None
+    answer(staleness(Path(), trained_until))
 
 
 app.add_typer(release.app)

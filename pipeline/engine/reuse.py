@@ -100,6 +100,20 @@ def common_folder(near: Path) -> Path | None:
     return None
 
 
+def forget(near: Path, *, really: bool) -> int:
+    """Remove all that is kept for the repository of a path; how many bytes that are.
+
+    Args:
+        near: as of `Reuse`.
+        really: whether to do it.
+    """
+    common = common_folder(near)
+    folder = common / PLACE if common else near / PLACE
+    if really:
+        return trim(folder, 0)
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
 def trim(folder: Path, limit: int | None = None) -> int:
     """Remove what was used least recently, until no more than `limit` bytes are kept.
 

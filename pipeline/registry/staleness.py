@@ -16,14 +16,19 @@ HOW = {
     "not in cache": "neither here nor in DVC's cache",
 }
 NOTHING = "nothing changed"
+BASE = "train_base"
 NAMED = 4  # things of one kind that a sentence names
 
 
-def why(folder: Path) -> str:
+def why(folder: Path, trained_until: str | None = None) -> str:
     """The stages that `dvc repro` would run in a folder, each with what changed since its last run.
 
     A stage after one that runs may find its inputs as they were, and then does not run; such
     stages are named apart.
+
+    Args:
+        folder: of the project.
+        trained_until: the newest training day, where these days stay the same; else None.
 
     Raises:
         AdaCalibError: the folder has no dvc.yaml.
@@ -41,6 +46,9 @@ def why(folder: Path) -> str:
     for name in order:
         if needs[name] & disturbed:
             disturbed.add(name)
+    if trained_until is not None and BASE in disturbed - set(stale):
+        disturbed.remove(BASE)
+        lines.append(f"base model kept, trained up to {trained_until}")
     after = [name for name in order if name in disturbed - set(stale)]
     calm = [name for name in order if name not in disturbed]
     if after:

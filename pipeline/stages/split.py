@@ -1,9 +1,11 @@
 """split: whole days for training, calibration and test, and the conventions that travel on."""
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.errors import ArtifactError, NotEnoughDataError
+from pipeline.core.errors import ArtifactError, NotEnoughDataError, ParamsError
 from pipeline.core.files import publish, read_json, write_json
 from pipeline.data.log_store.day_rows import day_boundaries
 from pipeline.data.log_store.manifest import Manifest, read_manifest
@@ -30,10 +32,7 @@ def run(
         NotEnoughDataError: a needed day is not there or not mature; it is named.
         ArtifactError: the validation is of other days.
     """
-    landed = read_manifest(manifest)
-    if not landed.days:
-        raise NotEnoughDataError(f"{manifest} has no days; bring a log with adacalib data FORMAT")
-    maturity = label_maturity(landed.days, log.maturity_days, log.time_zone, params.last_day)
+    landed, maturity = _landed(manifest, params, log)
     splits = _splits(landed, maturity, params, log)
     days = [day for split in splits.values() for day in split]
     unchecked = sorted(set(days) - _checked(landed, read_json(validation)))
@@ -41,7 +40,7 @@ def run(
         raise ArtifactError(f"{validation} does not cover the day {unchecked[0]}; run dvc repro")
     # bins and ids are fixed on as many calibration days as there are on the first day of a base
     binning = splits["calibration"][: params.calibration_days]
-    conventions = log.model_dump() | {"column_types": dict(landed.columns)}
+    training = _training(landed, splits, log)
     hashes = {day: landed.days[day].content_sha256 for day in days}
     with publish(target) as temporary:
         document = {
@@ -49,13 +48,56 @@ def run(
             "binning_days": binning,
             "boundaries": {split: _boundaries(names, log) for split, names in splits.items()},
             "waiting": maturity.waiting,
-            "conventions": conventions | _label_maturity(maturity),
+            "conventions": training["conventions"] | _label_maturity(maturity),
             "data": hashes,
             "params": {"log": log.model_dump(mode="json"), "split": params.model_dump(mode="json")},
         }
         write_json(temporary / "manifest.json", document)
-        training = {day: hashes[day] for day in splits["training"]}
-        write_json(temporary / "training.json", {"days": training, "conventions": conventions})
+        write_json(temporary / "training.json", training)
+
+
+def kept_until(
+    manifest: Path, training: Path, *, params: SplitParams, log: LogParams
+) -> str | None:
+    """The newest training day, where a split would leave training.json as it is; else None.
+
+    Raises:
+        AdaCalibError: as `run`.
+    """
+    landed, maturity = _landed(manifest, params, log)
+    coming = _training(landed, _splits(landed, maturity, params, log), log)
+    same = training.exists() and read_json(training) == json.loads(json.dumps(coming))
+    return max(coming["days"]) if same else None
+
+
+def newest_training_day(manifest: Path, *, params: SplitParams, log: LogParams) -> str:
+    """The newest day that a base model may be trained on, on the grid or not.
+
+    Raises:
+        NotEnoughDataError: there is no landed day.
+        ParamsError: the split is by dates.
+    """
+    landed, maturity = _landed(manifest, params, log)
+    if not params.counts:
+        raise ParamsError("split is by dates, which say what the base is trained on; move them")
+    every = params.model_copy(update={"retrain_every_days": 1, "training_until": None})
+    return _splits(landed, maturity, every, log)["training"][-1]
+
+
+def _landed(manifest: Path, params: SplitParams, log: LogParams) -> tuple[Manifest, LabelMaturity]:
+    """What has landed, and which labels of it are final."""
+    landed = read_manifest(manifest)
+    if not landed.days:
+        raise NotEnoughDataError(f"{manifest} has no days; bring a log with adacalib data FORMAT")
+    return landed, label_maturity(landed.days, log.maturity_days, log.time_zone, params.last_day)
+
+
+def _training(landed: Manifest, splits: Mapping[str, list[str]], log: LogParams) -> dict[str, Any]:
+    """Training days with the hashes of their rows, and what the log's numbers mean."""
+    return {
+        "days": {day: landed.days[day].content_sha256 for day in splits["training"]},
+        "conventions": log.model_dump() | {"column_types": dict(landed.columns)},
+    }
 
 
 def _splits(
