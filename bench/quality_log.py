@@ -132,7 +132,6 @@ def _contract(log: LogFile, window: Window) -> LogParams:
     return LogParams(
         format="bench", time_zone="UTC", label=log.responses, impressions=log.impressions,
         field=log.field, categorical=(*log.texts, WEEKDAY), numeric=log.numeric, truth=None,
-        last_day=window.days()[-1],
     )  # fmt: skip
 
 
@@ -149,19 +148,22 @@ def log_cases(log: LogFile, window: Window, seeds: Sequence[int], params: Params
     """
     contract = _contract(log, window)
     parts = SplitParams(
-        training_days=window.training, calibration_days=window.calibration, test_days=window.test
+        training_days=window.training,
+        calibration_days=window.calibration,
+        test_days=window.test,
+        last_day=window.days()[-1],
     )
     with TemporaryDirectory() as place:
         names = ("data", "validation.json", "validation", "split")
         data, report, details, cut = (Path(place) / name for name in names)
         _land(log, window, data)
         limits = params.validate_.model_copy(update={"max_null_share": 1.0})
-        validate.run(data, report, details, params=limits, log=contract)
+        validate.run(data, report, details, params=limits, log=contract, split=parts)
         split.run(data / "manifest.json", report, cut, params=parts, log=contract)
         for seed in seeds:
             base, scores = (Path(place) / f"{name}-{seed}" for name in ("base", "scores"))
             recipe = params.train_base.model_copy(update={"seed": seed})
-            train_base.run(data, cut, base, params=recipe, log=contract)
+            train_base.run(data, cut / "training.json", base, params=recipe, log=contract)
             score.run(
                 data, cut, base, scores, params=ScoreParams(batch_size=4096, keep_features=True)
             )

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from pipeline.checkpoint.bundle import load, merge
 from pipeline.checkpoint.runtimes import export
-from pipeline.core.checksums import json_sha256
+from pipeline.core.checksums import file_sums
 from pipeline.core.files import write_json
 from pipeline.encoding.features import Encoder, Scaling
 from pipeline.encoding.vocabulary import Vocabulary
@@ -59,7 +59,8 @@ def make_model(folder: Path, vocabulary: int, seed: int) -> Path:
     serving_map = from_knots(list(knots), list(values), ones, ones)
     write_maps(calibrator / "maps.parquet", {"adacalib": serving_map})
     write_rolling(calibrator / FILE, {"adacalib": {0: DayMap.of(serving_map, np.zeros(0, int))}})
-    about = {"chosen": "adacalib", "field_values_sha256": json_sha256(field_values)}
+    field = encoder.manifest()["field"]
+    about = {"chosen": "adacalib", "field": field, "base_sha256": file_sums(base)}
     write_json(calibrator / "manifest.json", about)
     merge(base, calibrator, folder / "model")
     export(load(folder / "model"), folder / "model")
