@@ -35,22 +35,16 @@ def typed(table: pa.Table, mapping: Mapping) -> pa.Table:
 def _typed(
     column: pa.ChunkedArray, kind: pa.DataType, mapping: Mapping, is_stamp: bool
 ) -> pa.ChunkedArray:
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
     if is_stamp and pa.types.is_timestamp(column.type):
         return column
     if is_stamp and pa.types.is_date(column.type):
         return column.cast(pa.string())
     spelled = any(is_type(column.type) for is_type in SPELLED)
-    if spelled:
-        column.validate(full=True)  # a file may call any bytes text
     if kind == pa.string():
         return pa.chunked_array([_without(as_text(column), mapping.nulls)])
     if spelled:
         text = _without(as_text(column), mapping.number_nulls)
-        if is_stamp:
-            text = pc.replace_substring_regex(text, r"^(\d+)\.\d+$", r"\1")
-        return _numbers(text, kind, mapping)
+        return _numbers(text, kind, mapping, is_stamp)
     if is_stamp and pa.types.is_floating(column.type):
         column = pc.floor(column)
     return column.cast(kind)
@@ -66,8 +60,10 @@ def _without(text: pa.StringArray, nulls: Sequence[str]) -> pa.StringArray:
     )
 
 
-def _numbers(text: pa.StringArray, kind: pa.DataType, mapping: Mapping) -> pa.ChunkedArray:
-    """Spelled numbers, white space around them passed over."""
+def _numbers(
+    text: pa.StringArray, kind: pa.DataType, mapping: Mapping, is_stamp: bool
+) -> pa.ChunkedArray:
+    """Spelled numbers, white space around them passed over; of stamps the whole part."""
     decimal, thousands = mapping.decimal, mapping.thousands
     if thousands:
         grouped = rf"^[+-]?\d{{1,3}}({re.escape(thousands)}\d{{3}})+({re.escape(decimal)}\d*)?$"
@@ -79,7 +75,10 @@ def _numbers(text: pa.StringArray, kind: pa.DataType, mapping: Mapping) -> pa.Ch
     try:
         return pa.chunked_array([text.cast(kind)])
     except pa.ArrowInvalid:
-        return pa.chunked_array([pc.utf8_trim(text, " \t").cast(kind)])
+        text = pc.utf8_trim(text, " \t")
+        if is_stamp:
+            text = pc.replace_substring_regex(text, r"^(\d+)\.\d+$", r"\1")
+        return pa.chunked_array([text.cast(kind)])
 
 
 def _fault(

@@ -17,4 +17,15 @@ def engine() -> duckdb.DuckDBPyConnection:
         }
     )
     database.execute("SET enable_progress_bar_print = false")  # shown where Python has no script
+    database.execute("SET TimeZone = 'UTC'")  # which stamps with a zone are given in
     return database
+
+
+def text(value: str) -> str:
+    """`value` as a literal of SQL."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+def name(column: str) -> str:
+    """The name of a column in SQL."""
+    return '"' + column.replace('"', '""') + '"'
