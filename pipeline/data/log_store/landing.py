@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 
 from pipeline.core.errors import DataError
 from pipeline.core.files import publish
-from pipeline.data.log_store.day_rows import read_day
 from pipeline.data.log_store.day_writer import DayWriter, PartWriter
 from pipeline.data.log_store.manifest import (
     MANIFEST,
@@ -206,7 +205,7 @@ def _merge(
         merge = DayMerge(day, standing.days[day], coming, options.event_id)
         merge.refuse_shrinking()
         if merge.needed:
-            old = read_day(folder, day, manifest=standing)
+            old = [day_folder(folder, day) / name for name in standing.days[day].files]
             merged[day] = file, merge.write(old, file, kind.schema)
     return merged
 
@@ -242,7 +241,7 @@ def _write_part(path: Path, kind: LogKind, day: str, table: pa.Table) -> DayEntr
                 f"the format {kind.format} declares {column.type}"
             )
     writer = PartWriter(path, kind.schema)
-    writer.write(table.select(kind.schema.names).replace_schema_metadata(None))
+    writer.add(table.select(kind.schema.names).replace_schema_metadata(None))
     return writer.entry()
 
 
