@@ -126,6 +126,8 @@ class Mapping(Section):
         format: name of the log's format; params.yaml repeats it.
         kind: of the files; json has one object a line.
         time_zone: days begin at midnight there.
+        select: one SELECT over the relation `log`, the columns of a file (of JSON the one column
+            `json`); the columns that it gives take the place of the file's. None: the file's own.
         columns: of the log, in this order, without those of `made`.
         positions: names of the source's columns where the files have no header.
         escape: the character before a quote inside a quoted value; null: the quote itself.
@@ -148,6 +150,7 @@ class Mapping(Section):
     kind: Literal["csv", "parquet", "json"]
     time_zone: Zone
     columns: Annotated[dict[str, ColumnRule], Field(min_length=1)]
+    select: str | None = None
     positions: tuple[str, ...] | None = None
     delimiter: Annotated[str, Field(min_length=1, max_length=1)] = ","
     quote: Annotated[str, Field(min_length=1, max_length=1)] | None = '"'
@@ -214,7 +217,7 @@ class Mapping(Section):
         if self.positions is not None and len(set(self.positions)) < len(self.positions):
             raise ValueError("positions names a column twice")
         unknown = sorted(set(self.source_types) - set(self.positions or self.source_types))
-        if unknown:
+        if unknown and not self.select:
             raise ValueError(f"{unknown} are not among positions")
         return self
 

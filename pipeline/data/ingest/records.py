@@ -25,7 +25,7 @@ from pipeline.data.ingest.text_files import (
     refuse_no_text,
     refuse_unread,
 )
-from pipeline.data.log_store.engine import engine, name, text
+from pipeline.data.log_store.engine import engine, name, refuse_no_select, shut, text
 
 ROWS = 1 << 16  # of a block
 NO_NULL = "\x1e\x1f\x1e"  # that no cell is: which texts are null the mapping alone says
@@ -106,7 +106,6 @@ class LogFile:
         """
         row = 1
         with self._rows() as (database, found):
-            database.execute("SET enable_progress_bar = true")  # counted, not shown
             for batch in found.to_arrow_reader(rows or ROWS):
                 read = max(database.query_progress(), 0) / 100
                 yield RowBlock(self.path, row, pa.Table.from_batches([batch]), read)
@@ -116,6 +115,8 @@ class LogFile:
 
     def place_of(self, row: int) -> str:
         """Where a row is, in words: "line 7"."""
+        if self._mapping.select:
+            return f"row {row} of select"
         if self._mapping.kind == "csv":
             return f"line {line_of(self._place, self._mapping, row=row)}"
         return f"row {row}"
@@ -126,6 +127,10 @@ class LogFile:
         query = {"csv": self._csv, "json": self._json, "parquet": self._parquet}
         with self._refusals(), engine() as database:
             rows = database.sql(query[self._mapping.kind]())
+            if self._mapping.select:
+                refuse_no_select(database, self._mapping.select)
+                shut(database, self._place)
+                rows = rows.query("log", self._mapping.select)
             for column in self._mapping.source_types:
                 if fault := column_fault(column, rows.columns):
                     raise DataError(f"{self.path}: {fault}; the file has {rows.columns}")
@@ -141,9 +146,12 @@ class LogFile:
     def _csv(self) -> str:
         mapping = self._mapping
         names, skipped = header_of(self.path, mapping, self._place)
+        given = (
+            [n for n in names if names.count(n) == 1] if mapping.select else mapping.source_types
+        )
         quote = mapping.quote or ""
         columns = ", ".join(f"'c{place}': 'VARCHAR'" for place in range(len(names)))
-        wanted = ", ".join(f"c{names.index(n)} AS {name(n)}" for n in mapping.source_types)
+        wanted = ", ".join(f"c{names.index(n)} AS {name(n)}" for n in given)
         return (
             f"SELECT {wanted} FROM read_csv({self._literal()}, columns = {{{columns}}}, "
             f"auto_detect = false, header = false, skip = {skipped}, strict_mode = true, "
@@ -154,6 +162,9 @@ class LogFile:
         )
 
     def _json(self) -> str:
+        if self._mapping.select:
+            largest = f"maximum_object_size = {LONGEST_LINE}"
+            return f"SELECT json FROM read_ndjson_objects({self._literal()}, {largest})"
         columns = ", ".join(f"{text(column)}: 'VARCHAR'" for column in self._mapping.source_types)
         return (
             f"SELECT * FROM read_json({self._literal()}, columns = {{{columns}}}, "
@@ -172,6 +183,11 @@ class LogFile:
                 raise DataError(
                     f"{self.path}: a text is not in UTF-8: {said.splitlines()[0]}; write the file "
                     "again, in UTF-8 or with such columns as bytes"
+                ) from None
+            if self._mapping.select and not isinstance(error, duckdb.IOException):
+                raise DataError(
+                    f"{self.path}: select of the mapping: {said.splitlines()[0]}; correct it, or "
+                    "the file"
                 ) from None
             if self._mapping.kind == "parquet":
                 raise DataError(
