@@ -1,6 +1,7 @@
 """DuckDB as this project uses it: bounded memory, then the temporary folder, and no downloads."""
 
 import json
+from glob import escape
 from pathlib import Path
 from tempfile import gettempdir
 
@@ -45,7 +46,8 @@ def refuse_no_select(database: duckdb.DuckDBPyConnection, query: str) -> None:
 
 def shut(database: duckdb.DuckDBPyConnection, path: Path) -> None:
     """From now on no query reaches a file but `path`, or the network, or changes that."""
-    database.execute(f"SET allowed_paths = [{text(str(path))}]")
+    names = text(str(path)), text(escape(str(path)))  # as it is, and as it is asked for
+    database.execute(f"SET allowed_paths = [{', '.join(names)}]")
     database.execute("SET enable_external_access = false")
     database.execute("SET lock_configuration = true")
 
