@@ -19,7 +19,10 @@ def test_columns_may_be_computed_and_rows_left_out(tmp_path):
         "select": f"{SITES} WHERE item LIKE 'shop%'",
     }
     (tmp_path / "ads[prod] *").mkdir()
-    path = written(tmp_path / "ads[prod] *" / "log.csv.gz", TEXT.replace("price", "x,x").replace(",1,", ",1,1,"))
+    path = written(
+        tmp_path / "ads[prod] *" / "log.csv.gz",
+        TEXT.replace("price", "x,x").replace(",1,", ",1,1,"),
+    )
     (table,) = landed(tmp_path / "data", mapping(**rules), path).values()
     assert table.to_pylist() == [
         {"site": "shop.example", "click": 0},

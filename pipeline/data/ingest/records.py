@@ -130,7 +130,8 @@ class LogFile:
             if self._mapping.select:
                 refuse_no_select(database, self._mapping.select)
                 shut(database, self._place)
-                rows = rows.query("log", self._mapping.select)
+                rows.create_view("log")
+                rows = database.sql(self._mapping.select)
             for column in self._mapping.source_types:
                 if fault := column_fault(column, rows.columns):
                     raise DataError(f"{self.path}: {fault}; the file has {rows.columns}")
