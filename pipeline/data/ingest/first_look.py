@@ -161,7 +161,7 @@ def _with_header(sample: Path, dialect: dict[str, Any]) -> tuple[dict[str, Any],
     named = cells[1:] if len(cells) > 1 else cells  # some write no name above their row numbers
     if len(set(cells)) == len(cells) and all(c and not NUMBER.fullmatch(c) for c in named):
         return dialect, _rows(sample, dialect, [cell for cell in cells if cell])
-    names = [f"c{number}" for number in range(1, len(cells) + 1)]
+    names = tuple(f"c{number}" for number in range(1, len(cells) + 1))
     dialect = {**dialect, "positions": names}
     return dialect, _rows(sample, dialect, names)
 

@@ -12,7 +12,7 @@ from pipeline.data.ingest.first_look import ColumnLook, FileLook, look_at
 
 LABELS = (
     r"click|clk|klick",
-    r"conver|attributed|purchase|install|order",
+    r"conver|attributed|purchase|bought|install|order",
     r"label|target|response|late",
 )
 ID = re.compile(r"(^|_)(id|uuid|guid|event|request|key)s?($|_)|Id$", re.IGNORECASE)
@@ -76,7 +76,7 @@ class _Roles:
     def result(self) -> FirstMapping:
         day = self._day()
         impressions, label = self._label()
-        event = self._event()
+        event = None if impressions else self._event()
         features = self._features()
         chosen = self._field(features)
         log = {
