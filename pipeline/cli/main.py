@@ -1,6 +1,7 @@
 """adacalib …: what people call. Every command imports what it needs when it runs."""
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -87,6 +88,35 @@ def data(
         answer(_land(log_format, **given))
     commit_data(Path())
     start_pin(Path())
+
+
+@app.command()
+def init(
+    sources: Annotated[list[str], typer.Argument(metavar="FILE...")],
+    *,
+    name: Annotated[str, typer.Option(help="of the log; by default of the first file")] = "",
+) -> None:
+    """Look at files of a log, and write a mapping and a params.yaml to start from.
+
+    NAME.yaml is the mapping, NAME.params.yaml a copy of params.yaml with the log's columns. What
+    was chosen is said with the counts that speak for it, and what the files could not say.
+
+    Example: adacalib init clicks.csv.gz; then adacalib data clicks.yaml clicks.csv.gz
+    """
+    from pipeline.cli.workspace import write_start
+    from pipeline.data.ingest.first_mapping import first_mapping
+    from pipeline.data.ingest.places import local_files
+
+    with local_files(sources) as files:
+        stem = files[0].name.partition(".")[0] if files else ""
+        name = name or re.sub("[^a-z0-9_-]+", "-", stem.lower()).strip("-_") or "log"
+        found = first_mapping(files, name)
+    written = write_start(name, found.mapping, found.params)
+    said = [*found.found, *(f"not known: {what}" for what in found.unknown)]
+    answer(
+        "\n".join([*said, f"written: {' and '.join(written)}; read and correct them"]),
+        **{"written": written, "found": found.found, "unknown": found.unknown},
+    )
 
 
 def _land(log_format: str, **size: int) -> str:

@@ -62,6 +62,25 @@ def prepare(example: str) -> Path:
     return folder
 
 
+def write_start(name: str, mapping: str, params: dict[str, Any]) -> list[str]:
+    """Write `name`.yaml with a mapping and `name`.params.yaml, the params.yaml of this folder with
+    other values; their names come back.
+
+    Raises:
+        AdaCalibError: one of them is there, or the values do not fit.
+    """
+    files = Path(f"{name}.yaml"), Path(f"{name}.params.yaml")
+    for file in files:
+        if file.exists():
+            raise AdaCalibError(f"{file} is there already; move it away, or choose another --name")
+    read_params()
+    with publish(files[0]) as first, publish(files[1]) as second:
+        first.write_text(mapping, encoding="utf-8")
+        shutil.copyfile("params.yaml", second)
+        set_values(second, params)
+    return [str(file) for file in files]
+
+
 def copy_project(folder: Path) -> None:
     """Give `folder` the project's files as they are now, params.yaml too, outside version control.
 

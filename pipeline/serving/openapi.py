@@ -28,10 +28,12 @@ def document(predictor: Predictor) -> dict[str, Any]:
 def _score_call(predictor: Predictor) -> dict[str, Any]:
     kinds = {name: {"type": TEXT_KINDS} for name in predictor.text_columns}
     kinds |= {name: {"type": NUMBER_KINDS} for name in predictor.number_columns}
+    made = predictor.reading.made if predictor.reading else {}
+    needed = [name for name in kinds if name not in made]  # the others, or what they are made of
     lists = {name: _list(kind) for name, kind in kinds.items()}
     forms = [
-        _object({"columns": _object(lists, predictor.columns)}, ["columns"]),
-        _object({"records": _list(_object(kinds, predictor.columns))}, ["records"]),
+        _object({"columns": _object(lists, needed)}, ["columns"]),
+        _object({"records": _list(_object(kinds, needed))}, ["records"]),
     ]
     request = {"schema": {"oneOf": forms}, "examples": _examples(predictor)}
     said = {field.name: _list({"type": ANSWERS[str(field.type)]}) for field in SCHEMA}

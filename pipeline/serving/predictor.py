@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +15,10 @@ import pyarrow as pa
 from pipeline.core.checksums import MANIFEST, verify
 from pipeline.core.errors import ArtifactError, DataError
 from pipeline.core.files import read_json
+from pipeline.encoding.reading import Reading
 from pipeline.encoding.values import (
     SEPARATOR,
+    Column,
     as_numbers,
     as_text,
     logged_logit,
@@ -77,6 +79,7 @@ class Predictor:
         metadata: what the ONNX file says of itself: map, conventions.
         text_columns: columns that are read as text.
         number_columns: columns that are read as numbers.
+        reading: how the log's files were read; None where no mapping said so.
         session: onnxruntime's, for who brings arrays of their own.
         vectors: `columns`, `expected` and `tolerance` of the rows that the model was proved on;
             empty for a checkpoint from before there were any.
@@ -114,6 +117,8 @@ class Predictor:
         names = [tensor.name for tensor in self.session.get_inputs()]
         self.text_columns = [n.removeprefix(TEXT) for n in names if n.startswith(TEXT)]
         self.number_columns = [n.removeprefix(NUMBER) for n in names if n.startswith(NUMBER)]
+        reading = self.conventions.get("reading")
+        self.reading = Reading.of(reading) if reading else None
         self._score = logged_score_column(self.conventions)
         self._field = [f"{TEXT}{column}" for column in json.loads(self.metadata["field"])]
 
@@ -126,6 +131,28 @@ class Predictor:
     def conventions(self) -> dict[str, Any]:
         """The data contract of the log, and the rules of serving under `serving`."""
         return json.loads(self.metadata["conventions"])
+
+    def columns_in(self, present: Collection[str]) -> list[str]:
+        """The columns to take from rows that have those of `present`, each once: in place of one
+        that is made of others, and not there, those that it is made of.
+
+        Raises:
+            DataError: a column is missing; it is named.
+        """
+        names: dict[str, None] = {}
+        for name in self.columns:
+            raw = self._raw(name)
+            if name not in present and not (raw and set(raw) <= set(present)):
+                made = f", or {' and '.join(raw)}, of which it is made" if raw else ""
+                raise DataError(
+                    f"column {name} is missing; the rows have {[*present][:20]}; add it{made}"
+                )
+            names |= dict.fromkeys([name] if name in present else raw)
+        return [*names]
+
+    def _raw(self, name: str) -> list[str]:
+        """The columns of the log's files of which a column is made; none where it is not."""
+        return [*self.reading.raw(name)] if self.reading and name in self.reading.made else []
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> ServedScores:
         """The scores of rows that are ready for the session.
@@ -169,34 +196,55 @@ class Predictor:
         Raises:
             DataError: as `predict`.
         """
-        missing = [name for name in self.columns if name not in table.schema.names]
-        if missing:
-            raise DataError(f"column {missing[0]} is missing; the rows have {table.schema.names}")
-        twice = [n for n in self.columns if len(table.schema.get_all_field_indices(n)) > 1]
+        taken = self.columns_in(table.schema.names)
+        twice = [n for n in taken if len(table.schema.get_all_field_indices(n)) > 1]
         if twice:
             raise DataError(f"column {twice[0]} is there more than once; keep one of them")
         inputs = {}
         for name in self.text_columns:
             with named(name):
-                inputs[f"{TEXT}{name}"] = self._texts(table.column(name))
+                inputs[f"{TEXT}{name}"] = self._texts(self._column(table, name), name)
         for name in self.number_columns:
             with named(name):
-                inputs[f"{NUMBER}{name}"] = self.numbers(name, as_numbers(table.column(name)))
+                column = self.spelled(self._column(table, name))
+                inputs[f"{NUMBER}{name}"] = self.numbers(name, as_numbers(column))
         return inputs
 
-    def _texts(self, column: pa.Array | pa.ChunkedArray) -> np.ndarray:
+    def _column(self, table: pa.Table | pa.RecordBatch, name: str) -> Column:
+        """A column of rows, or made of theirs."""
+        if name in table.schema.names or self.reading is None:
+            return table.column(name)
+        return self.reading.served(name, table)
+
+    def spelled(self, column: Column) -> Column:
+        """Numbers; where the log's are spelled in text, by the log's own rules.
+
+        Raises:
+            DataError: a text is no number.
+        """
+        if self.reading is None or not pa.types.is_string(column.type):
+            return column
+        try:
+            return self.reading.typed(column, pa.float64())
+        except pa.ArrowException as error:
+            raise DataError(f"{str(error).splitlines()[0]}; give numbers, or null") from None
+
+    def _texts(self, column: Column, name: str) -> np.ndarray:
         """object [n]; equal texts are one Python object, made once."""
         encoded = as_text(column).dictionary_encode()
-        values = self.texts([*encoded.dictionary.to_pylist(), None])
+        values = self.texts([*encoded.dictionary.to_pylist(), None], name)
         places = encoded.indices.fill_null(len(values) - 1).to_numpy(zero_copy_only=False)
         return np.array(values, dtype=object)[places]
 
-    def texts(self, values: Iterable[str | None]) -> list[str]:
-        """The values of a text column as the session takes them.
+    def texts(self, values: Iterable[str | None], name: str) -> list[str]:
+        """The values of the text column `name` as the session takes them.
 
-        `null_text` stands for null; who sends it as a text means a value that nobody has seen.
+        `null_text` stands for null, as do the spellings that were null in the log's files; who
+        sends `null_text` itself means a value that nobody has seen.
         """
         known = {None: self.null_text, self.null_text: f"{self.null_text}{SEPARATOR}"}
+        if self.reading and name not in self.reading.made:
+            known |= dict.fromkeys(self.reading.nulls, self.null_text)
         return [known.get(value, value) for value in values]  # type: ignore[misc]
 
     def numbers(self, name: str, values: np.ndarray) -> np.ndarray:

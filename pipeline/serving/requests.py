@@ -37,17 +37,24 @@ def inputs_of(
         table = _table(body)
         _refuse_many(table.num_rows, max_rows)
         return predictor.inputs_of(table)
-    columns = _columns(body, predictor.columns)
-    rows = _rows(columns, predictor.columns, max_rows)
+    columns = _columns(body, predictor)
+    rows = _rows(columns, [*columns], max_rows)
+    for name in predictor.columns:
+        if name not in columns and predictor.reading:
+            columns[name] = predictor.reading.served(name, _arrays(columns)).to_pylist()
     inputs = {}
     for name in predictor.text_columns:
         values = columns[name]
         if not set(map(type, values)) <= ONLY_TEXT:
             values = [_text(value, name, row) for row, value in enumerate(values)]
         inputs[f"{TEXT}{name}"] = texts = np.empty(rows, dtype=object)
-        texts[:] = predictor.texts(values)
+        texts[:] = predictor.texts(values, name)
     for name in predictor.number_columns:
-        numbers = [_number(value, name, row) for row, value in enumerate(columns[name])]
+        values = columns[name]
+        if predictor.reading and str in set(map(type, values)):
+            with named(name):
+                values = _spelled(values, predictor)
+        numbers = [_number(value, name, row) for row, value in enumerate(values)]
         with named(name):
             inputs[f"{NUMBER}{name}"] = predictor.numbers(name, np.array(numbers, np.float64))
     return inputs
@@ -63,23 +70,45 @@ def _table(body: bytes) -> pa.Table:
     return table
 
 
-def _columns(body: bytes, names: list[str]) -> dict[str, list[Any]]:
-    """The columns that are read, each a list."""
+def _arrays(columns: dict[str, list[Any]]) -> pa.RecordBatch:
+    """Columns of which others are made."""
+    arrays = {}
+    for name, values in columns.items():
+        try:
+            arrays[name] = pa.array(values)
+        except (pa.ArrowException, OverflowError):
+            raise DataError(f"column {name} holds values of several kinds; give one") from None
+    return pa.RecordBatch.from_pydict(arrays)
+
+
+def _spelled(values: list[Any], predictor: Predictor) -> list[Any]:
+    """Numbers where texts spell them by the log's rules, and null where they spell a null."""
+    texts = [value if isinstance(value, str) else None for value in values]
+    numbers = predictor.spelled(pa.array(texts, pa.string())).to_pylist()
+    pairs = zip(values, numbers, strict=True)
+    return [number if isinstance(value, str) else value for value, number in pairs]
+
+
+def _columns(body: bytes, predictor: Predictor) -> dict[str, list[Any]]:
+    """The columns that are taken, each a list."""
     request = _parsed(body)
     known = {"columns": dict, "records": list}
     forms = [form for form, kind in known.items() if isinstance(request.get(form), kind)]
     if len(forms) != 1:
         raise DataError(f"the request must be {FORMS}")
     if forms == ["records"]:
-        return _columns_of(request["records"], names)
+        return _columns_of(request["records"], predictor)
     columns: dict[str, list[Any]] = request["columns"]
+    _refuse_no_lists(columns, predictor.columns)
+    names = predictor.columns_in(columns)
+    _refuse_no_lists(columns, names)
+    return {name: columns[name] for name in names}
+
+
+def _refuse_no_lists(columns: dict[str, Any], names: list[str]) -> None:
     for name in names:
         if not isinstance(columns.get(name, []), list):
             raise DataError(f"column {name} must be a list with the value of each row")
-    missing = [name for name in names if name not in columns]
-    if missing:
-        raise DataError(f"column {missing[0]} is missing; the model reads {names}")
-    return columns
 
 
 def _parsed(body: bytes) -> dict[str, Any]:
@@ -99,7 +128,10 @@ def _refuse_doubled(pairs: list[tuple[str, Any]]) -> None:
         raise DataError(f"{_shown(doubled)} is there twice in one object; keep one of them")
 
 
-def _columns_of(records: list[Any], names: list[str]) -> dict[str, list[Any]]:
+def _columns_of(records: list[Any], predictor: Predictor) -> dict[str, list[Any]]:
+    names = predictor.columns
+    if predictor.reading and records and isinstance(records[0], dict):
+        names = predictor.columns_in(records[0])
     try:
         return {name: [record[name] for record in records] for name in names}
     except (KeyError, TypeError, IndexError):

@@ -10,6 +10,7 @@ import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
 from pipeline.core.errors import DataError
+from pipeline.encoding.values import placed
 from pipeline.serving.predictor import Predictor
 
 BATCH_ROWS = 65_536
@@ -57,16 +58,8 @@ def opened(
     Raises:
         DataError: the file is missing, damaged or lacks a column, when it is opened or read.
     """
-    columns = list(dict.fromkeys([*predictor.columns, *keep]))
     try:
-        with (_csv if is_csv(source) else _parquet)(source, columns, predictor) as (schema, rows):
-            names = schema.names
-            missing = [name for name in columns if name not in names]
-            if missing:
-                raise DataError(
-                    f"{source}: column {missing[0]} is missing, the file has {names[:20]}; add it, "
-                    "or leave it out of --keep"
-                )
+        with (_csv if is_csv(source) else _parquet)(source, keep, predictor) as (schema, rows):
             yield [schema.field(name) for name in keep], rows
     except FileNotFoundError:
         raise DataError(f"{source} does not exist; name a Parquet or CSV file") from None
@@ -74,9 +67,23 @@ def opened(
         raise DataError(f"{source} is no whole file of rows ({error}); write it again") from None
 
 
+def _taken(
+    source: Path, names: Sequence[str], keep: Sequence[str], predictor: Predictor
+) -> list[str]:
+    """The columns to read of a file that has `names`."""
+    missing = [name for name in keep if name not in names]
+    if missing:
+        raise DataError(
+            f"{source}: column {missing[0]} is missing, the file has {names[:20]}; add it, "
+            "or leave it out of --keep"
+        )
+    with placed(f"{source}: "):
+        return list(dict.fromkeys([*predictor.columns_in(names), *keep]))
+
+
 @contextmanager
 def _parquet(
-    source: Path, columns: list[str], _: Predictor
+    source: Path, keep: Sequence[str], predictor: Predictor
 ) -> Iterator[tuple[pa.Schema, Iterator[RowBatch]]]:
     if source.is_file() and source.stat().st_size and not _begins_as_parquet(source):
         raise DataError(
@@ -84,6 +91,7 @@ def _parquet(
         )
     with pq.ParquetFile(source) as file:
         size = source.stat().st_size / max(1, file.metadata.num_rows)
+        columns = _taken(source, file.schema_arrow.names, keep, predictor)
 
         def batches() -> Iterator[RowBatch]:
             first = 0
@@ -101,15 +109,14 @@ def _begins_as_parquet(path: Path) -> bool:
 
 @contextmanager
 def _csv(
-    source: Path, columns: list[str], predictor: Predictor
+    source: Path, keep: Sequence[str], predictor: Predictor
 ) -> Iterator[tuple[pa.Schema, Iterator[RowBatch]]]:
-    lines = pc.ParseOptions(newlines_in_values=True)
+    lines, blocks = pc.ParseOptions(newlines_in_values=True), pc.ReadOptions(block_size=BLOCK_BYTES)
     with source.open("rb") as raw, _unpacked(source, raw) as stream:
-        try:
-            how = _conversion(columns, predictor)
-            reader = pc.open_csv(stream, pc.ReadOptions(block_size=BLOCK_BYTES), lines, how)
-        except KeyError as error:
-            raise DataError(f"{source}: {error.args[0]}; add it, or write the file again") from None
+        names = pc.open_csv(stream, blocks, lines).schema.names
+    columns = _taken(source, names, keep, predictor)
+    with source.open("rb") as raw, _unpacked(source, raw) as stream:
+        reader = pc.open_csv(stream, blocks, lines, _conversion(columns, predictor))
 
         def batches() -> Iterator[RowBatch]:
             first = place = 0
@@ -121,12 +128,14 @@ def _csv(
 
 
 def _conversion(columns: list[str], predictor: Predictor) -> pc.ConvertOptions:
-    texts = dict.fromkeys(columns, pa.string())
+    """All is text where it is known how the log's numbers are spelled."""
+    reading, texts = predictor.reading, dict.fromkeys(columns, pa.string())
+    numbers = {} if reading else dict.fromkeys(predictor.number_columns, pa.float64())
     return pc.ConvertOptions(
-        column_types=texts | dict.fromkeys(predictor.number_columns, pa.float64()),
+        column_types=texts | numbers,
         include_columns=columns,
         null_values=[""],
-        strings_can_be_null=True,
+        strings_can_be_null=reading is None or "" in reading.nulls,
     )
 
 

@@ -94,10 +94,10 @@ def _landed(manifest: Path, params: SplitParams, log: LogParams) -> tuple[Manife
 
 def _training(landed: Manifest, splits: Mapping[str, list[str]], log: LogParams) -> dict[str, Any]:
     """Training days with the hashes of their rows, and what the log's numbers mean."""
-    return {
-        "days": {day: landed.days[day].content_sha256 for day in splits["training"]},
-        "conventions": log.model_dump() | {"column_types": dict(landed.columns)},
-    }
+    reading = {"reading": dict(landed.reading)} if landed.reading else {}
+    conventions = log.model_dump() | reading | {"column_types": dict(landed.columns)}
+    days = {day: landed.days[day].content_sha256 for day in splits["training"]}
+    return {"days": days, "conventions": conventions}
 
 
 def _splits(

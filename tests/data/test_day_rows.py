@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 from pipeline.core.errors import DataError
 from pipeline.data.log_store.day_rows import (
     day_boundaries,
-    leap_seconds_as_59,
     local_days,
     read_day,
     read_days,
-    refuse_other_epoch_unit,
     rows_by_day,
+)
+from pipeline.encoding.stamps import (
+    leap_seconds_as_59,
+    refuse_other_epoch_unit,
     wall_instants,
 )
 from pipeline.formats.days import day_name, day_number

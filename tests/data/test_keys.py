@@ -148,9 +148,8 @@ NOT_UTF8 = pa.Array.from_buffers(
         (pa.array([0, 1], pa.date32()), 1, "type date32"),
         (pa.array([["a"], ["b"]]), 1, "a column of lists is neither field nor feature"),
         (pa.array([b"a", b"\xff"]), 2, "only in UTF-8"),
-        (NOT_UTF8, 2, "Invalid UTF8"),
     ],
-    ids=["half", "rounded", "inf", "decimal", "stamp", "date", "list", "bytes", "text"],
+    ids=["half", "rounded", "inf", "decimal", "stamp", "date", "list", "bytes"],
 )
 def test_a_column_that_cannot_name_values_is_refused_by_file_row_and_name(
     tmp_path, column, row, reason
@@ -159,6 +158,13 @@ def test_a_column_that_cannot_name_values_is_refused_by_file_row_and_name(
     sentence = refused(tmp_path, mapping(kind="parquet"), path)
     assert sentence.startswith(f"log.parquet, row {row}: column item: ")
     assert reason in sentence
+
+
+def test_text_of_parquet_that_is_not_utf_8_is_refused_by_file_and_value(tmp_path):
+    path = stored(tmp_path / "log.parquet", item=NOT_UTF8)
+    sentence = refused(tmp_path, mapping(kind="parquet"), path)
+    assert sentence.startswith("log.parquet: a text is not in UTF-8")
+    assert "\\xFF" in sentence
 
 
 def test_numbers_in_the_texts_of_parquet_are_numbers_and_empty_ones_null(tmp_path):

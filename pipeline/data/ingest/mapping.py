@@ -7,6 +7,8 @@ docs/data.md says what each key means.
 import re
 from codecs import lookup
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -20,8 +22,9 @@ from pydantic import (
 
 from pipeline.core.errors import DataError
 from pipeline.core.typed_yaml import Section, read_typed
-from pipeline.data.log_store.day_rows import zone_of
 from pipeline.data.log_store.landing import LogKind
+from pipeline.encoding.reading import Making, Reading
+from pipeline.encoding.stamps import StampRule, zone_of
 
 SHIPPED = Path(__file__).parent / "mappings"
 TYPES = {
@@ -34,8 +37,6 @@ TYPES = {
     "float32": pa.float32(),
     "float64": pa.float64(),
 }
-OWN_NAME = "which is the column's own name, as in a second header; remove that line"
-EPOCHS = {"epoch_s": "s", "epoch_ms": "ms", "epoch_us": "us"}
 
 
 def _known(zone: str) -> str:
@@ -75,6 +76,11 @@ class TimeRule(Section):
     column: str
     format: str
     zone: Zone | None = None
+
+    @property
+    def rule(self) -> StampRule:
+        """The same for whoever reads stamps."""
+        return StampRule(self.column, self.format, self.zone)
 
 
 class DateRule(Section):
@@ -120,6 +126,8 @@ class Mapping(Section):
         format: name of the log's format; params.yaml repeats it.
         kind: of the files; json has one object a line.
         time_zone: days begin at midnight there.
+        select: one SELECT over the relation `log`, the columns of a file (of JSON the one column
+            `json`); the columns that it gives take the place of the file's. None: the file's own.
         columns: of the log, in this order, without those of `made`.
         positions: names of the source's columns where the files have no header.
         escape: the character before a quote inside a quoted value; null: the quote itself.
@@ -142,6 +150,7 @@ class Mapping(Section):
     kind: Literal["csv", "parquet", "json"]
     time_zone: Zone
     columns: Annotated[dict[str, ColumnRule], Field(min_length=1)]
+    select: str | None = None
     positions: tuple[str, ...] | None = None
     delimiter: Annotated[str, Field(min_length=1, max_length=1)] = ","
     quote: Annotated[str, Field(min_length=1, max_length=1)] | None = '"'
@@ -208,7 +217,7 @@ class Mapping(Section):
         if self.positions is not None and len(set(self.positions)) < len(self.positions):
             raise ValueError("positions names a column twice")
         unknown = sorted(set(self.source_types) - set(self.positions or self.source_types))
-        if unknown:
+        if unknown and not self.select:
             raise ValueError(f"{unknown} are not among positions")
         return self
 
@@ -230,10 +239,23 @@ class Mapping(Section):
                 )
         return types
 
+    @cached_property
+    def reading(self) -> Reading:
+        """What of this travels with a model, see `pipeline.encoding.reading`."""
+        return Reading(
+            self.time_zone,
+            self.nulls,
+            self.number_nulls,
+            self.decimal,
+            self.thousands,
+            self.time.rule if self.time else None,
+            {name: Making(**rule.model_dump()) for name, rule in self.made.items()},
+        )
+
     def _readings(self) -> Iterator[tuple[str, pa.DataType]]:
         for rule in self.columns.values():
             yield rule.source, TYPES[rule.type]
-        stamp = pa.int64() if self.time and self.time.format in EPOCHS else pa.string()
+        stamp = self.time.rule.type if self.time else pa.string()
         if self.time:
             yield self.time.column, stamp
         if self.date:
@@ -251,7 +273,7 @@ class Mapping(Section):
 
     def log_kind(self) -> LogKind:
         """What all days of the log have in common; no command alone can bring it again."""
-        return LogKind(self.format, self.time_zone, self.schema, {})
+        return LogKind(self.format, self.time_zone, self.schema, {}, asdict(self.reading))
 
 
 def shipped() -> list[str]:

@@ -1,4 +1,4 @@
-"""Files of a log as blocks of rows: DuckDB reads text, never by a guess, and pyarrow Parquet."""
+"""Files of a log as blocks of rows: DuckDB reads them as the mapping says, never by a guess."""
 
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -10,7 +10,6 @@ from typing import NoReturn
 
 import duckdb
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pipeline.core.errors import DataError
 from pipeline.data.ingest.mapping import Mapping
@@ -26,7 +25,7 @@ from pipeline.data.ingest.text_files import (
     refuse_no_text,
     refuse_unread,
 )
-from pipeline.data.log_store.engine import engine
+from pipeline.data.log_store.engine import engine, name, refuse_no_select, shut, text
 
 ROWS = 1 << 16  # of a block
 NO_NULL = "\x1e\x1f\x1e"  # that no cell is: which texts are null the mapping alone says
@@ -57,11 +56,11 @@ def opened(path: Path, mapping: Mapping) -> Iterator["LogFile"]:
     Raises:
         DataError: the file is missing, or is not of the mapping's kind.
     """
-    if mapping.kind == "parquet":
-        yield _ParquetFile(path, mapping)
-        return
-    refuse_no_text(path, mapping.encoding)
-    if not needs_copy(path, mapping):
+    with reading(path), path.open():
+        pass
+    if mapping.kind != "parquet":
+        refuse_no_text(path, mapping.encoding)
+    if mapping.kind == "parquet" or not needs_copy(path, mapping):
         yield LogFile(path, mapping, path)
         return
     with TemporaryDirectory(prefix="adacalib-") as place:
@@ -71,7 +70,7 @@ def opened(path: Path, mapping: Mapping) -> Iterator["LogFile"]:
 
 
 class LogFile:
-    """A text file: CSV, or one JSON object a line.
+    """A file of CSV, of one JSON object a line, or of Parquet.
 
     Args:
         path: its name in messages.
@@ -86,7 +85,6 @@ class LogFile:
     def __init__(self, path: Path, mapping: Mapping, place: Path) -> None:
         self.path, self._mapping, self._place = path, mapping, place
         self.rejected: list[int] = []
-        self._query = self._csv() if mapping.kind == "csv" else self._json()
 
     def count(self) -> int:
         """How many rows there are.
@@ -94,8 +92,8 @@ class LogFile:
         Raises:
             DataError: as `blocks`.
         """
-        with self._refusals(), engine() as database:
-            return database.execute(f"SELECT count(*) FROM ({self._query})").fetchall()[0][0]
+        with self._rows() as (_, rows):
+            return rows.count("*").fetchall()[0][0]
 
     def blocks(self, rows: int = 0) -> Generator[RowBlock, None, None]:
         """The rows in the order of the file.
@@ -107,9 +105,8 @@ class LogFile:
             DataError: a record is not what the mapping says; its line is named.
         """
         row = 1
-        with self._refusals(), engine() as database:
-            database.execute("SET enable_progress_bar = true")  # counted, not shown
-            for batch in database.sql(self._query).to_arrow_reader(rows or ROWS):
+        with self._rows() as (database, found):
+            for batch in found.to_arrow_reader(rows or ROWS):
                 read = max(database.query_progress(), 0) / 100
                 yield RowBlock(self.path, row, pa.Table.from_batches([batch]), read)
                 row += batch.num_rows
@@ -118,31 +115,58 @@ class LogFile:
 
     def place_of(self, row: int) -> str:
         """Where a row is, in words: "line 7"."""
+        if self._mapping.select:
+            return f"row {row} of select"
         if self._mapping.kind == "csv":
             return f"line {line_of(self._place, self._mapping, row=row)}"
         return f"row {row}"
 
+    @contextmanager
+    def _rows(self) -> Iterator[tuple[duckdb.DuckDBPyConnection, duckdb.DuckDBPyRelation]]:
+        """The columns that the mapping reads."""
+        query = {"csv": self._csv, "json": self._json, "parquet": self._parquet}
+        with self._refusals(), engine() as database:
+            rows = database.sql(query[self._mapping.kind]())
+            if self._mapping.select:
+                refuse_no_select(database, self._mapping.select)
+                shut(database, self._place)
+                rows.create_view("log")
+                rows = database.sql(self._mapping.select)
+            for column in self._mapping.source_types:
+                if fault := column_fault(column, rows.columns):
+                    raise DataError(f"{self.path}: {fault}; the file has {rows.columns}")
+            yield database, rows.select(*map(name, self._mapping.source_types))
+
     def _literal(self) -> str:
-        """Where the file lies, of which nothing is a pattern."""
-        return _text(escape(str(self._place)))
+        """Where the file lies, of which nothing is a pattern and no folder a column."""
+        return f"{text(escape(str(self._place)))}, hive_partitioning = false"
+
+    def _parquet(self) -> str:
+        return f"SELECT * FROM read_parquet({self._literal()})"
 
     def _csv(self) -> str:
         mapping = self._mapping
         names, skipped = header_of(self.path, mapping, self._place)
+        given = (
+            [n for n in names if names.count(n) == 1] if mapping.select else mapping.source_types
+        )
         quote = mapping.quote or ""
         columns = ", ".join(f"'c{place}': 'VARCHAR'" for place in range(len(names)))
-        wanted = ", ".join(f"c{names.index(n)} AS {_name(n)}" for n in mapping.source_types)
+        wanted = ", ".join(f"c{names.index(n)} AS {name(n)}" for n in given)
         return (
             f"SELECT {wanted} FROM read_csv({self._literal()}, columns = {{{columns}}}, "
             f"auto_detect = false, header = false, skip = {skipped}, strict_mode = true, "
-            f"delim = {_text(mapping.delimiter)}, quote = {_text(quote)}, "
-            f"escape = {_text(mapping.escape or quote if quote else '')}, "
-            f"nullstr = {_text(NO_NULL)}, max_line_size = {LONGEST_LINE}, "
+            f"delim = {text(mapping.delimiter)}, quote = {text(quote)}, "
+            f"escape = {text(mapping.escape or quote if quote else '')}, "
+            f"nullstr = {text(NO_NULL)}, max_line_size = {LONGEST_LINE}, "
             f"buffer_size = {LONGEST_LINE}, store_rejects = {mapping.max_rejected > 0})"
         )
 
     def _json(self) -> str:
-        columns = ", ".join(f"{_text(name)}: 'VARCHAR'" for name in self._mapping.source_types)
+        if self._mapping.select:
+            largest = f"maximum_object_size = {LONGEST_LINE}"
+            return f"SELECT json FROM read_ndjson_objects({self._literal()}, {largest})"
+        columns = ", ".join(f"{text(column)}: 'VARCHAR'" for column in self._mapping.source_types)
         return (
             f"SELECT * FROM read_json({self._literal()}, columns = {{{columns}}}, "
             f"auto_detect = false, format = 'newline_delimited', records = 'true', "
@@ -154,9 +178,25 @@ class LogFile:
         try:
             with reading(self._place):
                 yield
-        except duckdb.IOException as error:
-            refuse_unread(self.path, str(error))
         except duckdb.Error as error:
+            said = str(error).partition("Error: ")[2] or str(error)
+            if "valid UTF8" in said:
+                raise DataError(
+                    f"{self.path}: a text is not in UTF-8: {said.splitlines()[0]}; write the file "
+                    "again, in UTF-8 or with such columns as bytes"
+                ) from None
+            if self._mapping.select and not isinstance(error, duckdb.IOException):
+                raise DataError(
+                    f"{self.path}: select of the mapping: {said.splitlines()[0]}; correct it, or "
+                    "the file"
+                ) from None
+            if self._mapping.kind == "parquet":
+                raise DataError(
+                    f"{self.path} is no whole Parquet file: {said.splitlines()[0]}; fetch or write "
+                    "it again, or say kind: csv in the mapping where it is text"
+                ) from None
+            if isinstance(error, duckdb.IOException):
+                refuse_unread(self.path, str(error))
             self._refuse(str(error))
 
     def _refuse(self, said: str) -> NoReturn:
@@ -193,63 +233,3 @@ def _fault(said: str) -> str:
     if "Invalid unicode" in said:
         return "it is not UTF-8; say the file's encoding in the mapping, as encoding: latin-1"
     return f"{said.splitlines()[2]}: {shown}"
-
-
-class _ParquetFile(LogFile):
-    """A Parquet file; its columns have the types that it says."""
-
-    def __init__(self, path: Path, mapping: Mapping) -> None:
-        self.path, self._mapping, self.rejected = path, mapping, []
-
-    def count(self) -> int:
-        """As its footer says."""
-        with self._refusals():
-            return pq.read_metadata(self.path).num_rows
-
-    def blocks(self, rows: int = 0) -> Generator[RowBlock, None, None]:
-        """The rows in the order of the file.
-
-        Args:
-            rows: about so many at a time; 0: ROWS.
-
-        Raises:
-            DataError: the file is missing or damaged, or lacks a column.
-        """
-        names = list(self._mapping.source_types)
-        with self._refusals(), pq.ParquetFile(self.path) as file:
-            present = file.schema_arrow.names
-            for name in names:
-                if fault := column_fault(name, present):
-                    raise DataError(f"{self.path}: {fault}; the file has {present}")
-            row, count = 1, file.metadata.num_rows
-            for batch in file.iter_batches(rows or ROWS, columns=names):
-                done = (row - 1 + batch.num_rows) / count
-                yield RowBlock(self.path, row, pa.Table.from_batches([batch]), done)
-                row += batch.num_rows
-
-    def place_of(self, row: int) -> str:
-        """Where a row is, in words."""
-        return f"row {row}"
-
-    @contextmanager
-    def _refusals(self) -> Iterator[None]:
-        if self.path.is_dir():
-            raise DataError(f"{self.path} is a folder; name the files in it")
-        try:
-            yield
-        except FileNotFoundError:
-            raise DataError(f"{self.path} does not exist; name a file of the log") from None
-        except (OSError, pa.ArrowException) as error:
-            reason = str(error).splitlines()[0]
-            raise DataError(
-                f"{self.path} is no whole Parquet file: {reason}; fetch or write it again, or say "
-                "kind: csv in the mapping where it is text"
-            ) from None
-
-
-def _text(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
-def _name(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -140,7 +140,7 @@ def header_of(path: Path, mapping: Mapping, place: Path) -> tuple[list[str], int
             f"{path}, line {line}: the header is not UTF-8; say the file's encoding in the "
             "mapping, for example encoding: latin-1"
         ) from None
-    for name in mapping.source_types:
+    for name in () if mapping.select else mapping.source_types:
         if fault := column_fault(name, names):
             delimiter = f" with the delimiter {mapping.delimiter!r}" if len(names) == 1 else ""
             raise DataError(

@@ -9,15 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.core.errors import DataError
-from pipeline.data.ingest.mapping import EPOCHS, OWN_NAME, DateRule, MadeRule, Mapping, TimeRule
-from pipeline.data.log_store.day_rows import (
-    iso_stamps,
-    leap_seconds_as_59,
-    local_days,
-    refuse_other_epoch_unit,
-    wall_instants,
-)
-from pipeline.encoding.values import as_numbers, as_text
+from pipeline.data.ingest.mapping import DateRule, Mapping
+from pipeline.data.log_store.day_rows import local_days
+from pipeline.encoding.stamps import not_of_form, time_stamps
+from pipeline.encoding.values import as_text
 from pipeline.formats.days import day_number
 
 
@@ -64,8 +59,8 @@ def transform(mapping: Mapping, source: pa.Table, days: np.ndarray | None = None
     kept = source if stays.all() else source.filter(pa.array(stays))
     stamps, known = _days_of(mapping, kept, None if days is None else days[stays])
     columns = {name: kept[rule.source] for name, rule in mapping.columns.items()}
-    for name, made in mapping.made.items():
-        columns[name] = _made(mapping, made, kept, stamps).cast(pa.int8())
+    for name in mapping.made:
+        columns[name] = mapping.reading.make(name, kept, stamps)
     table = pa.table(columns, schema=mapping.schema)
     dropped, dayless = {}, {}
     for place, rule in enumerate(rules):
@@ -85,87 +80,12 @@ def _days_of(
 ) -> tuple[pa.ChunkedArray | None, np.ndarray]:
     """The instants of rows, None where the mapping has no time, and their days."""
     if mapping.time:
-        stamps = time_stamps(source[mapping.time.column], mapping.time)
-        if mapping.time.format in EPOCHS:
-            refuse_other_epoch_unit(stamps.cast(pa.int64()), stamps.type.unit)
+        stamps = time_stamps(source[mapping.time.column], mapping.time.rule)
         return stamps, _days_of_stamps(stamps, mapping)
     if mapping.date:
         return None, _days_of_dates(source[mapping.date.column], mapping.date)
     assert days is not None
     return None, days
-
-
-def time_stamps(column: pa.ChunkedArray, rule: TimeRule) -> pa.ChunkedArray:
-    """The instants of a time column, in UTC, no finer than microseconds; null stays null.
-
-    Raises:
-        DataError: a text is not spelled as the rule says, or stamps have no zone and the rule
-            names none.
-    """
-    stamps = _spelled(column, rule)
-    if stamps.type.unit == "ns":
-        whole = pc.floor_temporal(stamps, unit="microsecond")
-        stamps = whole.cast(pa.timestamp("us", stamps.type.tz))
-    return stamps if stamps.type.tz else wall_instants(stamps, rule.zone)
-
-
-def _spelled(column: pa.ChunkedArray, rule: TimeRule) -> pa.ChunkedArray:
-    """The stamps of a column as they are spelled, with a zone or without."""
-    if pa.types.is_timestamp(column.type):
-        return column
-    if rule.format in EPOCHS:
-        return column.cast(pa.timestamp(EPOCHS[rule.format], "UTC"))
-    zone = None if rule.zone else "UTC"
-    if rule.format == "iso8601":
-        try:
-            return iso_stamps(column).cast(pa.timestamp("us", zone))
-        except pa.ArrowInvalid as error:
-            raise DataError(_no_iso_stamp(rule, str(error))) from None
-    coded = column.combine_chunks().dictionary_encode()
-    parsed = [_parsed(text, rule) for text in coded.dictionary.to_pylist()]
-    return pa.chunked_array([pa.array(parsed, pa.timestamp("us", zone)).take(coded.indices)])
-
-
-def _no_iso_stamp(rule: TimeRule, fault: str) -> str:
-    """What is wrong with a stamp that Arrow refused: its offset, or all of it."""
-    text = fault.partition("'")[2].rpartition("' as")[0]
-    if text == rule.column:
-        return f"column {rule.column} is {text!r}, {OWN_NAME}"
-    sentence = f"column {rule.column} is {text!r}, no ISO 8601 time stamp"
-    try:
-        has_offset = datetime.fromisoformat(text).tzinfo is not None
-    except ValueError:
-        return f"{sentence}; where all are spelled so, time.format takes a pattern, %d.%m.%Y %H:%M"
-    if has_offset:
-        return f"{sentence} without offset; leave time.zone out of the mapping"
-    return f"{sentence} with an offset; say where its clock hung, time: {{…, zone: Europe/Berlin}}"
-
-
-def _parsed(text: str, rule: TimeRule) -> datetime:
-    try:
-        stamp = datetime.strptime(leap_seconds_as_59(pa.array([text]))[0].as_py(), rule.format)
-    except ValueError:
-        raise DataError(_not_of_form(text, rule)) from None
-    if (stamp.tzinfo is None) == (rule.zone is None):
-        raise DataError(
-            f"column {rule.column}: stamps of the form {rule.format} "
-            + (
-                "carry an offset, so time.zone must be null"
-                if rule.zone
-                else "carry no offset; say where their clock hung, time: {…, zone: Europe/Berlin}"
-            )
-        )
-    return stamp
-
-
-def _not_of_form(text: str, rule: TimeRule | DateRule) -> str:
-    if text == rule.column:
-        return f"column {rule.column} is {text!r}, {OWN_NAME}"
-    key = "date" if isinstance(rule, DateRule) else "time"
-    return (
-        f"column {rule.column} is {text!r}, in no calendar or not of the form {rule.format}; "
-        f"correct the value, or {key}.format of the mapping"
-    )
 
 
 def _days_of_stamps(stamps: pa.ChunkedArray, mapping: Mapping) -> np.ndarray:
@@ -199,7 +119,7 @@ def _date(text: str, rule: DateRule) -> str:
     try:
         return datetime.strptime(text, rule.format).date().isoformat()
     except ValueError:
-        raise DataError(_not_of_form(text, rule)) from None
+        raise DataError(not_of_form(text, rule.column, rule.format, "date")) from None
 
 
 def _rules(mapping: Mapping, source: pa.Table) -> dict[str, pa.ChunkedArray]:
@@ -220,32 +140,3 @@ def _first_broken(rules: Names[str, pa.ChunkedArray], rows: int) -> np.ndarray:
     for place, kept in reversed(list(enumerate(rules.values()))):
         first[~kept.to_numpy(zero_copy_only=False).astype(bool)] = place
     return first
-
-
-def _made(
-    mapping: Mapping, made: MadeRule, source: pa.Table, stamps: pa.ChunkedArray | None
-) -> pa.Array:
-    if made.rule == "above":
-        return pc.greater(source[made.of], pa.scalar(made.limit).cast(source[made.of].type))
-    if made.rule == "equals":
-        text = as_text(source[made.of])
-        found = pc.is_in(text, value_set=pa.array(made.values, pa.string()))
-        return pc.if_else(text.is_valid(), found, pa.scalar(None, pa.bool_()))
-    assert mapping.time is not None
-    assert stamps is not None
-    if made.rule == "within":
-        later = time_stamps(source[made.of], mapping.time)
-        seconds = (
-            as_numbers(later.cast(pa.timestamp("us", later.type.tz)).cast(pa.int64()))
-            - as_numbers(stamps.cast(pa.timestamp("us", stamps.type.tz)).cast(pa.int64()))
-        ) / 1e6
-        return pa.array((seconds >= 0) & (seconds <= made.seconds))
-    local = _local(stamps, mapping)
-    if made.rule == "hour":
-        return pc.hour(local)
-    return pc.day_of_week(local, count_from_zero=False, week_start=1)
-
-
-def _local(stamps: pa.ChunkedArray, mapping: Mapping) -> pa.ChunkedArray:
-    """Wall-clock times in the log's zone."""
-    return pc.local_timestamp(stamps.cast(pa.timestamp(stamps.type.unit, mapping.time_zone)))

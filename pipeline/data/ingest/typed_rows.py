@@ -1,18 +1,16 @@
 """Blocks of a file's rows in the types of the mapping, and the first row that does not fit."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipeline.core.errors import DataError
-from pipeline.data.ingest.mapping import OWN_NAME, TYPES, Mapping
+from pipeline.data.ingest.mapping import TYPES, Mapping
 from pipeline.data.ingest.records import RowBlock
-from pipeline.encoding.values import as_text
+from pipeline.encoding.stamps import OWN_NAME
 
-SPELLED = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 Result = TypeVar("Result")
 
 
@@ -26,60 +24,10 @@ def typed(table: pa.Table, mapping: Mapping) -> pa.Table:
     stamps |= {made.of for made in mapping.made.values() if made.of and made.rule == "within"}
     for name, kind in mapping.source_types.items():
         try:
-            columns[name] = _typed(table[name], kind, mapping, name in stamps)
+            columns[name] = mapping.reading.typed(table[name], kind, is_stamp=name in stamps)
         except (DataError, pa.ArrowException) as error:
             raise DataError(_fault(name, table[name], kind, mapping, str(error))) from None
     return pa.table(columns)
-
-
-def _typed(
-    column: pa.ChunkedArray, kind: pa.DataType, mapping: Mapping, is_stamp: bool
-) -> pa.ChunkedArray:
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if is_stamp and pa.types.is_timestamp(column.type):
-        return column
-    if is_stamp and pa.types.is_date(column.type):
-        return column.cast(pa.string())
-    spelled = any(is_type(column.type) for is_type in SPELLED)
-    if spelled:
-        column.validate(full=True)  # a file may call any bytes text
-    if kind == pa.string():
-        return pa.chunked_array([_without(as_text(column), mapping.nulls)])
-    if spelled:
-        text = _without(as_text(column), mapping.number_nulls)
-        if is_stamp:
-            text = pc.replace_substring_regex(text, r"^(\d+)\.\d+$", r"\1")
-        return _numbers(text, kind, mapping)
-    if is_stamp and pa.types.is_floating(column.type):
-        column = pc.floor(column)
-    return column.cast(kind)
-
-
-def _without(text: pa.StringArray, nulls: Sequence[str]) -> pa.StringArray:
-    """`text` with the spellings `nulls` as null."""
-    if not nulls:
-        return text
-    missing = pc.is_in(text, value_set=pa.array(nulls, pa.string()))
-    return (
-        pc.if_else(missing, pa.scalar(None, pa.string()), text) if pc.any(missing).as_py() else text
-    )
-
-
-def _numbers(text: pa.StringArray, kind: pa.DataType, mapping: Mapping) -> pa.ChunkedArray:
-    """Spelled numbers, white space around them passed over."""
-    decimal, thousands = mapping.decimal, mapping.thousands
-    if thousands:
-        grouped = rf"^[+-]?\d{{1,3}}({re.escape(thousands)}\d{{3}})+({re.escape(decimal)}\d*)?$"
-        whole = pc.replace_substring(text, thousands, "")
-        text = pc.if_else(pc.match_substring_regex(text, grouped), whole, text)
-    if decimal == ",":
-        other = pc.match_substring(text, ".")
-        text = pc.if_else(other, "a point", pc.replace_substring(text, ",", "."))
-    try:
-        return pa.chunked_array([text.cast(kind)])
-    except pa.ArrowInvalid:
-        return pa.chunked_array([pc.utf8_trim(text, " \t").cast(kind)])
 
 
 def _fault(

@@ -3,21 +3,17 @@
 from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.core.errors import DataError
 from pipeline.core.files import sha256_of
 from pipeline.data.log_store.manifest import MANIFEST, Manifest, day_folder, read_manifest
+from pipeline.encoding.stamps import wall_instants, zone_of
 from pipeline.encoding.values import Column
 from pipeline.formats.days import EPOCH, day_name, day_number
-
-SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-USUAL_YEARS = (631_152_000, 4_102_444_800)  # 1990 and 2100 as seconds since 1970
 
 
 def day_boundaries(day: str, time_zone: str) -> tuple[datetime, datetime]:
@@ -35,20 +31,6 @@ def day_boundaries(day: str, time_zone: str) -> tuple[datetime, datetime]:
 
 def _midnight(day: date, time_zone: str) -> datetime:
     return datetime(day.year, day.month, day.day, tzinfo=zone_of(time_zone)).astimezone(UTC)
-
-
-def zone_of(time_zone: str) -> ZoneInfo:
-    """The time zone of a name.
-
-    Raises:
-        DataError: there is none.
-    """
-    try:
-        return ZoneInfo(time_zone)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise DataError(
-            f"there is no time zone {time_zone!r}; use a name like Europe/Berlin"
-        ) from None
 
 
 def local_days(stamps: Column, time_zone: str) -> np.ndarray:
@@ -73,68 +55,6 @@ def local_days(stamps: Column, time_zone: str) -> np.ndarray:
     candidates = np.unique(np.concatenate([near + shift for shift in (-1, 0, 1, 2)]))
     starts = [day_boundaries(day_name(day), time_zone)[0].timestamp() for day in candidates]
     return candidates[np.searchsorted(starts, seconds, side="right") - 1].astype(np.int32)
-
-
-def wall_instants(stamps: Column, time_zone: str | None) -> pa.ChunkedArray:
-    """Wall-clock times of `time_zone` as instants, in microseconds in UTC; null stays null.
-
-    The first of two where clocks go back; where they skip a time, as if they had not yet.
-
-    Raises:
-        DataError: no zone is given.
-    """
-    if time_zone is None:
-        raise DataError(
-            "time stamps without a zone belong to no day for certain; say where their clock hung"
-        )
-    wall = stamps.cast(pa.timestamp("us")).cast(pa.int64()).fill_null(0).to_numpy()
-    minutes, row_of = np.unique(wall // 60_000_000, return_inverse=True)
-    zone = zone_of(time_zone)
-    walls = [datetime.fromtimestamp(60 * int(m), UTC).replace(tzinfo=zone) for m in minutes]
-    starts = np.array([int(wall.timestamp()) for wall in walls], dtype=np.int64)
-    found = 1_000_000 * starts[row_of] + wall % 60_000_000
-    missing = stamps.is_null().to_numpy(zero_copy_only=False)
-    return pa.chunked_array([pa.array(found, pa.timestamp("us", "UTC"), mask=missing)])
-
-
-def refuse_other_epoch_unit(numbers: Column, unit: str) -> None:
-    """Refuse a number that is a time of 1990 to 2100 in another unit than `unit`, and not in it.
-
-    Units differ by a thousand and those years by less, so at most one unit fits. Small numbers,
-    as of a log that counts from 0, fit none.
-
-    Args:
-        numbers: [n] whole numbers since 1970-01-01T00:00Z, or null.
-        unit: s, ms, us or ns.
-
-    Raises:
-        DataError: there is one; the unit that fits is named.
-    """
-    values = numbers.drop_null().to_numpy().astype(np.float64)
-    for other, per_second in SECOND.items():
-        seconds = values / per_second
-        fits = (seconds >= USUAL_YEARS[0]) & (seconds < USUAL_YEARS[1])
-        if other != unit and fits.any():
-            value = int(values[fits][0])
-            day = day_name(int(seconds[fits][0]) // 86400)
-            advice = "divide by 1000, declare epoch_us" if other == "ns" else f"epoch_{other}"
-            raise DataError(
-                f"{value} is read as {unit} since 1970, which is no time of our years, but as "
-                f"{other} it is on {day}; correct the format of the time stamps: {advice}"
-            )
-
-
-def leap_seconds_as_59(texts: Column) -> Column:
-    """`texts` with the second 60 of a time of day as 59, which is in the same minute and day."""
-    return pc.replace_substring_regex(texts, r"([T ]\d\d:\d\d:)60", r"\159")
-
-
-def iso_stamps(texts: Column) -> Column:
-    """`texts` with time stamps as ISO 8601 has them, where they end in "UTC", or are finer than
-    microseconds, which are cut off.
-    """
-    texts = pc.replace_substring_regex(leap_seconds_as_59(texts), r" ?(?:UTC|GMT)$", "Z")
-    return pc.replace_substring_regex(texts, r"(:\d\d\.\d{6})\d+", r"\1")
 
 
 def rows_by_day(table: pa.Table, numbers: np.ndarray) -> Iterator[tuple[str, pa.Table]]:

@@ -1,18 +1,18 @@
 """Rows that come in any order become one whole Parquet file a day, in bounded memory."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow import ipc
 
 from pipeline.core.errors import DataError
 from pipeline.core.files import sha256_of
-from pipeline.data.log_store.deduplication import EventIds
+from pipeline.data.log_store.engine import engine, name, text
 from pipeline.data.log_store.manifest import (
     PART,
     ContentDigest,
@@ -24,107 +24,179 @@ from pipeline.data.log_store.manifest import (
 from pipeline.formats.days import day_name
 
 BUDGET = 192 << 20  # bytes of rows that wait in memory, over all days; more go to the disk
+REPEATED = "SELECT count({id}) - count(DISTINCT {id}) FROM read_parquet({file})"
+ALL = "SELECT r, place AS source FROM given ORDER BY row"
+ONCE = """
+SELECT r, place AS source FROM given
+QUALIFY r.{id} IS NULL OR row_number() OVER (PARTITION BY r.{id} ORDER BY row) = 1 ORDER BY row
+"""
 
 
 class PartWriter:
-    """A context that writes the one file of a day; equal rows, equal bytes (one pyarrow).
+    """What writes the one file of a day; equal rows, equal bytes (one pyarrow).
 
     Row groups have `block_rows` rows however the rows were cut when they came.
+
+    Attributes:
+        path: of the file.
+        waiting_bytes: of rows that are not yet written.
+        is_cut: whether rows were written before they were a whole block.
     """
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
-        self._path, self._schema = path, schema
+        self.path, self._schema, self._block = path, schema, block_rows(schema)
         self._writer: pq.ParquetWriter | None = None
         self._digest = ContentDigest()
-
-    def write(self, table: pa.Table) -> None:
-        """Add `table`; only the last one may have another number of rows than whole blocks."""
-        if self._writer is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._writer = pq.ParquetWriter(
-                self._path, self._schema, compression="zstd", store_schema=False
-            )
-        table = table.combine_chunks()
-        self._digest.add(table)
-        self._writer.write_table(table, row_group_size=block_rows(self._schema))
-
-    def entry(self) -> DayEntry:
-        """Finish the file, and what the manifest says of it."""
-        if self._writer is None:
-            self.write(self._schema.empty_table())
-        assert self._writer is not None
-        self._writer.close()
-        return DayEntry(self._digest.rows, self._digest.hexdigest(), {PART: sha256_of(self._path)})
-
-
-class _Day:
-    """A day whose rows are still coming: a file with whole blocks, and fewer rows that wait."""
-
-    def __init__(self, folder: Path, schema: pa.Schema) -> None:
-        self.folder, self.writer = folder, PartWriter(folder / PART, schema)
-        self.ids = EventIds(folder / ".event-ids")
-        self._schema, self._block = schema, block_rows(schema)
-        self.waiting: list[pa.Table | Path] = []
-        self.waiting_rows = self.waiting_bytes = 0
-        self.dropped: Counter[str] = Counter()
-        self.sources: Counter[tuple[str, str]] = Counter()
-        self._spilled = 0
+        self._waiting: list[pa.Table] = []
+        self._waiting_rows = self.waiting_bytes = 0
+        self.is_cut = False
 
     def add(self, table: pa.Table) -> None:
-        self.waiting.append(table)
-        self.waiting_rows += len(table)
+        """Add rows."""
+        self._waiting.append(table)
+        self._waiting_rows += len(table)
         self.waiting_bytes += table.nbytes
-        if self.waiting_rows >= self._block:
+        if self._waiting_rows >= self._block:
             rows = self._take()
             whole = len(rows) // self._block * self._block
             for start in range(0, whole, self._block):
-                self.writer.write(rows.slice(start, self._block))
+                self._write(rows.slice(start, self._block))
             if whole < len(rows):
                 self.add(rows.slice(whole).combine_chunks())
 
     def spill(self) -> None:
-        """Move the rows that wait to the disk."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        path = self.folder / f".waiting-{self._spilled}.arrow"
-        self._spilled += 1
-        rows = self.waiting_rows
-        table = self._take()
-        with ipc.new_file(path, table.schema) as file:
-            file.write_table(table)
-        self.waiting, self.waiting_rows = [path], rows
+        """Write the rows that wait; `rewritten` makes whole blocks of them."""
+        self._write(self._take())
+        self.is_cut = True
 
-    def finish(self) -> DayEntry:
-        if self.waiting:
-            self.writer.write(self._take())
-        entry = self.writer.entry()
-        sources = tuple(SourceRows(*file, rows) for file, rows in self.sources.items() if file[0])
-        return replace(entry, dropped=dict(self.dropped), sources=sources)
-
-    def finish_once(self, event_id: str) -> DayEntry:
-        """As `finish`, of every event the first row alone."""
-        entry = self.finish()
-        again = self.ids.came_before() if entry.rows else np.zeros(0, bool)
-        if not again.any():
-            return entry
-        once = _Day(self.folder / ".once", self._schema)
-        places = np.repeat(np.arange(len(self.sources)), list(self.sources.values()))
-        kept = np.bincount(places[~again], minlength=len(self.sources)).tolist()
-        once.sources = Counter(dict(zip(self.sources, kept, strict=True)))
-        start = 0
-        with pq.ParquetFile(self.folder / PART) as file:
-            for group in range(file.num_row_groups):
-                rows = file.read_row_group(group).cast(self._schema)
-                once.add(rows.filter(pa.array(~again[start : start + len(rows)])))
-                start += len(rows)
-        once.dropped = self.dropped + Counter({f"{event_id} came before": int(again.sum())})
-        entry = once.finish()
-        (once.folder / PART).replace(self.folder / PART)
-        return entry
+    def entry(self) -> DayEntry:
+        """Finish the file, and what the manifest says of it."""
+        if self._waiting or self._writer is None:
+            self._write(self._take())
+        assert self._writer is not None
+        self._writer.close()
+        return DayEntry(self._digest.rows, self._digest.hexdigest(), {PART: sha256_of(self.path)})
 
     def _take(self) -> pa.Table:
-        tables = [_unspilled(rows) if isinstance(rows, Path) else rows for rows in self.waiting]
-        self.waiting, self.waiting_rows, self.waiting_bytes = [], 0, 0
-        return pa.concat_tables(tables)
+        rows = pa.concat_tables([self._schema.empty_table(), *self._waiting])
+        self._waiting, self._waiting_rows, self.waiting_bytes = [], 0, 0
+        return rows
+
+    def _write(self, table: pa.Table) -> None:
+        if self._writer is None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._writer = pq.ParquetWriter(
+                self.path, self._schema, compression="zstd", store_schema=False
+            )
+        table = table.combine_chunks()
+        self._digest.add(table)
+        self._writer.write_table(table, row_group_size=self._block)
+
+
+class DayFiles:
+    """The rows of files of a day, one file after the other, as a relation `given` for SQL.
+
+    Its columns are `r`, the row as a struct; `comes`, whether it is of the last file; `row`, its
+    number from 1; and those of `facts`.
+
+    Args:
+        paths: Parquet files with the columns of the schema.
+        schema: of the log.
+        facts: name → int [n], of every row of all files.
+    """
+
+    def __init__(
+        self, paths: Sequence[Path], schema: pa.Schema, facts: dict[str, np.ndarray]
+    ) -> None:
+        self._paths, self._schema, self._facts = paths, schema, pa.table(facts)
+
+    def _given(self) -> str:
+        row = ", ".join(f"{text(column)}: {name(column)}" for column in self._schema.names)
+        files = (
+            f"SELECT {{{row}}} AS r, {path == self._paths[-1]} AS comes "
+            f"FROM read_parquet({text(str(path))}, hive_partitioning = false)"
+            for path in self._paths
+        )
+        numbered = f"SELECT *, row_number() OVER () AS row FROM ({' UNION ALL '.join(files)})"
+        return f"WITH given AS (SELECT * FROM ({numbered}) POSITIONAL JOIN facts)"
+
+    def select(self, query: str) -> Iterator[pa.RecordBatch]:
+        """What a query of `given` says, some rows at a time.
+
+        Raises:
+            DataError: a file is missing or damaged.
+        """
+        try:
+            with engine() as database:
+                database.register("facts", self._facts)
+                yield from database.sql(f"{self._given()} {query}").to_arrow_reader(1 << 16)
+        except duckdb.Error as error:
+            said = str(error).splitlines()[0]
+            raise DataError(
+                f"{self._paths[0]} cannot be read again: {said}; land the day again with "
+                "--allow-shrink, or dvc checkout"
+            ) from None
+
+    def rewritten(self, query: str, files: Sequence[SourceRows]) -> DayEntry:
+        """Put the rows of a query in place of the last file, and return their entry.
+
+        Args:
+            query: its columns are `r`, and `source`, a position among the files that are known.
+            files: those files.
+        """
+        path = self._paths[-1]
+        writer = PartWriter(path.with_suffix(".new"), self._schema)
+        runs: list[SourceRows] = []
+        for batch in self.select(query):
+            rows = pa.RecordBatch.from_struct_array(batch.column("r"))
+            writer.add(pa.Table.from_batches([rows]).cast(self._schema))
+            places = batch.column("source").to_numpy()
+            starts = np.flatnonzero(np.diff(places, prepend=-1))
+            for place, count in zip(
+                places[starts], np.diff(starts, append=len(places)), strict=True
+            ):
+                before = runs.pop().rows if runs and runs[-1].file == files[place].file else 0
+                runs.append(replace(files[place], rows=before + int(count)))
+        entry = writer.entry()
+        writer.path.replace(path)
+        return replace(entry, sources=tuple(run for run in runs if run.file))
+
+
+class _Day:
+    """A day whose rows are still coming."""
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self.writer = PartWriter(path, schema)
+        self._schema = schema
+        self.dropped: Counter[str] = Counter()
+        self.sources: Counter[tuple[str, str]] = Counter()
+
+    def finish(self, event_id: str | None) -> DayEntry:
+        """Its entry, of every event the first row alone."""
+        entry = self.writer.entry()
+        sources = [SourceRows(*file, rows) for file, rows in self.sources.items()]
+        again = _repeated(self.writer.path, event_id) if event_id else 0
+        if again or self.writer.is_cut:
+            facts = {"place": places_of(sources)}
+            query = ONCE.format(id=name(event_id)) if again and event_id else ALL
+            rows = DayFiles([self.writer.path], self._schema, facts)
+            entry = rows.rewritten(query, sources)
+        if again:
+            self.dropped[f"{event_id} came before"] += again
+        known = entry.sources or tuple(source for source in sources if source.file)
+        return replace(entry, dropped=dict(self.dropped), sources=known)
+
+
+def _repeated(path: Path, event_id: str) -> int:
+    """How many rows of a file have the id of another one before."""
+    query = REPEATED.format(id=name(event_id), file=text(str(path)))
+    with engine() as database:
+        return database.execute(query).fetchall()[0][0]
+
+
+def places_of(sources: Sequence[SourceRows]) -> np.ndarray:
+    """The position of every row's source: int32 [n]."""
+    return np.repeat(np.arange(len(sources), dtype=np.int32), [source.rows for source in sources])
 
 
 class DayWriter:
@@ -159,12 +231,11 @@ class DayWriter:
         """
         table = table.select(self._schema.names)
         for number, rows in _by_day(table, numbers):
-            self._day(number).add(rows)
+            self._day(number).writer.add(rows)
             self._day(number).sources[source] += len(rows)
-            if self._event_id is not None:
-                self._day(number).ids.add(rows[self._event_id])
-        while sum(day.waiting_bytes for day in self._days.values()) > BUDGET:
-            max(self._days.values(), key=lambda day: day.waiting_bytes).spill()
+        writers = [day.writer for day in self._days.values()]
+        while sum(writer.waiting_bytes for writer in writers) > BUDGET:
+            max(writers, key=lambda writer: writer.waiting_bytes).spill()
 
     def drop(self, rule: str, numbers: np.ndarray) -> None:
         """Count rows that a rule left out; `numbers` are their days."""
@@ -180,12 +251,12 @@ class DayWriter:
         """Every day with rows in ascending order, its file and its entry, one by one."""
         for number in sorted(self._days):
             day = self._days.pop(number)
-            entry = day.finish_once(self._event_id) if self._event_id else day.finish()
-            yield day_name(number), day.folder / PART, entry
+            yield day_name(number), day.writer.path, day.finish(self._event_id)
 
     def _day(self, number: int) -> _Day:
         if number not in self._days:
-            self._days[number] = _Day(day_folder(self._folder, day_name(number)), self._schema)
+            path = day_folder(self._folder, day_name(number)) / PART
+            self._days[number] = _Day(path, self._schema)
         return self._days[number]
 
 
@@ -197,11 +268,3 @@ def _by_day(table: pa.Table, numbers: np.ndarray) -> Iterator[tuple[int, pa.Tabl
         return
     for day in days:
         yield int(day), table.take(pa.array(np.flatnonzero(numbers == day)))
-
-
-def _unspilled(path: Path) -> pa.Table:
-    """The rows of a spilled file, which goes."""
-    with pa.OSFile(str(path)) as file:
-        table = ipc.open_file(file).read_all()
-    path.unlink()
-    return table

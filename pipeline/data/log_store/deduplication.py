@@ -1,52 +1,17 @@
-"""Events that come twice: found by their ids within a day, in bounded memory."""
+"""Events that come twice: within a day, and on two days."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipeline.core.errors import DataError
 from pipeline.data.log_store.engine import engine
 from pipeline.data.log_store.manifest import amount
-from pipeline.encoding.hashing import hashes, shares
-from pipeline.encoding.values import Column, as_text
-
-AT_ONCE = 1 << 21  # ids compared at a time, about 150 MB with what sorting them takes
-RECORD = np.dtype("<u8")
-NO_ID = np.zeros(2, np.uint64)
-
-
-def marks(ids: Column) -> np.ndarray:
-    """What event ids are compared by: uint64 [n, 2], NO_ID where null.
-
-    Args:
-        ids: [n], of any type that has a spelling; 7 and "7" are the same id.
-
-    Raises:
-        DataError: a value has no spelling, see `as_text`.
-    """
-    text = as_text(ids)
-    return np.where(text.is_valid().to_numpy(zero_copy_only=False)[:, None], hashes(text), NO_ID)
-
-
-def came_before(seen: np.ndarray) -> np.ndarray:
-    """Whether the id of a row is that of an earlier row: bool [n]; no id is never another's.
-
-    Args:
-        seen: uint64 [n, 2], `marks` in the order of the rows.
-    """
-    again = np.zeros(len(seen), bool)
-    halves = np.sort(seen[:, 0])  # quick, and most days have no id twice
-    if not (halves[1:] == halves[:-1]).any():
-        return again
-    order = np.lexsort((seen[:, 1], seen[:, 0]))  # stable: equal ids stay in the order of rows
-    ordered = seen[order]
-    same = (ordered[1:] == ordered[:-1]).all(axis=1) & ordered[1:].any(axis=1)
-    again[order[1:][same]] = True
-    return again
+from pipeline.encoding.values import as_text, placed
 
 
 @dataclass(frozen=True)
@@ -67,11 +32,10 @@ def event_facts(table: pa.Table, day: str, event_id: str) -> EventFacts:
     Raises:
         DataError: an id has no spelling; the day is named.
     """
-    try:
-        seen = marks(table[event_id])
-    except DataError as error:
-        raise DataError(f"day {day}, column {event_id}: {error}") from None
-    return EventFacts(int(came_before(seen).sum()), table[event_id].null_count)
+    with placed(f"day {day}, column {event_id}: "):
+        ids = as_text(table[event_id])
+    different = pc.count_distinct(ids).as_py()
+    return EventFacts(len(ids) - ids.null_count - different, ids.null_count)
 
 
 def event_summary(event_id: str, facts: Mapping[str, EventFacts]) -> dict[str, Any]:
@@ -86,6 +50,9 @@ def event_summary(event_id: str, facts: Mapping[str, EventFacts]) -> dict[str, A
 
 ROW_MARKS = """
 SELECT hash(day_rows) AS high, 0::UBIGINT AS low FROM day_rows GROUP BY ALL HAVING count(*) = 1
+"""
+ID_MARKS = """
+SELECT DISTINCT md5_number_upper(id) AS high, md5_number_lower(id) AS low FROM day_rows
 """
 TWO_DAYS = """
 WITH shared AS (
@@ -108,12 +75,10 @@ def day_marks(table: pa.Table, event_id: str | None) -> pa.Table:
             own; None: the rows that are there once are the events.
     """
     database = engine()
-    if event_id is None:
-        database.register("day_rows", table)
-        return database.execute(ROW_MARKS).to_arrow_table()
-    seen = marks(table[event_id].drop_null())
-    database.register("seen", pa.table({"high": seen[:, 0], "low": seen[:, 1]}))
-    return database.execute("SELECT DISTINCT high, low FROM seen").to_arrow_table()
+    if event_id is not None:
+        table = pa.table({"id": as_text(table[event_id]).drop_null()})
+    database.register("day_rows", table)
+    return database.execute(ROW_MARKS if event_id is None else ID_MARKS).to_arrow_table()
 
 
 class EventDays:
@@ -128,9 +93,9 @@ class EventDays:
         self._database = engine()
         self._database.execute("CREATE TABLE marks (day DATE, high UBIGINT, low UBIGINT)")
 
-    def add(self, day: str, marks_of_day: pa.Table) -> None:
+    def add(self, day: str, marks: pa.Table) -> None:
         """Add the `day_marks` of a day."""
-        self._database.register("seen", marks_of_day)
+        self._database.register("seen", marks)
         query = "INSERT INTO marks SELECT CAST(? AS DATE), high, low FROM seen"
         self._database.execute(query, [day])
 
@@ -157,44 +122,3 @@ class EventDays:
                 "column in log.event_id"
             )
         return []
-
-
-class EventIds:
-    """The event ids of a day, in the order its rows come: 16 bytes a row in the file `path`."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def add(self, ids: Column) -> None:
-        """Add the ids of the next rows.
-
-        Raises:
-            DataError: as `marks`.
-        """
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("ab") as file:
-            file.write(marks(ids).astype(RECORD).tobytes())
-
-    def came_before(self) -> np.ndarray:
-        """Whether the id of a row is that of an earlier row: bool [n]; the file goes.
-
-        Memory: one byte a row, and AT_ONCE ids: each share of all ids is looked at on its own.
-        """
-        seen = np.memmap(self._path, RECORD, "r").reshape(-1, 2)
-        again = np.zeros(len(seen), bool)
-        parts = -(-len(seen) // AT_ONCE)
-        for part in range(parts):
-            rows = _rows_of(seen, part, parts) if parts > 1 else slice(None)
-            again[rows] = came_before(np.asarray(seen[rows]))
-        del seen
-        self._path.unlink()
-        return again
-
-
-def _rows_of(seen: np.ndarray, part: int, parts: int) -> np.ndarray:
-    """Rows whose id is in the share `part` of `parts`, ascending."""
-    found = []
-    for start in range(0, len(seen), AT_ONCE):
-        share = shares(seen[start : start + AT_ONCE, 0].astype(np.uint64), parts)
-        found.append(start + np.flatnonzero(share == part))
-    return np.concatenate(found)

@@ -1,9 +1,13 @@
 """DuckDB as this project uses it: bounded memory, then the temporary folder, and no downloads."""
 
+import json
+from glob import escape
 from pathlib import Path
 from tempfile import gettempdir
 
 import duckdb
+
+from pipeline.core.errors import DataError
 
 
 def engine() -> duckdb.DuckDBPyConnection:
@@ -16,5 +20,43 @@ def engine() -> duckdb.DuckDBPyConnection:
             "autoinstall_known_extensions": False,
         }
     )
-    database.execute("SET enable_progress_bar_print = false")  # shown where Python has no script
+    database.execute("SET enable_progress_bar = true")  # counted,
+    database.execute("SET enable_progress_bar_print = false")  # not shown
+    database.execute("SET TimeZone = 'UTC'")  # which stamps with a zone are given in
+    database.execute("SET python_enable_replacements = false")  # a name is no Python variable
     return database
+
+
+def refuse_no_select(database: duckdb.DuckDBPyConnection, query: str) -> None:
+    """Refuse what is not one SELECT.
+
+    Raises:
+        DataError: it is another statement, several, or none.
+    """
+    said = database.execute("SELECT json_serialize_sql(?)", [query]).fetchall()[0][0]
+    parsed = json.loads(said)
+    if parsed["error"]:
+        reason = parsed["error_message"].splitlines()[0]
+        raise DataError(f"select of the mapping is no SELECT: {reason}; correct it")
+    if len(parsed["statements"]) != 1:
+        raise DataError(
+            f"select of the mapping has {len(parsed['statements'])} statements; give one SELECT"
+        )
+
+
+def shut(database: duckdb.DuckDBPyConnection, path: Path) -> None:
+    """From now on no query reaches a file but `path`, or the network, or changes that."""
+    names = text(str(path)), text(escape(str(path)))  # as it is, and as it is asked for
+    database.execute(f"SET allowed_paths = [{', '.join(names)}]")
+    database.execute("SET enable_external_access = false")
+    database.execute("SET lock_configuration = true")
+
+
+def text(value: str) -> str:
+    """`value` as a literal of SQL."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+def name(column: str) -> str:
+    """The name of a column in SQL."""
+    return '"' + column.replace('"', '""') + '"'

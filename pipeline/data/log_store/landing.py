@@ -1,7 +1,7 @@
 """Landing: a log, or some days of it, become whole under their names or stay as they were."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 
 from pipeline.core.errors import DataError
 from pipeline.core.files import publish
-from pipeline.data.log_store.day_rows import read_day
 from pipeline.data.log_store.day_writer import DayWriter, PartWriter
 from pipeline.data.log_store.manifest import (
     MANIFEST,
@@ -38,19 +37,20 @@ class LogKind:
         time_zone: days begin at midnight there.
         schema: names and types of the columns, the same on every day.
         origin: what decides the rows; see `Manifest`.
+        reading: how the files are read; see `Manifest`.
     """
 
     format: str
     time_zone: str
     schema: pa.Schema
     origin: Mapping[str, Any]
+    reading: Mapping[str, Any] = field(default_factory=dict)
 
     def manifest(self, days: Mapping[str, DayEntry]) -> Manifest:
         """The manifest of a log of this kind that holds `days`."""
         columns = {column.name: type_name(column.type) for column in self.schema}
-        return Manifest(
-            self.format, self.time_zone, dict(sorted(days.items())), columns, self.origin
-        )
+        whole = dict(sorted(days.items()))
+        return Manifest(self.format, self.time_zone, whole, columns, self.origin, self.reading)
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,9 @@ def land_days(
             fill(writer)
             staged = {day: (file, entry) for day, file, entry in writer.finish()}
             whole = {day: landed for day, landed in staged.items() if landed[1].rows}
-            manifest = standing_log(folder) or kind.manifest({})
+            manifest = replace(
+                standing_log(folder) or kind.manifest({}), reading=kind.manifest({}).reading
+            )
             whole = _merge(folder, kind, manifest, whole, options)
             changes = list(_changes_of(folder, manifest, whole, options.label))
             if whole:
@@ -206,7 +208,7 @@ def _merge(
         merge = DayMerge(day, standing.days[day], coming, options.event_id)
         merge.refuse_shrinking()
         if merge.needed:
-            old = read_day(folder, day, manifest=standing)
+            old = [day_folder(folder, day) / name for name in standing.days[day].files]
             merged[day] = file, merge.write(old, file, kind.schema)
     return merged
 
@@ -216,7 +218,8 @@ def is_other_kind(folder: Path, kind: LogKind) -> bool:
     standing = standing_log(folder)
     if standing is None:
         return False
-    return standing != replace(kind.manifest(standing.days), origin=standing.origin)
+    alike = kind.manifest(standing.days)
+    return standing != replace(alike, origin=standing.origin, reading=standing.reading)
 
 
 def _refuse_other_kind(folder: Path, kind: LogKind, what: str) -> None:
@@ -242,7 +245,7 @@ def _write_part(path: Path, kind: LogKind, day: str, table: pa.Table) -> DayEntr
                 f"the format {kind.format} declares {column.type}"
             )
     writer = PartWriter(path, kind.schema)
-    writer.write(table.select(kind.schema.names).replace_schema_metadata(None))
+    writer.add(table.select(kind.schema.names).replace_schema_metadata(None))
     return writer.entry()
 
 

@@ -72,6 +72,7 @@ class Manifest:
         columns: name → Arrow type, as the format declares them for every day.
         origin: what the rows were made from (a package and its sha256, a size and a seed); empty
             where the log cannot be brought again by a command.
+        reading: how the newest files were read, see `pipeline.encoding.reading`; empty: unknown.
     """
 
     format: str
@@ -79,6 +80,7 @@ class Manifest:
     days: Mapping[str, DayEntry]
     columns: Mapping[str, str] = field(default_factory=dict)
     origin: Mapping[str, Any] = field(default_factory=dict)
+    reading: Mapping[str, Any] = field(default_factory=dict)
 
     def entry(self, day: str) -> DayEntry:
         """The entry of `day`.
@@ -178,6 +180,8 @@ def _read(path: Path) -> Manifest:
 def write_manifest(path: Path, manifest: Manifest) -> None:
     """Publish `manifest` as JSON: same manifest, same bytes."""
     document = asdict(manifest)
+    if not manifest.reading:
+        del document["reading"]
     for entry in document["days"].values():
         for name in ("dropped", "sources"):
             if not entry[name]:
@@ -186,11 +190,7 @@ def write_manifest(path: Path, manifest: Manifest) -> None:
 
 
 class ContentDigest:
-    """The `content_sha256` of a table that comes in whole blocks of rows, the last one smaller.
-
-    Attributes:
-        rows: how many came.
-    """
+    """The `content_sha256` of `rows` rows that come in whole blocks, the last one smaller."""
 
     def __init__(self) -> None:
         self.rows = 0

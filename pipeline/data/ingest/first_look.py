@@ -1,0 +1,292 @@
+"""What the first rows of a log's files look like: how they are written, and what each column holds.
+
+Here alone things are guessed: what is found is written down, to be read and corrected.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pipeline.core.errors import DataError
+from pipeline.data.ingest.mapping import Mapping
+from pipeline.data.ingest.records import LogFile
+from pipeline.data.ingest.text_files import CODECS, open_bytes, reading
+from pipeline.data.log_store.engine import engine, text
+from pipeline.encoding.reading import Reading
+from pipeline.encoding.stamps import StampRule, time_stamps
+from pipeline.encoding.values import as_text
+
+SAMPLE_BYTES, SAMPLE_ROWS = 8 << 20, 100_000  # of a file
+MISSING = ("", "NA", "N/A", "n/a", "na", "null", "NULL", "None", "nan", "NaN", "\\N", "-", "--")
+NUMBER = re.compile(r"[+-]?\d+([.,]\d+)*([eE][+-]?\d+)?")
+STAMPS = (
+    *("iso8601", "epoch_s", "epoch_ms", "epoch_us", "%d.%m.%Y %H:%M:%S", "%d.%m.%Y %H:%M"),
+    *("%m/%d/%Y %H:%M:%S", "%m/%d/%Y %H:%M", "%d/%m/%Y %H:%M:%S", "%d/%m/%Y %H:%M"),
+    *("%d/%b/%Y:%H:%M:%S %z", "%Y/%m/%d %H:%M:%S", "%Y%m%d%H%M%S", "%Y%m%d%H", "%y%m%d%H"),
+)
+DATES = ("%Y-%m-%d", "%Y%m%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y")
+OF_TIME = re.compile(r"time|date|day|hour|stamp|zeit|datum|_at$|^ts$|_ts$|^ts_", re.IGNORECASE)
+LOCAL = pa.timestamp("us")
+
+
+@dataclass(frozen=True)
+class ColumnLook:
+    """What a column holds in the rows that were looked at.
+
+    Attributes:
+        name: of the column.
+        type: of the mapping's; "time" and "date" where it holds these.
+        rows: how many were looked at.
+        nulls: how many of them have no value.
+        values: the different ones, the most frequent first, at most a thousand.
+        different: how many there are.
+        missing: spellings of a missing number.
+        form: of time stamps or dates, as the mapping spells it.
+        has_offset: whether time stamps carry one.
+    """
+
+    name: str
+    type: str
+    rows: int
+    nulls: int
+    values: tuple[str, ...]
+    different: int
+    missing: tuple[str, ...] = ()
+    form: str = ""
+    has_offset: bool = True
+
+    def __str__(self) -> str:
+        shown = ", ".join(self.values[:3])[:60]
+        without = f", {self.nulls:,} without" if self.nulls else ""
+        return f"{self.different:,} different{without}: {shown}"
+
+
+@dataclass(frozen=True)
+class FileLook:
+    """How a file is written, and what its columns hold; `dialect` has keys of the mapping."""
+
+    dialect: dict[str, Any]
+    columns: list[ColumnLook]
+
+
+def look_at(path: Path) -> FileLook:
+    """What the first rows of a file look like.
+
+    Raises:
+        DataError: the file is missing or empty, or no rows can be made out.
+    """
+    with reading(path), open_bytes(path) as stream:
+        head = stream.read(SAMPLE_BYTES)
+    if head.startswith(b"PAR1"):
+        dialect: dict[str, Any] = {"kind": "parquet"}
+        return _looked(dialect, _rows(path, dialect, _parquet_columns(path)))
+    encoding = _encoding_of(head)
+    lines = head.decode(encoding, "replace").removeprefix("\ufeff")
+    if len(head) == SAMPLE_BYTES:
+        lines = lines[: lines.rfind("\n") + 1]
+    if not lines.strip():
+        raise DataError(f"{path} is empty; name a file with rows")
+    said = {} if encoding == "utf-8" else {"encoding": encoding}
+    with TemporaryDirectory(prefix="adacalib-") as place:
+        sample = Path(place) / path.name.removesuffix(path.suffix if path.suffix in CODECS else "")
+        sample.write_text(lines, encoding="utf-8", newline="")
+        dialect, rows = _json(sample, lines) if lines.lstrip()[0] == "{" else _csv(sample, path)
+    decimal = _decimal_of(rows)
+    return _looked({**dialect, **said, **({"decimal": ","} if decimal == "," else {})}, rows)
+
+
+def _encoding_of(head: bytes) -> str:
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "utf-16"
+    try:
+        head[:-4].decode()  # a character may be cut
+    except UnicodeDecodeError:
+        return "cp1252"
+    return "utf-8"
+
+
+def _parquet_columns(path: Path) -> list[str]:
+    try:
+        schema = pq.read_schema(path)
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise DataError(f"{path} is no whole Parquet file: {reason}; write it again") from None
+    return [field.name for field in schema if not pa.types.is_nested(field.type)]
+
+
+def _json(sample: Path, lines: str) -> tuple[dict[str, Any], pa.Table]:
+    names: dict[str, None] = {}
+    for line in islice(filter(str.strip, lines.splitlines()), 1000):
+        try:
+            keys = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise DataError(f"a line is no JSON object: {error}; write one a line") from None
+        names |= {key: None for key, value in keys.items() if not isinstance(value, dict | list)}
+    return {"kind": "json"}, _rows(sample, {"kind": "json"}, [*names])
+
+
+def _csv(sample: Path, path: Path) -> tuple[dict[str, Any], pa.Table]:
+    """The first of some dialects in which the sample can be read."""
+    query = f"SELECT Delimiter FROM sniff_csv({text(str(sample))}, all_varchar = true)"
+    try:
+        with engine() as database:
+            delimiter = database.execute(query).fetchall()[0][0]
+    except duckdb.Error:
+        delimiter = ","
+    delimiter = "\t" if delimiter == "\\t" else delimiter
+    quotes: list[dict[str, Any]] = [{}, {"escape": "\\"}, {"quote": None}]
+    for quote in quotes if '\\"' not in sample.read_text() else quotes[1:]:
+        dialect = {"kind": "csv", "delimiter": delimiter, **quote}
+        try:
+            return _with_header(sample, dialect)
+        except DataError as error:
+            fault = str(error).partition(": ")[2]
+    raise DataError(f"{path} can be read in no dialect that is known here: {fault}")
+
+
+def _with_header(sample: Path, dialect: dict[str, Any]) -> tuple[dict[str, Any], pa.Table]:
+    first = sample.read_text().lstrip("\r\n").partition("\n")[0].rstrip("\r")
+    cells = [cell.strip().strip('"') for cell in first.split(dialect["delimiter"])]
+    named = cells[1:] if len(cells) > 1 else cells  # some write no name above their row numbers
+    if len(set(cells)) == len(cells) and all(c and not NUMBER.fullmatch(c) for c in named):
+        return dialect, _rows(sample, dialect, [cell for cell in cells if cell])
+    names = tuple(f"c{number}" for number in range(1, len(cells) + 1))
+    dialect = {**dialect, "positions": names}
+    return dialect, _rows(sample, dialect, names)
+
+
+def _rows(path: Path, dialect: dict[str, Any], names: Sequence[str]) -> pa.Table:
+    """The first rows, read as a landing would read them."""
+    columns = dict.fromkeys(names, "text")
+    document = {"format": "x", "time_zone": "UTC", "row_blocks": 1, "columns": columns, **dialect}
+    file = LogFile(path, Mapping.model_validate(document), path)
+    found, rows = [], 0
+    with closing(file.blocks()) as blocks:
+        for block in blocks:
+            found.append(block.table)
+            rows += len(block.table)
+            if rows >= SAMPLE_ROWS:
+                break
+    if not rows:
+        raise DataError(f"{path} holds no rows; name a file with rows")
+    return pa.concat_tables(found)
+
+
+def _decimal_of(rows: pa.Table) -> str:
+    """The decimal sign: a comma where numbers have one and none has a point."""
+    found = {
+        sign: any(
+            _all_match(rows[name], rf"[+-]?\d+{re.escape(sign)}\d+") for name in rows.schema.names
+        )
+        for sign in ".,"
+    }
+    return "," if found[","] and not found["."] else "."
+
+
+def _all_match(column: pa.ChunkedArray, pattern: str) -> bool:
+    values = [
+        value for value in pc.unique(column).to_pylist()[:1000] if value not in (None, *MISSING)
+    ]
+    return (
+        bool(values)
+        and any(re.fullmatch(pattern, v) for v in values)
+        and all(NUMBER.fullmatch(value) for value in values)
+    )
+
+
+def _looked(dialect: dict[str, Any], rows: pa.Table) -> FileLook:
+    return FileLook(dialect, [*_columns(rows, dialect.get("decimal", "."))])
+
+
+def _columns(rows: pa.Table, decimal: str) -> Iterator[ColumnLook]:
+    for name in rows.schema.names:
+        try:
+            texts = as_text(rows[name])
+        except DataError:  # no text: fractions, stamps
+            texts = rows[name].cast(pa.string()).combine_chunks()
+        empty = pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
+        counted = pc.value_counts(empty.drop_null())
+        order = pc.sort_indices(counted.field("counts"), sort_keys=[("", "descending")])
+        values = counted.field("values").take(order[:1000]).to_pylist()
+        about = {"rows": len(rows), "nulls": empty.null_count, "different": len(counted)}
+        yield ColumnLook(
+            name=name, values=tuple(values), **about, **_kind_of(rows[name], values, name, decimal)
+        )
+
+
+def _kind_of(column: pa.ChunkedArray, values: list[str], name: str, decimal: str) -> dict[str, Any]:
+    """Type, form and missing spellings, by the values that are there."""
+    if pa.types.is_timestamp(column.type):
+        return {"type": "time", "form": "iso8601", "has_offset": column.type.tz is not None}
+    if pa.types.is_date(column.type):
+        return {"type": "date", "form": "%Y-%m-%d"}
+    if pa.types.is_floating(column.type) and not all(v.lstrip("-").isdigit() for v in values):
+        return {"type": "float64"}
+    present = [value for value in values if value not in MISSING]
+    missing = tuple(value for value in values if value in MISSING)
+    if not present:
+        return {"type": "text"}
+    if found := _form_of(present, name):
+        return {**found, "missing": missing}
+    kind = _number_type(present, decimal)
+    if pa.types.is_boolean(column.type):
+        kind = "bool"
+    return {"type": kind, "missing": missing if kind != "text" else ()}
+
+
+def _form_of(values: list[str], name: str) -> dict[str, Any]:
+    """How time stamps or dates are spelled; empty where these are none.
+
+    Digits alone may be anything: they are a time where the column's name says so.
+    """
+    digits = all(value.replace(".", "", 1).isdigit() for value in values)
+    if digits and not OF_TIME.search(name):
+        return {}
+    for form in DATES:
+        if _fits(values, StampRule(name, form, "UTC")):
+            return {"type": "date", "form": form}
+    for form in STAMPS:
+        if digits and form == "iso8601":
+            continue
+        for zone in (None, "UTC"):
+            if _fits(values, StampRule(name, form, zone)):
+                return {"type": "time", "form": form, "has_offset": zone is None}
+    return {}
+
+
+def _fits(values: list[str], rule: StampRule) -> bool:
+    """Whether all values are time stamps of 1990 to 2100."""
+    try:
+        typed = Reading().typed(pa.chunked_array([values]), rule.type, is_stamp=True)
+        stamps = time_stamps(
+            pa.chunked_array(
+                [typed.combine_chunks() if isinstance(typed, pa.ChunkedArray) else typed]
+            ),
+            rule,
+        )
+        years = pc.year(stamps)
+    except (DataError, pa.ArrowException, OverflowError, ValueError):
+        return False
+    return bool(pc.min(years).as_py() >= 1990 and pc.max(years).as_py() <= 2100)
+
+
+def _number_type(values: list[str], decimal: str) -> str:
+    """The type of texts: whole numbers that keep every digit, other numbers, else text."""
+    if any(re.fullmatch(r"[+-]?0\d+", value) for value in values):
+        return "text"
+    if all(re.fullmatch(r"[+-]?\d{1,18}", value) for value in values):
+        return "int64"
+    point = re.escape(decimal)
+    number = re.compile(rf"[+-]?(\d+({point}\d*)?|{point}\d+)([eE][+-]?\d+)?")
+    return "float64" if all(number.fullmatch(v) and len(v) < 40 for v in values) else "text"

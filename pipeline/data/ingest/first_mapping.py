@@ -1,0 +1,252 @@
+"""A mapping and values of params.yaml to start from, by what the first rows of files look like."""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pipeline.core.errors import DataError
+from pipeline.data.ingest.first_look import ColumnLook, FileLook, look_at
+
+LABELS = (
+    r"click|clk|klick",
+    r"conver|attributed|purchase|bought|install|order",
+    r"label|target|response|late",
+)
+ID = re.compile(r"(^|_)(id|uuid|guid|event|request|key)s?($|_)|Id$", re.IGNORECASE)
+FIELDS = re.compile(
+    r"campaign|kampagne|advertiser|item|article|shop|site|app|slot|channel|placement|publisher|"
+    r"keyword|creative|banner|carrier|product|brand|(^|_)ad(_|$|group)|^pid$|^tab$|^id$",
+    re.IGNORECASE,
+)
+YES = {"1", "yes", "y", "true", "t", "ja", "j", "oui", "si", "sí", "click", "clicked", "converted"}
+DAY_IN_NAME = re.compile(r"\d{4}-\d\d-\d\d|(?<!\d)20\d{6}(?!\d)")
+FEWEST_ROWS = 20  # of a value of the field, on average
+
+
+@dataclass
+class FirstMapping:
+    """What was found.
+
+    Attributes:
+        mapping: the text of a mapping.
+        params: name in params.yaml, such as log.label → value.
+        found: what was chosen and why, a sentence each.
+        unknown: what the rows could not say.
+    """
+
+    mapping: str = ""
+    params: dict[str, Any] = field(default_factory=dict)
+    found: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+
+
+def first_mapping(paths: Sequence[Path], name: str) -> FirstMapping:
+    """A mapping that lands files like these, and what params.yaml says of such a log.
+
+    Args:
+        paths: files of one log; the first is looked at, and the columns of the last.
+        name: of the log's format.
+
+    Raises:
+        DataError: a file cannot be read, or files differ in their columns.
+    """
+    look = look_at(paths[0])
+    for path in paths[1:][-1:]:
+        missing = {c.name for c in look.columns} - {c.name for c in look_at(path).columns}
+        if missing:
+            raise DataError(
+                f"{path} lacks the column {min(missing)} of {paths[0]}; name files of one log"
+            )
+    return _Roles(look, paths[0], name).result()
+
+
+class _Roles:
+    """Who is what among the columns of a file."""
+
+    def __init__(self, look: FileLook, path: Path, name: str) -> None:
+        self._look, self._path, self._name = look, path, name
+        self._rest = {column.name: column for column in look.columns}
+        self._said = FirstMapping()
+        self._made: dict[str, Any] = {}
+        self._keys: dict[str, Any] = {}
+
+    def result(self) -> FirstMapping:
+        day = self._day()
+        impressions, label = self._label()
+        event = None if impressions else self._event()
+        features = self._features()
+        chosen = self._field(features)
+        log = {
+            **{"format": self._name, "time_zone": "UTC", "label": label},
+            **{"impressions": impressions, "event_id": event, "field": [chosen]},
+            "categorical": [name for name, kind in features.items() if kind == "text"]
+            + [name for name in self._made if name in ("hour_of_day", "weekday")],
+            "numeric": [name for name, kind in features.items() if kind != "text"],
+            **dict.fromkeys(("truth", "served_logit", "served_probability", "weight", "last_day")),
+        }
+        self._said.params = {f"log.{key}": value for key, value in log.items()}
+        kinds = {column.name: column.type for column in self._look.columns}
+        landed = {**({event: "text"} if event else {}), **features}
+        for name in (impressions, label):
+            if name in kinds:
+                landed[name] = "int64" if kinds[name] == "float64" else kinds[name]
+        self._said.mapping = self._text(day, landed)
+        self._said.unknown += [
+            "in which time zone days begin (time_zone; UTC is written)",
+            "which columns are known after the impression alone: take them out of the features",
+            "when labels are final (log.maturity_days), how the log was sampled (log.keep_rate)",
+            "how many days the log has: split's counts of days are those of params.yaml",
+        ]
+        return self._said
+
+    def _day(self) -> dict[str, Any]:
+        """The mapping's rule for the day of a row."""
+        for kind in ("time", "date"):
+            found = [column for column in self._rest.values() if column.type == kind]
+            if not found:
+                continue
+            column = found[0]
+            for other in found:
+                del self._rest[other.name]
+            others = f"; not {', '.join(c.name for c in found[1:])}" if found[1:] else ""
+            self._say(f"{kind}: {column.name}, {column.form}, e.g. {column.values[0]}{others}")
+            if "/%m/" in column.form or column.form.startswith("%m/"):
+                self._unknown(f"whether {column.name} has the day or the month first")
+            rule: dict[str, Any] = {"column": column.name, "format": column.form}
+            if kind == "time":
+                self._made = {"hour_of_day": {"rule": "hour"}, "weekday": {"rule": "weekday"}}
+            if kind == "time" and not column.has_offset:
+                rule["zone"] = "UTC"
+                self._unknown(
+                    f"where the clock hung that wrote {column.name} (zone; UTC is written)"
+                )
+            return {kind: rule}
+        if DAY_IN_NAME.search(self._path.as_posix()):
+            self._say("the day of a row: the date in the file's name or its folders'")
+            return {"file_day": r"(\d{4}-\d\d-\d\d|(?<!\d)20\d{6}(?!\d))"}
+        self._unknown("which day a row belongs to: seven equal blocks of rows are written")
+        return {"row_blocks": 7}
+
+    def _label(self) -> tuple[str | None, str]:
+        """The columns with impressions, None where a row is one, and with the responses."""
+        shown = [c for c in self._rest.values() if re.search("impress|shows|views", c.name, re.I)]
+        counts = [c for c in self._rest.values() if re.search("clicks|conversions", c.name, re.I)]
+        if shown and counts and shown[0].type == counts[0].type == "int64":
+            self._keys["at_most"] = {counts[0].name: shown[0].name}
+            self._say(f"label: {counts[0].name} of {shown[0].name}, a row stands for several")
+            for column in (shown[0], counts[0]):
+                del self._rest[column.name]
+            return shown[0].name, counts[0].name
+        for pattern in (*LABELS, ""):
+            for column in [*self._rest.values()]:
+                if re.search(pattern, column.name, re.I) and (yes := _yes_of(column)):
+                    return None, self._labelled(column, yes, sure=bool(pattern))
+        raise DataError(
+            f"{self._path} has no column with two values that could be a response (0 and 1, yes "
+            "and no), nor clicks beside impressions; write the mapping as docs/data.md says"
+        )
+
+    def _labelled(self, column: ColumnLook, yes: str, *, sure: bool) -> str:
+        del self._rest[column.name]
+        self._say(f"label: {column.name}, {yes} is a response, of {', '.join(column.values)}")
+        if not sure:
+            self._unknown(f"whether {column.name} is the response: its name does not say so")
+        if column.nulls:
+            self._keys["drop_null"] = [column.name]
+            self._say(f"rows without a label, {column.nulls:,} here, are left out")
+        if column.type in ("int64", "bool"):
+            return column.name
+        made = f"{column.name}_is_{yes}"
+        self._made[made] = {"rule": "equals", "of": column.name, "values": [yes]}
+        return made
+
+    def _event(self) -> str | None:
+        for column in [*self._rest.values()]:
+            there = column.rows - column.nulls
+            if ID.search(column.name) and column.different > 0.95 * there and there > 1:
+                del self._rest[column.name]
+                self._say(f"event_id: {column.name}, {column.different:,} ids in {there:,} rows")
+                return column.name
+        self._unknown("whether a column has the ids of events (log.event_id)")
+        return None
+
+    def _features(self) -> dict[str, str]:
+        """Column → its type in the log."""
+        found = {}
+        for column in self._rest.values():
+            if re.search("|".join(LABELS), column.name, re.I) and _yes_of(column):
+                self._say(f"no feature: {column.name}, which looks like another response")
+            elif column.different > max(column.rows / 2, 2) and column.type == "text":
+                self._say(f"no feature: {column.name}, {column.different:,} values are too many")
+            elif column.type == "float64" or (column.type == "int64" and not _is_name(column)):
+                found[column.name] = column.type
+            else:
+                found[column.name] = "text"
+        return found
+
+    def _field(self, features: dict[str, str]) -> str:
+        able = [c for c in self._rest.values() if features.get(c.name) == "text"]
+        enough = [c for c in able if 1 < c.different <= c.rows / FEWEST_ROWS] or able
+        named = [c for c in enough if FIELDS.search(c.name)]
+        best = sorted(named or enough, key=lambda column: -column.different)
+        if not best:
+            raise DataError(
+                f"{self._path} has no column that names things, such as a campaign, whose "
+                "probabilities could be calibrated; write the mapping as docs/data.md says"
+            )
+        self._say(f"field: {best[0].name}, {best[0].different:,} values in {best[0].rows:,} rows")
+        if best[1:]:
+            others = ", ".join(f"{c.name} ({c.different:,})" for c in best[1:6])
+            self._unknown(f"which field is priced by: {others} could be log.field, too")
+        return best[0].name
+
+    def _text(self, day: dict[str, Any], landed: dict[str, str]) -> str:
+        looks = {column.name: column for column in self._look.columns}
+        missing = sorted(
+            {m for c in looks.values() if landed.get(c.name) != "text" for m in c.missing}
+        )
+        if missing:
+            self._keys["number_nulls"] = ["", *missing]
+        head = {"format": self._name, **self._look.dialect, "time_zone": "UTC", **day, **self._keys}
+        lines = [
+            f"# Written by adacalib init from the first rows of {self._path.name}; correct it."
+        ]
+        lines += [f"{key}: {_yaml(value)}" for key, value in head.items()]
+        lines += ["columns:"]
+        lines += [
+            f"  {_yaml(name)}: {kind} # {_yaml(str(looks[name]))[1:-1]}"
+            for name, kind in landed.items()
+            if name in looks
+        ]
+        if self._made:
+            lines += ["made:", *(f"  {_yaml(n)}: {_yaml(rule)}" for n, rule in self._made.items())]
+        return "\n".join(lines) + "\n"
+
+    def _say(self, sentence: str) -> None:
+        self._said.found.append(sentence)
+
+    def _unknown(self, sentence: str) -> None:
+        self._said.unknown.append(sentence)
+
+
+def _yes_of(column: ColumnLook) -> str:
+    """The value that says yes in a column of two, or of one of them; "" where it is no such."""
+    values = {value.lower(): value for value in column.values}
+    if column.type in ("int64", "bool") and set(values) <= {"0", "1", "true", "false"}:
+        return "true" if column.type == "bool" else "1"
+    yes = [values[value] for value in values if value in YES]
+    return yes[0] if len(values) == 2 and len(yes) == 1 else ""
+
+
+def _is_name(column: ColumnLook) -> bool:
+    """Whether whole numbers are names: of few kinds, or called so."""
+    few = column.different <= min(50, max(column.rows / FEWEST_ROWS, 2))
+    return few or bool(ID.search(column.name) or FIELDS.search(column.name))
+
+
+def _yaml(value: Any) -> str:
+    """JSON, which is YAML."""
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,188 @@
+"""Time stamps as logs spell them, as instants; one rule for landing and for serving."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.core.errors import DataError
+from pipeline.encoding.values import Column
+from pipeline.formats.days import day_name
+
+OWN_NAME = "which is the column's own name, as in a second header; remove that line"
+EPOCHS = {"epoch_s": "s", "epoch_ms": "ms", "epoch_us": "us"}
+SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+USUAL_YEARS = (631_152_000, 4_102_444_800)  # 1990 and 2100 as seconds since 1970
+
+
+@dataclass(frozen=True)
+class StampRule:
+    """A column with time stamps.
+
+    Attributes:
+        format: iso8601, epoch_s, epoch_ms, epoch_us, or a strptime format such as %y%m%d%H.
+        zone: where the clock hung that wrote stamps without an offset; None: they carry one.
+    """
+
+    column: str
+    format: str
+    zone: str | None = None
+
+    @property
+    def type(self) -> pa.DataType:
+        """What the column is read as where it is text."""
+        return pa.int64() if self.format in EPOCHS else pa.string()
+
+
+def time_stamps(column: pa.ChunkedArray, rule: StampRule) -> pa.ChunkedArray:
+    """The instants of a time column, in UTC, no finer than microseconds; null stays null.
+
+    Raises:
+        DataError: a text is not spelled as the rule says, or stamps have no zone and the rule
+            names none.
+    """
+    stamps = _spelled(column, rule)
+    if rule.format in EPOCHS:
+        refuse_other_epoch_unit(stamps.cast(pa.int64()), stamps.type.unit)
+    if stamps.type.unit == "ns":
+        whole = pc.floor_temporal(stamps, unit="microsecond")
+        stamps = whole.cast(pa.timestamp("us", stamps.type.tz))
+    return stamps if stamps.type.tz else wall_instants(stamps, rule.zone)
+
+
+def _spelled(column: pa.ChunkedArray, rule: StampRule) -> pa.ChunkedArray:
+    """The stamps of a column as they are spelled, with a zone or without."""
+    if pa.types.is_timestamp(column.type):
+        return column
+    if rule.format in EPOCHS:
+        return column.cast(pa.timestamp(EPOCHS[rule.format], "UTC"))
+    zone = None if rule.zone else "UTC"
+    if rule.format == "iso8601":
+        try:
+            return iso_stamps(column).cast(pa.timestamp("us", zone))
+        except pa.ArrowInvalid as error:
+            raise DataError(_no_iso_stamp(rule, str(error))) from None
+    coded = column.combine_chunks().dictionary_encode()
+    parsed = [_parsed(text, rule) for text in coded.dictionary.to_pylist()]
+    return pa.chunked_array([pa.array(parsed, pa.timestamp("us", zone)).take(coded.indices)])
+
+
+def _no_iso_stamp(rule: StampRule, fault: str) -> str:
+    """What is wrong with a stamp that Arrow refused: its offset, or all of it."""
+    text = fault.partition("'")[2].rpartition("' as")[0]
+    if text == rule.column:
+        return f"column {rule.column} is {text!r}, {OWN_NAME}"
+    sentence = f"column {rule.column} is {text!r}, no ISO 8601 time stamp"
+    try:
+        has_offset = datetime.fromisoformat(text).tzinfo is not None
+    except ValueError:
+        return f"{sentence}; where all are spelled so, time.format takes a pattern, %d.%m.%Y %H:%M"
+    if has_offset:
+        return f"{sentence} without offset; leave time.zone out of the mapping"
+    return f"{sentence} with an offset; say where its clock hung, time: {{…, zone: Europe/Berlin}}"
+
+
+def _parsed(text: str, rule: StampRule) -> datetime:
+    try:
+        stamp = datetime.strptime(leap_seconds_as_59(pa.array([text]))[0].as_py(), rule.format)
+    except ValueError:
+        raise DataError(not_of_form(text, rule.column, rule.format)) from None
+    if (stamp.tzinfo is None) == (rule.zone is None):
+        raise DataError(
+            f"column {rule.column}: stamps of the form {rule.format} "
+            + (
+                "carry an offset, so time.zone must be null"
+                if rule.zone
+                else "carry no offset; say where their clock hung, time: {…, zone: Europe/Berlin}"
+            )
+        )
+    return stamp
+
+
+def not_of_form(text: str, column: str, form: str, key: str = "time") -> str:
+    """What is wrong with a text of a column that is not of the form `key` of the mapping says."""
+    if text == column:
+        return f"column {column} is {text!r}, {OWN_NAME}"
+    return (
+        f"column {column} is {text!r}, in no calendar or not of the form {form}; "
+        f"correct the value, or {key}.format of the mapping"
+    )
+
+
+def wall_instants(stamps: Column, time_zone: str | None) -> pa.ChunkedArray:
+    """Wall-clock times of `time_zone` as instants, in microseconds in UTC; null stays null.
+
+    The first of two where clocks go back; where they skip a time, as if they had not yet.
+
+    Raises:
+        DataError: no zone is given.
+    """
+    if time_zone is None:
+        raise DataError(
+            "time stamps without a zone belong to no day for certain; say where their clock hung"
+        )
+    wall = stamps.cast(pa.timestamp("us")).cast(pa.int64()).fill_null(0).to_numpy()
+    minutes, row_of = np.unique(wall // 60_000_000, return_inverse=True)
+    zone = zone_of(time_zone)
+    walls = [datetime.fromtimestamp(60 * int(m), UTC).replace(tzinfo=zone) for m in minutes]
+    starts = np.array([int(wall.timestamp()) for wall in walls], dtype=np.int64)
+    found = 1_000_000 * starts[row_of] + wall % 60_000_000
+    missing = stamps.is_null().to_numpy(zero_copy_only=False)
+    return pa.chunked_array([pa.array(found, pa.timestamp("us", "UTC"), mask=missing)])
+
+
+def refuse_other_epoch_unit(numbers: Column, unit: str) -> None:
+    """Refuse a number that is a time of 1990 to 2100 in another unit than `unit`, and not in it.
+
+    Units differ by a thousand and those years by less, so at most one unit fits. Small numbers,
+    as of a log that counts from 0, fit none.
+
+    Args:
+        numbers: [n] whole numbers since 1970-01-01T00:00Z, or null.
+        unit: s, ms, us or ns.
+
+    Raises:
+        DataError: there is one; the unit that fits is named.
+    """
+    values = numbers.drop_null().to_numpy().astype(np.float64)
+    for other, per_second in SECOND.items():
+        seconds = values / per_second
+        fits = (seconds >= USUAL_YEARS[0]) & (seconds < USUAL_YEARS[1])
+        if other != unit and fits.any():
+            value = int(values[fits][0])
+            day = day_name(int(seconds[fits][0]) // 86400)
+            advice = "divide by 1000, declare epoch_us" if other == "ns" else f"epoch_{other}"
+            raise DataError(
+                f"{value} is read as {unit} since 1970, which is no time of our years, but as "
+                f"{other} it is on {day}; correct the format of the time stamps: {advice}"
+            )
+
+
+def leap_seconds_as_59(texts: Column) -> Column:
+    """`texts` with the second 60 of a time of day as 59, which is in the same minute and day."""
+    return pc.replace_substring_regex(texts, r"([T ]\d\d:\d\d:)60", r"\159")
+
+
+def iso_stamps(texts: Column) -> Column:
+    """`texts` with time stamps as ISO 8601 has them, where they end in "UTC", or are finer than
+    microseconds, which are cut off.
+    """
+    texts = pc.replace_substring_regex(leap_seconds_as_59(texts), r" ?(?:UTC|GMT)$", "Z")
+    return pc.replace_substring_regex(texts, r"(:\d\d\.\d{6})\d+", r"\1")
+
+
+def zone_of(time_zone: str) -> ZoneInfo:
+    """The time zone of a name.
+
+    Raises:
+        DataError: there is none.
+    """
+    try:
+        return ZoneInfo(time_zone)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise DataError(
+            f"there is no time zone {time_zone!r}; use a name like Europe/Berlin"
+        ) from None

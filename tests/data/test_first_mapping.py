@@ -1,0 +1,146 @@
+"""The mapping that is written from a look at files lands them, and says what it could not know."""
+
+import json
+import math
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.core.errors import DataError
+from pipeline.data.ingest.first_mapping import FirstMapping, first_mapping
+from pipeline.data.ingest.sources import land_sources
+from pipeline.data.log_store.day_rows import read_day
+from pipeline.data.log_store.manifest import read_manifest
+from pipeline.params.params_file import read_params
+from tests.data.logs import written
+from tests.data.test_mappings import ATTRIBUTION, AVAZU, criteo
+
+NOON = 1_711_965_600  # 2024-04-01T10:00:00Z
+PAGE = (Path(__file__).parents[2] / "docs" / "data.md").read_text()
+GERMAN = re.search(r"```csv\n(.*?)```", PAGE, re.DOTALL)[1]
+
+
+def columns(rows: int = 400) -> dict[str, list]:
+    """A log as a program would hold it; one row in ten is clicked."""
+    number = np.arange(rows)
+    return {
+        "request_id": [f"r{i}" for i in number],
+        "ts": (NOON + 600 * number).tolist(),
+        "campaign": [f"{i % 7:03}" for i in number],
+        "price": (np.exp(np.sin(number)) / 3).round(3).tolist(),
+        "click": (number % 10 == 0).astype(int).tolist(),
+    }
+
+
+def csv_of(table: dict[str, list], sign: str = ",") -> str:
+    """A table as CSV with another delimiter."""
+    lines = [sign.join(map(str, row)) for row in zip(*table.values(), strict=True)]
+    return "\n".join([sign.join(table), *lines]) + "\n"
+
+
+def landed(folder: Path, *paths: Path) -> tuple[FirstMapping, pa.Table]:
+    """What was found, and the rows that land by it."""
+    found = first_mapping(paths, "mine")
+    (folder / "mine.yaml").write_text(found.mapping)
+    land_sources(str(folder / "mine.yaml"), folder / "data", paths)
+    days = read_manifest(folder / "data" / "manifest.json").days
+    return found, pa.concat_tables(read_day(folder / "data", day) for day in days)
+
+
+WAYS = {
+    "log.csv": csv_of(columns()),
+    "log.csv.gz": csv_of(columns(), "\t"),
+    "log.csv.zst": csv_of(columns(), "|"),
+    "log.csv.bz2": csv_of(columns(), ";"),
+    "utf16.csv": csv_of(columns()).encode("utf-16"),
+    "quoted.csv": csv_of(columns() | {"note": [f'"say \\"{i % 3}\\", yes"' for i in range(400)]}),
+    "log.jsonl": "".join(
+        json.dumps(dict(zip(columns(), row, strict=True)) | {"more": {"a": 1}}) + "\n"
+        for row in zip(*columns().values(), strict=True)
+    ),
+    "log.parquet": b"",
+    "missing.csv": csv_of(columns() | {"price": ["NA", *columns()["price"][1:]]}),
+}
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_a_log_in_any_form_lands_by_the_mapping_that_was_written_for_it(tmp_path, name):
+    path = tmp_path / name
+    if name.endswith("parquet"):
+        pq.write_table(pa.table(columns()), path)
+    else:
+        written(path, WAYS[name])
+    found, rows = landed(tmp_path, path)
+    log = {key.removeprefix("log."): value for key, value in found.params.items()}
+    assert (log["label"], log["field"], log["event_id"]) == ("click", ["campaign"], "request_id")
+    assert {"campaign", "hour_of_day", "weekday"} <= set(log["categorical"])
+    assert log["numeric"] == ["price"]
+    assert rows["click"].to_pylist() == columns()["click"]
+    assert rows["campaign"].to_pylist() == columns()["campaign"]
+    price = [math.nan if value is None else value for value in rows["price"].to_pylist()]
+    assert price[1:] == pytest.approx(columns()["price"][1:])
+    assert any("time zone" in what for what in found.unknown)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "label", "responses"),
+    [
+        ("klicks.csv", GERMAN, "Geklickt_is_ja", 1),
+        ("train.gz", AVAZU, "click", 1),
+        ("train.txt", "".join(criteo(i % 2, str(i)) for i in range(14)), "c1", 7),
+        ("attribution.tsv.gz", ATTRIBUTION, "click", 2),
+        (
+            "day.csv",
+            "date,id,clicks,impressions\n2013-01-01,007,1,10\n2013-01-02,8,0,0\n",
+            "clicks",
+            1,
+        ),
+        (
+            "logs/dt=2024-04-01/part.csv",
+            "item,bought\nx,yes\ny,no\nx,no\n",
+            "bought_is_yes",
+            1,
+        ),
+    ],
+)
+def test_logs_as_they_are_published_or_spelled_elsewhere_land(
+    tmp_path, name, text, label, responses
+):
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    found, rows = landed(tmp_path, written(tmp_path / name, text))
+    assert found.params["log.label"] == label
+    assert sum(rows[label].to_pylist()) == responses
+
+
+def test_what_cannot_be_a_log_is_refused(tmp_path):
+    for text in ("", "a,b\n", "item,price\nx,1.5\ny,2.5\n", "click\n0\n1\n", "{}}\n"):
+        with pytest.raises(DataError):
+            first_mapping([written(tmp_path / "log.csv", text)], "mine")
+    first = written(tmp_path / "a.csv", csv_of(columns()))
+    second = written(tmp_path / "b.csv", csv_of({"item": ["x"], "click": [1]}))
+    with pytest.raises(DataError, match=r"b\.csv lacks the column campaign"):
+        first_mapping([first, second], "mine")
+
+
+def test_the_command_writes_two_files_that_fit_and_replaces_none(tmp_path, project):
+    shutil.copyfile(project / "params.yaml", tmp_path / "params.yaml")
+    written(tmp_path / "clicks.csv", csv_of(columns()))
+    command = [Path(sys.executable).parent / "adacalib", "init", "clicks.csv"]
+    said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "label: click" in said.stdout
+    assert "not known: " in said.stdout
+    params = read_params(tmp_path / "clicks.params.yaml")
+    assert (params.log.format, params.log.label) == ("clicks", "click")
+    land_sources(str(tmp_path / "clicks.yaml"), tmp_path / "data", [tmp_path / "clicks.csv"])
+    names = set(read_manifest(tmp_path / "data" / "manifest.json").columns)
+    assert set(params.log.columns()) <= names
+    again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert again.returncode == 1
+    assert "is there already" in again.stderr

@@ -1,0 +1,85 @@
+"""A mapping's own SELECT over a file's columns, which reaches nothing else."""
+
+import json
+
+import pytest
+
+from pipeline.core.errors import DataError
+from pipeline.data.ingest.file_reader import land_files
+from tests.data.logs import HEADER, landed, mapping, refused, stored, written
+
+TEXT = HEADER + "0,shop.example/a,1,0\n1,news.example/b,1,1\n2,shop.example/c,1,1\n"
+SITES = "SELECT *, split_part(item, '/', 1) AS site FROM log"
+
+
+def test_columns_may_be_computed_and_rows_left_out(tmp_path):
+    """Of CSV and of Parquet; more than the columns that are landed can be used."""
+    rules = {
+        "columns": {"site": "text", "click": "int8"},
+        "select": f"{SITES} WHERE item LIKE 'shop%'",
+    }
+    (tmp_path / "ads[prod] *").mkdir()
+    path = written(
+        tmp_path / "ads[prod] *" / "log.csv.gz",
+        TEXT.replace("price", "x,x").replace(",1,", ",1,1,"),
+    )
+    (table,) = landed(tmp_path / "data", mapping(**rules), path).values()
+    assert table.to_pylist() == [
+        {"site": "shop.example", "click": 0},
+        {"site": "shop.example", "click": 1},
+    ]
+    path = stored(tmp_path / "log.parquet", item=["shop.example/a", "b"])
+    (table,) = landed(tmp_path / "other", mapping(kind="parquet", **rules), path).values()
+    assert table.to_pylist() == [{"site": "shop.example", "click": 0}]
+
+
+def test_what_lies_deeper_in_json_becomes_a_column(tmp_path):
+    line = {"ts": 0, "device": {"browser": "firefox"}, "id": 1582218195625938945}
+    rules = mapping(
+        kind="json",
+        columns={"id": "text", "browser": "text"},
+        select="SELECT json->>'ts' AS ts, json->>'id' AS id, json->>'$.device.browser' AS browser "
+        "FROM log",
+    )
+    path = written(tmp_path / "log.json.gz", json.dumps(line) + "\n")
+    (table,) = landed(tmp_path / "data", rules, path).values()
+    assert table.to_pylist() == [{"id": str(line["id"]), "browser": "firefox"}]
+
+
+def test_a_value_that_does_not_fit_is_named_by_its_row(tmp_path):
+    path = written(tmp_path / "log.csv", TEXT)
+    rules = mapping(select="SELECT ts, item, price, item AS click FROM log")
+    sentence = refused(tmp_path, rules, path)
+    assert sentence.startswith("log.csv, row 1 of select: column click is 'shop.example/a'")
+
+
+@pytest.mark.parametrize(
+    "select",
+    [
+        "SELECT",
+        "SELECT * FROM log; SELECT * FROM log",
+        "SELECT * FROM log; COPY log TO 'stolen.csv'",
+        "COPY log TO 'stolen.csv'",
+        "DROP TABLE log",
+        "SET threads = 1",
+        "SELECT * FROM elsewhere",
+        "SELECT * EXCLUDE (click) FROM log",
+        "SELECT * FROM read_text('{secret}')",
+        "SELECT *, (SELECT content FROM read_text('{secret}')) AS x FROM log",
+        "SELECT * FROM '{secret}'",
+        "SELECT * FROM glob('{folder}/*')",
+        "SELECT * FROM read_csv('http://127.0.0.1:9/log.csv')",
+        "SELECT * FROM rules",
+    ],
+)
+def test_what_is_no_select_of_the_log_is_refused_and_reaches_nothing(tmp_path, select, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    secret = written(tmp_path / "secret.txt", "ts,item,price,click\n0,secret,1,0\n")
+    select = select.format(secret=secret, folder=tmp_path)
+    path = written(tmp_path / "log.csv", TEXT)
+    with pytest.raises(DataError) as error:
+        land_files(tmp_path / "data", mapping(select=select), [path])
+    assert "0,secret" not in str(error.value)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "data").exists()
+    assert not (tmp_path / "stolen.csv").exists()

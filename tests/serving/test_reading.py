@@ -1,0 +1,122 @@
+"""Rows as the log's files hold them: what was null there is null here, what was made there too."""
+
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import csv
+
+from pipeline.checkpoint.bundle import load as load_bundle
+from pipeline.checkpoint.bundle import merge
+from pipeline.checkpoint.runtimes import export
+from pipeline.core.errors import DataError
+from pipeline.data.ingest.file_reader import land_files
+from pipeline.data.ingest.mapping import Mapping
+from pipeline.data.log_store.day_rows import read_day
+from pipeline.data.log_store.manifest import read_manifest
+from pipeline.serving.offline import score_files
+from pipeline.serving.predictor import Predictor, load
+from pipeline.serving.requests import ARROW, inputs_of
+from tests.checkpoint import parts
+
+RULES = Mapping.model_validate(
+    {
+        "format": "flights",
+        "kind": "csv",
+        "time_zone": "America/New_York",
+        "time": {"column": "ts", "format": "iso8601"},
+        "nulls": ("", "--"),
+        "number_nulls": ("", "n/a"),
+        "columns": {"carrier": "text", "origin": "text"},
+        "made": {"distance": {"rule": "hour"}},
+    }
+)
+STAMPS = ["2024-04-01T03:59:00Z", "2024-04-01 12:00:00.5 UTC", "2024-04-01T14:00:00+02:00"]
+FILES = {"ts": STAMPS, "carrier": ["--", "AA", ""], "origin": ["JFK", "--", "EWR"]}
+LANDED = {"carrier": [None, "AA", None], "origin": ["JFK", None, "EWR"], "distance": [23, 8, 8]}
+
+
+@pytest.fixture(scope="module")
+def predictor(tmp_path_factory) -> Predictor:
+    """Of a model whose feature `distance` is the hour of the row's time."""
+    folder = tmp_path_factory.mktemp("reading")
+    path = folder / "log.csv"
+    csv.write_csv(pa.table(FILES), path)
+    land_files(folder / "data", RULES, [path])
+    manifest = read_manifest(folder / "data" / "manifest.json")
+    days = [read_day(folder / "data", day) for day in manifest.days]
+    assert pa.concat_tables(days).select([*LANDED]).to_pydict() == LANDED
+    with pytest.MonkeyPatch.context() as patch:
+        conventions = parts.CONVENTIONS | {"reading": dict(manifest.reading)}
+        patch.setattr(parts, "CONVENTIONS", conventions)
+        merge(*parts.write_parts(folder, parts.bent_map(5)), folder / "model")
+    export(load_bundle(folder / "model"), folder / "model")
+    return load(folder / "model")
+
+
+def same(predictor: Predictor, rows: dict[str, list]) -> None:
+    """Rows are scored as those that were landed, in every way in which rows can come."""
+    expected = predictor.predict(pa.table(LANDED))
+    assert expected.unseen.tolist() == [False, False, False]
+    table = pa.table(rows)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    bodies = [
+        (orjson.dumps({"columns": rows}), "application/json"),
+        (orjson.dumps({"records": table.to_pylist()}), "application/json"),
+        (sink.getvalue().to_pybytes(), ARROW),
+    ]
+    found = [predictor.run(inputs_of(body, kind, predictor, 9)) for body, kind in bodies]
+    for scores in [*found, predictor.predict(table)]:
+        np.testing.assert_array_equal(scores.calibrated_logit, expected.calibrated_logit)
+        assert scores.unseen.tolist() == expected.unseen.tolist()
+
+
+def test_rows_of_the_files_are_scored_as_the_landed_ones(predictor):
+    same(predictor, FILES)
+    same(predictor, {**FILES, "distance": [23, 8, 8]})
+    same(predictor, {**LANDED, "distance": ["23", "8", " 8"]})
+
+
+def test_a_file_of_the_log_is_scored_as_its_landed_rows(predictor, tmp_path):
+    expected = predictor.predict(pa.table(LANDED)).calibrated_logit
+    csv.write_csv(pa.table(FILES), tmp_path / "log.csv")
+    pq.write_table(pa.table(FILES), tmp_path / "log.parquet")
+    for name in ("log.csv", "log.parquet"):
+        counted = score_files(predictor, [tmp_path / name], tmp_path / "out.parquet", keep=["ts"])
+        scored = pq.read_table(tmp_path / "out.parquet")
+        np.testing.assert_array_equal(scored["calibrated_logit"], expected)
+        assert counted.unseen == 0
+
+
+def test_numbers_are_null_where_the_log_s_were(predictor):
+    absent = {**LANDED, "distance": [None, None, None]}
+    spelled = {**LANDED, "distance": ["n/a", None, ""]}
+    scores = [
+        predictor.run(inputs_of(orjson.dumps({"columns": rows}), "", predictor, 9))
+        for rows in (absent, spelled)
+    ]
+    np.testing.assert_array_equal(scores[0].calibrated_logit, scores[1].calibrated_logit)
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ({"carrier": ["AA"], "origin": ["JFK"]}, "distance is missing.*, or ts, of which it is"),
+        ({"carrier": ["AA"], "origin": ["JFK"], "ts": ["noon"]}, "column ts is 'noon'"),
+        ({"carrier": ["AA"], "origin": ["JFK"], "distance": ["far"]}, "column distance: "),
+    ],
+)
+def test_what_neither_is_there_nor_can_be_made_is_refused(predictor, rows, said, tmp_path: Path):
+    with pytest.raises(DataError, match=said):
+        predictor.predict(pa.table(rows))
+    with pytest.raises(DataError, match=said):
+        inputs_of(orjson.dumps({"columns": rows}), "", predictor, 9)
+    pq.write_table(pa.table(rows), tmp_path / "in.parquet")
+    with pytest.raises(DataError, match=said):
+        score_files(predictor, [tmp_path / "in.parquet"], tmp_path / "out.parquet")
+    assert not (tmp_path / "out.parquet").exists()
