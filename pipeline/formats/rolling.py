@@ -44,7 +44,7 @@ class DayMap:
             known: ids that are not served as unseen, by the row of id 0; None: all.
         """
         if served.is_shared:
-            return cls(np.zeros(1, np.int32), served)
+            return cls(np.zeros(1, np.int32), served.take(np.zeros(1, np.int32)))
         everything = np.arange(served.n_field_values)
         ids = everything if asked is None else np.unique(np.append(asked, 0))
         rows = ids if known is None else np.where(np.isin(ids, known), ids, 0)
