@@ -110,10 +110,10 @@ def day_marks(table: pa.Table, event_id: str | None) -> pa.Table:
     database = engine()
     if event_id is None:
         database.register("day_rows", table)
-        return database.execute(ROW_MARKS).to_arrow_table()
+        return database.sql(ROW_MARKS).to_arrow_table()
     seen = marks(table[event_id].drop_null())
     database.register("seen", pa.table({"high": seen[:, 0], "low": seen[:, 1]}))
-    return database.execute("SELECT DISTINCT high, low FROM seen").to_arrow_table()
+    return database.sql("SELECT DISTINCT high, low FROM seen").to_arrow_table()
 
 
 class EventDays:
