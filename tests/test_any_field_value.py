@@ -229,7 +229,7 @@ def pooled(tmp_path_factory):
     items = ["big", "big", "big", "second", "second", "x", "y", None]
     days = tiny_days({"item": items}, rows=240)
     folder = tmp_path_factory.mktemp("pooled")
-    values = {"log__numeric": ["price"], "train_base__max_field_values": 2}
+    values = {"log__numeric": ["price"], "score__max_field_values": 2}
     return walk(project(folder, days, **values), "evaluate")
 
 
@@ -245,14 +245,12 @@ def test_rare_values_share_one_map_and_unseen_ones_do_not(pooled):
 
 
 def test_the_share_of_pooled_values_is_reported(pooled):
-    """In the artifact of the known days, in the report of the test days."""
     base = read_json(pooled / "artifacts/model/manifest.json")["base"]
     assert base["field"]["pooled"] == ["x", "y"]
-    assert base["pooled"]["field_values"] == 2
-    assert base["pooled"]["impression_share"] == 0.25
-    assert 0 < base["pooled"]["response_share"] < 1
     report = read_json(pooled / "reports/evaluation.json")["pooled"]
-    assert (report["impressions"], report["impression_share"]) == (120, 0.25)
+    assert (report["field_values"], report["impressions"]) == (2, 120)
+    assert report["impression_share"] == 0.25
+    assert 0 < report["response_share"] < 1
     days = read_json(pooled / "artifacts/scores/manifest.json")["days"]
     assert {entry["pooled_rows"] for entry in days.values()} == {60}
     names = [display_name(name) for name in names_of(pooled)]
@@ -261,9 +259,7 @@ def test_the_share_of_pooled_values_is_reported(pooled):
 
 def test_without_a_cap_nothing_is_pooled(tmp_path):
     days = tiny_days({"item": ["a", "b", None]})
-    values = {"log__numeric": ["price"], "train_base__max_field_values": None}
-    folder = walk(project(tmp_path, days, **values), "train_base")
-    manifest = read_json(folder / "artifacts/base/manifest.json")
-    assert manifest["field"]["values"] == [None, "a", "b", NULL_NAME]
-    assert manifest["field"]["pooled"] == []
-    assert manifest["pooled"] == {}
+    values = {"log__numeric": ["price"], "score__max_field_values": None}
+    folder = walk(project(tmp_path, days, **values), "score")
+    field = read_json(folder / "artifacts/scores/manifest.json")["field"]
+    assert (field["values"], field["pooled"]) == ([None, "a", "b", NULL_NAME], [])

@@ -101,7 +101,7 @@ def test_the_logit_is_shifted_once_and_the_artifact_says_so(request, tmp_path, w
     assert conventions["keep_rate"]["training"] == 0.1
     walk(project(tmp_path, TRAINING_SAMPLED, **FEATURES), "train_base")
     told, untold = (load_base(f / "artifacts/base") for f in (folder, tmp_path))
-    rows = untold.encode(WHOLE[DAYS[-1]])
+    rows = untold.encoder.encode(WHOLE[DAYS[-1]])
     shift = told.uncalibrated_logit(rows, 1000) - untold.uncalibrated_logit(rows, 1000)
     np.testing.assert_allclose(shift, math.log(0.1), atol=1e-5)
 

@@ -46,7 +46,6 @@ def tiny_log_params(**values: Any) -> LogParams:
         "categorical": ("item",),
         "numeric": ("price",),
         "truth": None,
-        "last_day": None,
     }
     return LogParams(**{**section, **values})
 

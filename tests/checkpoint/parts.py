@@ -1,6 +1,7 @@
 """Small base models, calibrators and logs to merge."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pyarrow as pa
 
 from pipeline.checkpoint.bundle import load, merge
 from pipeline.checkpoint.onnx_graph import onnx_model
-from pipeline.core.checksums import MANIFEST, json_sha256, write_checksums
+from pipeline.core.checksums import MANIFEST, file_sums, write_checksums
 from pipeline.core.files import read_json, write_json
 from pipeline.encoding.features import Encoder, Scaling
 from pipeline.encoding.vocabulary import Vocabulary
@@ -17,7 +18,7 @@ from pipeline.formats.days import day_number
 from pipeline.formats.maps import PiecewiseLinearMap, from_knots, write_maps
 from pipeline.formats.rolling import FILE, DayMap, write_rolling
 from pipeline.model.network import initialise, network_from
-from pipeline.model.scoring import write_base
+from pipeline.model.scoring import Base, load_base, write_base
 from pipeline.serving.predictor import ONNX_FILE
 
 CARRIERS = ("AA", "B6", "DL", "UA")
@@ -29,7 +30,6 @@ CONVENTIONS = {
     "categorical": ["carrier", "origin"],
     "numeric": ["distance"],
     "truth": None,
-    "last_day": "2013-09-30",
 }
 
 
@@ -58,14 +58,19 @@ def bent_map(n_field_values: int, seed: int = 0, knots: int = 6) -> PiecewiseLin
 
 
 def write_parts(
-    folder: Path, serving_map: PiecewiseLinearMap | None = None, chosen: str = "adacalib"
+    folder: Path,
+    serving_map: PiecewiseLinearMap | None = None,
+    chosen: str = "adacalib",
+    known: tuple[str, ...] = CARRIERS,
 ) -> tuple[Path, Path]:
-    """The folders of a base model with random weights and of a calibrator fitted to nothing."""
+    """The folders of a base model with random weights and of a calibrator fitted to nothing.
+
+    Only the calibrator has field values, those that are `known`.
+    """
     encoder = Encoder(
         {"carrier": Vocabulary(CARRIERS), "origin": Vocabulary(("EWR", "JFK"))},
         (Scaling("distance", 6.5, 0.8, True),),
         ("carrier",),
-        Vocabulary(CARRIERS),
     )
     sizes = {
         "vocabulary_sizes": encoder.vocabulary_sizes,
@@ -77,14 +82,19 @@ def write_parts(
     initialise(network, seed=1, response_rate=0.2)
     base, calibrator = folder / "base", folder / "calibrator"
     base.mkdir(parents=True)
-    days = {"fitting": ["2013-09-19"], "held_out": ["2013-09-20"], "field_values": []}
+    days = {"fitting": ["2013-09-19"], "held_out": ["2013-09-20"]}
     manifest = {"conventions": CONVENTIONS, "network": sizes, "days": days, **encoder.manifest()}
     write_base(base, network, manifest)
-    names = encoder.field_values.names
-    whole = serving_map or bent_map(len(names))
-    about = {"chosen": chosen, "field_values_sha256": json_sha256(names)}
+    whole = serving_map or bent_map(len(known) + 1)
+    field = replace(encoder, field_values=Vocabulary(known)).manifest()["field"]
+    about = {"chosen": chosen, "field": field, "base_sha256": file_sums(base)}
     write_calibrator(calibrator, {chosen: whole}, {chosen: {"2013-09-30": whole}}, about)
     return base, calibrator
+
+
+def load_parts(base: Path, calibrator: Path) -> Base:
+    """The base model, with the field values that the calibrator knows."""
+    return load_base(base, read_json(calibrator / "manifest.json")["field"])
 
 
 def write_calibrator(

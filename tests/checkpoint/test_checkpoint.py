@@ -20,7 +20,7 @@ from pipeline.core.errors import ArtifactError, DataError
 from pipeline.core.files import read_json, write_json
 from pipeline.formats.maps import PiecewiseLinearMap, read_maps
 from pipeline.model.scoring import load_base
-from tests.checkpoint.parts import CONVENTIONS, bent_map, rows, write_parts
+from tests.checkpoint.parts import CONVENTIONS, bent_map, load_parts, rows, write_parts
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +45,8 @@ def copy(parts, tmp_path):
 def test_the_merged_model_is_base_then_map_at_every_batch_size(parts, checkpoint, n):
     base, calibrator = parts
     table = rows(n)
-    model = load_base(base)
-    encoded = model.encode(table)
+    model = load_parts(base, calibrator)
+    encoded = model.encoder.encode(table)
     logit = model.uncalibrated_logit(encoded, 100)
     serving_map = read_maps(calibrator / "maps.parquet")["adacalib"]
     prediction = load(checkpoint).predict(table)
@@ -167,12 +167,14 @@ def test_a_manifest_whose_words_were_changed_is_refused(copy):
         load(copy)
 
 
-def test_a_calibrator_of_other_field_values_is_refused(parts, tmp_path):
+def test_a_calibrator_of_another_base_is_refused(parts, tmp_path):
     base, calibrator = write_parts(tmp_path)
     manifest = read_json(calibrator / "manifest.json")
-    write_json(calibrator / "manifest.json", manifest | {"field_values_sha256": "of others"})
-    with pytest.raises(ArtifactError, match="for other field values than the base model's 5"):
-        merge(base, calibrator, tmp_path / "model")
+    for file, sha256 in manifest["base_sha256"].items():
+        others = manifest["base_sha256"] | {file: sha256[::-1]}
+        write_json(calibrator / "manifest.json", manifest | {"base_sha256": others})
+        with pytest.raises(ArtifactError, match=f"another base model .* whose {file} differs"):
+            merge(base, calibrator, tmp_path / "model")
     write_json(calibrator / "manifest.json", manifest | {"chosen": "isotonic"})
     with pytest.raises(ArtifactError, match="chose the map 'isotonic'"):
         merge(base, calibrator, tmp_path / "model")
@@ -193,23 +195,26 @@ def test_parity_holds_for_its_parts_and_nothing_else(parts, checkpoint):
     base, calibrator = parts
     model = load(checkpoint)
     serving_map = read_maps(calibrator / "maps.parquet")["adacalib"]
-    prove(model, load_base(base), serving_map, [rows(0), rows(300)])
-    prove(model, load_base(base), moved(serving_map, 1e-7), [])
+    of_parts = load_parts(base, calibrator)
+    prove(model, of_parts, serving_map, [rows(0), rows(300)])
+    prove(model, of_parts, moved(serving_map, 1e-7), [])
     with pytest.raises(ArtifactError, match=r"differs by 1e-05.*field value id 2"):
-        prove(model, load_base(base), moved(serving_map, 1e-5), [])
+        prove(model, of_parts, moved(serving_map, 1e-5), [])
     with pytest.raises(ArtifactError, match="is not its parts"):
-        prove(model, load_base(base), moved(serving_map, np.nan), [])
+        prove(model, of_parts, moved(serving_map, np.nan), [])
+    with pytest.raises(ArtifactError, match="other field values"):
+        prove(model, load_base(base), serving_map, [rows(300)])
 
 
 def test_the_auxiliary_network_is_added_where_adacalib_ships_with_one(tmp_path):
     base, calibrator = write_parts(tmp_path)
-    parts = load_base(base)
+    parts = load_parts(base, calibrator)
     auxiliary = AuxiliaryNetwork(parts.encoder.vocabulary_sizes, len(parts.encoder.numeric_columns))
     torch.nn.init.normal_(auxiliary.last.weight)
     save_file(auxiliary.state_dict(), calibrator / "auxiliary.safetensors")
     merge(base, calibrator, tmp_path / "model")
     model, table = load(tmp_path / "model"), rows(100)
-    encoded = parts.encode(table)
+    encoded = parts.encoder.encode(table)
     with torch.no_grad():
         term = auxiliary(torch.tensor(encoded.categorical).long(), torch.tensor(encoded.numeric))
     serving_map = read_maps(calibrator / "maps.parquet")["adacalib"]
@@ -227,7 +232,7 @@ def test_parity_notices_a_network_that_is_not_the_base(parts, checkpoint):
         model.network.base.layers[-1].bias.add_(1e-3)
     serving_map = read_maps(calibrator / "maps.parquet")["adacalib"]
     with pytest.raises(ArtifactError, match="uncalibrated logit end to end"):
-        prove(model, load_base(base), serving_map, [rows(10)])
+        prove(model, load_parts(base, calibrator), serving_map, [rows(10)])
 
 
 def test_knots_are_looked_at_from_both_sides_in_both_widths():

@@ -18,7 +18,7 @@ from pipeline.checkpoint.bundle import load, merge
 from pipeline.checkpoint.onnx_graph import null_text
 from pipeline.checkpoint.parity import prove_parity
 from pipeline.checkpoint.runtimes import export, runtimes_of
-from pipeline.core.checksums import file_sums, json_sha256, verify, write_checksums
+from pipeline.core.checksums import file_sums, verify, write_checksums
 from pipeline.core.errors import ArtifactError, ReleaseError
 from pipeline.core.files import write_json
 from pipeline.encoding.features import Encoder, Scaling
@@ -28,7 +28,7 @@ from pipeline.model.network import initialise, network_from
 from pipeline.model.scoring import load_base, write_base
 from pipeline.serving.predictor import load as load_predictor
 from pipeline.serving.triton import triton_repository
-from tests.checkpoint.parts import CONVENTIONS, bent_map, rows, write_parts
+from tests.checkpoint.parts import CONVENTIONS, bent_map, load_parts, rows, write_parts
 from tests.checkpoint.triton_schema import TYPES, model_config
 
 
@@ -44,7 +44,8 @@ def prove(model_folder, base, calibrator, tables):
     model = load(model_folder)
     serving_map = read_maps(calibrator / "maps.parquet")["adacalib"]
     forms = runtimes_of(model_folder, model)
-    prove_parity(forms, model, load_base(base), serving_map, tables, tolerance=1e-6)
+    of_parts = load_parts(base, calibrator)
+    prove_parity(forms, model, of_parts, serving_map, tables, tolerance=1e-6)
 
 
 FITTED = [-4.6, -3.0, math.log(0.2 / 0.8)]  # knots of scores from 0.01 to 0.2
@@ -113,7 +114,7 @@ def test_the_proof_looks_far_out_too(made, forms):
     wrong = [replace(form, serving_map=steeper) for form in forms if form.name.endswith("parquet")]
     model, serving_map = load(made[0]), read_maps(calibrator / "maps.parquet")["adacalib"]
     with pytest.raises(ArtifactError, match="far from them differs by"):
-        prove_parity(wrong, model, load_base(base), serving_map, [], tolerance=1e-6)
+        prove_parity(wrong, model, load_parts(base, calibrator), serving_map, [], tolerance=1e-6)
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 7, 256, 4096])
@@ -157,13 +158,11 @@ def parts_of(folder, encoder, conventions):
     base, calibrator = write_parts(folder)
     network = network_from(sizes)
     initialise(network, seed=2, response_rate=0.2)
-    write_base(base, network, {"conventions": conventions, "network": sizes, **encoder.manifest()})
-    names = encoder.field_values.names
-    write_maps(calibrator / "maps.parquet", {"adacalib": bent_map(len(names))})
-    write_json(
-        calibrator / "manifest.json",
-        {"chosen": "adacalib", "field_values_sha256": json_sha256(names)},
-    )
+    known = encoder.manifest()
+    write_base(base, network, {"conventions": conventions, "network": sizes, **known})
+    write_maps(calibrator / "maps.parquet", {"adacalib": bent_map(len(known["field"]["values"]))})
+    about = {"chosen": "adacalib", "field": known["field"], "base_sha256": file_sums(base)}
+    write_json(calibrator / "manifest.json", about)
     return base, calibrator
 
 
@@ -226,7 +225,7 @@ def test_a_file_of_another_model_is_noticed_by_the_proof(made, tmp_path, name):
         prove_parity(
             [form for form in forms if form.name == name],
             model,
-            load_base(base),
+            load_parts(base, calibrator),
             serving_map,
             [],
             tolerance=1e-6,

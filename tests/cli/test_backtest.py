@@ -34,7 +34,7 @@ from pathlib import Path
 import numpy as np, pyarrow as pa, pyarrow.parquet as pq
 from ruamel.yaml import YAML
 
-day = YAML(typ="safe", pure=True).load(Path("params.yaml").read_text())["log"]["last_day"]
+day = YAML(typ="safe", pure=True).load(Path("params.yaml").read_text())["split"]["last_day"]
 if day == "2024-01-05":
     sys.exit("gate: the day 2024-01-05 has no rows")
 ones = np.ones(2)

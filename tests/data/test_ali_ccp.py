@@ -119,15 +119,15 @@ def test_the_training_file_is_ten_days_by_visit_and_the_test_file_the_eleventh(t
         categorical=("101", "205"),
         numeric=("508_value",),
         truth=None,
-        last_day=None,
     )
     anything = DayLimits(warning=None, error=None)  # the test day has one row
     loose = {"max_null_share": 1.0, "new_value_share": anything}
     checks = params.validate_.model_copy(update=loose)
     counts = {"training_days": 5, "calibration_days": 5, "test_days": 1}
     report = tmp_path / "validation.json"
-    validate.run(tmp_path / "data", report, tmp_path / "days", params=checks, log=log)
-    sizes = params.split.model_copy(update=counts)
+    every = {"retrain_every_days": 1, "last_day": None}
+    sizes = params.split.model_copy(update=counts | every)
+    validate.run(tmp_path / "data", report, tmp_path / "days", params=checks, log=log, split=sizes)
     manifest = tmp_path / "data" / "manifest.json"
     split.run(manifest, report, tmp_path / "split", params=sizes, log=log)
     found_parts = json.loads((tmp_path / "split" / "manifest.json").read_text())["parts"]

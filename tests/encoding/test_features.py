@@ -88,7 +88,7 @@ def test_the_logarithm_of_minus_one_and_of_zero_is_refused_by_column_and_row():
     """A feature with -1 and 0 under log1p."""
     with np.errstate(divide="ignore"):
         logged = np.log1p(np.array([3.0, 0.0, -1.0]))
-    sums = EncoderSums([], ["age"], ["item"])
+    sums = EncoderSums([], ["age"])
     with pytest.raises(DataError, match=r"column age is -inf in row 2"):
         sums.add_features(table(age=logged))
 
@@ -143,10 +143,10 @@ def test_text_is_no_number(encoder):
 
 
 def test_only_the_most_frequent_values_keep_an_id():
-    sums = EncoderSums(["item"], [], ["item"])
+    sums = EncoderSums(["item"], [])
     for day in (["a", "b", "c", "c"], ["b", "c", "d", None]):
         sums.add_features(table(item=day))
-    assert sums.encoder(2, None).categorical["item"].names == [None, "b", "c"]
+    assert sums.encoder(2, ("item",)).categorical["item"].names == [None, "b", "c"]
 
 
 def test_without_a_column_for_them_every_row_is_one_impression():

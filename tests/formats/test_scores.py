@@ -16,6 +16,7 @@ from pipeline.formats.scores import (
     read_features,
     read_scores,
     read_scores_manifest,
+    scored_day,
     write_day,
     write_scores_manifest,
 )
@@ -26,6 +27,7 @@ PARTS = {
     "test": ["2024-03-11"],
 }
 DAYS = [day for days in PARTS.values() for day in days]
+FIELD = {"columns": ["item"], "values": [None, "a", "b"], "pooled": []}
 FEATURES = {"categorical": [{"name": "item", "size": 9}], "numeric": ["price", "price.missing"]}
 
 
@@ -58,9 +60,10 @@ def written(folder: Path, keep_features: bool = True) -> Path:
     days = {}
     for day in DAYS:
         scores = day_of_scores(day)
-        days[day] = write_day(folder, day, scores, features_of(scores) if keep_features else {})
+        kept = features_of(scores) if keep_features else {}
+        days[day] = write_day(folder, day, *scored_day(day, scores, kept))
     features = FEATURES if keep_features else {"categorical": [], "numeric": []}
-    manifest = {"parts": PARTS, "days": days, "field_values": [None, "a", "b"]}
+    manifest = {"parts": PARTS, "days": days, "field": FIELD}
     write_scores_manifest(folder, {**manifest, "features": features, "conventions": {}})
     return folder
 
@@ -89,9 +92,9 @@ def test_features_come_in_the_order_of_the_rows(tmp_path):
 def test_every_bit_of_a_logit_is_kept(tmp_path_factory, logit):
     """No rounding, no way through a probability."""
     folder = tmp_path_factory.mktemp("scores")
-    day = {"2024-03-08": write_day(folder, "2024-03-08", day_of_scores(DAYS[0], 0, logit), {})}
-    parts = {"test": ["2024-03-08"]}
-    write_scores_manifest(folder, {"parts": parts, "days": day, "field_values": [None, "a", "b"]})
+    made = scored_day(DAYS[0], day_of_scores(DAYS[0], 0, logit), {})
+    days = {DAYS[0]: write_day(folder, DAYS[0], *made)}
+    write_scores_manifest(folder, {"parts": {"test": DAYS[:1]}, "days": days, "field": FIELD})
     np.testing.assert_array_equal(read_scores(folder, "test").uncalibrated_logit, logit)
 
 
@@ -140,14 +143,13 @@ def test_a_day_that_is_cut_short_or_missing_is_refused_by_its_file(tmp_path, dam
     assert len(read_scores(tmp_path, "test")) == 5
 
 
-def test_rows_of_another_day_are_refused(tmp_path):
+def test_rows_of_another_day_are_refused():
     with pytest.raises(DataError, match="2024-03-08: 5 scored rows of that day alone"):
-        write_day(tmp_path, "2024-03-08", day_of_scores("2024-03-09"), {})
+        scored_day("2024-03-08", day_of_scores("2024-03-09"), {})
 
 
-def test_a_feature_with_another_number_of_rows_is_refused(tmp_path):
+def test_a_feature_with_another_number_of_rows_is_refused():
     """Row counts before and after are equal, else stop."""
     features = {"numeric.price": np.zeros(4, np.float32)}
     with pytest.raises(DataError, match=r"features have \{'numeric.price': 4\}"):
-        write_day(tmp_path, "2024-03-08", day_of_scores("2024-03-08"), features)
-    assert not list(tmp_path.iterdir())
+        scored_day("2024-03-08", day_of_scores("2024-03-08"), features)

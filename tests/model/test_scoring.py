@@ -26,10 +26,9 @@ CONVENTIONS = {
 
 @pytest.fixture
 def encoder() -> Encoder:
-    sums = EncoderSums(["item"], ["price"], ["item"])
+    sums = EncoderSums(["item"], ["price"])
     sums.add_features(tiny_day(4))
-    sums.add_field_values(tiny_day(4))
-    return sums.encoder(10, None)
+    return sums.encoder(10, ("item",))
 
 
 @pytest.fixture
@@ -45,7 +44,7 @@ def folder(tmp_path, encoder) -> Path:
 
 def test_a_model_read_back_gives_the_logits_of_the_network_by_hand(folder):
     base = load_base(folder)
-    encoded = base.encode(tiny_day(2))
+    encoded = base.encoder.encode(tiny_day(2))
     weights = {name: tensor.numpy() for name, tensor in base.network.state_dict().items()}
     by_hand = reference.base_logit(weights, SIZES, encoded.categorical, encoded.numeric)
     logit = base.uncalibrated_logit(encoded, 64)
@@ -65,18 +64,21 @@ def test_the_manifest_and_the_tensors_are_enough_to_build_the_network(folder):
     manifest, tensors = base_state(folder)
     network = network_from(manifest["network"])
     network.load_state_dict(tensors)
-    encoded = load_base(folder).encode(tiny_day(3))
+    encoded = load_base(folder).encoder.encode(tiny_day(3))
     ids = torch.from_numpy(encoded.categorical).long()
     with torch.inference_mode():
         logit = network(ids, torch.from_numpy(encoded.numeric)).numpy()
     np.testing.assert_array_equal(logit, load_base(folder).uncalibrated_logit(encoded, 64))
 
 
-def test_it_says_which_columns_it_reads_and_which_field_values_it_knows(folder):
+def test_it_says_which_columns_it_reads_and_knows_the_field_values_that_it_is_given(folder):
     base = load_base(folder)
     assert base.columns == ["item", "price", "click", "shown"]
-    assert base.field_values == [None, "001", "NA", "a", "b"]
     assert base.conventions == CONVENTIONS
+    assert not base.encoder.encode(tiny_day(4)).field_value_id.any()
+    field = {"columns": ["item"], "values": [None, "b", "a"], "pooled": []}
+    named = load_base(folder, field).encoder.encode(tiny_day(4))
+    assert named.field_value_id.tolist() == [2, 1, 0, 0]
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 64, 10_000])
@@ -110,7 +112,7 @@ def test_logits_of_any_size_are_carried_as_they_are():
 
 def test_no_rows_have_no_logits(folder):
     base = load_base(folder)
-    assert base.uncalibrated_logit(base.encode(tiny_day(0)), 64).shape == (0,)
+    assert base.uncalibrated_logit(base.encoder.encode(tiny_day(0)), 64).shape == (0,)
 
 
 def test_weights_that_are_not_those_of_the_manifest_are_refused(folder):

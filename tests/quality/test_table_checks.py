@@ -31,7 +31,17 @@ def log_sums(scores, bins):
     for z, n, r in zip(scores.field_value_id, scores.impressions, scores.responses, strict=True):
         sums[:, z] += (n, r)
     names = [None, *(f"item {i}" for i in range(1, scores.n_field_values))]
-    return LogSums(names, sums[0], sums[1], largest_ties(scores, bins))
+    days = np.unique(scores.day)
+    amounts = [
+        [
+            sum(column[scores.day == day].tolist())
+            for column in (scores.impressions, scores.responses)
+        ]
+        for day in days
+    ]
+    by_day = pd.DataFrame(amounts, days, ["impressions", "responses"])
+    until = int(days.max(initial=0))
+    return LogSums(names, *sums, largest_ties(scores, bins), until, by_day)
 
 
 def breaches(bins, cells, sums, tolerance=TOLERANCE):

@@ -13,7 +13,7 @@ from pipeline.core.files import read_json, sha256_of, write_json
 from pipeline.formats.days import day_number
 from pipeline.formats.maps import read_maps
 from pipeline.formats.rolling import read_rolling
-from pipeline.formats.scores import write_day, write_scores_manifest
+from pipeline.formats.scores import scored_day, write_day, write_scores_manifest
 from pipeline.params.params_file import read_params, set_values
 from pipeline.params.sections import CalibrateParams, TabulateParams
 from pipeline.stages import calibrate, tabulate
@@ -38,15 +38,18 @@ def score_files(folder, scores, parts=PARTS, *, maturity_days=0, features=True):
     for day in chain.from_iterable(parts.values()):
         rows = scores.take(np.flatnonzero(scores.day == day_number(day)))
         kind = (np.arange(len(rows)) % 3).astype(np.int32)
-        days[day] = write_day(folder, day, rows, {"categorical.kind": kind} if features else {})
-    kept = [{"name": "kind", "size": 3}] if features else []
+        kept = {"categorical.kind": kind} if features else {}
+        days[day] = write_day(folder, day, *scored_day(day, rows, kept))
+    kinds = [{"name": "kind", "size": 3}] if features else []
     write_scores_manifest(
         folder,
         {
             "parts": parts,
+            "binning_days": parts["calibration"],
             "days": days,
-            "field_values": FIELD_VALUES,
-            "features": {"categorical": kept, "numeric": []},
+            "field": {"columns": ["item"], "values": FIELD_VALUES, "pooled": []},
+            "base_sha256": {"manifest.json": "0" * 64},
+            "features": {"categorical": kinds, "numeric": []},
             "conventions": {"maturity_days": maturity_days},
         },
     )

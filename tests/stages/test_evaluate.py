@@ -15,14 +15,17 @@ from pipeline.checkpoint.bundle import load
 from pipeline.core.checksums import write_checksums
 from pipeline.core.errors import ArtifactError
 from pipeline.core.files import read_json, sha256_of, write_json
+from pipeline.encoding.values import NULL_NAME
 from pipeline.formats.champion import MODEL, TABLES, Pin, write_pin
 from pipeline.formats.maps import affine_map, identity_map, write_maps
+from pipeline.formats.rolling import DayMap, read_rolling, write_rolling
 from pipeline.formats.scores import read_scores
 from pipeline.gate.champion_comparison import score_champion
 from pipeline.params.sections import EvaluateParams, ScoreParams
 from pipeline.stages import score
 from pipeline.stages.evaluate import run
 from tests.checkpoint import parts
+from tests.stages.worlds import write_split
 from tests.tiny_logs import write_log
 
 PARAMS = EvaluateParams(replicates=100, largest_field_values=3, confidence=0.95, seed=1)
@@ -38,17 +41,21 @@ def day_table(seed, **columns):
     return table
 
 
+KNOWN = (*parts.CARRIERS, "ZZ", NULL_NAME)
+V = len(KNOWN) + 1
+
+
 def shifted(by):
-    """A line of slope 1 for each of five field values."""
-    return affine_map(np.asarray(by, float) * np.ones(5), np.ones(5))
+    """A line of slope 1 for each field value."""
+    return affine_map(np.asarray(by, float) * np.ones(V), np.ones(V))
 
 
 SERVED = shifted(0.9)
 MAPS = {
-    "identity": identity_map(5),
+    "identity": identity_map(V),
     "isotonic": shifted(1.5),
-    "eb_platt": shifted(np.linspace(1.2, 1.8, 5)),
-    "adacalib": shifted(np.linspace(1.2, 1.8, 5)),
+    "eb_platt": shifted(np.linspace(1.2, 1.8, V)),
+    "adacalib": shifted(np.linspace(1.2, 1.8, V)),
 }
 
 
@@ -56,7 +63,7 @@ def rolling_maps():
     """Of each method: the frozen map, better by a little every morning."""
     return {
         name: {
-            day: whole if name == "identity" else shifted(whole(np.zeros(5), np.arange(5)) + on)
+            day: whole if name == "identity" else shifted(whole(np.zeros(V), np.arange(V)) + on)
             for day, on in zip(DAYS, np.linspace(0, 0.2, 6), strict=True)
         }
         for name, whole in MAPS.items()
@@ -67,7 +74,7 @@ def write_walk(folder, tables, conventions=None, shipped=None, **about):
     """The inputs of the stage: a small walk whose last days are the test days."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parts, "CONVENTIONS", parts.CONVENTIONS | (conventions or {}))
-        base, calibrator = parts.write_parts(folder)
+        base, calibrator = parts.write_parts(folder, known=KNOWN)
     about = read_json(calibrator / "manifest.json") | {
         "rolling": {"horizon_days": 1, "learned_until": "2013-09-24"},
         "shipped": {"learned_until": DAYS[-1]},
@@ -77,7 +84,8 @@ def write_walk(folder, tables, conventions=None, shipped=None, **about):
     write_maps(calibrator / "maps.parquet", MAPS | {"adacalib": shipped or shifted(2.0)})
     parts.write_model(base, calibrator, folder / "model")
     write_log(folder / "data", dict(zip(DAYS, tables, strict=True)))
-    write_json(folder / "split" / "manifest.json", {"parts": {"calibration": [], "test": DAYS}})
+    of_days = {"calibration": [], "test": DAYS}
+    write_split(folder, of_days, parts.CONVENTIONS, binning_days=DAYS[:1])
     score.run(folder / "data", folder / "split", base, folder / "scores", params=SCORE)
     write_pin(folder / "champion.json", None)
     names = ("data", "split", "scores", "calibrator", "model", "champion.json")
@@ -102,7 +110,7 @@ def inputs(tmp_path, tables):
 def test_the_report_says_what_was_tested_and_how_every_method_did(tmp_path, inputs):
     report = evaluate(tmp_path, inputs)
     assert (report["first_day"], report["last_day"], report["days"]) == (DAYS[0], DAYS[-1], 6)
-    assert (report["rows"], report["impressions"], report["field_values"]) == (1800, 1800, 5)
+    assert (report["rows"], report["impressions"], report["field_values"]) == (1800, 1800, 6)
     others = ["adacalib", "eb_platt", "frozen", "isotonic", "model"]
     assert list(report["methods"]) == [*others, "uncalibrated"]
     assert list(report["gains"]) == others
@@ -175,11 +183,27 @@ def test_a_rival_with_the_shipped_map_measures_the_same(tmp_path, inputs):
     )
 
 
-def test_unseen_values_are_tested_under_the_id_0_and_counted(tmp_path, inputs, tables):
+def test_values_that_the_map_of_their_morning_has_not_are_served_as_unseen_and_counted(
+    tmp_path, inputs, tables
+):
+    """Though they have ids, and maps of their own in what ships."""
+    assert evaluate(tmp_path, inputs)["unseen_impressions"] == 0
+    path, ids = inputs[3] / "rolling.parquet", np.arange(1 + len(parts.CARRIERS), dtype=np.int32)
+    of_days = {
+        name: {day: DayMap(ids, served.map.take(ids)) for day, served in maps.items()}
+        for name, maps in read_rolling(path).items()
+    }
+    write_rolling(path, of_days)
     report = evaluate(tmp_path, inputs)
     carriers = pa.concat_tables(tables)["carrier"].to_pylist()
-    unseen = sum(carrier not in parts.CARRIERS for carrier in carriers)
-    assert report["unseen_impressions"] == unseen > 0
+    assert report["unseen_impressions"] == sum(name not in parts.CARRIERS for name in carriers) > 0
+    as_unseen = {
+        day: shifted(np.where(np.arange(V) < len(ids), of_day(np.zeros(V), np.arange(V)), first))
+        for day, of_day in rolling_maps()["adacalib"].items()
+        for first in of_day(np.zeros(1), np.zeros(1, int))
+    }
+    expected = loss_of(tables, as_unseen | {"model": tmp_path / "model"})
+    assert report["methods"]["model"]["logloss"] == pytest.approx(expected, rel=1e-6)
 
 
 def test_the_sums_add_up_to_the_rows(tmp_path, inputs):
@@ -286,7 +310,7 @@ def pin_another(folder, inputs, lineage=None, rolling=None, before=False, **conv
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parts, "CONVENTIONS", parts.CONVENTIONS | conventions)
-        base, calibrator = parts.write_parts(folder / "other")
+        base, calibrator = parts.write_parts(folder / "other", known=KNOWN)
     about, maps = read_json(calibrator / "manifest.json"), {"adacalib": SERVED}
     parts.write_calibrator(calibrator, maps, {"adacalib": rolling or {"2013-01-01": SERVED}}, about)
     model = folder / MODEL
@@ -369,7 +393,7 @@ def test_a_champion_held_against_itself_gains_exactly_nothing(tmp_path, inputs):
 @pytest.mark.parametrize(
     ("theirs", "same"),
     [
-        ({"params": {"log": {"last_day": "2013-09-01"}}}, True),
+        ({"params": {"log": {}, "split": {"last_day": "2013-09-01"}}}, True),
         ({"params": {"log": {}, "calibrate": {"seed": 2}}}, False),
         ({"base": {"manifest.json": "c"}}, False),
         ({"code": {}}, False),
@@ -378,7 +402,7 @@ def test_a_champion_held_against_itself_gains_exactly_nothing(tmp_path, inputs):
 def test_procedures_are_the_same_where_base_code_and_parameters_are(tmp_path, inputs, theirs, same):
     """The last day is no parameter of the procedure: it moves every day."""
     pin_another(tmp_path, inputs, lineage=learned(DAYS[2]) | theirs)
-    set_lineage(inputs[4], MADE | {"params": {"log": {"last_day": DAYS[-1]}}})
+    set_lineage(inputs[4], MADE | {"params": {"log": {}, "split": {"last_day": DAYS[-1]}}})
     assert evaluate(tmp_path, inputs)["champion"]["same_procedure"] is same
 
 
@@ -404,7 +428,8 @@ def test_a_champion_that_reads_a_column_the_days_have_not_is_reported(tmp_path, 
     inputs = write_walk(tmp_path, tables)
     pin = pin_another(tmp_path, inputs)
     asked = read_scores(inputs[2], "test"), [(DAYS[0], plain[0])]
-    champion = score_champion(pin, tmp_path / MODEL, {"conventions": parts.CONVENTIONS}, *asked)
+    challenger = read_json(inputs[4] / "manifest.json")
+    champion = score_champion(pin, tmp_path / MODEL, challenger, *asked)
     assert "origin" in champion.why
 
 
@@ -427,13 +452,12 @@ def test_a_champion_that_is_not_what_is_pinned_is_refused_with_the_command_that_
 
 def test_the_largest_field_values_are_named_with_what_is_expected_of_them(tmp_path, inputs, tables):
     report = evaluate(tmp_path, inputs)
-    carriers = pa.concat_tables(tables).to_pandas()["carrier"].value_counts()
+    carriers = pa.concat_tables(tables).to_pandas()["carrier"].fillna(NULL_NAME).value_counts()
     values = report["largest_field_values"]
     assert len(values) == 3
-    named = {row["field_value"]: row for row in values if row["field_value"]}
-    assert named
-    for name, row in named.items():
-        assert row["impressions"] == carriers[name]
+    assert sorted(row["impressions"] for row in values) == sorted(carriers)[-3:]
+    for row in values:
+        assert row["impressions"] == carriers[row["field_value"]]
         assert row["low"] < row["pcoc"] < row["high"]
         assert row["pcoc"] == pytest.approx(row["expected_responses"] / row["responses"])
 

@@ -56,9 +56,10 @@ def test_the_published_checkpoint_predicts_the_log(log, tmp_path):
 def test_the_manifest_says_from_which_rows_parameters_code_and_libraries_it_was_made(log, tmp_path):
     """And nothing that differs between machines: clones of a project make the same bytes."""
     base, calibrator = write_parts(tmp_path)
-    for folder, params in ((base, {"train_base": {"seed": 1}}), (calibrator, {"score": {"a": 2}})):
-        manifest = folder / "manifest.json"
-        write_json(manifest, read_json(manifest) | {"params": params})
+    of_base, fitted = (read_json(folder / "manifest.json") for folder in (base, calibrator))
+    write_json(base / "manifest.json", of_base | {"params": {"train_base": {"seed": 1}}})
+    fitted |= {"params": {"score": {"a": 2}}, "base_sha256": file_sums(base)}
+    write_json(calibrator / "manifest.json", fitted)
     stage.run(*log, base, calibrator, tmp_path / "model", params=PARAMS)
     manifest = read_json(tmp_path / "model" / "manifest.json")
     lineage = manifest["lineage"]
@@ -108,7 +109,10 @@ def test_a_map_that_falls_is_refused_with_the_value_and_the_knots(log, tmp_path)
     assert not list(tmp_path.glob("*model*"))
 
 
-def test_a_missing_test_day_is_named(log, tmp_path):
+def test_parity_is_proved_on_the_newest_test_day_which_is_named_where_it_is_missing(log, tmp_path):
+    """The older ones were looked at when they were the newest."""
+    (day_folder(log[0], DAYS[0]) / "part-0.parquet").unlink()
+    stage.run(*log, *write_parts(tmp_path / "one"), tmp_path / "one" / "model", params=PARAMS)
     (day_folder(log[0], DAYS[1]) / "part-0.parquet").unlink()
     with pytest.raises(DataError, match=DAYS[1]):
         stage.run(*log, *write_parts(tmp_path), tmp_path / "model", params=PARAMS)

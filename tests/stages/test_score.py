@@ -1,13 +1,17 @@
 """score: every day of the split, its rows in their order, with the base model's logits."""
 
+from collections import Counter
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
 
+from pipeline.core.checksums import file_sums
 from pipeline.core.errors import ArtifactError, DataError
 from pipeline.core.files import read_json, write_json
+from pipeline.encoding.values import NULL_NAME
 from pipeline.formats.days import day_number
 from pipeline.formats.scores import read_features, read_scores, read_scores_manifest
 from pipeline.model.scoring import load_base, write_base
@@ -19,7 +23,7 @@ from tests.tiny_logs import files_of
 
 @pytest.fixture(scope="module")
 def walked(tmp_path_factory):
-    """A log with nulls and unseen values on its test day, and a base model."""
+    """A log with nulls and new values on its test day, and a base model."""
     folder = tmp_path_factory.mktemp("walked")
     item = pa.array(["a", None, "never", "", "b", "NA"] * 10)
     train(folder, log_of(folder, {TEST[0]: busy_day(TEST[0], item=item)}))
@@ -36,12 +40,12 @@ def scored(folder, target, data=None, **values):
 
 def test_every_day_has_the_logits_of_its_rows_in_their_order(walked, tmp_path):
     scores = read_scores(scored(walked, tmp_path / "scores"), *PARTS)
-    base = load_base(walked / "base")
+    base = load_base(walked / "base", read_scores_manifest(tmp_path / "scores")["field"])
     start = 0
     for day in [*TRAINING, *CALIBRATION, *TEST]:
         table = pq.read_table(walked / "data" / f"day={day}")
         rows = slice(start, start + len(table))
-        encoded = base.encode(table)
+        encoded = base.encoder.encode(table)
         logit = base.uncalibrated_logit(encoded, 7)
         np.testing.assert_allclose(scores.uncalibrated_logit[rows], logit, atol=2e-6)
         np.testing.assert_array_equal(scores.field_value_id[rows], encoded.field_value_id)
@@ -55,7 +59,7 @@ def test_features_travel_in_the_order_of_the_network(walked, tmp_path):
     target = scored(walked, tmp_path / "scores")
     base = load_base(walked / "base")
     categorical, numeric = read_features(target, "test")
-    encoded = base.encode(pq.read_table(walked / "data" / f"day={TEST[0]}"))
+    encoded = base.encoder.encode(pq.read_table(walked / "data" / f"day={TEST[0]}"))
     np.testing.assert_array_equal(categorical, encoded.categorical)
     np.testing.assert_array_equal(numeric, encoded.numeric)
     assert read_scores_manifest(target)["features"] == {
@@ -87,15 +91,24 @@ def test_the_batch_size_does_not_matter_beyond_the_last_bits(walked, tmp_path):
     np.testing.assert_allclose(one.uncalibrated_logit, other.uncalibrated_logit, atol=2e-6)
 
 
-def test_null_and_unseen_values_are_counted_and_scored(walked, tmp_path):
+def test_values_that_are_new_on_a_test_day_have_ids_after_those_of_the_days_before(
+    walked, tmp_path
+):
+    """Null is one; the base knows none of them."""
     target = scored(walked, tmp_path / "scores")
     manifest, scores = read_scores_manifest(target), read_scores(target, "test")
     entry = manifest["days"][TEST[0]]
-    assert (entry["rows"], entry["null_rows"], entry["unseen_rows"]) == (60, 10, 20)
-    assert (scores.field_value_id == 0).sum() == 30
-    assert manifest["field_values"] == [None, "001", "NA", "a", "b"]
+    assert (entry["rows"], entry["null_rows"], entry["unseen_rows"]) == (60, 10, 0)
+    values = [None, "001", "NA", "a", "b", "", "never", NULL_NAME]
+    assert manifest["field"] == {"columns": ["item"], "values": values, "pooled": []}
+    assert Counter(scores.field_value_id.tolist()) == dict.fromkeys(range(2, 8), 10)
     assert manifest["parts"] == PARTS
     assert manifest["conventions"]["field"] == ["item"]
+
+
+def test_the_manifest_names_every_file_of_the_base(walked, tmp_path):
+    manifest = read_scores_manifest(scored(walked, tmp_path / "scores"))
+    assert manifest["base_sha256"] == file_sums(walked / "base")
 
 
 def test_base_logits_of_any_size_arrive(walked, tmp_path):
@@ -127,7 +140,8 @@ def test_a_base_that_is_pinned_scores_later_days(walked, tmp_path):
     """Calibration alone is refreshed: the split moved on, the base did not."""
     contract = read_json(walked / "split" / "manifest.json")
     parts = {"training": CALIBRATION[:1], "calibration": CALIBRATION[1:], "test": TEST}
-    write_json(tmp_path / "split" / "manifest.json", {**contract, "parts": parts})
+    moved = {**contract, "parts": parts, "binning_days": CALIBRATION[1:]}
+    write_json(tmp_path / "split" / "manifest.json", moved)
     params = ScoreParams(batch_size=10, keep_features=True)
     paths = (walked / "data", tmp_path / "split", walked / "base", tmp_path / "scores")
     score.run(*paths, params=params)

@@ -16,7 +16,13 @@ DAYS = [f"2024-03-{day:02}" for day in range(8, 15)]
 COUNTS = {"training_days": 3, "calibration_days": 2, "test_days": 1}
 
 
-def written(folder: Path, days: list[str], checked: list[str] | None = None, **log) -> dict:
+def written(
+    folder: Path,
+    days: list[str],
+    checked: list[str] | None = None,
+    split_by: dict | None = None,
+    **log,
+) -> dict:
     """artifacts/split/manifest.json for a log of `days`."""
     write_log(folder / "data", {day: tiny_day() for day in days})
     validation = folder / "validation.json"
@@ -28,7 +34,7 @@ def written(folder: Path, days: list[str], checked: list[str] | None = None, **l
         folder / "data" / "manifest.json",
         validation,
         folder / "split",
-        params=SplitParams(**COUNTS),
+        params=SplitParams(**COUNTS | (split_by or {})),
         log=tiny_log_params(**log),
     )
     return json.loads((folder / "split" / "manifest.json").read_text())
@@ -40,7 +46,8 @@ def test_the_parts_end_with_the_newest_day_and_follow_each_other(tmp_path):
 
 
 def test_the_parts_end_with_the_last_day_that_params_name(tmp_path):
-    assert written(tmp_path, DAYS, last_day=DAYS[5])["parts"]["test"] == [DAYS[5]]
+    document = written(tmp_path, DAYS, split_by={"last_day": DAYS[5]})
+    assert document["parts"]["test"] == [DAYS[5]]
 
 
 def test_the_boundaries_join_and_know_the_change_of_clocks(tmp_path):

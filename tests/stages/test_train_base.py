@@ -1,12 +1,14 @@
 """train_base: training days in, a base model out, whole or not at all."""
 
 import math
+import shutil
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from pipeline.core.errors import (
+    ArtifactError,
     DataError,
     NotEnoughDataError,
     ParamsError,
@@ -14,7 +16,6 @@ from pipeline.core.errors import (
     TrainingError,
 )
 from pipeline.core.files import read_json
-from pipeline.encoding.values import NULL_NAME
 from pipeline.model import training
 from pipeline.model.scoring import load_base
 from tests.stages.worlds import CALIBRATION, TEST, TRAINING, busy_day, log_of, train
@@ -28,7 +29,6 @@ def test_the_model_says_what_it_is(tmp_path):
     assert manifest["network"]["vocabulary_sizes"] == [5]
     assert manifest["days"]["fitting"] == TRAINING[:-1]
     assert manifest["days"]["held_out"] == TRAINING[-1:]
-    assert manifest["days"]["field_values"] == TRAINING + CALIBRATION
     assert [record["epoch"] for record in manifest["history"]] == [1, 2, 3]
     losses = [record["held_out_loss"] for record in manifest["history"]]
     assert manifest["best_epoch"] == 1 + int(np.argmin(losses))
@@ -68,29 +68,34 @@ def test_features_are_learned_from_the_days_before_the_held_out_ones(tmp_path):
     assert one.encoder.numeric == other.encoder.numeric
 
 
-def test_field_values_are_those_of_training_and_calibration_days(tmp_path):
-    days = {
-        TRAINING[-1]: busy_day(TRAINING[-1], item=["late"] * 60),
-        CALIBRATION[0]: busy_day(CALIBRATION[0], item=["fresh", None] * 30),
-        TEST[0]: busy_day(TEST[0], item=["unseen"] * 60),
-    }
-    base = load_base(train(tmp_path, log_of(tmp_path, days)))
-    assert base.field_values == [None, "001", "NA", "a", "b", "fresh", "late", NULL_NAME]
+def test_it_knows_columns_of_a_field_and_no_value_of_it(tmp_path):
+    """Values come and go between two trainings, and are none of the base's business."""
+    manifest = read_json(train(tmp_path, log_of(tmp_path)) / "manifest.json")
+    assert manifest["field"] == {"columns": ["item"], "values": [None], "pooled": []}
 
 
-def test_test_days_are_not_even_read(tmp_path):
+def test_other_days_than_those_of_training_are_not_even_read(tmp_path):
     log = log_of(tmp_path)
-    for path in (tmp_path / "data" / f"day={TEST[0]}").iterdir():
-        path.unlink()
+    for day in [*CALIBRATION, *TEST]:
+        for path in (tmp_path / "data" / f"day={day}").iterdir():
+            path.unlink()
     train(tmp_path, log)
 
 
-def test_responses_of_calibration_days_change_nothing(tmp_path):
-    base = train(tmp_path, log_of(tmp_path))
-    (tmp_path / "other").mkdir()
-    quiet = {day: busy_day(day, click=np.zeros(60, np.int8)) for day in CALIBRATION}
-    other = train(tmp_path / "other", log_of(tmp_path / "other", quiet))
-    assert files_of(base) == files_of(other)
+def test_a_training_day_that_is_not_the_one_that_was_split_is_refused(tmp_path):
+    """Of any training day; the others are of no interest."""
+    log = log_of(tmp_path)
+    before = files_of(train(tmp_path, log))
+    for day in [*TRAINING, *CALIBRATION, *TEST]:
+        again = tmp_path / day
+        log_of(again, {day: busy_day(day, 61)})
+        shutil.copy(tmp_path / "split" / "training.json", again / "split" / "training.json")
+        if day in TRAINING:
+            with pytest.raises(ArtifactError, match=f"^{day} was landed again after it was split"):
+                train(again, log)
+            assert not (again / "base").exists()
+        else:
+            assert files_of(train(again, log)) == before
 
 
 def test_a_log_of_aggregates_is_trained_by_its_counts(tmp_path):
@@ -105,7 +110,8 @@ def test_a_log_of_aggregates_is_trained_by_its_counts(tmp_path):
 def test_a_field_of_two_columns_is_one_value(tmp_path):
     log = log_of(tmp_path, field=("item", "shown"))
     base = load_base(train(tmp_path, log))
-    assert base.field_values == [None, "001\x1f1", "NA\x1f1", "a\x1f1", "b\x1f1"]
+    assert base.encoder.field == ("item", "shown")
+    assert base.columns == ["item", "shown", "price", "click"]
 
 
 def test_nulls_are_told_apart_from_values(tmp_path):
@@ -115,7 +121,7 @@ def test_nulls_are_told_apart_from_values(tmp_path):
     base = load_base(train(tmp_path, log_of(tmp_path, days)))
     assert base.manifest["network"]["n_numeric"] == 2
     unknown = pa.table({"item": pa.array([None, "never"], "string"), "price": [None, 1e300]})
-    assert np.isfinite(base.uncalibrated_logit(base.encode(unknown), 8)).all()
+    assert np.isfinite(base.uncalibrated_logit(base.encoder.encode(unknown), 8)).all()
 
 
 def test_an_infinite_feature_stops_by_day_column_and_row(tmp_path):

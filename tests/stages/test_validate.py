@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from pipeline.core.errors import AdaCalibError, DataError, NotEnoughDataError
-from pipeline.params.sections import ValidateParams
+from pipeline.params.sections import SplitParams, ValidateParams
 from pipeline.stages import validate
 from tests.tiny_logs import PRIVATE, files_of, land_day, tiny_day, tiny_log_params, write_log
 
@@ -25,11 +25,17 @@ LIMITS = {
 GOOD = {day: tiny_day(4) for day in DAYS}
 
 
-def report(folder: Path, *, limits: dict | None = None, **log) -> dict:
-    """reports/validation.json of the log in `folder`."""
+def report(folder: Path, *, limits: dict | None = None, last_day: str | None = None, **log) -> dict:
+    """reports/validation.json of the log in `folder`, up to a day."""
     target, details = folder.parent / "reports" / "validation.json", folder.parent / "details"
-    params = ValidateParams(**{**LIMITS, **(limits or {})})
-    validate.run(folder, target, details, params=params, log=tiny_log_params(**log))
+    validate.run(
+        folder,
+        target,
+        details,
+        params=ValidateParams(**{**LIMITS, **(limits or {})}),
+        log=tiny_log_params(**log),
+        split=SplitParams(training_days=1, calibration_days=1, test_days=1, last_day=last_day),
+    )
     return json.loads(target.read_text())
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline.core.files import write_json
-from pipeline.params.sections import TrainBaseParams
+from pipeline.core.files import read_json, write_json
+from pipeline.params.sections import LogParams, TrainBaseParams
 from pipeline.stages import train_base
 from tests.tiny_logs import tiny_log_params, write_log
 
@@ -31,15 +31,26 @@ def busy_day(day: str, rows: int = 60, **columns: Any) -> pa.Table:
     return pa.table({**values, **columns})
 
 
-def log_of(folder: Path, days: dict[str, pa.Table] | None = None, **log: Any) -> dict[str, Any]:
+def log_of(folder: Path, days: dict[str, pa.Table] | None = None, **log: Any) -> LogParams:
     """A log in `folder`/data with some days replaced, and its split; the log section comes back."""
     tables = {day: busy_day(day) for part in PARTS.values() for day in part}
     write_log(folder / "data", tables | (days or {}))
     section = tiny_log_params(**log)
-    (folder / "split").mkdir()
-    contract = {"parts": PARTS, "conventions": section.model_dump()}
-    write_json(folder / "split" / "manifest.json", contract)
+    write_split(folder, PARTS, section.model_dump())
     return section
+
+
+def write_split(
+    folder: Path, parts: dict[str, list[str]], conventions: dict[str, Any], **about: Any
+) -> None:
+    """`folder`/split, as split itself divides the log in `folder`/data."""
+    landed = read_json(folder / "data" / "manifest.json")["days"]
+    hashes = {d: landed[d]["content_sha256"] for days in parts.values() for d in days}
+    training = {day: hashes[day] for day in parts.get("training", [])}
+    document = {"parts": parts, "binning_days": parts["calibration"], "data": hashes} | about
+    contract = {"days": training, "conventions": conventions}
+    for name, written in (("manifest", document), ("training", contract)):
+        write_json(folder / "split" / f"{name}.json", written | {"conventions": conventions})
 
 
 def train_params(**values: Any) -> TrainBaseParams:
@@ -62,6 +73,6 @@ def train_params(**values: Any) -> TrainBaseParams:
 
 def train(folder: Path, log: Any, target: str = "base", **values: Any) -> Path:
     """The base model that train_base publishes for the log of `log_of`."""
-    paths = (folder / "data", folder / "split", folder / target)
+    paths = (folder / "data", folder / "split" / "training.json", folder / target)
     train_base.run(*paths, params=train_params(**values), log=log)
     return folder / target
