@@ -75,19 +75,10 @@ def day_marks(table: pa.Table, event_id: str | None) -> pa.Table:
             own; None: the rows that are there once are the events.
     """
     database = engine()
-<<<<<<< HEAD
     if event_id is not None:
         table = pa.table({"id": as_text(table[event_id]).drop_null()})
     database.register("day_rows", table)
-    return database.execute(ROW_MARKS if event_id is None else ID_MARKS).to_arrow_table()
-=======
-    if event_id is None:
-        database.register("day_rows", table)
-        return database.sql(ROW_MARKS).to_arrow_table()
-    seen = marks(table[event_id].drop_null())
-    database.register("seen", pa.table({"high": seen[:, 0], "low": seen[:, 1]}))
-    return database.sql("SELECT DISTINCT high, low FROM seen").to_arrow_table()
->>>>>>> daytests
+    return database.sql(ROW_MARKS if event_id is None else ID_MARKS).to_arrow_table()
 
 
 class EventDays:
