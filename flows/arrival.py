@@ -2,6 +2,7 @@
 
 import glob
 import sys
+from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -19,7 +20,8 @@ from pipeline.params.params_file import read_params
 from pipeline.registry.tools.programs import run_program
 
 DAY = "{day}"
-LOOK_BACK = 14  # days before the one that is due, of which files that came late are taken along
+CHANGED = " has a new version: "  # of the sentence on a day that has other rows now
+LOOK_BACK = 14  # days before the one that is due, of which files that came or grew late are read
 
 
 def landed_days(folder: Path) -> list[str]:
@@ -46,18 +48,21 @@ def files_of(source: str, day: str, checkout: Path) -> list[str]:
     return sorted(glob.glob(str(pattern)))
 
 
-def files_to_land(source: str, day: str, checkout: Path, folder: Path) -> list[str]:
-    """The files of a day, and of days shortly before it that have come but not landed.
+def files_to_land(
+    source: str, day: str, checkout: Path, folder: Path, window: int = 0
+) -> list[str]:
+    """The files of a day, and of the days before it whose labels may still come.
 
-    Empty as long as the day itself has not come.
+    Those of a window of days before it, and of LOOK_BACK days if that is longer; what landed as it
+    is, is not read again. Empty as long as the day itself has not come.
     """
     if not files_of(source, day, checkout):
         return []
     held = landed_days(folder)
     back = len(days_of(held[-1], day)) - 1 if held and held[-1] < day else 0
-    before = [d for d in _days_before(day, max(back, LOOK_BACK)) if held and held[0] < d]
-    missing = [d for d in before if d not in held]
-    return [file for d in [*missing, day] for file in files_of(source, d, checkout)]
+    days = _days_before(day, max(back, window, LOOK_BACK)) if held else []
+    before = [d for d in days if held[0] <= d]
+    return [file for d in [*before, day] for file in files_of(source, d, checkout)]
 
 
 def _days_before(day: str, number: int) -> list[str]:
@@ -67,25 +72,51 @@ def _days_before(day: str, number: int) -> list[str]:
 
 @task(name="land", retries=2, retry_delay_seconds=10, cache_policy=NO_CACHE, persist_result=False)
 @failing_in_one_sentence
-def land(folder: str, mapping: str | None = None, files: tuple[str, ...] = ()) -> State:
+def land(
+    folder: str,
+    mapping: str | None = None,
+    files: tuple[str, ...] = (),
+    as_of: str | None = None,
+) -> State:
     """Bring the log that params.yaml of a folder names into data/; a failed transfer is retried.
 
     Args:
         folder: where params.yaml and data/ are.
         mapping: how files are read; none: by the mapping that `log.format` names.
         files: the files of a log that is not fetched.
+        as_of: the day up to which their labels are known.
+
+    The final state's message is what landed, and the days that have other rows now.
     """
     log_format = mapping or read_params(Path(folder) / "params.yaml").log.format
     command = [sys.executable, "-m", "pipeline.cli.main", "data", log_format, *files]
+    command += ["--as-of", as_of] if as_of else []
     finished = run_program(command, Path(folder), get_run_logger().info)
-    last = finished.output.strip().rpartition("\n")[2].removeprefix("adacalib: ")
+    lines = finished.output.strip().split("\n")
+    last = lines[-1].removeprefix("adacalib: ")
     if finished.code:
         raise ToolError(last or f"{' '.join(command)} ended with {finished.code}")
-    return Completed(name="Landed", message=last)
+    changes = [line for line in lines if CHANGED in line]
+    return Completed(name="Landed", message="\n".join(changes) or last)
 
 
-def bring(day: str, release: Path, checkout: Path, source: str | None, mapping: str | None) -> str:
-    """Land a day; why it could not be had yet, empty where it is there.
+@dataclass(frozen=True)
+class Brought:
+    """What came of bringing a day.
+
+    Attributes:
+        missing: why it could not be had yet; empty where it is there.
+        changes: sentences on earlier days that grew or shrank.
+    """
+
+    missing: str
+    changes: tuple[str, ...] = ()
+
+
+def bring(
+    day: str, release: Path, checkout: Path, source: str | None, mapping: str | None
+) -> Brought:
+    """Land a day, and what has come since of the days before it.
 
     Args:
         day: the day.
@@ -99,19 +130,23 @@ def bring(day: str, release: Path, checkout: Path, source: str | None, mapping: 
     """
     files: list[str] = []
     if source is not None:
-        files = files_to_land(source, day, checkout, release)
+        window = read_params(release / "params.yaml").log.maturity_days
+        files = files_to_land(source, day, checkout, release, window)
         if not files and day not in landed_days(release):
-            return f"{day} has not landed: there is no file {source.replace(DAY, day)}"
+            return Brought(f"{day} has not landed: there is no file {source.replace(DAY, day)}")
+    changes: tuple[str, ...] = ()
     if source is None or files:
         if mapping and (checkout / mapping).is_file():
             mapping = str((checkout / mapping).absolute())
         # Files that are here are refused the same again; a transfer may get through.
         bring_in = land.with_options(retries=0) if source else land
-        landed = bring_in(str(release), mapping, tuple(files), return_state=True)
+        as_of = day if source else None
+        landed = bring_in(str(release), mapping, tuple(files), as_of, return_state=True)
         if landed.is_failed():
             raise ToolError(f"land: {landed.message}")
+        changes = tuple(line for line in (landed.message or "").split("\n") if CHANGED in line)
     days = landed_days(release)
     if day in days:
-        return ""
+        return Brought("", changes)
     reach = f"{days[0]}..{days[-1]}" if days else "no day"
-    return f"{day} has not landed; the log in {release}/data holds {reach}"
+    return Brought(f"{day} has not landed; the log in {release}/data holds {reach}")

@@ -85,7 +85,7 @@ def _make(day: str, worktree: Path, checkout: Path, source: str | None, mapping:
     try:
         who = identity(worktree)
         take_code(checkout, worktree)
-        missing = bring(day, worktree, checkout, source, mapping)
+        missing = bring(day, worktree, checkout, source, mapping).missing
         if missing:
             raise ToolError(missing)
         set_values(worktree / "params.yaml", {"split.last_day": day})

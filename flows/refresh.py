@@ -180,9 +180,9 @@ def _attempt(
             return _skipped(day, newer)
         take_code(run.checkout, release)
         run.at = "land"
-        missing = bring(day, release, run.checkout, source, mapping)
-        if missing:
-            return Failed(name="Late", message=missing)
+        brought = bring(day, release, run.checkout, source, mapping)
+        if brought.missing:
+            return Failed(name="Late", message=brought.missing)
         left_out = days_between(newest, day)
         if left_out:
             get_run_logger().warning(f"skipped: {named(left_out)}")
@@ -194,8 +194,8 @@ def _attempt(
         commit_day(release, day, who)
         _share(release, day)
         state = _judge(run, release, promotion)
-    if left_out:
-        state.message = f"{state.message}\nskipped since {newest}: {named(left_out)}"
+    more = [f"skipped since {newest}: {named(left_out)}"] if left_out else []
+    state.message = "\n".join([state.message or "", *brought.changes, *more])
     return state
 
 

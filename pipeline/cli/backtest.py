@@ -12,8 +12,8 @@ from filelock import FileLock, Timeout
 from pipeline.cli.workspace import copy_project, share_data
 from pipeline.core.errors import AdaCalibError, ParamsError, ToolError
 from pipeline.core.files import read_json
+from pipeline.data.log_store.labels import maturity_of
 from pipeline.data.log_store.manifest import MANIFEST, read_manifest
-from pipeline.data.log_store.splits import label_maturity
 from pipeline.formats.days import day_name, day_number
 from pipeline.metrics.calibration import log_loss_terms
 from pipeline.metrics.counts import ResponseCounts
@@ -87,7 +87,7 @@ def _origins(first: str, last: str, step: int, params: Params) -> list[str]:
     landed = read_manifest(Path("data") / MANIFEST)
     if not landed.days:
         raise AdaCalibError("data has no days; bring a log with adacalib data FORMAT")
-    mature = label_maturity(landed.days, params.log.maturity_days, params.log.time_zone)
+    mature = maturity_of(landed, params.log.maturity_days, None)
     if days[-1] > mature.newest_mature_day:
         raise AdaCalibError(
             f"the origin {days[-1]} is after {mature.newest_mature_day}, the newest day of the log "

@@ -46,6 +46,10 @@ def data(
     allow_shrink: Annotated[
         bool, typer.Option("--allow-shrink", help="SOURCE: take the place of landed days")
     ] = False,
+    as_of: Annotated[
+        str | None,
+        typer.Option(help="SOURCE: the day up to which labels are known; by default the newest"),
+    ] = None,
     rows: Annotated[int | None, typer.Option(help="simulated: impressions in all")] = None,
     days: Annotated[int | None, typer.Option(help="simulated: number of days")] = None,
     field_values: Annotated[int | None, typer.Option(help="simulated: number of items")] = None,
@@ -75,7 +79,9 @@ def data(
     log = read_params().log
     refuse_no_project(Path())
     if sources:
-        landing = LandingOptions(log.format, log.event_id, log.label, log.impressions, allow_shrink)
+        landing = LandingOptions(
+            log.format, log.event_id, log.label, log.impressions, as_of, allow_shrink
+        )
         with local_files(sources) as files:
             size = sum(path.stat().st_size for path in files if path.is_file())
             with WorkProgress("read", size, "bytes") as progress:
@@ -117,6 +123,22 @@ def init(
         "\n".join([*said, f"written: {' and '.join(written)}; read and correct them"]),
         **{"written": written, "found": found.found, "unknown": found.unknown},
     )
+
+
+@app.command()
+def drop(days: Annotated[list[str], typer.Argument(metavar="DAY...")]) -> None:
+    """Take landed days out of data/; they come back when their files land again.
+
+    Example: adacalib drop 2038-01-19
+    """
+    from pipeline.data.log_store.upkeep import drop_days
+    from pipeline.registry.tools.dvc import commit_data, refuse_no_project
+
+    refuse_no_project(Path())
+    landed = drop_days(Path("data"), days)
+    rows = sum(entry.rows for entry in landed.days.values())
+    answer(f"took out {', '.join(days)}: {rows:,} rows; data {landed.manifest.extent()}")
+    commit_data(Path())
 
 
 def _land(log_format: str, **size: int) -> str:

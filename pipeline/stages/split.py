@@ -8,10 +8,10 @@ from typing import Any
 from pipeline.core.errors import ArtifactError, NotEnoughDataError, ParamsError
 from pipeline.core.files import publish, read_json, write_json
 from pipeline.data.log_store.day_rows import day_boundaries
+from pipeline.data.log_store.labels import maturity_of
 from pipeline.data.log_store.manifest import Manifest, read_manifest
 from pipeline.data.log_store.splits import (
     LabelMaturity,
-    label_maturity,
     split_by_count,
     split_by_date,
     with_gap,
@@ -89,7 +89,7 @@ def _landed(manifest: Path, params: SplitParams, log: LogParams) -> tuple[Manife
     landed = read_manifest(manifest)
     if not landed.days:
         raise NotEnoughDataError(f"{manifest} has no days; bring a log with adacalib data FORMAT")
-    return landed, label_maturity(landed.days, log.maturity_days, log.time_zone, params.last_day)
+    return landed, maturity_of(landed, log.maturity_days, params.last_day)
 
 
 def _training(landed: Manifest, splits: Mapping[str, list[str]], log: LogParams) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from pipeline.data.log_store.contract import (
     check_day,
     check_logged_scores,
     check_null_shares,
+    refuse_unknown,
     summary,
 )
 from pipeline.data.log_store.day_rows import read_day, refuse_changed
@@ -28,15 +29,19 @@ from pipeline.data.log_store.deduplication import (
     event_facts,
     event_summary,
 )
+from pipeline.data.log_store.labels import (
+    label_growth,
+    maturity_of,
+    ordinary_days,
+    stray_rows,
+)
 from pipeline.data.log_store.manifest import (
     MANIFEST,
     Manifest,
     check_listing,
     read_manifest,
-    refuse_unknown,
     used_days,
 )
-from pipeline.data.log_store.splits import label_maturity
 from pipeline.encoding.values import field_keys
 from pipeline.encoding.vocabulary import ValueCounts
 from pipeline.engine.day_map import map_days
@@ -66,8 +71,9 @@ def run(
         NotEnoughDataError: there are fewer than two days, or a day has too few impressions.
     """
     manifest = read_manifest(data / MANIFEST)
-    days = used_days(manifest, log.format, log.time_zone, split.last_day)
-    check_listing(data, manifest, days)
+    used = used_days(manifest, log.format, log.time_zone, split.last_day)
+    check_listing(data, manifest, used)
+    days = [day for day in used if day in ordinary_days(manifest.days)]
     refuse_unknown(manifest, log.columns())
     facts, fields, recent = {}, {}, ValueNovelty(params.recent_days)
     events, on_days = {}, EventDays(log.event_id)
@@ -88,10 +94,12 @@ def run(
     check_null_shares(facts, [*log.categorical, *log.numeric], params.max_null_share)
     checks = _checks(facts, fields, params)
     _refuse_errors(checks)
-    maturity = label_maturity(manifest.days, log.maturity_days, log.time_zone, split.last_day)
+    maturity = maturity_of(manifest, log.maturity_days, split.last_day)
     document = summary(facts, log.time_zone)
     document |= {"waiting": maturity.waiting}
-    document |= {"warnings": [*alike, *(check.breach for check in checks if check.breach)]}
+    breaches = [check.breach for check in checks if check.breach]
+    document |= {"warnings": [*stray_rows(manifest.days), *alike, *breaches]}
+    document |= {"label_growth": label_growth(manifest.days)}
     if log.event_id is not None:
         document["events"] = event_summary(log.event_id, events)
     write_json(report, document)

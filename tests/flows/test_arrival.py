@@ -44,7 +44,7 @@ def test_a_day_that_came_late_is_taken_along_with_the_next_one(tmp_path):
     landed(tmp_path, "2013-09-26", "2013-09-28")
     arrive(tmp_path, "2013-09-27", "2013-09-28", "2013-09-29")
     files = files_to_land("log-{day}.csv", "2013-09-29", tmp_path, tmp_path)
-    assert names(files) == ["2013-09-27", "2013-09-29"]
+    assert names(files) == ["2013-09-27", "2013-09-28", "2013-09-29"]
 
 
 def test_the_days_of_an_outage_land_however_long_it_was(tmp_path):
@@ -58,8 +58,9 @@ def test_nothing_lands_before_the_day_itself_has_come(tmp_path):
     landed(tmp_path, "2013-09-26")
     arrive(tmp_path, "2013-09-27")
     assert files_to_land("log-{day}.csv", "2013-09-28", tmp_path, tmp_path) == []
-    missing = bring("2013-09-28", tmp_path, tmp_path, "log-{day}.csv", None)
-    assert missing == "2013-09-28 has not landed: there is no file log-2013-09-28.csv"
+    shutil.copy("params.yaml", tmp_path)
+    brought = bring("2013-09-28", tmp_path, tmp_path, "log-{day}.csv", None)
+    assert brought.missing == "2013-09-28 has not landed: there is no file log-2013-09-28.csv"
 
 
 def test_the_first_day_of_a_log_comes_alone(tmp_path):
@@ -73,10 +74,30 @@ def test_an_unattended_run_adds_late_events_and_stops_where_a_file_brings_less_t
     shutil.rmtree(checkout / "data")
     write_clicks(checkout)
     run = flow(bring)
-    assert run("2024-04-01", checkout, checkout, "{day}.csv", "clicks.yaml") == ""
-    assert run("2024-04-02", checkout, checkout, "{day}.csv", "clicks.yaml") == ""
+    assert run("2024-04-01", checkout, checkout, "{day}.csv", "clicks.yaml").missing == ""
+    brought = run("2024-04-02", checkout, checkout, "{day}.csv", "clicks.yaml")
+    assert brought.missing == ""
+    assert ["2024-04-01 has a new version: 1,500 -> 1,503 rows" in c for c in brought.changes] == [
+        True
+    ]
     assert landed_days(checkout) == ["2024-04-01", "2024-04-02"]
     (checkout / "2024-04-02.csv").write_text("at,shop,click\n2024-04-02T10:00:00Z,b,0\n")
     with pytest.raises(ToolError, match=r"has 1,500 rows of 2024-04-02\.csv and would have 1;"):
         run("2024-04-02", checkout, checkout, "{day}.csv", "clicks.yaml")
     assert landed_days(checkout) == ["2024-04-01", "2024-04-02"]
+
+
+def test_a_day_that_grew_after_it_landed_is_landed_again_with_the_next_one(
+    checkout, prefect_server
+):
+    """Conversions that arrive late are seen, and what came as it was is not read again."""
+    shutil.rmtree(checkout / "data")
+    write_clicks(checkout)
+    run = flow(bring)
+    run("2024-04-01", checkout, checkout, "{day}.csv", "clicks.yaml")
+    first = checkout / "2024-04-01.csv"
+    first.write_text(first.read_text() + "2024-04-01T11:00:00Z,a,1\n" * 159)
+    brought = run("2024-04-02", checkout, checkout, "{day}.csv", "clicks.yaml")
+    assert len(brought.changes) == 1
+    assert "2024-04-01 has a new version: 1,500 -> 1,662 rows" in brought.changes[0]
+    assert run("2024-04-02", checkout, checkout, "{day}.csv", "clicks.yaml").changes == ()

@@ -2,19 +2,28 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 
 from pipeline.core.errors import DataError
+from pipeline.core.files import sha256_of
 from pipeline.data.ingest import ali_ccp, fetched, obd
 from pipeline.data.ingest.file_reader import land_files
 from pipeline.data.ingest.mapping import read_mapping, shipped
 from pipeline.data.ingest.simulated import Simulation
-from pipeline.data.log_store.landing import DEFAULTS, DayChange, LandingOptions, land_log
+from pipeline.data.log_store.labels import stray_rows
+from pipeline.data.log_store.landing import (
+    DEFAULTS,
+    DayChange,
+    LandingOptions,
+    land_log,
+)
 from pipeline.data.log_store.manifest import DayEntry, Manifest, amount
+from pipeline.data.log_store.store import standing_log
+from pipeline.data.log_store.upkeep import seen_again
 
 FETCHED = {"flights": fetched.ROWS, "obd": obd.ROWS}  # rows of each
 FORMATS = (*FETCHED, "simulated")
@@ -108,6 +117,11 @@ def land_sources(
     """
     if mapping in FORMATS and mapping != "obd":
         raise DataError(f"{mapping} is fetched, not read from files; call it without sources")
+    if options.as_of is not None:
+        sources, given = _unseen(folder, sources)
+        if not sources:
+            days = seen_again(folder, given, options.as_of).days
+            return f"{amount(len(days), 'day')} came as before; labels are as of {options.as_of}"
     if mapping in ali_ccp.FORMATS:
         name, land_them = mapping, partial(ali_ccp.land_files, folder, mapping, sources)
     elif mapping == "obd":
@@ -116,18 +130,31 @@ def land_sources(
         rules = read_mapping(mapping, [*ali_ccp.FORMATS, "obd"])
         name, land_them = rules.format, partial(land_files, folder, rules, sources)
     heeded = options.format == name
-    known = options if heeded else LandingOptions(allow_shrink=options.allow_shrink)
+    known = options if heeded else replace(options, event_id=None, label=None, impressions=None)
     landed = land_them(limit_days, report, options=known)
+    if options.as_of is not None:
+        seen_again(folder, given, options.as_of)
     if not any(entry.rows for entry in landed.days.values()):
         dropped = sum(sum(entry.dropped.values()) for entry in landed.days.values())
         why = f"all {dropped:,} rows were dropped by the mapping's rules" if dropped else "no rows"
         raise DataError(f"{', '.join(map(str, sources))}: {why}; nothing was landed")
     lines = [_sentence(folder, landed.manifest, landed.days), *_changes_in_words(landed.changes)]
+    lines += stray_rows(landed.manifest.days)
     if options.event_id and not heeded:
         lines.append(
             f"event ids were not compared: log.event_id is for {options.format}, not {name}"
         )
     return "\n".join(lines)
+
+
+def _unseen(folder: Path, sources: Sequence[Path]) -> tuple[list[Path], list[str]]:
+    """The files that have not landed as they are, and the sha256 of all."""
+    standing = standing_log(folder)
+    entries = standing.days.values() if standing else ()
+    landed = {source.sha256 for entry in entries for source in entry.sources}
+    found = {path: sha256_of(path) if path.is_file() else "" for path in sources}
+    new = [path for path, sha256 in found.items() if sha256 not in landed]
+    return new, [*found.values()]
 
 
 def _changes_in_words(changes: Sequence[DayChange]) -> list[str]:

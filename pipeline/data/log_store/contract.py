@@ -6,6 +6,7 @@ categorical features are text (`as_text`), numeric features and labels are numbe
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,6 +15,7 @@ import pyarrow.compute as pc
 
 from pipeline.core.errors import DataError
 from pipeline.data.log_store.day_rows import days_between
+from pipeline.data.log_store.manifest import Manifest
 from pipeline.encoding.features import LoggedScore
 from pipeline.encoding.values import (
     counts,
@@ -68,6 +70,25 @@ class DayFacts:
     nulls: dict[str, int]
     field_values: int
     logged_scores: tuple[float, float] | None
+
+
+def refuse_unknown(manifest: Manifest, columns: Mapping[str, str]) -> None:
+    """Refuse a column that no day of the log has.
+
+    Args:
+        columns: column → the key of params.yaml that names it.
+
+    Raises:
+        DataError: there is one; key and column are named, and a column with a name like it.
+    """
+    for name, key in columns.items():
+        if manifest.columns and name not in manifest.columns:
+            near = get_close_matches(name, manifest.columns, 1)
+            meant = f"; did you mean {near[0]}?" if near else ""
+            raise DataError(
+                f"{key} names the column {name}, which the log does not have; it has "
+                f"{sorted(manifest.columns)}{meant}"
+            )
 
 
 def check_day(table: pa.Table, day: str, contract: Contract) -> DayFacts:

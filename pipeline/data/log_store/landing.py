@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from pipeline.core.errors import DataError
 from pipeline.core.files import publish
 from pipeline.data.log_store.day_writer import DayWriter, PartWriter
+from pipeline.data.log_store.labels import labels_until, ordinary_days, with_labels
 from pipeline.data.log_store.manifest import (
     MANIFEST,
     PART,
@@ -62,6 +63,8 @@ class LandingOptions:
         event_id: column with the ids of events, each of which counts once a day; None: none.
         label: column with the responses; None: none is known.
         impressions: column with the impressions of a row; None: a row is one.
+        as_of: the logical day of the landing, up to which labels are known; None: the newest
+            ordinary day of what comes.
         allow_shrink: whether what comes takes the place of a day that has landed, whatever that
             loses, and is not merged with it.
     """
@@ -70,6 +73,7 @@ class LandingOptions:
     event_id: str | None = None
     label: str | None = None
     impressions: str | None = None
+    as_of: str | None = None
     allow_shrink: bool = False
 
 
@@ -187,10 +191,39 @@ def land_days(
                 standing_log(folder) or kind.manifest({}), reading=kind.manifest({}).reading
             )
             whole = _merge(folder, kind, manifest, whole, options)
+            whole = _labelled(manifest, staged, whole, options)
             changes = list(_changes_of(folder, manifest, whole, options.label))
             if whole:
                 manifest = commit(folder, manifest, whole)
         return Landed(manifest, {day: entry for day, (_, entry) in staged.items()}, changes)
+
+
+def _labelled(
+    standing: Manifest,
+    came: Mapping[str, tuple[Path, DayEntry]],
+    whole: Mapping[str, tuple[Path, DayEntry]],
+    options: LandingOptions,
+) -> dict[str, tuple[Path, DayEntry]]:
+    """The days as they will be, with the day up to which their labels are known.
+
+    Where only some of a day's files came, its labels are known as far as they were before.
+    """
+    as_of = options.as_of or max(
+        ordinary_days({day: entry for day, (_, entry) in came.items()}), default=""
+    )
+    labelled = {}
+    for day, (file, entry) in whole.items():
+        before = standing.days.get(day)
+        until = as_of
+        if before is not None and not _all_came(before, came[day][1]):
+            until = labels_until(before) or as_of
+        labelled[day] = file, with_labels(entry, before, until, _sum([file], options.label))
+    return labelled
+
+
+def _all_came(before: DayEntry, came: DayEntry) -> bool:
+    files = {name for source in came.sources for name in (source.file, source.sha256)}
+    return all({source.file, source.sha256} & files for source in before.sources)
 
 
 def _merge(

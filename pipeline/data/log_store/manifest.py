@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -48,10 +47,10 @@ class DayEntry:
     Attributes:
         rows: number of rows, over all its files.
         content_sha256: `content_sha256` of its rows, whatever wrote the files.
-        files: name in the day's folder → sha256 of the file's bytes.
-        dropped: rows that were in the sources and are not in the day, by the rule that says so;
-            values where the rule names values.
+        files: name in the day's folder → sha256 of its bytes.
+        dropped: rule → rows of the sources (values, where it names values) that it left out.
         sources: where the rows came from, in their order; empty where no file is known.
+        labels: logical day of a landing → responses of the day then; None: not known.
     """
 
     rows: int
@@ -59,6 +58,7 @@ class DayEntry:
     files: Mapping[str, str]
     dropped: Mapping[str, int] = field(default_factory=dict)
     sources: tuple[SourceRows, ...] = ()
+    labels: Mapping[str, int | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -99,27 +99,8 @@ class Manifest:
         return f"has {amount(len(self.days), 'day')}: {min(self.days)}..{max(self.days)}"
 
 
-def refuse_unknown(manifest: Manifest, columns: Mapping[str, str]) -> None:
-    """Refuse a column that no day of the log has.
-
-    Args:
-        columns: column → the key of params.yaml that names it.
-
-    Raises:
-        DataError: there is one; key and column are named, and a column with a name like it.
-    """
-    for name, key in columns.items():
-        if manifest.columns and name not in manifest.columns:
-            near = get_close_matches(name, manifest.columns, 1)
-            meant = f"; did you mean {near[0]}?" if near else ""
-            raise DataError(
-                f"{key} names the column {name}, which the log does not have; it has "
-                f"{sorted(manifest.columns)}{meant}"
-            )
-
-
 def amount(number: int, thing: str) -> str:
-    """A number of things in words: "1 day", "1,500 days"."""
+    """A number of things: "1 day", "1,500 days"."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
@@ -183,7 +164,7 @@ def write_manifest(path: Path, manifest: Manifest) -> None:
     if not manifest.reading:
         del document["reading"]
     for entry in document["days"].values():
-        for name in ("dropped", "sources"):
+        for name in ("dropped", "sources", "labels"):
             if not entry[name]:
                 del entry[name]
     write_json(path, document)

@@ -19,9 +19,9 @@ class LabelMaturity:
 
     Attributes:
         maturity_days: whole days of the log's time zone that must lie after a mature day, up to and
-            with the reference.
+            with the day up to which its labels are known.
         reference_day: the newest landed day; never the time of the run.
-        newest_mature_day: the newest day of the calendar whose labels are mature.
+        newest_mature_day: the newest day of the calendar up to which all labels are mature.
         waiting: landed days that would be used if they were mature, ascending.
     """
 
@@ -32,7 +32,11 @@ class LabelMaturity:
 
 
 def label_maturity(
-    days: Collection[str], maturity_days: int, time_zone: str, last_day: str | None = None
+    days: Collection[str],
+    maturity_days: int,
+    time_zone: str,
+    last_day: str | None = None,
+    known_until: Mapping[str, str] | None = None,
 ) -> LabelMaturity:
     """Which of `days` are mature.
 
@@ -41,12 +45,21 @@ def label_maturity(
         maturity_days: length of the conversion window.
         time_zone: of the log.
         last_day: newest day that may be used; None: any.
+        known_until: day → the day up to which its labels are known; the newest landed day, where a
+            day is not among them.
 
     Raises:
         DataError: the calendar does not reach so far back.
     """
-    reference = max(days)
-    mature = calendar_days(reference, maturity_days + 1, time_zone)[0]
+    reference, known = max(days), known_until or {}
+    newest = {
+        until: calendar_days(until, maturity_days + 1, time_zone)[0]
+        for until in {reference, *known.values()}
+    }
+    young = [day for day in days if day > newest[known.get(day, reference)]]
+    mature = newest[reference]
+    if young and min(young) <= mature:  # it was landed once, and its labels were never seen again
+        mature = calendar_days(min(young), 2, time_zone)[0]
     waiting = sorted(day for day in days if mature < day <= (last_day or reference))
     return LabelMaturity(maturity_days, reference, mature, waiting)
 
@@ -178,8 +191,8 @@ def _waiting(maturity: LabelMaturity) -> str:
     if not maturity.waiting:
         return ""
     return (
-        f" ({len(maturity.waiting)} younger days wait for their labels: log.maturity_days is "
-        f"{maturity.maturity_days})"
+        f" ({len(maturity.waiting)} days from {maturity.waiting[0]} on wait for their labels: "
+        f"log.maturity_days is {maturity.maturity_days}, and a day's files are read again as long)"
     )
 
 

@@ -90,7 +90,8 @@ def commit(
     """
     entries = {day: entry for day, (_, entry) in staged.items()}
     days = dict(sorted({**standing.days, **entries}.items()))
-    origin = standing.origin if days == standing.days else {}
+    rows, before = ({d: e.content_sha256 for d, e in log.items()} for log in (days, standing.days))
+    origin = standing.origin if rows == before else {}
     manifest = replace(standing, days=days, origin=origin)
     write_manifest(folder / COMING, manifest)
     for day, (file, _) in staged.items():

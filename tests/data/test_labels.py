@@ -1,0 +1,139 @@
+"""Labels that keep arriving, and days that are none."""
+
+import pytest
+
+from pipeline.core.errors import DataError
+from pipeline.core.files import read_json
+from pipeline.data.ingest.sources import land_sources
+from pipeline.data.log_store.day_rows import read_day
+from pipeline.data.log_store.labels import label_growth, labels_until, maturity_of, stray_rows
+from pipeline.data.log_store.landing import LandingOptions
+from pipeline.data.log_store.manifest import read_manifest
+from pipeline.data.log_store.upkeep import drop_days
+from pipeline.params.sections import SplitParams, ValidateParams
+from pipeline.stages import validate
+from tests.stages.test_validate import LIMITS
+from tests.tiny_logs import files_of, tiny_log_params
+
+DAYS = [f"2024-04-{day:02}" for day in range(1, 11)]
+MAPPING = """
+format: clicks
+kind: csv
+time_zone: UTC
+time: {column: at, format: iso8601}
+columns: {id: text, shop: text, click: int8}
+"""
+
+
+def arrive(folder, day, rows=100, clicks=10, also=""):
+    """The file of a day, the first rows of which have a click."""
+    lines = [f"{day}T10:00:00Z,{day}-{i},shop{i % 3},{int(i < clicks)}\n" for i in range(rows)]
+    (folder / f"{day}.csv").write_text("at,id,shop,click\n" + "".join(lines) + also)
+
+
+def land(folder, *days, as_of=None, event_id=None):
+    """The log after the files of these days have landed, and what was said."""
+    (folder / "clicks.yaml").write_text(MAPPING)
+    files = [folder / f"{day}.csv" for day in days]
+    options = LandingOptions("clicks", event_id, "click", as_of=as_of)
+    said = land_sources(str(folder / "clicks.yaml"), folder / "data", files, options=options)
+    return read_manifest(folder / "data/manifest.json"), said
+
+
+def test_a_day_is_mature_when_its_labels_were_seen_so_many_days_after_it(tmp_path):
+    """The landing counts and not the calendar: a snapshot of a day old is never final."""
+    for day in DAYS[:5]:
+        arrive(tmp_path, day)
+        manifest, _ = land(tmp_path, day, as_of=day)
+    assert maturity_of(manifest, 2, None).newest_mature_day == "2024-03-31"
+    assert maturity_of(manifest, 2, None).waiting == DAYS[:5]
+    manifest, _ = land(tmp_path, *DAYS[:5], as_of=DAYS[4])
+    assert maturity_of(manifest, 2, None).newest_mature_day == DAYS[2]
+    assert maturity_of(manifest, 0, None).waiting == []
+
+
+def test_a_log_that_lands_at_once_has_the_labels_of_its_newest_day(tmp_path):
+    for day in DAYS:
+        arrive(tmp_path, day)
+    manifest, _ = land(tmp_path, *DAYS)
+    assert {labels_until(entry) for entry in manifest.days.values()} == {DAYS[-1]}
+    assert maturity_of(manifest, 7, None).newest_mature_day == DAYS[2]
+
+
+def test_labels_that_grew_are_landed_and_what_came_as_it_was_is_not_read_again(tmp_path):
+    for day in DAYS[:3]:
+        arrive(tmp_path, day)
+    land(tmp_path, *DAYS[:2], as_of=DAYS[1])
+    arrive(tmp_path, DAYS[0], rows=120, clicks=40)
+    manifest, said = land(tmp_path, *DAYS[:3], as_of=DAYS[2])
+    assert f"{DAYS[0]} has a new version: 100 -> 120 rows, 10 -> 40 responses" in said
+    assert manifest.days[DAYS[0]].labels == {DAYS[1]: 10, DAYS[2]: 40}
+    assert manifest.days[DAYS[1]].labels == {DAYS[1]: 10, DAYS[2]: 10}
+    before = files_of(tmp_path / "data")
+    land(tmp_path, *DAYS[:3], as_of=DAYS[2])
+    assert files_of(tmp_path / "data") == before
+
+
+def test_an_event_that_gets_its_conversion_later_has_it(tmp_path):
+    arrive(tmp_path, DAYS[0], clicks=0)
+    land(tmp_path, DAYS[0], as_of=DAYS[0], event_id="id")
+    arrive(tmp_path, DAYS[0], clicks=7)
+    manifest, _ = land(tmp_path, DAYS[0], as_of=DAYS[1], event_id="id")
+    assert manifest.days[DAYS[0]].rows == 100
+    assert sum(read_day(tmp_path / "data", DAYS[0])["click"].to_pylist()) == 7
+
+
+def test_late_rows_in_the_file_of_another_day_make_no_labels_known(tmp_path):
+    late = f"{DAYS[0]}T23:59:00Z,late,shop0,1\n"
+    arrive(tmp_path, DAYS[0])
+    arrive(tmp_path, DAYS[1], also=late)
+    land(tmp_path, DAYS[0], as_of=DAYS[0])
+    manifest, _ = land(tmp_path, DAYS[1], as_of=DAYS[1])
+    assert manifest.days[DAYS[0]].labels == {DAYS[0]: 11}
+    manifest, _ = land(tmp_path, *DAYS[:2], as_of=DAYS[1])
+    assert manifest.days[DAYS[0]].labels == {DAYS[0]: 11, DAYS[1]: 11}
+
+
+def test_growth_by_age_is_the_share_of_what_is_known_now(tmp_path):
+    for age, clicks in enumerate((10, 15, 20)):
+        arrive(tmp_path, DAYS[0], clicks=clicks)
+        manifest, _ = land(tmp_path, DAYS[0], as_of=DAYS[age])
+    growth = label_growth(manifest.days)
+    assert [(row["age"], row["share"]) for row in growth] == [(0, 0.5), (1, 0.75), (2, 1.0)]
+
+
+@pytest.mark.parametrize("stray", ["2038-01-19", "2004-04-05"])
+def test_stray_rows_decide_no_day_and_a_command_takes_them_out(tmp_path, stray):
+    """A clock that runs ahead, a mistyped year."""
+    for day in DAYS:
+        arrive(tmp_path, day)
+    arrive(tmp_path, DAYS[-1], also=f"{stray}T03:14:07Z,x,shop0,0\n")
+    manifest, said = land(tmp_path, *DAYS)
+    assert stray in said
+    maturity = maturity_of(manifest, 3, None)
+    assert (maturity.reference_day, maturity.newest_mature_day) == (DAYS[-1], DAYS[6])
+    assert len(stray_rows(manifest.days)) == 1
+    paths = tmp_path / "data", tmp_path / "validation.json", tmp_path / "validation"
+    log = tiny_log_params(
+        format="clicks", field=("shop",), categorical=("shop",), numeric=(), maturity_days=3
+    )
+    validate.run(*paths, params=ValidateParams(**LIMITS), log=log, split=SplitParams(
+        training_days=1, calibration_days=1, test_days=1))  # fmt: skip
+    report = read_json(paths[1])
+    assert (report["first_day"], report["last_day"]) == (DAYS[0], DAYS[-1])
+    assert any(stray in warning for warning in report["warnings"])
+    drop_days(tmp_path / "data", [stray])
+    after = read_manifest(tmp_path / "data/manifest.json")
+    assert list(after.days) == DAYS
+    assert not (tmp_path / "data" / f"day={stray}").exists()
+    with pytest.raises(DataError, match=stray):
+        drop_days(tmp_path / "data", [stray])
+
+
+def test_a_day_is_dropped_whole_or_no_day_is(tmp_path):
+    arrive(tmp_path, DAYS[0])
+    land(tmp_path, DAYS[0])
+    before = files_of(tmp_path / "data")
+    with pytest.raises(DataError, match=DAYS[1]):
+        drop_days(tmp_path / "data", DAYS[:2])
+    assert files_of(tmp_path / "data") == before
