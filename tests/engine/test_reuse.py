@@ -15,12 +15,9 @@ from pipeline.core.errors import AdaCalibError
 from pipeline.engine.reuse import Made, Reuse, common_folder, trim
 from tests.tiny_logs import files_of
 
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
 JSON = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**53), 2**53)
-    | st.floats(allow_nan=False)
-    | st.text(),
+    st.none() | st.booleans() | st.integers() | FINITE | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=5,
 )
@@ -209,4 +206,5 @@ def test_days_that_are_made_and_trimmed_at_once_disturb_one_another_in_nothing(
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(work, range(8)))
+    reuse.made({"n": -1}, lambda: Made({}))
     assert sum(path.stat().st_size for path in kept(checkout)) <= 10_000
