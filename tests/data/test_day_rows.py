@@ -258,10 +258,8 @@ def test_a_truncated_file_is_named_with_its_day(tmp_path, length):
 
 def test_a_file_that_was_changed_or_is_missing_is_named_where_it_is_verified(tmp_path):
     folder = write_log(tmp_path / "data", {"2024-01-01": tiny_day(4)})
-    manifest, part = (
-        read_manifest(folder / "manifest.json"),
-        folder / "day=2024-01-01/part-0.parquet",
-    )
+    part = folder / "day=2024-01-01/part-0.parquet"
+    manifest = read_manifest(folder / "manifest.json")
     refuse_changed(folder, "2024-01-01", manifest)
     pq.write_table(tiny_day(3), part)
     with pytest.raises(DataError, match=r"\(day 2024-01-01\) is not the file that was landed"):
