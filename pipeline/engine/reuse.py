@@ -9,6 +9,7 @@ import json
 import os
 import platform
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
@@ -82,7 +83,8 @@ class Reuse:
         if found is None:
             found = make()
             _write(path, found)
-            trim(self._folder)
+            with suppress(OSError):  # another thread or run moves and removes files, too
+                trim(self._folder)
         # so that facts are the same whether they were read or made
         return Made(json.loads(json.dumps(finite_json(found.facts))), found.payload)
 

@@ -17,8 +17,10 @@ from pipeline.data.log_store.day_rows import (
     local_days,
     read_day,
     read_days,
+    refuse_changed,
     rows_by_day,
 )
+from pipeline.data.log_store.manifest import read_manifest
 from pipeline.encoding.stamps import (
     leap_seconds_as_59,
     refuse_other_epoch_unit,
@@ -250,17 +252,23 @@ def test_a_truncated_file_is_named_with_its_day(tmp_path, length):
     part = folder / "day=2024-01-01" / "part-0.parquet"
     part.write_bytes(part.read_bytes()[:-length])
     with pytest.raises(DataError, match=r"part-0\.parquet \(day 2024-01-01\) is not the file"):
-        read_day(folder, "2024-01-01", verify=True)
+        refuse_changed(folder, "2024-01-01", read_manifest(folder / "manifest.json"))
     with pytest.raises(DataError, match=r"\(day 2024-01-01\) is no whole Parquet file") as refusal:
         read_day(folder, "2024-01-01")
     assert "\n" not in str(refusal.value)
 
 
-def test_a_file_that_was_changed_is_named_where_it_is_verified(tmp_path):
+def test_a_file_that_was_changed_or_is_missing_is_named_where_it_is_verified(tmp_path):
     folder = write_log(tmp_path / "data", {"2024-01-01": tiny_day(4)})
-    pq.write_table(tiny_day(3), folder / "day=2024-01-01" / "part-0.parquet")
+    part = folder / "day=2024-01-01/part-0.parquet"
+    manifest = read_manifest(folder / "manifest.json")
+    refuse_changed(folder, "2024-01-01", manifest)
+    pq.write_table(tiny_day(3), part)
     with pytest.raises(DataError, match=r"\(day 2024-01-01\) is not the file that was landed"):
-        list(read_days(folder, ["2024-01-01"], verify=True))
+        refuse_changed(folder, "2024-01-01", manifest)
+    part.unlink()
+    with pytest.raises(DataError, match=r"part-0\.parquet \(day 2024-01-01\) is missing"):
+        refuse_changed(folder, "2024-01-01", manifest)
 
 
 def test_what_is_missing_is_named(tmp_path):

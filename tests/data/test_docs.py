@@ -68,7 +68,8 @@ def test_the_log_of_the_walk_keeps_its_contract_and_is_split(walked):
     params = read_params(folder / "params.yaml")
     report = folder / "reports" / "validation.json"
     details = folder / "artifacts" / "validation"
-    validate.run(folder / "data", report, details, params=params.validate_, log=params.log)
+    sections = {"log": params.log, "split": params.split}
+    validate.run(folder / "data", report, details, params=params.validate_, **sections)
     manifest = folder / "data" / "manifest.json"
     split.run(manifest, report, folder / "split", params=params.split, log=params.log)
     assert (folder / "split" / "manifest.json").is_file()

@@ -5,11 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.data.log_store.contract import FieldFacts, ValueNovelty
+from pipeline.encoding.vocabulary import ValueCounts
 
 
 def facts_of(days: list[list[str | None]], recent_days: int) -> list[FieldFacts]:
     recent = ValueNovelty(recent_days)
-    return [recent.add(pa.array(day, pa.string())) for day in days]
+    counted = [ValueCounts(pa.array(day, pa.string())) for day in days]
+    return [recent.add(of_day.counts, of_day.nulls) for of_day in counted]
 
 
 def test_rows_with_new_values_and_without_value_are_counted():

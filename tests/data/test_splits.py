@@ -1,5 +1,9 @@
 """Parts: whole days by count or by date, mature labels alone, no day twice and none left out."""
 
+from collections import Counter
+from datetime import date
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,9 +26,9 @@ DATES = {
 }
 
 
-def by_count(days, counts, *, last_day=None, maturity_days=0, zone="UTC"):
+def by_count(days, counts, *, last_day=None, maturity_days=0, zone="UTC", **grid):
     maturity = label_maturity(days, maturity_days, zone, last_day)
-    return split_by_count(days, counts, zone, maturity, last_day)
+    return split_by_count(days, counts, zone, maturity, last_day, **grid)
 
 
 def by_date(days, dates, *, last_day=None, maturity_days=0):
@@ -57,6 +61,68 @@ def test_splits_follow_each_other_without_gap_and_every_day_in_one_split(a, b, c
     assert together == days[40 - maturity_days - a - b - c : 40 - maturity_days]
 
 
+SIZES = st.fixed_dictionaries(
+    {split: st.integers(1, 5) for split in ("training", "calibration", "test")}
+)
+
+
+@given(SIZES, st.integers(1, 9), st.integers(20_000, 20_030))
+def test_training_days_stay_the_same_from_one_day_of_the_grid_to_the_next(counts, every, first):
+    """For every last day of thirty in a row, whatever day the log begins on."""
+    days, ends = [day_name(first + n) for n in range(60)], []
+    for last in days[30:]:
+        splits = by_count(days, counts, last_day=last, retrain_every_days=every)
+        together = [day for split in splits.values() for day in split]
+        assert together == days[days.index(last) + 1 - len(together) : days.index(last) + 1]
+        assert [len(splits[name]) for name in ("training", "test")] == [
+            counts["training"],
+            counts["test"],
+        ]
+        waited = len(splits["calibration"]) - counts["calibration"]
+        assert 0 <= waited < every
+        ends.append(splits["training"][-1])
+        newest = day_number(last) - counts["calibration"] - counts["test"]
+        assert newest - every < day_number(ends[-1]) <= newest
+    lengths = list(Counter(ends).values())
+    assert ends == sorted(ends)
+    assert set(lengths[1:-1]) <= {every}
+    assert max(lengths) <= every
+    weekdays = {date.fromisoformat(day).weekday() for day in ends}
+    assert every != 7 or weekdays == {6}
+
+
+@given(SIZES, st.integers(0, 3), st.none() | st.sampled_from([1]))
+def test_a_base_of_every_day_is_what_there_was_before_there_was_a_grid(counts, maturity, every):
+    days = [day_name(20_000 + n) for n in range(30)]
+    sizes = [counts[name] for name in ("training", "calibration", "test")]
+    grid = {"retrain_every_days": every} if every else {}
+    splits = by_count(days, counts, maturity_days=maturity, **grid)
+    ends = [30 - maturity - sum(sizes[n:]) for n in range(4)]
+    assert list(splits.values()) == [days[a:b] for a, b in pairwise(ends)]
+
+
+@given(st.integers(0, 40))
+def test_a_base_made_between_two_days_of_the_grid_stays_until_the_grid_has_a_newer_one(asked):
+    """Where it may be: one that would leave too few days for the others is not taken yet."""
+    counts = {"training": 3, "calibration": 2, "test": 2}
+    days = [day_name(20_000 + n) for n in range(60)]
+    for last in range(30, 60):
+        kinds = {"last_day": days[last], "retrain_every_days": 7}
+        of_grid = by_count(days, counts, **kinds)["training"][-1]
+        moved = by_count(days, counts, **kinds, training_until=days[asked])["training"][-1]
+        assert moved == (max(of_grid, days[asked]) if asked <= last - 4 else of_grid)
+
+
+def test_a_log_that_is_too_short_for_the_grid_is_told_what_it_needs():
+    """Nine days are enough for the counts, not for training days that end on a Sunday."""
+    counts = {"training": 4, "calibration": 2, "test": 1}
+    assert by_count(NEW_YEAR[:9], counts)["training"][-1] == "2024-01-06"
+    sentence = r"trained up to 2023-12-31 \(split.retrain_every_days\) needs 13 days .* has 9: "
+    with pytest.raises(NotEnoughDataError, match=sentence):
+        by_count(NEW_YEAR[:9], counts, retrain_every_days=7)
+    assert by_count(NEW_YEAR, counts, retrain_every_days=7)["training"][-1] == "2024-01-07"
+
+
 def test_a_day_is_mature_when_a_whole_window_of_landed_days_lies_after_it():
     """The reference is the newest landed day, not the clock and not the last day that is used."""
     assert label_maturity(NEW_YEAR, 3, "UTC") == LabelMaturity(
@@ -75,8 +141,10 @@ def test_the_split_ends_at_the_newest_mature_day():
 
 
 def test_too_few_mature_days_are_said_with_those_that_wait():
-    with pytest.raises(NotEnoughDataError, match=r"has 1: .*2024-01-01 \(9 younger days wait"):
-        by_count(NEW_YEAR, {"training": 2, "test": 1}, maturity_days=9)
+    with pytest.raises(
+        NotEnoughDataError, match=r"has 1: .*2024-01-01 \(9 days from 2024-01-02 on wait"
+    ):
+        by_count(NEW_YEAR, {"training": 1, "calibration": 1, "test": 1}, maturity_days=9)
 
 
 def test_dates_whose_labels_are_not_mature_are_refused():

@@ -75,8 +75,8 @@ def test_what_does_not_fit_is_refused_with_its_path(edited, before, after, sente
 @pytest.mark.parametrize("name", REMOVED)
 def test_a_key_that_was_removed_is_refused_with_what_to_do(edited, name):
     section, key = name.split(".")
-    with pytest.raises(ParamsError, match=f"{name} was removed: .* delete the line"):
-        read_params(edited(f"\n{section}:\n", f"\n{section}:\n  {key}: 0\n"))
+    with pytest.raises(ParamsError, match=f"{name} was removed: .* (delete|move) the line"):
+        read_params(edited(f"\n{section}:", f"\n{section}:\n  {key}: 0\n  #"))
 
 
 def test_a_missing_file_says_where_to_run(tmp_path):

@@ -13,7 +13,7 @@ def test_every_suite_has_a_page_that_says_what_failed(log, tmp_path):
     )
     assert index.is_file()
     pages = {page.stem: page.read_text() for page in (tmp_path / "docs").glob("expectations/*")}
-    assert set(pages) == {"bins", "cells", "field values"}
+    assert set(pages) == {"bins", "cells", "days", "field values"}
     results = "".join(p.read_text() for p in (tmp_path / "docs").glob("validations/**/*.html"))
     assert "no more responses than impressions" in results
     assert "Failed" in results

@@ -32,13 +32,8 @@ def log_sums(scores, bins):
         sums[:, z] += (n, r)
     names = [None, *(f"item {i}" for i in range(1, scores.n_field_values))]
     days = np.unique(scores.day)
-    amounts = [
-        [
-            sum(column[scores.day == day].tolist())
-            for column in (scores.impressions, scores.responses)
-        ]
-        for day in days
-    ]
+    counts = (scores.impressions, scores.responses)
+    amounts = [[sum(column[scores.day == day].tolist()) for column in counts] for day in days]
     by_day = pd.DataFrame(amounts, days, ["impressions", "responses"])
     until = int(days.max(initial=0))
     return LogSums(names, *sums, largest_ties(scores, bins), until, by_day)

@@ -2,6 +2,7 @@
 
 import json
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -21,10 +22,11 @@ def written(
     days: list[str],
     checked: list[str] | None = None,
     split_by: dict | None = None,
+    rows: dict | None = None,
     **log,
 ) -> dict:
     """artifacts/split/manifest.json for a log of `days`."""
-    write_log(folder / "data", {day: tiny_day() for day in days})
+    write_log(folder / "data", {day: tiny_day() for day in days} | (rows or {}))
     validation = folder / "validation.json"
     seen = checked or days or [""]
     gaps = sorted(set(days) - set(seen))
@@ -77,6 +79,45 @@ def test_the_conventions_and_the_hash_of_every_used_day_travel_on(tmp_path):
     }
     landed = read_manifest(tmp_path / "data" / "manifest.json").days
     assert document["data"] == {day: landed[day].content_sha256 for day in DAYS[1:]}
+
+
+@pytest.mark.parametrize("maturity", [0, 1])
+def test_what_the_base_may_know_stays_to_the_byte_while_only_later_days_move(tmp_path, maturity):
+    """Thursday to Wednesday there is one base, whose bins are cut on the same days; then another.
+
+    Neither landing a day nor moving the last one changes what it depends on.
+    """
+    days = [f"2024-03-{day:02}" for day in range(1, 24)]
+    training, binning = [], []
+    for number, last in enumerate(days[11:]):
+        split_by = {"last_day": last, "retrain_every_days": 7}
+        folder, landed = tmp_path / last, days if number % 2 else days[: 12 + number + maturity]
+        document = written(folder, landed, split_by=split_by, maturity_days=maturity)
+        training.append((folder / "split/training.json").read_bytes())
+        binning.append(document["binning_days"])
+        known = document["parts"]["training"]
+        assert set(json.loads(training[-1])["days"]) == set(known)
+        assert binning[-1] == document["parts"]["calibration"][: COUNTS["calibration_days"]]
+        assert days.index(binning[-1][0]) == days.index(known[-1]) + 1
+    same = [before == after for before, after in pairwise(zip(training, binning, strict=True))]
+    assert [days[12 + n] for n, stays in enumerate(same) if not stays] == [
+        f"2024-03-{sunday + 3 + maturity:02}" for sunday in (10, 17)
+    ]
+    assert json.loads(training[-1])["conventions"].keys().isdisjoint({"label_maturity", "last_day"})
+
+
+def test_another_training_day_or_convention_is_another_contract(tmp_path):
+    """Content, label, and the types of columns."""
+    before = written(tmp_path / "a", DAYS)
+    contract = (tmp_path / "a/split/training.json").read_bytes()
+    days = json.loads(contract)["days"]
+    assert days == {day: before["data"][day] for day in before["parts"]["training"]}
+    written(tmp_path / "b", DAYS, label="shown")
+    assert (tmp_path / "b/split/training.json").read_bytes() != contract
+    written(tmp_path / "c", DAYS, rows={DAYS[2]: tiny_day(3)})
+    assert (tmp_path / "c/split/training.json").read_bytes() != contract
+    written(tmp_path / "d", DAYS, rows={DAYS[5]: tiny_day(3)})
+    assert (tmp_path / "d/split/training.json").read_bytes() == contract
 
 
 def test_a_missing_day_is_named_with_its_part_and_nothing_is_written(tmp_path):
