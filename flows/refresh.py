@@ -178,6 +178,7 @@ def _attempt(
         newer = _newer(day, newest, production(release) if promotion else None)
         if newer:
             return _skipped(day, newer)
+        until = _trained_until(release)
         take_code(run.checkout, release)
         run.at = "land"
         brought = bring(day, release, run.checkout, source, mapping)
@@ -186,7 +187,7 @@ def _attempt(
         left_out = days_between(newest, day)
         if left_out:
             get_run_logger().warning(f"skipped: {named(left_out)}")
-        _set_day(release, day, retrain)
+        _set_day(release, day, until, retrain)
         # a day that runs again keeps its champion, so nothing of it is stale
         log(fetch_champion(release) if newest == day else pin_champion(release))
         _run_stages(run, release)
@@ -199,14 +200,23 @@ def _attempt(
     return state
 
 
-def _set_day(release: Path, day: str, retrain: bool) -> None:
+def _trained_until(release: Path) -> str | None:
+    """The training day between two of the grid that an earlier run was asked for."""
+    try:
+        return read_params(release / "params.yaml").split.training_until
+    except AdaCalibError:  # of an earlier version
+        return None
+
+
+def _set_day(release: Path, day: str, until: str | None, retrain: bool) -> None:
     """Make a day the last one that is used; where asked, of a base model that is as new as can be.
 
     Raises:
         AdaCalibError: too few days have landed, or the split is by dates.
     """
     path = release / "params.yaml"
-    set_values(path, {"split.last_day": day})
+    kept = max(until or "", read_params(path).split.training_until or "") or None
+    set_values(path, {"split.last_day": day, "split.training_until": kept})
     if retrain:
         from pipeline.stages.split import newest_training_day
 
