@@ -9,7 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.core.errors import DataError
-from pipeline.encoding.values import MARK, NULL_NAME, POOLED_NAME, Column, as_text
+from pipeline.encoding.values import NULL_NAME, POOLED_NAME, Column, as_text
+
+SHARED = (NULL_NAME, POOLED_NAME)  # names of ids that are of no single value
 
 
 class ValueCounts:
@@ -123,12 +125,12 @@ class Vocabulary:
     @cached_property
     def values(self) -> tuple[str, ...]:
         """The values with ids of their own, in the order of `value_ids`."""
-        return tuple(name for name in self.own if not name.startswith(MARK))
+        return tuple(name for name in self.own if name not in SHARED)
 
     @cached_property
     def value_ids(self) -> np.ndarray:
         """int32: the ids of `values`."""
-        named = [number for number, name in enumerate(self.own, 1) if not name.startswith(MARK)]
+        named = [number for number, name in enumerate(self.own, 1) if name not in SHARED]
         return np.array(named, dtype=np.int32)
 
     @cached_property
