@@ -130,7 +130,7 @@ def results() -> None:
     Examples: adacalib results; adacalib --json results
     """
     from pipeline.registry.staleness import changed_since
-    from pipeline.report.result_tables import read_results, show_results
+    from pipeline.report.terminal import read_results, show_results
 
     found, changed = read_results(Path()), changed_since(Path())
     if Voice.as_json:

@@ -10,8 +10,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from pipeline.formats.maps import PiecewiseLinearMap
 from pipeline.report import charts, page_data
+from pipeline.report.headline import facts, gate_rows, strip
 from pipeline.report.result_tables import (
-    CALIBRATORS,
+    AGE_METRICS,
     MEASURES,
     METRICS,
     age_rows,
@@ -19,7 +20,6 @@ from pipeline.report.result_tables import (
     evidence_lines,
     excess_rows,
     gain_rows,
-    largest_rows,
     left_out_rows,
     result_rows,
 )
@@ -52,6 +52,7 @@ def page_sums(
     listed: int,
     shown: tuple[str, ...],
     memorisation: dict[str, Any] | None,
+    evaluation: dict[str, Any],
 ) -> dict[str, Any]:
     """Everything that pictures are drawn from, as JSON carries it.
 
@@ -65,8 +66,10 @@ def page_sums(
         shown: what `pictured` returns.
         memorisation: training days' and calibration days' sums in the same bins, where there are
             any.
+        evaluation: of reports/evaluation.json: its horizon, and what age costs, are read.
     """
-    values = page_data.value_columns(counts, field_values, chosen_bins, listed)
+    horizon = evaluation["procedure"]["horizon_days"]
+    values = page_data.value_columns(counts, field_values, chosen_bins, listed, horizon)
     drawn, ids = page_data.drawn_bins(bins), values["id"]
     curves = {name: maps[name] for name in page_data.CURVES if name in maps}
     return {
@@ -76,6 +79,7 @@ def page_sums(
         "bins": page_data.bins_by_value(drawn, [-1, *ids]),
         "curves": page_data.curves_by_value(curves, drawn, ids),
         "days": page_data.day_rows(counts, shown),
+        "age": evaluation["age"]["by_day"],
         "training": page_data.training_rows(memorisation),
     }
 
@@ -90,6 +94,7 @@ def specifications(
         "curves": charts.curve_chart(curves),
         "forest": charts.forest_chart(),
         "days": charts.day_chart(shown),
+        "age": charts.age_chart(),
         "training-rates": charts.reliability_chart(tuple(page_data.PARTS)),
     }
 
@@ -105,7 +110,7 @@ def render(
     carried: dict[str, Any],
     specs: dict[str, Any],
     *,
-    field: str,
+    manifest: Mapping[str, Any],
     calibrator: dict[str, Any],
     vega: str,
 ) -> str:
@@ -115,7 +120,7 @@ def render(
         reports: `validation`, `tables`, `evaluation` and `gate`, as the stages wrote them.
         carried: what `page_sums` returns.
         specs: what `specifications` returns.
-        field: name of the calibrated field.
+        manifest: the model's: its field, conventions and lineage are read.
         calibrator: the calibrator's manifest: `chosen`, `held_out` and `guard`.
         vega: the script that draws.
     """
@@ -130,17 +135,21 @@ def render(
         gains[over] = {"model": champion["gains"]}
     return environment.get_template("page.html").render(
         **reports,
-        field=field,
-        shipped=CALIBRATORS[calibrator["chosen"]],
+        field=" × ".join(manifest["base"]["field"]["columns"]),
+        strip=strip(evaluation, reports["gate"]),
+        facts=facts(
+            evaluation, reports["validation"], reports["gate"], manifest, calibrator["chosen"]
+        ),
+        questions=gate_rows(reports["gate"]),
         metric_names=[name for name, _, _ in METRICS],
         rows=result_rows(evaluation),
         evidence=evidence_lines(evaluation),
         age=age_rows(evaluation),
+        age_names=[title for title, _, _ in AGE_METRICS],
         gains=[(name, gain_rows(rows)) for name, rows in gains.items() if rows],
         gain_names=[title for title, _ in MEASURES],
         truth=[[name, *texts] for name, texts in excess_rows(evaluation).items()],
         columns=COLUMNS,
-        largest=largest_rows(evaluation),
         unlisted=max(0, evaluation["field_values"] - len(carried["values"]["id"])),
         least_expected=int(page_data.LEAST_EXPECTED),
         base_ships=calibrator["chosen"] == "identity",
