@@ -136,7 +136,7 @@ def hold_of(history: list[tags.Tag]) -> str | None:
     """Why no refresh may promote by itself, None where it may: production was rolled back.
 
     The fault that was rolled back from is in the next day's model, too, unless somebody has looked.
-    The next promotion by a person ends the hold.
+    The next promotion by a person ends the hold, as does going forward again.
 
     Args:
         history: every assignment, the one that holds now last.
@@ -145,6 +145,8 @@ def hold_of(history: list[tags.Tag]) -> str | None:
     if not spans or spans[-1].version not in {held.version for held in spans[:-1]}:
         return None
     held, left = spans[-1], spans[-2]
+    if tags.numbers(held.version) > tags.numbers(left.version):
+        return None  # a person went forward again
     return (
         f"{held.who} went back from {left.version} to {held.version}, so no refresh promotes by "
         "itself: find out what was wrong, and put the next version in production by hand "
@@ -240,7 +242,7 @@ def _push_and_read_back(
     if remote is None:
         _read_back(folder, commit, model_sha256, remote)
         return "its bytes are in this folder's DVC cache alone: DVC has no default remote"
-    dvc.push(folder, "gate")
+    dvc.push(folder)
     try:
         _read_back(folder, commit, model_sha256, remote)
     except ToolError as error:

@@ -3,6 +3,7 @@
 Ink is `currentColor`, so that axes and words follow the page in light, dark and print.
 """
 
+import json
 import re
 from collections.abc import Hashable
 from typing import Any
@@ -75,9 +76,11 @@ def _spec(chart: Any, height: Any) -> Spec:
     return sized.to_dict() | {"config": _CONFIG}
 
 
-def static(spec: Spec, rows: list[dict[Hashable, Any]], ink: str = "#444444") -> str:
+def static(
+    spec: Spec, rows: list[dict[Hashable, Any]], ink: str = "#444444", width: int = 460
+) -> str:
     """A picture as SVG text, for places that run no script; equal rows give equal text."""
-    fixed = {**spec, "datasets": {"rows": rows}, "width": 460}
+    fixed = {**spec, "datasets": {"rows": rows}, "width": width}
     text = vl_convert.vegalite_to_svg(fixed).replace("currentColor", ink)
     clips = list(dict.fromkeys(re.findall(r'id="(clip\d+)"', text)))  # numbered by the process
     return re.sub(r"clip\d+\b", lambda found: f"clip-{clips.index(found[0])}", text)
@@ -247,6 +250,39 @@ def age_chart() -> Spec:
         .transform_calculate(lost="datum.frozen - datum.rolling")
     )
     return _spec(bars, 260)
+
+
+def trend_charts() -> tuple[Spec, Spec]:
+    """PCOC of what served, and LogLoss of what was made and what served, by refreshed day.
+
+    Rows: those of reports/trend.csv, numbers as numbers.
+    """
+    base, x = alt.Chart(ROWS), alt.X("day:T", **_ONE_A_DAY)
+    scale, title = alt.Scale(type="log", nice=False, padding=8), "expected / observed responses"
+    one = base.mark_rule(color="currentColor", strokeDash=[4, 4]).encode(y=alt.datum(1))
+    sound = base.mark_area(opacity=0.18, color=COLOURS["model"]).encode(
+        x=x, y=alt.Y("sound_from:Q", scale=scale, title=title), y2="sound_to:Q"
+    )
+    ink = alt.condition("datum.alarm", alt.value(WRONG), alt.value(COLOURS["model"]))
+    points = base.mark_point(filled=True, size=60).encode(
+        x=x, y=alt.Y("day_PCOC:Q", scale=scale), color=ink
+    )
+    line = base.mark_line(color=COLOURS["model"]).encode(x=x, y=alt.Y("served_PCOC:Q", scale=scale))
+    names = {
+        "made_logloss": ("made", COLOURS["model"]),
+        "base_logloss": ("base model", COLOURS["uncalibrated"]),
+        "served_logloss": ("served", COLOURS["champion"]),
+    }
+    labels, colours = (list(part) for part in zip(*names.values(), strict=True))
+    losses = base.transform_fold([*names], ["which", "loss"]).transform_calculate(
+        method=f"{json.dumps({name: label for name, (label, _) in names.items()})}[datum.which]"
+    )
+    drawn = losses.mark_line(point=True).encode(
+        x=x,
+        y=alt.Y("loss:Q", scale=alt.Scale(zero=False), title="LogLoss"),
+        color=alt.Color("method:N", scale=alt.Scale(domain=labels, range=colours)),
+    )
+    return _spec(alt.layer(one, sound, line, points), 240), _spec(drawn, 240)
 
 
 def drawing_script() -> str:

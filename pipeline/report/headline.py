@@ -1,12 +1,7 @@
-"""The first screen of a report: before and after, of which log; and the gate's answers."""
+"""What a report and the terminal begin with: how much was measured, what the gate answered."""
 
-from collections.abc import Mapping
 from typing import Any
 
-from pipeline.report.result_tables import CALIBRATORS, METRICS, interval_text, number
-
-STRIP = [metric for metric in METRICS if metric[1] in ("pcoc", "logloss", "daily_field_deviance")]
-_TITLES = {"daily_field_deviance": "daily deviance"}
 QUESTIONS = {
     "tables": "Are the field statistics sound?",
     "parity": "Does the deployed file say what was measured?",
@@ -57,79 +52,3 @@ def extent(evaluation: dict[str, Any]) -> str:
     if whole:
         kept += f" kept, which stand for {whole['impressions']:,.0f}"
     return f"{kept}; {evaluation['responses']:,} responses"
-
-
-def strip(evaluation: dict[str, Any], gate: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """The headline numbers: a title, base model → what ships, and how sure that is."""
-    before, after = (evaluation["methods"][name] for name in ("uncalibrated", "model"))
-    gains, cards = evaluation["gains"]["model"], []
-    for title, key, form in reversed(STRIP):
-        change = f"{number(before[key], form)} → {number(after[key], form)}"
-        sure = interval_text(gains[key]) if key in gains else _answer(gate)
-        cards.append((_TITLES.get(key, title), change, sure))
-    champion = evaluation.get("champion")
-    over = ((champion or {}).get("gains") or {}).get("logloss")
-    name = champion["version"] if champion else "none in production"
-    said = f"LogLoss gain {interval_text(over)}" if over else "not compared" if champion else ""
-    passed = gate["passed"]
-    step = "adacalib promote" if passed else "dvc repro"
-    after_that = "puts it in production" if passed else "once the first reason above is dealt with"
-    return [*cards, ("Against the champion", name, said), ("Next command", step, after_that)]
-
-
-def _answer(gate: dict[str, Any]) -> str:
-    """What the gate allows of PCOC overall, and its answer."""
-    for check in gate["checks"]:
-        if check["name"] == "pcoc" and check["answer"]:
-            limit = check["limit"]
-            return f"allowed {1 - limit:g} to {1 + limit:g}: {check['answer']}"
-    return "1 is right"
-
-
-def facts(
-    evaluation: dict[str, Any],
-    validation: dict[str, Any],
-    gate: dict[str, Any],
-    manifest: Mapping[str, Any],
-    chosen: str,
-) -> list[tuple[str, str]]:
-    """What was measured, on what, and what it was made from: a term and a text each."""
-    lineage, about = manifest.get("lineage") or {}, evaluation["procedure"]
-    log_format = lineage.get("params", {}).get("log", {}).get("format", "of an unnamed format")
-    days = lineage.get("data", {}).get("days", {})
-    window = ", ".join(f"{len(named)} {split} days" for split, named in days.items() if named)
-    base = (
-        f", base model trained on days up to {about['base_until']}" if about["base_until"] else ""
-    )
-    return [
-        (
-            "Log",
-            f"{log_format}, {validation['days']} days from {validation['first_day']} to "
-            f"{validation['last_day']}: {validation['impressions']:,} impressions in the log, "
-            f"{validation['responses']:,} responses",
-        ),
-        (
-            "Test days",
-            f"{evaluation['first_day']} to {evaluation['last_day']}: {extent(evaluation)}; "
-            f"{evaluation['field_values']:,} field values",
-        ),
-        ("Sampling", _sampling(manifest.get("conventions", {}))),
-        (
-            "Ships",
-            f"{CALIBRATORS[chosen]}, learned from labels up to {about['shipped_until']}{base}",
-        ),
-        (
-            "Model",
-            f"sha256 {str(gate.get('model_sha256'))[:10]}, made from {window or 'unnamed days'}; "
-            "adacalib history has its version and commit once it is promoted",
-        ),
-    ]
-
-
-def _sampling(conventions: Mapping[str, Any]) -> str:
-    """How the log was sampled, as the conventions of a model say."""
-    rates, weight = conventions.get("keep_rate"), conventions.get("weight")
-    if rates:
-        shares = ", ".join(f"{share:g} on {split} days" for split, share in rates.items())
-        return f"of the impressions without a response were kept: {shares}"
-    return f"rows stand for as many as their {weight} says" if weight else "none"

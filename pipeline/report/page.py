@@ -6,23 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from pipeline.formats.maps import PiecewiseLinearMap
-from pipeline.report import charts, page_data
-from pipeline.report.headline import facts, gate_rows, strip
-from pipeline.report.result_tables import (
-    AGE_METRICS,
-    MEASURES,
-    METRICS,
-    age_rows,
-    choice_rows,
-    evidence_lines,
-    excess_rows,
-    gain_rows,
-    left_out_rows,
-    result_rows,
-)
+from pipeline.report import charts, page_data, result_tables
+from pipeline.report.headline import extent, gate_rows
 
 HERE = Path(__file__).parent
 COLUMNS = (
@@ -105,6 +93,12 @@ def embedded(value: Any) -> str:
     return text.replace("<", "\\u003c")
 
 
+def template(name: str) -> Template:
+    """A template of this package; what is undefined in it is an error."""
+    loader = FileSystemLoader(HERE)
+    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined).get_template(name)
+
+
 def render(
     reports: dict[str, dict[str, Any]],
     carried: dict[str, Any],
@@ -125,39 +119,18 @@ def render(
         vega: the script that draws.
     """
     evaluation = reports["evaluation"]
-    environment = Environment(
-        loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined
-    )
-    gains = {"the uncalibrated model": evaluation["gains"]}
-    champion = evaluation.get("champion") or {}
-    if champion.get("gains"):
-        over = f"the champion {champion['version']}, {champion['compared_days']} days"
-        gains[over] = {"model": champion["gains"]}
-    return environment.get_template("page.html").render(
+    return template("page.html").render(
         **reports,
+        texts=result_tables,
         field=" × ".join(manifest["base"]["field"]["columns"]),
-        strip=strip(evaluation, reports["gate"]),
-        facts=facts(
-            evaluation, reports["validation"], reports["gate"], manifest, calibrator["chosen"]
-        ),
+        manifest=manifest,
+        calibrator=calibrator,
+        extent=extent(evaluation),
         questions=gate_rows(reports["gate"]),
-        metric_names=[name for name, _, _ in METRICS],
-        rows=result_rows(evaluation),
-        evidence=evidence_lines(evaluation),
-        age=age_rows(evaluation),
-        age_names=[title for title, _, _ in AGE_METRICS],
-        gains=[(name, gain_rows(rows)) for name, rows in gains.items() if rows],
-        gain_names=[title for title, _ in MEASURES],
-        truth=[[name, *texts] for name, texts in excess_rows(evaluation).items()],
         columns=COLUMNS,
         unlisted=max(0, evaluation["field_values"] - len(carried["values"]["id"])),
         least_expected=int(page_data.LEAST_EXPECTED),
-        base_ships=calibrator["chosen"] == "identity",
         memorisation=reports["tables"].get("memorisation") if carried["training"] else None,
-        choice=choice_rows(calibrator["held_out"]),
-        left_out=left_out_rows(
-            evaluation, reports["validation"], reports["tables"], calibrator["guard"]
-        ),
         sums=embedded(carried),
         charts=embedded(specs),
         style=(HERE / "page.css").read_text(),

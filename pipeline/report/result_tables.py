@@ -48,10 +48,10 @@ def metric_rows(evaluation: dict[str, Any]) -> list[list[str]]:
     ]
 
 
-def excess_rows(evaluation: dict[str, Any]) -> dict[str, list[str]]:
+def excess_rows(evaluation: dict[str, Any]) -> dict[str, str]:
     """Excess log-loss over the true probabilities × 10⁴ by method; empty where they are unknown."""
     excess = (evaluation.get("truth") or {}).get("excess_logloss", {})
-    return {NAMES[m]: [f"{1e4 * excess[m]:.2f}"] for m in NAMES if m in excess}
+    return {NAMES[m]: f"{1e4 * excess[m]:.2f}" for m in NAMES if m in excess}
 
 
 def champion_lines(champion: dict[str, Any] | None) -> list[str]:
@@ -154,44 +154,3 @@ def choice_rows(held_out: dict[str, Any] | None) -> list[list[str]]:
         [CALIBRATORS[name], *(number(column[name], ".5f") for column in columns)]
         for name in sorted(held_out["logloss"], key=held_out["logloss"].__getitem__)
     ]
-
-
-def left_out_rows(
-    evaluation: dict[str, Any],
-    validation: dict[str, Any],
-    tables: dict[str, Any],
-    guard: dict[str, Any],
-) -> list[tuple[str, str]]:
-    """What each metric does not cover, which days what ships misses, and what was warned of."""
-    model, champion = evaluation["methods"]["model"], evaluation.get("champion")
-    auc = model["daily_field_auc_coverage"] or 0.0
-    return [
-        ("Field-RCE", _rce_coverage(model)),
-        (
-            "Field-AUC",
-            f"covers {100 * auc:.1f} % of impressions: days of values with both outcomes",
-        ),
-        ("LogLoss, deviance, AUC", "cover everything"),
-        *[("Waits for labels", day) for day in validation["waiting"]],
-        *[
-            ("Missing to what ships", f"{day['day']}: {day['what']} moved by {day['moved']:+.3g}")
-            for day in guard["refused"]
-        ],
-        *[("Warning", warning) for warning in validation["warnings"]],
-        (
-            "Bin tables",
-            f"{'passed' if tables['passed'] else 'failed'}, {len(tables['checks'])} checks",
-        ),
-        ("Champion", "; ".join(champion_lines(champion))),
-    ]
-
-
-def _rce_coverage(model: dict[str, Any]) -> str:
-    """Field-RCE divides by a value's responses: those without any are reported apart."""
-    text = f"covers {100 * (model['field_rce_coverage'] or 0.0):.1f} % of impressions"
-    values = model["field_rce_values_left_out"]
-    if not values:
-        return f"{text}: every field value has responses"
-    error = model["field_rce_absolute_error_left_out"]
-    expected = "undefined" if error is None else f"{error:,.1f}"
-    return f"{text}; left out: {values:,} without responses, where {expected} were expected"

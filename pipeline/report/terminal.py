@@ -48,7 +48,7 @@ def show_results(found: dict[str, Any], changed: list[str]) -> None:
     for name in [*(name for name, _, _ in METRICS), *(["excess"] if truth else [])]:
         table.add_column(name, justify="right")
     for row in metric_rows(evaluation):
-        table.add_row(*row, *truth.get(row[0], []))
+        table.add_row(*row, *([truth[row[0]]] if truth else []))
     console.print(table)
     if truth:
         console.print("excess: LogLoss over that of the true probabilities, × 10⁴", highlight=False)
