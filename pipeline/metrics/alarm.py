@@ -61,10 +61,5 @@ def sound_day(history: ResponseCounts, day: ResponseCounts, false_alarms: float)
 
 def watched(counts: ResponseCounts, ids: np.ndarray) -> ResponseCounts:
     """Counts [days, 1 + len(ids)] of all field values together, then of some, from [days, V]."""
-    total, some = counts.sum(axis=1).reshape(-1, 1), counts.take(ids)
-    return ResponseCounts(
-        *(
-            np.concatenate([a, b], axis=1)
-            for a, b in zip(vars(total).values(), vars(some).values(), strict=True)
-        )
-    )
+    columns = vars(counts).values()
+    return ResponseCounts(*(np.column_stack([c.sum(axis=1), c[:, ids]]) for c in columns))

@@ -13,12 +13,20 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.core.errors import ArtifactError, ReleaseError, ToolError
+from pipeline.core.errors import AdaCalibError, ArtifactError, ReleaseError, ToolError
 from pipeline.core.files import read_json, write_json
 from pipeline.formats.champion import PIN, read_pin
 from pipeline.registry import commits, tags
 from pipeline.registry.override import GATE, overridden
-from pipeline.registry.promote import Production, committed_override, gate_of, hold_of, production
+from pipeline.registry.promote import (
+    Production,
+    committed_override,
+    gate_of,
+    hold_of,
+    passing_gate,
+    production,
+    refuse_unfit,
+)
 from pipeline.registry.tools.programs import git, git_folder
 
 WIDTH = 160  # of the table where no terminal says its own
@@ -165,6 +173,7 @@ def status(folder: Path) -> str:
             f"{current.last_day} (commit {current.commit[:10]}), because:",
             *(f"  - {sentence}" for sentence in current.evidence),
             *_pinned(folder, current),
+            f"adacalib report {current.version} shows why in full.",
             *filter(None, [hold_of(tags.assignments(folder))]),
         ]
     return "\n".join([*unsure, *lines, *_last_verdict(folder, current)])
@@ -202,14 +211,22 @@ def _last_verdict(folder: Path, current: Production | None) -> list[str]:
         return ["No model was judged in this folder: run dvc repro."]
     if current and gate["model_sha256"] == current.model_sha256:
         return ["The model of this folder is the one in production."]
-    if gate["passed"]:
-        return [
-            "The model of this folder passed its verdict; adacalib promote makes it production."
-        ]
-    reasons = (f"  - {reason}" for reason in gate["reasons"])
-    override = overridden(folder, gate)
-    may = [f"{override}; adacalib promote makes it production."] if override else []
-    return ["The model of this folder was refused:", *reasons, *may]
+    reasons, override = [f"  - {reason}" for reason in gate["reasons"]], overridden(folder, gate)
+    if not (gate["passed"] or override):
+        return ["The model of this folder was refused:", *reasons]
+    refusal = _why_not(folder)
+    may = f"adacalib promote refuses it: {refusal}" if refusal else "adacalib promote makes it so"
+    passed = override or "The model of this folder passed its verdict"
+    return [*reasons, f"{passed}; {may}."]
+
+
+def _why_not(folder: Path) -> str | None:
+    """Why `promote` would refuse a folder's model, as far as this clone knows; None: nothing."""
+    try:
+        refuse_unfit(folder, passing_gate(folder), tags.assignments(folder), production(folder))
+    except AdaCalibError as error:
+        return str(error)
+    return None
 
 
 def run_log(folder: Path) -> Path:

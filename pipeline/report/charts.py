@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import vl_convert
 
-from pipeline.report.page_data import PARTS, day_rows, drawn_bins
+from pipeline.report.page_data import day_rows, drawn_bins
 from pipeline.report.result_tables import NAMES
 
 Spec = dict[str, Any]
@@ -26,11 +26,9 @@ COLOURS = {  # at least 3 : 1 against the page, light and dark
     "adacalib": "#2f7fd0",
     "champion": "#9b59b6",
     "model": "#2f7fd0",
-    "training": "#c2571a",
-    "calibration": "#2f7fd0",
 }
 WRONG = "#d0342c"
-LABELS = NAMES | PARTS | {"identity": NAMES["uncalibrated"]}
+LABELS = NAMES | {"identity": NAMES["uncalibrated"]}
 _RATES = [10.0**-k * m for k in (6, 5, 4, 3, 2) for m in (1, 3)]
 _RATES += [0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.97, 0.99, 0.999]
 _TICKS = [float(np.log(rate / (1 - rate))) for rate in _RATES]

@@ -1,31 +1,12 @@
 """What a report and the terminal begin with: how much was measured, what the gate answered."""
 
+from pathlib import Path
 from typing import Any
 
-QUESTIONS = {
-    "tables": "Are the field statistics sound?",
-    "parity": "Does the deployed file say what was measured?",
-    "monotone": "Does a higher score never get a lower probability?",
-    "test_responses": "Are there enough responses for a verdict?",
-    "defined": "Is every metric defined?",
-    "logloss_gain": "Is LogLoss surely better than without calibration?",
-    "daily_field_deviance": "Are field values served no worse than without calibration?",
-    "pcoc": "Are expected responses right overall?",
-    "pcoc_of_largest_values": "Are they right for the largest field values?",
-    "distinct_outputs": "Do different scores stay different?",
-    "memorisation": "Does the base model treat its training rows like fresh ones?",
-    "newest_day": "Is the newest day sound?",
-    "label_maturity": "Are all labels final?",
-    "field_auc_loss": "Is the ranking within field values kept?",
-    "auc_loss": "Is the ranking over all rows kept?",
-    "not_worse_than_isotonic": "Is it no worse than isotonic regression?",
-    "not_worse_than_eb_platt": "Is it no worse than EB-Platt?",
-    "champion": "Can the champion be compared, if there is one?",
-    "logloss_against_champion": "Is its LogLoss no worse than the champion's?",
-    "daily_field_deviance_against_champion": "Is its deviance no worse than the champion's?",
-    "mix_drift": "Is the mix of field values as it was?",
-    "rate_drift": "Are response rates as they were?",
-}
+from pipeline.core.files import read_json
+
+QUESTIONS = read_json(Path(__file__).with_name("questions.json"))
+"""Of each check of the gate, by its name, the question that it answers."""
 
 
 def gate_rows(gate: dict[str, Any]) -> list[tuple[str, str, bool, str]]:

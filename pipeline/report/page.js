@@ -155,6 +155,5 @@ hint();
 draw("overall", "reliability", reliabilityRows("-1"));
 draw("days", "days", sums.days);
 draw("ages", "age", sums.age);
-if (byId("training-rates")) draw("training-rates", "training-rates", sums.training);
 drawForest();
 if (everyValue.length) pick(0);

@@ -39,7 +39,6 @@ def page_sums(
     chosen_bins: list[int],
     listed: int,
     shown: tuple[str, ...],
-    memorisation: dict[str, Any] | None,
     evaluation: dict[str, Any],
 ) -> dict[str, Any]:
     """Everything that pictures are drawn from, as JSON carries it.
@@ -52,8 +51,6 @@ def page_sums(
         chosen_bins: bin count of AdaCalib by id, 0 where none was chosen; may be empty.
         listed: field values that are listed and can be pictured, the largest by impressions.
         shown: what `pictured` returns.
-        memorisation: training days' and calibration days' sums in the same bins, where there are
-            any.
         evaluation: of reports/evaluation.json: its horizon, and what age costs, are read.
     """
     horizon = evaluation["procedure"]["horizon_days"]
@@ -68,7 +65,6 @@ def page_sums(
         "curves": page_data.curves_by_value(curves, drawn, ids),
         "days": page_data.day_rows(counts, shown),
         "age": evaluation["age"]["by_day"],
-        "training": page_data.training_rows(memorisation),
     }
 
 
@@ -83,7 +79,6 @@ def specifications(
         "forest": charts.forest_chart(),
         "days": charts.day_chart(shown),
         "age": charts.age_chart(),
-        "training-rates": charts.reliability_chart(tuple(page_data.PARTS)),
     }
 
 
@@ -130,7 +125,6 @@ def render(
         columns=COLUMNS,
         unlisted=max(0, evaluation["field_values"] - len(carried["values"]["id"])),
         least_expected=int(page_data.LEAST_EXPECTED),
-        memorisation=reports["tables"].get("memorisation") if carried["training"] else None,
         sums=embedded(carried),
         charts=embedded(specs),
         style=(HERE / "page.css").read_text(),

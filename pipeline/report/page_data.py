@@ -1,6 +1,6 @@
 """What the page carries: sums per field value, bin and day, never rows, bounded in size."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -29,7 +29,6 @@ ENDLESS = 1.0
 
 SUMS = [f.name for f in fields(ResponseCounts)]
 PICTURED = ("uncalibrated", "champion", "model")
-PARTS = {"training": "training days", "calibration": "calibration days"}
 CURVES = ("isotonic", "eb_platt", "adacalib")
 
 
@@ -221,23 +220,3 @@ def day_rows(counts: pd.DataFrame, methods: tuple[str, ...] = PICTURED) -> list[
         names = {"method": [NAMES[method]] * len(dates)} | columns
         rows += [dict(zip(names, row, strict=True)) for row in zip(*names.values(), strict=True)]
     return rows
-
-
-def training_rows(memorisation: dict[str, Any] | None) -> list[dict[Hashable, Any]]:
-    """A row per bin of the base model's logit and part of the days: observed rates with bands.
-
-    Empty where no training day was compared. The columns are those of a reliability picture.
-
-    Args:
-        memorisation: of reports/tables.json.
-    """
-    if not memorisation or not memorisation["training_days"]:
-        return []
-    sides, frames = memorisation["by_bin"], []
-    for part, name in PARTS.items():
-        n, o = (np.array(sides[f"{part}_{kind}"], float) for kind in ("impressions", "responses"))
-        seen = _seen(o, n, np.array(sides["logit"]))
-        columns = {"predicted": sides["logit"], **seen, "impressions": n, "responses": o}
-        frames.append(pd.DataFrame(columns).round(3).assign(method=name))
-    joined = pd.concat(frames)
-    return joined.astype(object).where(joined.notna(), None).to_dict("records")

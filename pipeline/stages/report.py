@@ -49,7 +49,6 @@ def run(
         chosen_bins=about.get("chosen_bins", []),
         listed=params.field_values,
         shown=shown,
-        memorisation=reports["tables"].get("memorisation"),
         evaluation=reports["evaluation"],
     )
     specs = specifications(maps, shown)

@@ -28,7 +28,6 @@ PICTURES = (
     "forest",
     "value-reliability",
     "value-curves",
-    "training-rates",
 )
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
 

@@ -14,7 +14,6 @@ from pipeline.report.page_data import (
     bins_by_value,
     curves_by_value,
     drawn_bins,
-    training_rows,
     value_columns,
 )
 from tests.report import worlds
@@ -86,15 +85,6 @@ def test_only_what_luck_does_not_explain_is_called_wrong():
     assert ((ends[0] > 1) | (ends[1] < 1)).sum() > 2
 
 
-def test_training_and_calibration_rows_of_a_bin_are_told_apart():
-    rows = training_rows(worlds.MEMORISATION)
-    assert [row["impressions"] for row in rows] == [300, 200, 100, 100, 100, 100]
-    assert rows[1]["observed"] == pytest.approx(np.log(9 / 191), abs=1e-3)
-    assert rows[2]["observed"] is None  # no response: a band, no point
-    assert rows[2]["low"] < rows[2]["high"]
-    assert training_rows(None) == training_rows(worlds.MEMORISATION | {"training_days": 0}) == []
-
-
 def test_ten_thousand_field_values_are_carried_in_less_than_four_megabytes():
     """With a megabyte of scripts the page stays under five, whatever the number of rows."""
     n = 10_000
@@ -106,7 +96,6 @@ def test_ten_thousand_field_values_are_carried_in_less_than_four_megabytes():
         chosen_bins=[5] * n,
         listed=n,
         shown=PICTURED,
-        memorisation=worlds.MEMORISATION,
         evaluation=worlds.reports()["evaluation"],
     )
     assert len(json.dumps(carried, separators=(",", ":"))) < 4_000_000

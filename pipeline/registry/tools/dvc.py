@@ -177,19 +177,6 @@ def status(stage: str | None, folder: Path) -> dict[str, Any]:
     return json.loads(_dvc(folder, "status", *target, "--json"))
 
 
-def refuse_no_project(folder: Path) -> None:
-    """Refuse to write into a folder that no project is in.
-
-    Raises:
-        ToolError: DVC was not set up in it.
-    """
-    if not (folder / ".dvc").is_dir():
-        raise ToolError(
-            f"{folder.absolute()} is no project: DVC was not set up in it; run in the folder of "
-            "the clone, or call git init and dvc init there; nothing was written"
-        )
-
-
 def commit_data(folder: Path) -> None:
     """Put data/ into DVC's cache and let data.dvc say so; nothing changes where it says so already.
 
