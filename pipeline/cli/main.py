@@ -138,6 +138,7 @@ def results() -> None:
 
     Examples: adacalib results; adacalib --json results
     """
+    from pipeline.data.log_store.manifest import MANIFEST, read_manifest
     from pipeline.registry.staleness import changed_since
     from pipeline.report.terminal import read_results, show_results
 
@@ -146,6 +147,11 @@ def results() -> None:
         answer(f"verdict: {found['gate']['verdict']}", **found, changed_since=changed)
     elif not Voice.quiet:
         show_results(found, changed)
+        landed, last = read_manifest(Path("data") / MANIFEST).days, found["gate"].get("last_day")
+        if last and max(landed, default="") > last:
+            typer.echo(
+                f"data has days up to {max(landed)}, these results end {last} (log.last_day)"
+            )
 
 
 @app.command()
@@ -175,7 +181,8 @@ def docs() -> None:
     artifacts, params = Path("artifacts"), read_params().check_tables
     folder = artifacts / "data_docs"
     index = build_docs(artifacts / "scores", artifacts / "tables", folder, params)
-    answer(f"the checks of the bin tables: {index.resolve()}")
+    place = index.resolve()
+    answer(f"the checks of the bin tables: {place} (styled over a network, plain without one)")
 
 
 @app.command()
