@@ -13,15 +13,6 @@ from pipeline.report import charts, page_data, result_tables
 from pipeline.report.headline import extent, gate_rows
 
 HERE = Path(__file__).parent
-COLUMNS = (
-    ("name", "field value"),
-    ("impressions", "impressions"),
-    ("responses", "responses"),
-    ("base", "PCOC, base"),
-    ("model", "PCOC, ships"),
-    ("deviance", "deviance"),
-    ("bins", "bins"),
-)
 
 
 def pictured(evaluation: dict[str, Any], chosen: str) -> tuple[str, ...]:
@@ -113,17 +104,15 @@ def render(
         calibrator: the calibrator's manifest: `chosen`, `held_out` and `guard`.
         vega: the script that draws.
     """
-    evaluation = reports["evaluation"]
     return template("page.html").render(
         **reports,
         texts=result_tables,
         field=" × ".join(manifest["base"]["field"]["columns"]),
         manifest=manifest,
         calibrator=calibrator,
-        extent=extent(evaluation),
+        extent=extent(reports["evaluation"]),
         questions=gate_rows(reports["gate"]),
-        columns=COLUMNS,
-        unlisted=max(0, evaluation["field_values"] - len(carried["values"]["id"])),
+        listed=len(carried["values"]["id"]),
         least_expected=int(page_data.LEAST_EXPECTED),
         sums=embedded(carried),
         charts=embedded(specs),
