@@ -1,6 +1,7 @@
 """What a refresh shows in Prefect: progress, verdict, metrics, reliability, links to the pages."""
 
 import base64
+import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -18,24 +19,26 @@ from prefect.client.schemas.objects import State
 from prefect.logging import get_run_logger
 
 from flows.settings import masked
-from pipeline.core.files import read_json
+from pipeline.core.files import publish, read_json
 from pipeline.registry.tools.programs import run_program
+from pipeline.report.headline import gate_rows
 from pipeline.report.result_tables import METRICS, metric_rows
+from pipeline.report.trend import TREND, shown_rows, trend_pictures, trend_rows, write_trend
 
 REPORT = Path("artifacts/report")
+TREND_DAYS = 60  # that Prefect's table shows
+INK = "#888888"  # of pictures on Prefect's pages, light or dark
 DATA_DOCS = Path("artifacts/data_docs/index.html")
 
 
 def verdict_text(day: str, gate: dict[str, Any]) -> str:
-    """The verdict of a day in Markdown: the reasons of a refusal, then every check."""
+    """The verdict of a day in Markdown: every question of the gate, what failed first.
+
+    It is a list, as Prefect's pages cut the cells of a table.
+    """
     verdict = "passed" if gate["passed"] else "refused"
-    reasons = [f"- {reason}" for reason in gate["reasons"]]
-    checks = [
-        f"| {check['name']} | {'passed' if check['passed'] else 'failed'} | {check['sentence']} |"
-        for check in gate["checks"]
-    ]
-    table = ["| check | | |", "|---|---|---|", *checks]
-    return "\n".join([f"# {day}: {verdict}", "", *reasons, "", *table])
+    asked = [f"- {asks} **{answer}**: {why}" for asks, answer, _, why in gate_rows(gate)]
+    return "\n".join([f"# {day}: {verdict}", "", *asked])
 
 
 def metric_table(evaluation: dict[str, Any]) -> list[dict[str, str]]:
@@ -49,9 +52,16 @@ def picture(svg: str) -> str:
     return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
 
 
-def pages(folder: Path) -> str:
-    """Links to the pages of a day in Markdown; their paths too, as browsers open no such link."""
-    there = {"report": REPORT / "report.html", "Data Docs of the bin tables": DATA_DOCS}
+def pages(day: str, folder: Path) -> str:
+    """Links to the pages of a day in Markdown; their paths too, as browsers open no such link.
+
+    The report is the day's own copy, as the next day writes another to the same place.
+    """
+    report, own = folder / REPORT / "report.html", Path(f"{REPORT}-{day}/report.html")
+    if report.exists():
+        with publish(folder / own) as copy:
+            shutil.copyfile(report, copy)
+    there = {"report": own, "Data Docs of the bin tables (the newest)": DATA_DOCS}
     found = {name: (folder / page).resolve() for name, page in there.items()}
     return "\n".join(
         f"- [{name}]({page.as_uri()}): `{page}`" for name, page in found.items() if page.exists()
@@ -88,4 +98,13 @@ def show(day: str, folder: Path) -> None:
     if reliability.exists():
         address = picture(reliability.read_text())
         create_image_artifact(address, key="reliability", description=about)
-    create_markdown_artifact(pages(folder), key="pages", description=about)
+    create_markdown_artifact(pages(day, folder), key=f"pages-{day}", description=about)
+
+
+def show_trend(folder: Path) -> None:
+    """Make the artifacts of the trend, and its page beside the report."""
+    rows = trend_rows((folder / TREND).read_text())
+    page = write_trend(folder, rows)
+    create_table_artifact(shown_rows(rows[-TREND_DAYS:]), key="trend", description=str(page))
+    address = picture(trend_pictures(rows, INK)[0])
+    create_image_artifact(address, key="trend-pcoc", description="PCOC of what served, by day")

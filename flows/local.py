@@ -27,6 +27,7 @@ import psutil
 from flows.settings import POOL, STATE, home
 from pipeline.core.errors import AdaCalibError, ToolError
 from pipeline.core.files import read_json, write_json
+from pipeline.params.params_file import read_params
 from pipeline.registry.tools.programs import process_group
 from pipeline.serving.sockets import listening
 
@@ -61,6 +62,7 @@ def up(port: int) -> str:
     write_json(home() / STATE, {"url": url, "processes": {}})
     environment = {**os.environ, "PREFECT_API_URL": f"{url}/api"}
     environment.pop("ADACALIB_HOME", None)  # what is set while deploying would be stored
+    environment["ADACALIB_TIME_ZONE"] = read_params().log.time_zone
     try:
         listen = ("--host", HOST, "--port", str(port), "--log-level", "WARNING")
         server = _start("server", environment, "server", "start", *listen)
@@ -78,7 +80,7 @@ def up(port: int) -> str:
         raise
     return (
         f"Prefect is at {url}, a worker serves the pool {POOL!r}; logs are in {home()}; "
-        f"for the prefect command: export PREFECT_API_URL={url}/api"
+        f"for the prefect command: export PREFECT_API_URL={url}/api PREFECT_HOME={home()}"
     )
 
 

@@ -33,6 +33,10 @@ NEXT_STEPS = {
         "the next slot takes it along if it has come by then"
     ),
     "skipped": "nothing to do; python -m flows.backfill makes the reports of days left out",
+    "alarm": (
+        "look at that day's labels and rows; adacalib trend shows the days before, and "
+        "adacalib rollback goes back to the version before, should that one be better"
+    ),
     "promoted": "nothing to do; adacalib rollback goes back to the version before",
     "rolled back": "find out why it was necessary before the next slot promotes again",
     "overdue": "adacalib status says what the last refresh did, adacalib why what would run",

@@ -22,7 +22,7 @@ from prefect.runtime import flow_run as running
 from prefect.states import Completed, Failed
 
 from flows.arrival import bring
-from flows.evidence import build_data_docs, show, show_progress
+from flows.evidence import build_data_docs, show, show_progress, show_trend
 from flows.notifications import News, notify
 from flows.schedule_slots import check_day, days_between, named, newer_slots, scheduled_day
 from flows.settings import masked
@@ -45,6 +45,7 @@ from pipeline.registry.commits import identity
 from pipeline.registry.history import write_run
 from pipeline.registry.pin import fetch_champion, pin_champion
 from pipeline.registry.promote import Production, on_hold, production, promote
+from pipeline.report.trend import add_day
 
 PATIENCE = 6 * 3600.0  # seconds to wait for another run at work in the worktree
 LOOK_AGAIN = 60.0  # seconds between two looks for a day that has not landed
@@ -192,7 +193,11 @@ def _attempt(
         log(fetch_champion(release) if newest == day else pin_champion(release))
         _run_stages(run, release)
         run.at = "git"
+        alarms = add_day(release, day)
         commit_day(release, day, who)
+        if alarms:
+            notify(News("alarm", day, "evaluate", "; ".join(alarms)))
+        show_trend(release)
         _share(release, day)
         state = _judge(run, release, promotion)
     more = [f"skipped since {newest}: {named(left_out)}"] if left_out else []

@@ -2,7 +2,7 @@
 
 import math
 from datetime import date
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
@@ -18,6 +18,9 @@ from pipeline.core.errors import DataError, ParamsError
 from pipeline.formats.maps import PiecewiseLinearMap
 from pipeline.formats.scores import Scores
 from pipeline.formats.tables import FieldTables
+
+if TYPE_CHECKING:
+    import altair as alt
 
 GRID_CELLS = 160  # at least, of the fitting grid
 LARGEST_EXACT = 2**53  # from here on a float may have lost digits
@@ -41,6 +44,7 @@ class AdaCalib(ClassifierMixin, BaseEstimator):
         classes_: array([0, 1]).
         map_: the serving map.
         chosen_: name of the calibrator that serves.
+        logit_range_: the lowest and the highest logit of `fit`, or 0.
         field_values_: field value -> id, None for null where it occurred; what is not in it is
             served by the unseen value's row.
 
@@ -94,18 +98,26 @@ class AdaCalib(ClassifierMixin, BaseEstimator):
             weight: [n], whole numbers: how many equal impressions a row stands for. None: one.
 
         Raises:
-            DataError: a column has another length, a logit is not finite, a label is not 0 or 1, a
-                weight is not a whole number, or a day or field value is none.
+            DataError: a column has another length, a logit is not finite, all of them lie within
+                0 and 1 as probabilities do, a label is not 0 or 1, a weight is not a whole number,
+                or a day or field value is none.
             ParamsError: a parameter is outside its range.
             NotEnoughDataError: no row has a weight above zero.
         """
         self._check_parameters()
         logit, names = columns_of(uncalibrated_logit, field_value)
         y, n = counts_of(label, weight, len(logit))
+        self.logit_range_ = float(logit.min(initial=0)), float(logit.max(initial=0))
         known = sorted(set(names), key=lambda name: (name is not None, name))
         self.classes_ = np.array([0, 1])
         self.field_values_ = {name: position for position, name in enumerate(known, start=1)}
         scores = Scores(logit, self._ids(names), n, y, days_of(day, len(logit)), len(known) + 1)
+        seen = np.unique(logit[n > 0])  # two or three may be logits that happen to lie there
+        if len(seen) > 3 and seen[0] >= 0 and seen[-1] <= 1:
+            raise DataError(
+                "every uncalibrated_logit lies within 0 and 1, so these look like probabilities p; "
+                "give np.log(p) - np.log1p(-p)"
+            )
         self.map_, self.chosen_ = self._fit(scores)
         return self
 
@@ -178,6 +190,29 @@ class AdaCalib(ClassifierMixin, BaseEstimator):
             DataError: columns have different lengths, or a logit is not finite.
         """
         return (self.calibrated_logit(uncalibrated_logit, field_value) > 0).astype(np.int64)
+
+    def plot(self, field_value: Any) -> "alt.LayerChart":
+        """What is made of the base model's probability for a field value, as an Altair chart.
+
+        It is drawn over the logits of `fit`; a notebook shows it, `.save("a.svg")` keeps it.
+        Dashed: a probability that stays as it is.
+
+        Raises:
+            NotFittedError: `fit` was not called.
+        """
+        import altair as alt
+
+        check_is_fitted(self, "map_")
+        logit = np.linspace(*self.logit_range_, 200)
+        calibrated = self.predict_proba(logit, [field_value] * len(logit))[:, 1]
+        frame = pd.DataFrame({"base": expit(logit), "calibrated": calibrated})
+        base = alt.Chart(frame, title=f"{field_value}: {self.chosen_}").encode(
+            x=alt.X("base", title="the base model's probability", scale=alt.Scale(type="log"))
+        )
+        y = alt.Y("calibrated", title="calibrated probability", scale=alt.Scale(type="log"))
+        return base.mark_line(strokeDash=[4, 4], color="grey").encode(y="base") + (
+            base.mark_line().encode(y=y)
+        )
 
     def _ids(self, names: list[str | None]) -> np.ndarray:
         return np.array([self.field_values_.get(name, 0) for name in names], dtype=np.int32)

@@ -45,6 +45,7 @@ def run_backtest(first: str, last: str, step: int, note: Callable[[str], None]) 
         note: called with a line for each stage that runs.
 
     Returns:
+        Counts are those of the log, before any correction of its sampling.
         `origins`: of each, its `origin` and either `refused`, a sentence, or rows, responses,
         `logloss` and `gains` by method, verdict and reasons; `pooled`: as `pooled` says.
 
@@ -71,7 +72,9 @@ def run_backtest(first: str, last: str, step: int, note: Callable[[str], None]) 
         params.evaluate.confidence, params.evaluate.replicates, params.evaluate.seed
     )
     sums = [origin.pop("sums") for origin in found if "sums" in origin]
-    return {"origins": found, "pooled": pooled(sums, resampling) if sums else None}
+    ran = [origin for origin in found if "refused" not in origin]
+    counted = {n: sum(origin[n] for origin in ran) for n in ("rows", "impressions", "responses")}
+    return {"origins": found, "pooled": counted | pooled(sums, resampling) if sums else None}
 
 
 def _origins(first: str, last: str, step: int, params: Params) -> list[str]:
@@ -165,8 +168,6 @@ def pooled(origins: list[pd.DataFrame], resampling: Resampling) -> dict[str, Any
     ratios = {n: float(log_loss_terms(c.sum(axis=0)).ratio()) for n, c in counts.items()}
     return {
         "origins": len(origins),
-        "impressions": int(base.impressions.sum()),
-        "responses": int(base.responses.sum()),
         "logloss": ratios,
         "gains": {
             name: {end: getattr(gain, end) for end in ("value", "low", "high")}
@@ -181,9 +182,8 @@ def table(found: dict[str, Any]) -> str:
     ran = [origin for origin in found["origins"] if "refused" not in origin]
     rows = [_row(origin, origin["origin"]) for origin in ran]
     if found["pooled"]:
-        together = found["pooled"] | {"rows": found["pooled"]["impressions"], "verdict": ""}
-        rows.append(_row(together, "pooled"))
-    heads = ["origin", "rows", "responses", *SHOWN.values(), "verdict"]
+        rows.append(_row(found["pooled"] | {"verdict": ""}, "pooled"))
+    heads = ["origin", "impressions", "responses", *SHOWN.values(), "verdict"]
     passed = sum(origin["verdict"] == "pass" for origin in ran)
     return "\n".join(
         [
@@ -198,7 +198,13 @@ def table(found: dict[str, Any]) -> str:
 
 def _row(values: dict[str, Any], name: str) -> list[str]:
     cells = [_cell(values, method) for method in SHOWN]
-    return [name, f"{values['rows']:,}", f"{values['responses']:,}", *cells, values["verdict"]]
+    return [
+        name,
+        f"{values['impressions']:,}",
+        f"{values['responses']:,}",
+        *cells,
+        values["verdict"],
+    ]
 
 
 def _cell(values: dict[str, Any], method: str) -> str:

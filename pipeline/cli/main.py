@@ -21,8 +21,12 @@ app = typer.Typer(
 )
 
 
+ANYWHERE = ("score", "serve", "triton")
+
+
 @app.callback()
 def voice(
+    context: typer.Context,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="no answer, no progress")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="the answer as a JSON object")] = False,
 ) -> None:
@@ -30,6 +34,12 @@ def voice(
     Voice.quiet, Voice.as_json = quiet, as_json
     if quiet:
         os.environ["ADACALIB_QUIET"] = "1"  # for the programs that are started, too
+    alone = context.invoked_subcommand in ANYWHERE or "--help" in sys.argv
+    if not (alone or (Path("dvc.yaml").is_file() and Path(".dvc").is_dir())):
+        raise AdaCalibError(
+            f"{Path().absolute()} is no project (dvc.yaml or .dvc is missing); run this in the "
+            "folder of a clone; nothing was written"
+        )
 
 
 @app.command()
@@ -70,14 +80,13 @@ def data(
     from pipeline.data.log_store.landing import LandingOptions
     from pipeline.formats.champion import start_pin
     from pipeline.params.params_file import read_params
-    from pipeline.registry.tools.dvc import commit_data, refuse_no_project
+    from pipeline.registry.tools.dvc import commit_data
 
     options = {"rows": rows, "days": days, "field_values": field_values, "seed": seed}
     given = {name: value for name, value in options.items() if value is not None}
     if sources and given:
         raise typer.BadParameter(f"{sorted(given)} are for simulated alone")
     log = read_params().log
-    refuse_no_project(Path())
     if sources:
         landing = LandingOptions(
             log.format, log.event_id, log.label, log.impressions, as_of, allow_shrink
@@ -181,14 +190,35 @@ def results() -> None:
 
     Examples: adacalib results; adacalib --json results
     """
+    from pipeline.data.log_store.manifest import MANIFEST, read_manifest
     from pipeline.registry.staleness import changed_since
-    from pipeline.report.result_tables import read_results, show_results
+    from pipeline.report.terminal import read_results, show_results
 
     found, changed = read_results(Path()), changed_since(Path())
     if Voice.as_json:
         answer(f"verdict: {found['gate']['verdict']}", **found, changed_since=changed)
     elif not Voice.quiet:
         show_results(found, changed)
+        landed, last = read_manifest(Path("data") / MANIFEST).days, found["gate"].get("last_day")
+        if last and max(landed, default="") > last:
+            typer.echo(
+                f"data has days up to {max(landed)}, these results end {last} (log.last_day)"
+            )
+
+
+@app.command()
+def doctor() -> None:
+    """Look at everything that the next scheduled refresh needs; exit code 1 where a step is named.
+
+    It writes one object into DVC's cache and remote, and removes it again.
+    """
+    from pipeline.cli.doctor import diagnoses
+
+    found, names = list(diagnoses()), ("name", "ok", "said")
+    lines = [f"{'ok  ' if good else 'MEND'}  {name}: {said}" for name, good, said in found]
+    answer("\n".join(lines), checks=[dict(zip(names, entry, strict=True)) for entry in found])
+    if not all(good for _, good, _ in found):
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -203,7 +233,8 @@ def docs() -> None:
     artifacts, params = Path("artifacts"), read_params().check_tables
     folder = artifacts / "data_docs"
     index = build_docs(artifacts / "scores", artifacts / "tables", folder, params)
-    answer(f"the checks of the bin tables: {index.resolve()}")
+    place = index.resolve()
+    answer(f"the checks of the bin tables: {place} (styled over a network, plain without one)")
 
 
 @app.command()

@@ -103,6 +103,41 @@ def history() -> None:
 
 
 @app.command()
+def report(
+    which: Annotated[str | None, typer.Argument(metavar="[VERSION|DAY]")] = None,
+    show: Annotated[bool, typer.Option("--open", help="open it in a browser")] = False,
+) -> None:
+    """Say where the report of a version or day is, after it was brought; else of the last run here.
+
+    Examples: adacalib report; adacalib report v0.0.2; adacalib report 2013-09-30 --open
+    """
+    from pipeline.registry.reports import report_of
+
+    page = report_of(Path(), which).resolve()
+    answer(str(page), report=str(page))
+    if show:
+        typer.launch(page.as_uri())
+
+
+@app.command()
+def trend(
+    days: Annotated[int, typer.Option(min=1, help="so many, the newest")] = 14,
+) -> None:
+    """Show what each refreshed day made and how what served did on it, and write the charts.
+
+    The rows are reports/trend.csv of the branch release, a row for each refreshed day.
+    """
+    from pipeline.registry.history import columns_of
+    from pipeline.registry.reports import released
+    from pipeline.report.trend import TREND, shown_rows, trend_rows, write_trend
+
+    rows = trend_rows(released(Path(), TREND))
+    page = write_trend(Path(), rows).resolve()
+    shown = shown_rows(rows[-days:])
+    answer(f"{columns_of(shown)}\ncharts: {page}", days=shown, charts=str(page))
+
+
+@app.command()
 def clean(
     yes: Annotated[
         bool, typer.Option("--yes", help="do it; without it nothing is removed")

@@ -185,7 +185,8 @@ def report_of(
         challenger is better), of each of GAINED and of `pcoc_error` (abs(ln PCOC)), each `value`,
         `low`, `high`, `over`, `days`, and the champion's own as `champion`; `by_day`: for every
         such day `logloss`, `field_deviance` and `pcoc` of both, and whether the champion's are of
-        the bytes that `served`; and `served`: how those bytes did on all such days.
+        the bytes that `served`; and `served`: how those bytes did on all such days (evaluate adds
+        the `newest` of them).
     """
     pin = champion.pin
     about = {

@@ -21,7 +21,8 @@ def pcoc_check(evaluation: dict[str, Any], params: GateParams) -> GateCheck:
         sentence = f"{begin} undefined on the test days: {cause(evaluation)}"
         return GateCheck("pcoc", error, limit, False, sentence)
     begin += f" {value:.4g} (interval {low:.4g} to {high:.4g}) on the test days"
-    answer, passed, more = answer_of(low, high, limit), True, f", within {limit:g} of 1"
+    begin += f", allowed {1 - limit:g} to {1 + limit:g}"
+    answer, passed, more = answer_of(low, high, limit), True, ""
     if answer == "beyond" or error > params.far_pcoc_error:
         what = f"surely more than {limit:g} from 1 (gate.max_pcoc_error)"
         if answer != "beyond":
@@ -30,7 +31,7 @@ def pcoc_check(evaluation: dict[str, Any], params: GateParams) -> GateCheck:
         passed, more = False, f", {what}: {advice}"
     elif answer == "cannot tell":
         passed, more = _beside_the_champion(evaluation, params)
-        more = f", so nobody can tell whether it lies within {limit:g} of 1{more}"
+        more = f", so nobody can tell whether it lies within{more}"
     return GateCheck("pcoc", error, limit, passed, begin + more, answer=answer)
 
 

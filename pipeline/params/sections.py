@@ -298,6 +298,7 @@ class EvaluateParams(Section):
     largest_field_values: Count
     confidence: Annotated[float, Field(gt=0, lt=1)]
     seed: Number
+    days_per_false_alarm: Count = 365
 
 
 class GateParams(Section):

@@ -13,12 +13,20 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.core.errors import ArtifactError, ReleaseError, ToolError
+from pipeline.core.errors import AdaCalibError, ArtifactError, ReleaseError, ToolError
 from pipeline.core.files import read_json, write_json
 from pipeline.formats.champion import PIN, read_pin
 from pipeline.registry import commits, tags
 from pipeline.registry.override import GATE, overridden
-from pipeline.registry.promote import Production, committed_override, gate_of, hold_of, production
+from pipeline.registry.promote import (
+    Production,
+    committed_override,
+    gate_of,
+    hold_of,
+    passing_gate,
+    production,
+    refuse_unfit,
+)
 from pipeline.registry.tools.programs import git, git_folder
 
 WIDTH = 160  # of the table where no terminal says its own
@@ -31,7 +39,8 @@ class Span:
     Attributes:
         since: "YYYY-MM-DD HH:MM" in UTC.
         until: the same; None: it has not ended.
-        how: "promoted", or "rolled back to" where the version had been there before.
+        how: "promoted", or where the version had been there before "rolled back to" or, from an
+            older one, "forward again to".
         by: the name of whoever did that.
     """
 
@@ -49,6 +58,7 @@ class Version:
         version: for example "v0.0.3".
         commit: the commit that names its data, parameters, code and model.
         last_day: the newest day of the log it was made from.
+        model_sha256: of the model's manifest, which /health shows, too.
         verdict: "pass", or "refuse" and who overrode it and why.
         registered: when, "YYYY-MM-DD HH:MM" in UTC.
         by: the name of whoever registered it.
@@ -59,6 +69,7 @@ class Version:
     version: str
     commit: str
     last_day: str
+    model_sha256: str
     verdict: str
     registered: str
     by: str
@@ -90,44 +101,56 @@ def history(folder: Path) -> list[Version]:
     ]
 
 
-def _verdict(folder: Path, commit: str) -> tuple[str, str]:
-    """The newest day of the log, and "pass", or "refuse" and who overrode it and why."""
+def _verdict(folder: Path, commit: str) -> tuple[str, str, str]:
+    """The newest day of the log, the model, and "pass", or "refuse" and who overrode it and why."""
     gate = gate_of(folder, commit)
-    if gate.get("passed") is True:
-        return gate["last_day"], "pass"
-    return gate["last_day"], (
-        f"refuse; {committed_override(folder, commit, gate) or 'not overridden'}"
-    )
+    refused = f"refuse; {committed_override(folder, commit, gate) or 'not overridden'}"
+    said = "pass" if gate.get("passed") is True else refused
+    return gate["last_day"], gate["model_sha256"], said
 
 
 def _spans(changes: list[tags.Tag]) -> dict[str, list[Span]]:
     found: dict[str, list[Span]] = {}
+    before: tags.Tag | None = None
     for change, after in zip_longest(changes, changes[1:]):
-        how = "rolled back to" if change.version in found else "promoted"
+        how = "promoted"
+        if before and change.version in found:
+            ahead = tags.numbers(change.version) > tags.numbers(before.version)
+            how = "forward again to" if ahead else "rolled back to"
+        before = change
         until = tags.when(after.seconds) if after else None
         span = Span(tags.when(change.seconds), until, how, change.who)
         found.setdefault(change.version, []).append(span)
     return found
 
 
+def columns_of(rows: list[dict[str, str]]) -> str:
+    """Rows as a table in text, as wide as the terminal; their keys are its heads."""
+    shown = Table(box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
+    for name in rows[0]:
+        shown.add_column(name, overflow="fold")
+    for row in rows:
+        shown.add_row(*row.values())
+    text = io.StringIO()
+    Console(file=text, width=shutil.get_terminal_size((WIDTH, 24)).columns).print(shown)
+    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+
+
 def table(found: list[Version]) -> str:
     """The versions as a table, a line for each time in production; a sentence if there are none."""
     if not found:
         return "no version was ever promoted; adacalib promote makes the first"
-    shown = Table(box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
-    names = "version,days up to,verdict,in production (UTC),how,bytes,commit"
-    for name in names.split(","):
-        shown.add_column(name, overflow="fold")
+    names = ("version", "days up to", "verdict", "in production (UTC)", "how", "bytes", "model")
+    rows = []
     for v in found:
         kept = f"removed {v.removed}" if v.removed else "kept"
         times = [(f"{s.since} to {s.until or 'now'}", f"{s.how} by {s.by}") for s in v.spans]
         for place, span in enumerate(times or [("", "")]):  # a row each: cells that fold stay level
             first = place == 0
             about = (v.version, v.last_day, v.verdict) if first else ("", "", "")
-            shown.add_row(*about, *span, *((kept, v.commit[:10]) if first else ()))
-    text = io.StringIO()
-    Console(file=text, width=shutil.get_terminal_size((WIDTH, 24)).columns).print(shown)
-    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+            ends = (kept, v.model_sha256[:10], v.commit[:10]) if first else ("", "", "")
+            rows.append(dict(zip((*names, "commit"), (*about, *span, *ends), strict=True)))
+    return columns_of(rows)
 
 
 def status(folder: Path) -> str:
@@ -150,6 +173,7 @@ def status(folder: Path) -> str:
             f"{current.last_day} (commit {current.commit[:10]}), because:",
             *(f"  - {sentence}" for sentence in current.evidence),
             *_pinned(folder, current),
+            f"adacalib report {current.version} shows why in full.",
             *filter(None, [hold_of(tags.assignments(folder))]),
         ]
     return "\n".join([*unsure, *lines, *_last_verdict(folder, current)])
@@ -187,14 +211,22 @@ def _last_verdict(folder: Path, current: Production | None) -> list[str]:
         return ["No model was judged in this folder: run dvc repro."]
     if current and gate["model_sha256"] == current.model_sha256:
         return ["The model of this folder is the one in production."]
-    if gate["passed"]:
-        return [
-            "The model of this folder passed its verdict; adacalib promote makes it production."
-        ]
-    reasons = (f"  - {reason}" for reason in gate["reasons"])
-    override = overridden(folder, gate)
-    may = [f"{override}; adacalib promote makes it production."] if override else []
-    return ["The model of this folder was refused:", *reasons, *may]
+    reasons, override = [f"  - {reason}" for reason in gate["reasons"]], overridden(folder, gate)
+    if not (gate["passed"] or override):
+        return ["The model of this folder was refused:", *reasons]
+    refusal = _why_not(folder)
+    may = f"adacalib promote refuses it: {refusal}" if refusal else "adacalib promote makes it so"
+    passed = override or "The model of this folder passed its verdict"
+    return [*reasons, f"{passed}; {may}."]
+
+
+def _why_not(folder: Path) -> str | None:
+    """Why `promote` would refuse a folder's model, as far as this clone knows; None: nothing."""
+    try:
+        refuse_unfit(folder, passing_gate(folder), tags.assignments(folder), production(folder))
+    except AdaCalibError as error:
+        return str(error)
+    return None
 
 
 def run_log(folder: Path) -> Path:

@@ -105,21 +105,34 @@ def promote(folder: Path) -> str:
         ToolError: git, dvc or gto is missing or failed.
     """
     commits.check_repository(folder)
-    gate = _passing_gate(folder)
+    gate = passing_gate(folder)
     authority, history = _newest(folder)
     current = production(folder)
     if current and current.model_sha256 == gate["model_sha256"]:
         return f"{current.version} is this model: it is in production since {current.since}"
-    _refuse_former(folder, history, gate["model_sha256"])
-    _refuse_older(gate["last_day"], current)
-    who = commits.identity(folder)
-    commits.refuse_modified_code(folder)
-    remote = _remote_for(folder, authority)
-    _refuse_stale(folder)
+    refuse_unfit(folder, gate, history, current)
+    who, remote = commits.identity(folder), _remote_for(folder, authority)
     commit = commits.commit_naming_files(folder, f"Model of days up to {gate['last_day']}", who)
     kept = _push_and_read_back(folder, commit, gate["model_sha256"], remote)
     new = dvc.assign(folder, commit, who, authority, history[-1] if history else None)
     return f"{new.version} is in production ({_reach(authority)}); {kept}"
+
+
+def refuse_unfit(
+    folder: Path, gate: dict[str, Any], history: list[tags.Tag], current: Production | None
+) -> None:
+    """Refuse a model that may not follow what is in production, or that no commit could name.
+
+    Raises:
+        ReleaseError: it may not; the sentence says why, and what to do.
+        ToolError: git or dvc failed.
+    """
+    _refuse_former(folder, history, gate["model_sha256"])
+    _refuse_older(gate["last_day"], current)
+    commits.identity(folder)
+    commits.refuse_modified_code(folder)
+    _remote_for(folder, commits.authority(folder))
+    _refuse_stale(folder)
 
 
 def on_hold(folder: Path) -> str | None:
@@ -136,7 +149,7 @@ def hold_of(history: list[tags.Tag]) -> str | None:
     """Why no refresh may promote by itself, None where it may: production was rolled back.
 
     The fault that was rolled back from is in the next day's model, too, unless somebody has looked.
-    The next promotion by a person ends the hold.
+    The next promotion by a person ends the hold, as does going forward again.
 
     Args:
         history: every assignment, the one that holds now last.
@@ -145,6 +158,8 @@ def hold_of(history: list[tags.Tag]) -> str | None:
     if not spans or spans[-1].version not in {held.version for held in spans[:-1]}:
         return None
     held, left = spans[-1], spans[-2]
+    if tags.numbers(held.version) > tags.numbers(left.version):
+        return None  # a person went forward again
     return (
         f"{held.who} went back from {left.version} to {held.version}, so no refresh promotes by "
         "itself: find out what was wrong, and put the next version in production by hand "
@@ -168,7 +183,7 @@ def _reach(authority: str) -> str:
     return f"for everyone who follows git remote {authority!r}"
 
 
-def _passing_gate(folder: Path) -> dict[str, Any]:
+def passing_gate(folder: Path) -> dict[str, Any]:
     """The verdict, if it passed and is about the bytes of artifacts/model, which dvc.lock names."""
     gate, model = read_json(folder / GATE), folder / dvc.MODEL
     if gate.get("passed") is not True and not overridden(folder, gate):
@@ -240,7 +255,7 @@ def _push_and_read_back(
     if remote is None:
         _read_back(folder, commit, model_sha256, remote)
         return "its bytes are in this folder's DVC cache alone: DVC has no default remote"
-    dvc.push(folder, "gate")
+    dvc.push(folder)
     try:
         _read_back(folder, commit, model_sha256, remote)
     except ToolError as error:

@@ -58,7 +58,7 @@ def registrations(folder: Path) -> dict[str, Tag]:
     """
     released = re.compile(rf"{NAME}@v\d+\.\d+\.\d+")
     found = {t.version: t for t in _tags(folder, "@v*") if released.fullmatch(t.name)}
-    return {version: found[version] for version in sorted(found, key=_numbers)}
+    return {version: found[version] for version in sorted(found, key=numbers)}
 
 
 def versions(folder: Path) -> dict[str, str]:
@@ -136,14 +136,15 @@ def predecessor(history: list[Tag]) -> Tag | None:
     return history[first - 1] if first else None
 
 
-def _numbers(version: str) -> tuple[int, ...]:
+def numbers(version: str) -> tuple[int, ...]:
+    """What a version is ordered by: (0, 0, 3) of "v0.0.3"."""
     return tuple(int(part) for part in version.removeprefix("v").split("."))
 
 
 def next_version(folder: Path) -> str:
     """The version after the highest one, v0.0.1 at first."""
     newest = list(registrations(folder))[-1:]
-    major, minor, patch = _numbers(newest[0]) if newest else (0, 0, 0)
+    major, minor, patch = numbers(newest[0]) if newest else (0, 0, 0)
     return f"v{major}.{minor}.{patch + 1}"
 
 

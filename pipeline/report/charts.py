@@ -3,6 +3,7 @@
 Ink is `currentColor`, so that axes and words follow the page in light, dark and print.
 """
 
+import json
 import re
 from collections.abc import Hashable
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 import pandas as pd
 import vl_convert
 
-from pipeline.report.page_data import PARTS, day_rows, drawn_bins
+from pipeline.report.page_data import day_rows, drawn_bins
 from pipeline.report.result_tables import NAMES
 
 Spec = dict[str, Any]
@@ -25,10 +26,9 @@ COLOURS = {  # at least 3 : 1 against the page, light and dark
     "adacalib": "#2f7fd0",
     "champion": "#9b59b6",
     "model": "#2f7fd0",
-    "training": "#c2571a",
-    "calibration": "#2f7fd0",
 }
-LABELS = NAMES | PARTS | {"identity": NAMES["uncalibrated"]}
+WRONG = "#d0342c"
+LABELS = NAMES | {"identity": NAMES["uncalibrated"]}
 _RATES = [10.0**-k * m for k in (6, 5, 4, 3, 2) for m in (1, 3)]
 _RATES += [0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.97, 0.99, 0.999]
 _TICKS = [float(np.log(rate / (1 - rate))) for rate in _RATES]
@@ -39,6 +39,7 @@ _ONE_A_DAY = {  # the names of days are read as UTC, so they are shown as UTC
     "scale": alt.Scale(type="utc"),
     "axis": alt.Axis(tickCount={"interval": "day", "step": 1}, format="%b %-d", grid=False),
 }
+_UPRIGHT = alt.Axis(labelAngle=0, labelOverlap=True)
 _CONFIG: dict[str, Any] = {
     "background": "transparent",
     "font": "system-ui, sans-serif",
@@ -73,9 +74,11 @@ def _spec(chart: Any, height: Any) -> Spec:
     return sized.to_dict() | {"config": _CONFIG}
 
 
-def static(spec: Spec, rows: list[dict[Hashable, Any]], ink: str = "#444444") -> str:
+def static(
+    spec: Spec, rows: list[dict[Hashable, Any]], ink: str = "#444444", width: int = 460
+) -> str:
     """A picture as SVG text, for places that run no script; equal rows give equal text."""
-    fixed = {**spec, "datasets": {"rows": rows}, "width": 460}
+    fixed = {**spec, "datasets": {"rows": rows}, "width": width}
     text = vl_convert.vegalite_to_svg(fixed).replace("currentColor", ink)
     clips = list(dict.fromkeys(re.findall(r'id="(clip\d+)"', text)))  # numbered by the process
     return re.sub(r"clip\d+\b", lambda found: f"clip-{clips.index(found[0])}", text)
@@ -102,6 +105,18 @@ def _tooltip(*extra: str) -> list[alt.Tooltip]:
     ]
 
 
+def _endless(base: Any, x: alt.X, colour: Any) -> list[Any]:
+    """Triangles at the ends of bands that go on to 0 or 1: nothing or everything responded."""
+    return [
+        base.transform_filter(f"datum.observed === null && datum.responses {which}")
+        .mark_point(filled=True, shape=shape, size=50, clip=True)
+        .encode(x=x, y=alt.Y(f"{end}:Q"), color=colour)
+        for which, shape, end in (
+            ("=== 0", "triangle-down", "low"), ("> 0", "triangle-up", "high"),
+        )
+    ]  # fmt: skip
+
+
 def reliability_chart(methods: tuple[str, ...]) -> Spec:
     """Observed rate with its band over predicted rate, log-odds on both axes.
 
@@ -126,7 +141,9 @@ def reliability_chart(methods: tuple[str, ...]) -> Spec:
         opacity=shown,
         tooltip=_tooltip("predicted_rate", "observed_rate"),
     )
-    rates = alt.layer(right, band, points).transform_calculate(
+    rates = alt.layer(
+        right, band, points, *_endless(base, x, _method(methods))
+    ).transform_calculate(
         predicted_rate="1 / (1 + exp(-datum.predicted))",
         observed_rate="datum.observed === null ? null : 1 / (1 + exp(-datum.observed))",
     )
@@ -153,32 +170,43 @@ def curve_chart(methods: tuple[str, ...]) -> Spec:
         y=alt.Y("calibrated:Q", **_log_odds("calibrated")),
         color=_method(methods),
     )
-    return _spec(alt.layer(band, dots, lines).add_params(_X_TICKS, _Y_TICKS), 340)
+    ends = _endless(seen, x, alt.value("currentColor"))
+    return _spec(alt.layer(band, dots, *ends, lines).add_params(_X_TICKS, _Y_TICKS), 340)
 
 
 def forest_chart() -> Spec:
     """PCOC of field values on a logarithmic axis: what ships with its band, the base as a ring.
 
-    Rows: name, model, low, high, base, impressions, responses.
+    What lies beyond the frame is drawn at its edge as a triangle that points there.
+    Rows: name, model, low, high, base, wrong, impressions, responses.
     """
-    limits = alt.Scale(type="log", domain=[0.25, 4], clamp=True)
+    frame = alt.Scale(type="log", domain=[0.25, 4], clamp=True, nice=False)
     names = alt.Y("name:N", sort=None, title=None)
-    axis = alt.Axis(values=[0.25, 0.5, 0.8, 1, 1.25, 2, 4], format="~g")
-    x = alt.X("model:Q", scale=limits, title="expected / observed", axis=axis)
+    axis = alt.Axis(values=[0.25, 0.5, 0.8, 1, 1.25, 2, 4], format="~g", labelOverlap=True)
     base = alt.Chart(ROWS)
     one = base.mark_rule(color="currentColor", strokeDash=[4, 4]).encode(x=alt.datum(1))
-    band = base.mark_rule(color=COLOURS["model"], opacity=0.5, strokeWidth=3).encode(
-        y=names, x=alt.X("low:Q", scale=limits), x2="high:Q"
+    ink = alt.condition("datum.wrong", alt.value(WRONG), alt.value(COLOURS["model"]))
+    band = base.mark_rule(opacity=0.5, strokeWidth=3).encode(
+        y=names, x=alt.X("low:Q", scale=frame), x2="end:Q", color=ink
     )
     tip = ["name:N", "model:Q", "low:Q", "high:Q", "base:Q"]
     counts = [alt.Tooltip(f"{name}:Q", format=",") for name in ("impressions", "responses")]
-    ships = base.mark_point(filled=True, size=60, color=COLOURS["model"]).encode(
-        y=names, x=x, tooltip=[*tip, *counts]
+
+    def points(column: str, colour: Any, filled: bool) -> Any:
+        shape = alt.Shape(f"{column}_shape:N", scale=None)
+        x = alt.X(f"{column}:Q", scale=frame, title="expected / observed responses", axis=axis)
+        marks = base.mark_point(filled=filled, size=60)
+        return marks.encode(y=names, x=x, color=colour, shape=shape, tooltip=[*tip, *counts])
+
+    before = points("base", alt.value(COLOURS["uncalibrated"]), filled=False)
+    ships = points("model", ink, filled=True)
+    edge = "datum.{0} > 4 ? 'triangle-right' : datum.{0} < 0.25 ? 'triangle-left' : 'circle'"
+    drawn = alt.layer(one, band, before, ships).transform_calculate(
+        end="isValid(datum.high) ? datum.high : isValid(datum.low) ? 4 : null",
+        base_shape=edge.format("base"),
+        model_shape=edge.format("model"),
     )
-    before = base.mark_point(size=60, color=COLOURS["uncalibrated"]).encode(
-        y=names, x=alt.X("base:Q", scale=limits), tooltip=[*tip, *counts]
-    )
-    return _spec(alt.layer(one, band, before, ships), 470)
+    return _spec(drawn, 470)
 
 
 def day_chart(methods: tuple[str, ...]) -> Spec:
@@ -201,6 +229,58 @@ def day_chart(methods: tuple[str, ...]) -> Spec:
         tooltip=["day:N", *_tooltip("pcoc", "low", "high")],
     )
     return _spec(alt.layer(one, band, line), 260)
+
+
+def age_chart() -> Spec:
+    """What not learning daily costs, by days since the last label.
+
+    Rows: day, days_since_label, frozen and rolling LogLoss.
+    """
+    title = "LogLoss lost (nats)"
+    bars = (
+        alt.Chart(ROWS)
+        .mark_bar(color=COLOURS["model"])
+        .encode(
+            x=alt.X("days_since_label:O", title="days since the last label", axis=_UPRIGHT),
+            y=alt.Y("lost:Q", title=title, axis=alt.Axis(format="~g")),
+            tooltip=["day:N", "frozen:Q", "rolling:Q", "lost:Q"],
+        )
+        .transform_calculate(lost="datum.frozen - datum.rolling")
+    )
+    return _spec(bars, 260)
+
+
+def trend_charts() -> tuple[Spec, Spec]:
+    """PCOC of what served, and LogLoss of what was made and what served, by refreshed day.
+
+    Rows: those of reports/trend.csv, numbers as numbers.
+    """
+    base, x = alt.Chart(ROWS), alt.X("day:T", **_ONE_A_DAY)
+    scale, title = alt.Scale(type="log", nice=False, padding=8), "expected / observed responses"
+    one = base.mark_rule(color="currentColor", strokeDash=[4, 4]).encode(y=alt.datum(1))
+    sound = base.mark_area(opacity=0.18, color=COLOURS["model"]).encode(
+        x=x, y=alt.Y("sound_from:Q", scale=scale, title=title), y2="sound_to:Q"
+    )
+    ink = alt.condition("datum.alarm", alt.value(WRONG), alt.value(COLOURS["model"]))
+    points = base.mark_point(filled=True, size=60).encode(
+        x=x, y=alt.Y("day_PCOC:Q", scale=scale), color=ink
+    )
+    line = base.mark_line(color=COLOURS["model"]).encode(x=x, y=alt.Y("served_PCOC:Q", scale=scale))
+    names = {
+        "made_logloss": ("made", COLOURS["model"]),
+        "base_logloss": ("base model", COLOURS["uncalibrated"]),
+        "served_logloss": ("served", COLOURS["champion"]),
+    }
+    labels, colours = (list(part) for part in zip(*names.values(), strict=True))
+    losses = base.transform_fold([*names], ["which", "loss"]).transform_calculate(
+        method=f"{json.dumps({name: label for name, (label, _) in names.items()})}[datum.which]"
+    )
+    drawn = losses.mark_line(point=True).encode(
+        x=x,
+        y=alt.Y("loss:Q", scale=alt.Scale(zero=False), title="LogLoss"),
+        color=alt.Color("method:N", scale=alt.Scale(domain=labels, range=colours)),
+    )
+    return _spec(alt.layer(one, sound, line, points), 240), _spec(drawn, 240)
 
 
 def drawing_script() -> str:

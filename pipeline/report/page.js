@@ -48,7 +48,7 @@ function curveRows(id) {
   return [...observed, ...curves];
 }
 
-const COLUMNS = ["name", "impressions", "responses", "base", "model", "low", "high", "deviance", "bins"];
+const COLUMNS = ["name", "impressions", "responses", "base", "model", "low", "high", "wrong", "deviance", "bins"];
 const asRow = (row) => Object.fromEntries(COLUMNS.map((name) => [name, values[name][row]]));
 
 function drawForest() {
@@ -86,12 +86,13 @@ function sorted(key, direction) {
 const grouped = new Intl.NumberFormat("en");
 function cell(name, value) {
   if (value === null) return "undefined";
-  if (name === "bins") return value || "–";
+  if (name === "bins") return value || "new";
   return name === "impressions" || name === "responses" ? grouped.format(value) : value.toFixed(3);
 }
 
 function tableRow(row) {
   const line = document.createElement("tr");
+  line.className = values.wrong[row] ? "wrong" : "";
   const head = document.createElement("th");
   const button = document.createElement("button");
   head.scope = "row";
@@ -143,9 +144,16 @@ for (const choice of document.querySelectorAll("input[name=forest]")) {
   choice.addEventListener("change", drawForest);
 }
 
+// A table that is wider than the window says so.
+function hint() {
+  for (const box of document.querySelectorAll(".wide")) box.classList.toggle("scrolls", box.scrollWidth > box.clientWidth);
+}
+addEventListener("resize", hint);
+
 showTable();
+hint();
 draw("overall", "reliability", reliabilityRows("-1"));
 draw("days", "days", sums.days);
-if (byId("training-rates")) draw("training-rates", "training-rates", sums.training);
+draw("ages", "age", sums.age);
 drawForest();
 if (everyValue.length) pick(0);

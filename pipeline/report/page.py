@@ -6,34 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from pipeline.formats.maps import PiecewiseLinearMap
-from pipeline.report import charts, page_data
-from pipeline.report.result_tables import (
-    CALIBRATORS,
-    MEASURES,
-    METRICS,
-    age_rows,
-    choice_rows,
-    evidence_lines,
-    excess_rows,
-    gain_rows,
-    largest_rows,
-    left_out_rows,
-    result_rows,
-)
+from pipeline.report import charts, page_data, result_tables
+from pipeline.report.headline import extent, gate_rows
 
 HERE = Path(__file__).parent
-COLUMNS = (
-    ("name", "field value"),
-    ("impressions", "impressions"),
-    ("responses", "responses"),
-    ("base", "PCOC, base"),
-    ("model", "PCOC, ships"),
-    ("deviance", "deviance"),
-    ("bins", "bins"),
-)
 
 
 def pictured(evaluation: dict[str, Any], chosen: str) -> tuple[str, ...]:
@@ -51,7 +30,7 @@ def page_sums(
     chosen_bins: list[int],
     listed: int,
     shown: tuple[str, ...],
-    memorisation: dict[str, Any] | None,
+    evaluation: dict[str, Any],
 ) -> dict[str, Any]:
     """Everything that pictures are drawn from, as JSON carries it.
 
@@ -63,10 +42,10 @@ def page_sums(
         chosen_bins: bin count of AdaCalib by id, 0 where none was chosen; may be empty.
         listed: field values that are listed and can be pictured, the largest by impressions.
         shown: what `pictured` returns.
-        memorisation: training days' and calibration days' sums in the same bins, where there are
-            any.
+        evaluation: of reports/evaluation.json: its horizon, and what age costs, are read.
     """
-    values = page_data.value_columns(counts, field_values, chosen_bins, listed)
+    horizon = evaluation["procedure"]["horizon_days"]
+    values = page_data.value_columns(counts, field_values, chosen_bins, listed, horizon)
     drawn, ids = page_data.drawn_bins(bins), values["id"]
     curves = {name: maps[name] for name in page_data.CURVES if name in maps}
     return {
@@ -76,7 +55,7 @@ def page_sums(
         "bins": page_data.bins_by_value(drawn, [-1, *ids]),
         "curves": page_data.curves_by_value(curves, drawn, ids),
         "days": page_data.day_rows(counts, shown),
-        "training": page_data.training_rows(memorisation),
+        "age": evaluation["age"]["by_day"],
     }
 
 
@@ -90,7 +69,7 @@ def specifications(
         "curves": charts.curve_chart(curves),
         "forest": charts.forest_chart(),
         "days": charts.day_chart(shown),
-        "training-rates": charts.reliability_chart(tuple(page_data.PARTS)),
+        "age": charts.age_chart(),
     }
 
 
@@ -100,12 +79,18 @@ def embedded(value: Any) -> str:
     return text.replace("<", "\\u003c")
 
 
+def template(name: str) -> Template:
+    """A template of this package; what is undefined in it is an error."""
+    loader = FileSystemLoader(HERE)
+    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined).get_template(name)
+
+
 def render(
     reports: dict[str, dict[str, Any]],
     carried: dict[str, Any],
     specs: dict[str, Any],
     *,
-    field: str,
+    manifest: Mapping[str, Any],
     calibrator: dict[str, Any],
     vega: str,
 ) -> str:
@@ -115,40 +100,20 @@ def render(
         reports: `validation`, `tables`, `evaluation` and `gate`, as the stages wrote them.
         carried: what `page_sums` returns.
         specs: what `specifications` returns.
-        field: name of the calibrated field.
+        manifest: the model's: its field, conventions and lineage are read.
         calibrator: the calibrator's manifest: `chosen`, `held_out` and `guard`.
         vega: the script that draws.
     """
-    evaluation = reports["evaluation"]
-    environment = Environment(
-        loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined
-    )
-    gains = {"the uncalibrated model": evaluation["gains"]}
-    champion = evaluation.get("champion") or {}
-    if champion.get("gains"):
-        over = f"the champion {champion['version']}, {champion['compared_days']} days"
-        gains[over] = {"model": champion["gains"]}
-    return environment.get_template("page.html").render(
+    return template("page.html").render(
         **reports,
-        field=field,
-        shipped=CALIBRATORS[calibrator["chosen"]],
-        metric_names=[name for name, _, _ in METRICS],
-        rows=result_rows(evaluation),
-        evidence=evidence_lines(evaluation),
-        age=age_rows(evaluation),
-        gains=[(name, gain_rows(rows)) for name, rows in gains.items() if rows],
-        gain_names=[title for title, _ in MEASURES],
-        truth=[[name, *texts] for name, texts in excess_rows(evaluation).items()],
-        columns=COLUMNS,
-        largest=largest_rows(evaluation),
-        unlisted=max(0, evaluation["field_values"] - len(carried["values"]["id"])),
+        texts=result_tables,
+        field=" × ".join(manifest["base"]["field"]["columns"]),
+        manifest=manifest,
+        calibrator=calibrator,
+        extent=extent(reports["evaluation"]),
+        questions=gate_rows(reports["gate"]),
+        listed=len(carried["values"]["id"]),
         least_expected=int(page_data.LEAST_EXPECTED),
-        base_ships=calibrator["chosen"] == "identity",
-        memorisation=reports["tables"].get("memorisation") if carried["training"] else None,
-        choice=choice_rows(calibrator["held_out"]),
-        left_out=left_out_rows(
-            evaluation, reports["validation"], reports["tables"], calibrator["guard"]
-        ),
         sums=embedded(carried),
         charts=embedded(specs),
         style=(HERE / "page.css").read_text(),

@@ -1,6 +1,6 @@
 """What the page carries: sums per field value, bin and day, never rows, bounded in size."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -10,6 +10,8 @@ import pandas as pd
 from pipeline.formats.maps import PiecewiseLinearMap
 from pipeline.metrics.calibration import deviance_terms, pcoc, pcoc_band, wilson_interval
 from pipeline.metrics.counts import ResponseCounts
+from pipeline.metrics.significance import Resampling
+from pipeline.metrics.summary import pcoc_intervals
 from pipeline.report.result_tables import NAMES, display_name
 
 LEAST_EXPECTED = 5.0
@@ -22,9 +24,11 @@ FINELY_DRAWN = 500
 """So many field values, the largest, have curves of FINE_POINTS, the others of COARSE_POINTS."""
 
 FINE_POINTS, COARSE_POINTS = 33, 5
+ENDLESS = 1.0
+"""Bands that go on to 0 or 1 are drawn so far, in log-odds."""
+
 SUMS = [f.name for f in fields(ResponseCounts)]
 PICTURED = ("uncalibrated", "champion", "model")
-PARTS = {"training": "training days", "calibration": "calibration days"}
 CURVES = ("isotonic", "eb_platt", "adacalib")
 
 
@@ -52,8 +56,24 @@ def _by_value(counts: pd.DataFrame, method: str) -> pd.DataFrame:
     return counts[counts["method"] == method].groupby("field_value_id")[SUMS].sum()
 
 
+def _intervals(
+    counts: pd.DataFrame, ids: np.ndarray, resampling: Resampling
+) -> tuple[np.ndarray, np.ndarray]:
+    """Low and high PCOC of what ships by field value; whole days are units where there are many."""
+    shipped = counts[counts["method"] == "model"]
+    days = shipped["day"].unique()
+    cells = pd.MultiIndex.from_product([days, ids], names=["day", "field_value_id"])
+    sums = shipped.set_index(["day", "field_value_id"])[SUMS].reindex(cells, fill_value=0)
+    by_day = counts_of(sums).reshape(len(days), len(ids))
+    return pcoc_intervals(by_day, resampling)[1:]
+
+
 def value_columns(
-    counts: pd.DataFrame, field_values: list[str | None], chosen_bins: list[int], listed: int
+    counts: pd.DataFrame,
+    field_values: list[str | None],
+    chosen_bins: list[int],
+    listed: int,
+    horizon: int = 1,
 ) -> dict[str, list[Any]]:
     """One entry a field value, the largest by impressions first, at most `listed` of them.
 
@@ -62,11 +82,17 @@ def value_columns(
         field_values: names by id, None at 0.
         chosen_bins: bin count by id, 0 where none was chosen; may be empty.
         listed: how many entries at most.
+        horizon: days that intervals take together, those between a forecast and its last label.
+
+    Returns:
+        Among them `low` and `high`, each value's own 95 % interval of PCOC, and `wrong`: whether 1
+        lies outside an interval that holds for all listed values together.
     """
     model = _by_value(counts, "model")
     model = model.sort_values(by="impressions", ascending=False, kind="stable").iloc[:listed]
     of_model, ids = counts_of(model), model.index.to_numpy()
-    low, high = pcoc_band(of_model)
+    low, high = _intervals(counts, ids, Resampling(0.95, block_days=horizon))
+    surely = _intervals(counts, ids, Resampling(1 - 0.05 / max(1, len(ids)), block_days=horizon))
     deviance = deviance_terms(of_model).numerator
     base = counts_of(_by_value(counts, "uncalibrated").loc[ids])
     return {
@@ -78,6 +104,7 @@ def value_columns(
         "model": rounded(pcoc(of_model)),
         "low": rounded(low),
         "high": rounded(high),
+        "wrong": ((surely[0] > 1) | (surely[1] < 1)).tolist(),
         "deviance": rounded(deviance),
         "bins": [chosen_bins[i] if i < len(chosen_bins) else 0 for i in ids],
     }
@@ -99,22 +126,25 @@ def drawn_bins(bins: pd.DataFrame) -> pd.DataFrame:
     names = ["impressions", "responses", "expected_responses", "logit_sum"]
     drawn = joined.groupby([*keys, "part"], sort=True)[names].sum().reset_index()
     n, o = drawn["impressions"].to_numpy(float), drawn["responses"].to_numpy(float)
-    return drawn.assign(
-        predicted=logit(np.clip(drawn["expected_responses"] / n, 1e-9, 1 - 1e-9)),
-        score=drawn["logit_sum"] / n,
-        **_seen(o, n),
-    )
+    predicted = logit(np.clip((drawn["expected_responses"] / n).to_numpy(), 1e-9, 1 - 1e-9))
+    seen = _seen(o, n, predicted)
+    return drawn.assign(predicted=predicted, score=drawn["logit_sum"] / n, **seen)
 
 
-def _seen(responses: np.ndarray, impressions: np.ndarray) -> dict[str, np.ndarray]:
-    """The observed log-odds, NaN where infinite or undefined, and the ends of Wilson's band."""
-    low, high = wilson_interval(responses, impressions)
+def _seen(
+    responses: np.ndarray, impressions: np.ndarray, predicted: np.ndarray
+) -> dict[str, np.ndarray]:
+    """The observed log-odds, NaN where infinite or undefined, and the ends of Wilson's band.
+
+    An end at 0 or 1 is drawn ENDLESS beyond the predicted log-odds or the other end.
+    """
+    low, high = (logit(end) for end in wilson_interval(responses, impressions))
     with np.errstate(invalid="ignore"):
         observed = logit(responses / impressions)
     return {
         "observed": np.where(np.isfinite(observed), observed, np.nan),
-        "low": logit(np.clip(low, 1e-7, 1)),
-        "high": logit(np.clip(high, 0, 1 - 1e-7)),
+        "low": np.where(np.isfinite(low), low, np.fmin(predicted, high) - ENDLESS),
+        "high": np.where(np.isfinite(high), high, np.fmax(predicted, low) + ENDLESS),
     }
 
 
@@ -190,22 +220,3 @@ def day_rows(counts: pd.DataFrame, methods: tuple[str, ...] = PICTURED) -> list[
         names = {"method": [NAMES[method]] * len(dates)} | columns
         rows += [dict(zip(names, row, strict=True)) for row in zip(*names.values(), strict=True)]
     return rows
-
-
-def training_rows(memorisation: dict[str, Any] | None) -> list[dict[Hashable, Any]]:
-    """A row per bin of the base model's logit and part of the days: observed rates with bands.
-
-    Empty where no training day was compared. The columns are those of a reliability picture.
-
-    Args:
-        memorisation: of reports/tables.json.
-    """
-    if not memorisation or not memorisation["training_days"]:
-        return []
-    sides, frames = memorisation["by_bin"], []
-    for part, name in PARTS.items():
-        n, o = (np.array(sides[f"{part}_{kind}"], float) for kind in ("impressions", "responses"))
-        columns = {"predicted": sides["logit"], **_seen(o, n), "impressions": n, "responses": o}
-        frames.append(pd.DataFrame(columns).round(3).assign(method=name))
-    joined = pd.concat(frames)
-    return joined.astype(object).where(joined.notna(), None).to_dict("records")

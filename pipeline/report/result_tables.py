@@ -1,13 +1,7 @@
 """Results as rows of texts, for the terminal and for the page."""
 
-from pathlib import Path
 from typing import Any
 
-from rich.box import SIMPLE
-from rich.console import Console
-from rich.table import Table
-
-from pipeline.core.files import read_json
 from pipeline.encoding.values import MARK, SEPARATOR
 
 # Column title, key in reports/evaluation.json, format.
@@ -30,6 +24,7 @@ NAMES = {
     "frozen": "frozen",
 }
 CALIBRATORS = NAMES | {"identity": "none, the base model as it is"}
+AGE_METRICS = [metric for metric in METRICS if metric[1] not in ("daily_field_auc", "auc")]
 MEASURES = [METRICS[place][:2] for place in (0, 1, 3)]  # what is shown as a gain
 
 
@@ -53,10 +48,10 @@ def metric_rows(evaluation: dict[str, Any]) -> list[list[str]]:
     ]
 
 
-def excess_rows(evaluation: dict[str, Any]) -> dict[str, list[str]]:
+def excess_rows(evaluation: dict[str, Any]) -> dict[str, str]:
     """Excess log-loss over the true probabilities × 10⁴ by method; empty where they are unknown."""
     excess = (evaluation.get("truth") or {}).get("excess_logloss", {})
-    return {NAMES[m]: [f"{1e4 * excess[m]:.2f}"] for m in NAMES if m in excess}
+    return {NAMES[m]: f"{1e4 * excess[m]:.2f}" for m in NAMES if m in excess}
 
 
 def champion_lines(champion: dict[str, Any] | None) -> list[str]:
@@ -72,9 +67,7 @@ def champion_lines(champion: dict[str, Any] | None) -> list[str]:
     for title, key, form in METRICS:
         gain = champion["gains"].get(key)
         if gain and gain["value"] is not None:
-            ends = [gain["low"], gain["high"]]
-            known = f"{ends[0]:+{form}} to {ends[1]:+{form}}" if None not in ends else "no interval"
-            lines.append(f"{title} gains {gain['value']:+{form}} ({known}) over it")
+            lines.append(f"{title} gains {interval_text(gain, form)} over it")
     if champion.get("served"):
         served = champion["served"]
         loss, pcoc = (_ends(served[name], ".5f") for name in ("logloss", "pcoc"))
@@ -99,7 +92,7 @@ def evidence_lines(evaluation: dict[str, Any]) -> list[str]:
         f"morning, labels up to {days} {'day' if days == 1 else 'days'} before it. What ships is "
         f"newer, it has learned from days up to {about['shipped_until']}.",
         f"Age: frozen on {about['learned_until']} and up to {last} days old, it would lose "
-        f"{_gain(age['cost'])} in LogLoss.",
+        f"{interval_text(age['cost'])} in LogLoss.",
     ]
     if about["base_until"]:
         first, newest, served = about["base_age_days"]
@@ -111,94 +104,31 @@ def evidence_lines(evaluation: dict[str, Any]) -> list[str]:
 
 
 def age_rows(evaluation: dict[str, Any]) -> list[list[str]]:
-    """One row a test day: days since the last label the frozen forecast saw, and both LogLosses."""
+    """One row a calibrator: what decides and PCOC, learning daily → frozen."""
+    methods = evaluation["methods"]
     return [
-        [
-            row["day"],
-            str(row["days_since_label"]),
-            *(number(row[name], ".5f") for name in ("frozen", "rolling")),
-        ]
-        for row in evaluation["age"]["by_day"]
+        [NAMES[name]]
+        + [f"{number(methods[name][k], f)} → {number(frozen[k], f)}" for _, k, f in AGE_METRICS]
+        for name, frozen in evaluation["age"].get("frozen", {}).items()
     ]
-
-
-def read_results(folder: Path) -> dict[str, Any]:
-    """The last `evaluation`, `gate` and the place of the `report` in a project's folder.
-
-    Raises:
-        ArtifactError: the pipeline has not run in `folder`.
-    """
-    return {
-        "evaluation": read_json(folder / "reports/evaluation.json"),
-        "gate": read_json(folder / "reports/gate.json"),
-        "report": str((folder / "artifacts/report/report.html").resolve()),
-    }
-
-
-def show_results(found: dict[str, Any], changed: list[str]) -> None:
-    """Print the metric table of an evaluation, the verdict and the place of the report.
-
-    Args:
-        found: what `read_results` returns.
-        changed: what is no longer as it was when the results were made.
-    """
-    evaluation, gate = found["evaluation"], found["gate"]
-    console = Console()
-    title = (
-        f"{evaluation['rows']:,} test rows, {evaluation['responses']:,} responses, "
-        f"{evaluation['first_day']} to {evaluation['last_day']}"
-    )
-    table = Table(title=title, box=SIMPLE, padding=0, pad_edge=False)
-    table.add_column("method", no_wrap=True)
-    truth = excess_rows(evaluation)
-    for name in [*(name for name, _, _ in METRICS), *(["excess"] if truth else [])]:
-        table.add_column(name, justify="right")
-    for row in metric_rows(evaluation):
-        table.add_row(*row, *truth.get(row[0], []))
-    console.print(table)
-    if truth:
-        console.print("excess: LogLoss over that of the true probabilities, × 10⁴", highlight=False)
-    if "champion" in evaluation:
-        lines = "; ".join(champion_lines(evaluation["champion"]))
-        console.print(f"champion: {lines}", highlight=False)
-    for line in evidence_lines(evaluation):
-        console.print(line, highlight=False)
-    console.print(f"verdict: [bold]{gate['verdict']}[/bold]")
-    for reason in gate["reasons"]:
-        console.print(f"  - {reason}", highlight=False)
-    for answer, sentence in answer_rows(gate):
-        console.print(f"  {answer}: {sentence}", highlight=False)
-    console.print(f"report: {found['report']}", soft_wrap=True)
-    if changed:
-        console.print(
-            f"[bold]out of date[/bold]: {', '.join(changed)} changed after these results were "
-            "made; dvc repro makes them again",
-            highlight=False,
-            soft_wrap=True,
-        )
-
-
-def answer_rows(gate: dict[str, Any]) -> list[tuple[str, str]]:
-    """The answer (within, cannot tell) and the sentence of each check that has one and passed."""
-    checks = [check for check in gate["checks"] if check.get("answer") and check["passed"]]
-    return [(check["answer"], check["sentence"]) for check in checks]
 
 
 def gain_rows(gains: dict[str, dict[str, dict[str, Any]]]) -> list[list[str]]:
     """One row a method: each measure's gain and its interval."""
     return [
-        [name, *(_gain(gains[method].get(measure)) for _, measure in MEASURES)]
+        [name, *(interval_text(gains[method].get(measure)) for _, measure in MEASURES)]
         for method, name in NAMES.items()
         if method in gains
     ]
 
 
-def _gain(gain: dict[str, Any] | None) -> str:
+def interval_text(gain: dict[str, Any] | None, form: str = ".5f") -> str:
+    """A gain with its interval."""
     if gain is None or gain["value"] is None:
         return "undefined"
-    if gain["low"] is None:
-        return f"{gain['value']:+.5f} (no interval)"
-    return f"{gain['value']:+.5f} ({gain['low']:+.5f} to {gain['high']:+.5f})"
+    ends = [gain["low"], gain["high"]]
+    known = f"{ends[0]:+{form}} to {ends[1]:+{form}}" if None not in ends else "no interval"
+    return f"{gain['value']:+{form}} ({known})"
 
 
 def result_rows(evaluation: dict[str, Any]) -> list[list[str]]:
@@ -224,65 +154,3 @@ def choice_rows(held_out: dict[str, Any] | None) -> list[list[str]]:
         [CALIBRATORS[name], *(number(column[name], ".5f") for column in columns)]
         for name in sorted(held_out["logloss"], key=held_out["logloss"].__getitem__)
     ]
-
-
-def largest_rows(evaluation: dict[str, Any]) -> list[list[str]]:
-    """One row each of the largest field values: its PCOC and the gate's interval of it."""
-    return [
-        [
-            display_name(row["field_value"]),
-            number(row["pcoc"], ".3f"),
-            f"{number(row['low'], '.3f')} to {number(row['high'], '.3f')}",
-        ]
-        for row in evaluation.get("largest_field_values", [])
-    ]
-
-
-def left_out_rows(
-    evaluation: dict[str, Any],
-    validation: dict[str, Any],
-    tables: dict[str, Any],
-    guard: dict[str, Any],
-) -> list[tuple[str, str]]:
-    """What each metric does not cover, what the log was, and which days what ships misses."""
-    model, champion = evaluation["methods"]["model"], evaluation.get("champion")
-    auc = model["daily_field_auc_coverage"] or 0.0
-    return [
-        ("Field-RCE", _rce_coverage(model)),
-        (
-            "Field-AUC",
-            f"covers {100 * auc:.1f} % of impressions: days of values with both outcomes",
-        ),
-        ("LogLoss, deviance, AUC", "cover everything"),
-        (
-            "The log",
-            f"{validation['days']} days, {validation['first_day']} to {validation['last_day']}; "
-            f"{validation['impressions']:,} impressions, {validation['responses']:,} responses",
-        ),
-        *[
-            ("Days that wait for labels", ", ".join(days))
-            for days in [validation["waiting"]]
-            if days
-        ],
-        *[
-            ("Missing to what ships", f"{day['day']}: {day['what']} moved by {day['moved']:+.3g}")
-            for day in guard["refused"]
-        ],
-        *[("Warning", warning) for warning in validation["warnings"]],
-        (
-            "Bin tables",
-            f"{'passed' if tables['passed'] else 'failed'}, {len(tables['checks'])} checks",
-        ),
-        ("Champion", "; ".join(champion_lines(champion))),
-    ]
-
-
-def _rce_coverage(model: dict[str, Any]) -> str:
-    """Field-RCE divides by a value's responses: those without any are reported apart."""
-    text = f"covers {100 * (model['field_rce_coverage'] or 0.0):.1f} % of impressions"
-    values = model["field_rce_values_left_out"]
-    if not values:
-        return f"{text}: every field value has responses"
-    error = model["field_rce_absolute_error_left_out"]
-    expected = "undefined" if error is None else f"{error:,.1f}"
-    return f"{text}; left out: {values:,} without responses, where {expected} were expected"

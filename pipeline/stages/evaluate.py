@@ -22,7 +22,9 @@ from pipeline.formats.rolling import FILE, RollingMap, read_rolling, rolled
 from pipeline.formats.scores import Scores, read_day, read_scores, read_scores_manifest
 from pipeline.gate.champion_comparison import Champion, report_of, score_champion
 from pipeline.gate.deployed import prove_deployed
+from pipeline.metrics.alarm import sound_day, watched
 from pipeline.metrics.comparison import age_cost, compare, largest_field_values, points
+from pipeline.metrics.counts import ResponseCounts
 from pipeline.metrics.significance import Resampling
 from pipeline.metrics.summary import (
     Measurement,
@@ -78,14 +80,18 @@ def run(
         measured["champion"] = measure(champion.logit, rows.take(among))
         found["methods"]["champion"] = summarise(measured["champion"], resampling)
     field = manifest["base"]["field"]
+    largest = _largest(measured["model"], field["values"], params, resampling)
     found |= {
         "procedure": _procedure(about, manifest, days),
         "age": _age(measured, about, resampling) | {"frozen": _frozen_points(rows, frozen)},
         "deployed": deployed,
         "champion": champion and report_of(champion, measured, resampling),
-        "largest_field_values": _largest(measured["model"], field["values"], params, resampling),
+        "largest_field_values": largest,
         "maturity": _maturity(contract),
     }
+    if champion and champion.served:
+        alarm = _alarm(measured, champion.served[-1], largest, params)
+        found["champion"]["served"]["newest"] = alarm
     extent = _extent(rows, days, read_scores_manifest(scores)) | _pooled(rows, field)
     extent["unseen_impressions"] = _unseen(rows, rolling["adacalib"])
     write_json(evaluation, extent | found)
@@ -189,6 +195,31 @@ def _largest(
     """The largest field values by name, with what is expected of them and what came."""
     rows = largest_field_values(measured.counts, params.largest_field_values, resampling)
     return [{"field_value": names[row["field_value_id"]], **row} for row in rows]
+
+
+def _alarm(
+    measured: dict[str, Measurement],
+    day: int,
+    largest: list[dict[str, Any]],
+    params: EvaluateParams,
+) -> list[dict[str, Any]]:
+    """PCOC on a day of the bytes that served it, of all rows and of the largest field values.
+
+    Each with the ends between which it lies on a day as sound as those before, as today's procedure
+    forecasts them, and whether it lies beyond.
+    """
+    ids = np.array([row["field_value_id"] for row in largest])
+    ours, theirs = (watched(measured[name].counts, ids) for name in ("model", "champion"))
+    before, of_day = measured["model"].days < day, measured["champion"].days == day
+    history = ResponseCounts(*(column[before] for column in vars(ours).values()))
+    newest = ResponseCounts(*(column[of_day][0] for column in vars(theirs).values()))
+    sound = sound_day(history, newest, 1 / params.days_per_false_alarm)
+    names = [{"day": day_name(day)}, *({"field_value": row["field_value"]} for row in largest)]
+    columns = zip(*(column.tolist() for column in vars(sound).values()), strict=True)
+    return [
+        name | dict(zip(vars(sound), row, strict=True))
+        for name, row in zip(names, columns, strict=True)
+    ]
 
 
 def _maturity(contract: dict[str, Any]) -> dict[str, Any]:

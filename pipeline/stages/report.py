@@ -35,7 +35,7 @@ def run(
         "gate": gate,
     }
     reports = {name: read_json(path) for name, path in sources.items()}
-    field = read_json(model / "manifest.json")["base"]["field"]
+    manifest = read_json(model / "manifest.json")
     about = read_json(calibrator / "manifest.json")
     maps = read_maps(calibrator / "maps.parquet")
     counts = pd.read_parquet(evaluation_sums / "counts.parquet")
@@ -45,11 +45,11 @@ def run(
         counts,
         bins,
         maps,
-        field_values=field["values"],
+        field_values=manifest["base"]["field"]["values"],
         chosen_bins=about.get("chosen_bins", []),
         listed=params.field_values,
         shown=shown,
-        memorisation=reports["tables"].get("memorisation"),
+        evaluation=reports["evaluation"],
     )
     specs = specifications(maps, shown)
     beside = plot_files(counts, bins, specs["reliability"])
@@ -57,7 +57,7 @@ def run(
         reports,
         carried,
         specs,
-        field=" × ".join(field["columns"]),
+        manifest=manifest,
         calibrator=about,
         vega=drawing_script(),
     )

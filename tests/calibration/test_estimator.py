@@ -212,3 +212,21 @@ def test_wrong_columns_are_refused_with_rule_row_and_value(change, sentence):
     columns = {"uncalibrated_logit": [0.0, 1.0], "label": [0, 1], "field_value": ["a", "b"]}
     with pytest.raises(DataError, match=sentence):
         AdaCalib().fit(**(columns | change))
+
+
+def test_probabilities_in_the_place_of_logits_are_refused():
+    random = np.random.default_rng(4)
+    probability = random.uniform(0.01, 0.3, 200)
+    with pytest.raises(DataError, match="look like probabilities"):
+        AdaCalib().fit(probability, random.random(200) < probability, ["a"] * 200)
+
+
+def test_the_picture_of_a_field_value_is_what_it_predicts():
+    random = np.random.default_rng(5)
+    logit, item = random.normal(-2, 1, 400), random.choice(["a", "b"], 400)
+    calibrator = AdaCalib(steps=5).fit(logit, random.random(400) < 0.1, item)
+    drawn = calibrator.plot("a").to_dict()
+    (rows,) = drawn["datasets"].values()
+    base = np.array([row["base"] for row in rows])
+    expected = calibrator.predict_proba(np.log(base) - np.log1p(-base), ["a"] * len(base))[:, 1]
+    np.testing.assert_allclose([row["calibrated"] for row in rows], expected, rtol=1e-5)

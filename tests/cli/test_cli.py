@@ -6,7 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 
+from pipeline.cli.main import ANYWHERE, app
 from pipeline.core.files import write_json
 from pipeline.registry.staleness import changed_since
 from tests.report.worlds import reports
@@ -17,6 +19,8 @@ def folder(tmp_path) -> Path:
     """A folder in which the pipeline has run and the verdict was no."""
     for name in ("evaluation", "gate"):
         write_json(tmp_path / f"reports/{name}.json", reports(passed=False)[name])
+    (tmp_path / "dvc.yaml").touch()
+    (tmp_path / ".dvc").mkdir()
     return tmp_path
 
 
@@ -78,18 +82,48 @@ def test_results_say_what_was_changed_after_they_were_made(folder):
     assert "out of date: data, gate in params.yaml changed after these results were made" in said
 
 
-def test_a_refusal_is_one_sentence_and_exit_code_1_and_a_traceback_only_on_demand(tmp_path):
-    refused = adacalib(tmp_path, "--json", "results")
+@pytest.fixture
+def empty(tmp_path) -> Path:
+    """A project in which nothing has run."""
+    (tmp_path / "dvc.yaml").touch()
+    (tmp_path / ".dvc").mkdir()
+    return tmp_path
+
+
+def test_outside_a_project_every_command_that_needs_one_says_so_and_writes_nothing(tmp_path):
+    needed = [n for n in typer.main.get_command(app).commands if n not in ANYWHERE]
+    wanted = {"data": ["flights"], "override": ["--reason", "x"], "pull": ["--to", "x"]}
+    wanted["backtest"] = ["--from", "2024-01-01", "--to", "2024-01-02"]
+    assert len(needed) > 15
+    for name in needed:
+        refused = adacalib(tmp_path, name, *wanted.get(name, []))
+        assert refused.returncode == 1, name
+        assert "is no project" in refused.stderr, name
+        assert len(refused.stderr.strip().splitlines()) == 1, name
+    assert list(tmp_path.iterdir()) == []
+    assert adacalib(tmp_path, "data", "--help").returncode == 0
+
+
+def test_a_report_that_is_not_here_is_not_named(folder):
+    assert "report.html" not in adacalib(folder, "results").stdout
+    page = folder / "artifacts/report/report.html"
+    page.parent.mkdir(parents=True)
+    page.touch()
+    assert str(page) in adacalib(folder, "results").stdout.replace("\n", "")
+
+
+def test_a_refusal_is_one_sentence_and_exit_code_1_and_a_traceback_only_on_demand(empty):
+    refused = adacalib(empty, "--json", "results")
     assert (refused.returncode, refused.stdout) == (1, "")
     assert len(refused.stderr.strip().splitlines()) == 1
     assert "reports/evaluation.json" in refused.stderr
-    assert "Traceback" in adacalib(tmp_path, "results", "--debug").stderr
+    assert "Traceback" in adacalib(empty, "results", "--debug").stderr
 
 
-def test_that_nothing_was_promoted_yet_is_an_answer_and_no_refusal(tmp_path):
-    assert adacalib(tmp_path, "history").returncode == 1
-    subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
-    told = adacalib(tmp_path, "--json", "history")
+def test_that_nothing_was_promoted_yet_is_an_answer_and_no_refusal(empty):
+    assert adacalib(empty, "history").returncode == 1
+    subprocess.run(["git", "init", "--quiet"], cwd=empty, check=True)
+    told = adacalib(empty, "--json", "history")
     assert told.returncode == 0
     assert json.loads(told.stdout) == {
         "said": "no version was ever promoted; adacalib promote makes the first",
@@ -97,9 +131,9 @@ def test_that_nothing_was_promoted_yet_is_an_answer_and_no_refusal(tmp_path):
     }
 
 
-def test_wrong_usage_is_exit_code_2(tmp_path):
-    assert adacalib(tmp_path, "promot").returncode == 2
-    assert adacalib(tmp_path, "results", "--colour").returncode == 2
+def test_wrong_usage_is_exit_code_2(empty):
+    assert adacalib(empty, "promot").returncode == 2
+    assert adacalib(empty, "results", "--colour").returncode == 2
 
 
 def test_help_names_every_command_the_exit_codes_and_takes_no_time_to_import(tmp_path):

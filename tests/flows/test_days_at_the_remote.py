@@ -27,7 +27,7 @@ def remote(history: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     git(history, "remote", "add", "origin", str(bare))
     monkeypatch.setattr(worktree, "dvc_remote", lambda folder: "somewhere")
 
-    def push(release: Path, stage: str) -> None:
+    def push(release: Path) -> None:
         with (tmp_path / "pushed").open("a") as file:
             file.write((release / "dvc.lock").read_text())
 

@@ -51,6 +51,8 @@ def test_a_long_name_folds_beside_its_own_time_and_moves_no_other(judged, monkey
 
 
 def test_programs_get_the_same_as_json(judged, monkeypatch):
+    (judged / "dvc.yaml").touch()
+    (judged / ".dvc").mkdir()
     monkeypatch.chdir(judged)
     monkeypatch.setattr(Voice, "as_json", False)  # as it was, afterwards
     done = CliRunner().invoke(app, ["--json", "history"])

@@ -24,10 +24,10 @@ FLAGS = [
 PICTURES = (
     "overall",
     "days",
+    "ages",
     "forest",
     "value-reliability",
     "value-curves",
-    "training-rates",
 )
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
 
@@ -122,6 +122,13 @@ def test_the_button_says_how_many_more_it_shows(opened):
 def test_no_table_needs_a_scroll_bar_in_a_wide_window(opened):
     wider = "t => t.filter(e => e.scrollWidth > e.clientWidth).map(e => e.ariaLabel)"
     assert opened.locator(".wide").evaluate_all(wider) == []
+
+
+@pytest.mark.parametrize("opened", [(390, "light")], indirect=True)
+def test_a_table_wider_than_a_phone_says_that_it_scrolls(opened):
+    unsaid = "t => t.filter(e => (e.scrollWidth > e.clientWidth) !== e.matches('.scrolls')).length"
+    assert opened.locator(".wide.scrolls").count() > 0
+    assert opened.locator(".wide").evaluate_all(unsaid) == 0
 
 
 def test_a_name_from_the_log_is_shown_as_it_is_spelled(opened):

@@ -5,7 +5,9 @@ import re
 
 import pytest
 
-from tests.report.worlds import page
+from pipeline.report.headline import QUESTIONS, extent
+from tests.gate.evidence import changed, good, verdict
+from tests.report.worlds import page, reports
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +29,10 @@ def test_the_verdict_comes_before_every_figure():
 
 def test_the_page_loads_nothing_from_outside(text):
     links = re.findall(r'(?:src|href)="([^"]*)"', markup(text))
-    assert {n for n in links if not n.startswith(("#", "data:"))} == {"../data_docs/index.html"}
+    assert {n for n in links if not n.startswith(("#", "data:"))} == {
+        "../data_docs/index.html",
+        "../trend.html",
+    }
     assert "@import" not in text
     assert re.findall(r"<script[^>]*src", text) == []
 
@@ -54,16 +59,38 @@ def test_the_page_says_what_the_evidence_is_about_what_age_costs_and_what_is_mis
     words = " ".join(markup(text).split())
     assert words.index("<table>") < words.index("The evidence is about the procedure")
     assert "it has learned from days up to 2024-01-07" in words
-    assert "<td>2</td><td>0.51000</td><td>0.50000</td>" in words
-    assert "passed: pcoc (cannot tell)" in words
+    carried = json.loads(re.findall(r'id="sums">(.*?)</script>', text, flags=re.DOTALL)[0])
+    assert carried["age"][1]["frozen"] == 0.51
+    assert 'overall?</th><td class="pass">cannot tell</td>' in words
     assert "<dd>2024-01-04: all rows moved by -0.24</dd>" in words
 
 
-def test_the_gates_intervals_stand_beside_the_drawn_bands_and_are_told_apart(text):
-    words = markup(text)
-    assert "<td>1.609</td><td>1.037 to 2.180</td>" in words
-    assert "B / 2</th><td>undefined</td>" in words
-    assert "it is wider, and it alone decides" in " ".join(words.split())
+def test_the_first_screen_has_before_and_after_the_model_and_the_next_command(text):
+    top = markup(text).partition("<main>")[0]
+    for said in ("1.010 → 1.010", "c0ffeec0ff", "none in production", "adacalib promote"):
+        assert said in top
+    assert "adacalib promote" not in markup(page(passed=False)).partition("<main>")[0]
+
+
+def test_every_entry_of_the_contents_leads_somewhere(text):
+    led = re.findall(r'<a\s+href="#([^"]+)"', text)
+    assert len(led) > 5
+    assert set(led) <= set(re.findall(r'<section id="([^"]+)"', text))
+
+
+def test_every_question_of_the_gate_is_asked_in_words():
+    checks = [*verdict(good()).checks, *verdict(changed("champion", None)).checks]
+    assert {check.name for check in checks} == set(QUESTIONS)
+
+
+def test_advice_stands_on_the_page_once():
+    assert page(passed=False).count("too few responses to tell: 30 of 1,000") == 1
+
+
+def test_a_sampled_log_is_counted_in_two_units_that_both_have_names():
+    sampled = reports()["evaluation"] | {"before_sampling": {"impressions": 5000, "responses": 30}}
+    assert extent(sampled) == "600 impressions kept, which stand for 5,000; 30 responses"
+    assert extent(reports()["evaluation"]) == "600 impressions; 30 responses"
 
 
 def test_field_values_beyond_the_limit_are_counted_not_listed(text):

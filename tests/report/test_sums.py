@@ -14,7 +14,6 @@ from pipeline.report.page_data import (
     bins_by_value,
     curves_by_value,
     drawn_bins,
-    training_rows,
     value_columns,
 )
 from tests.report import worlds
@@ -72,13 +71,18 @@ def test_field_values_are_listed_by_impressions_with_their_own_pcoc():
     assert columns["model"][1] == pytest.approx(expected, abs=1e-3)
 
 
-def test_training_and_calibration_rows_of_a_bin_are_told_apart():
-    rows = training_rows(worlds.MEMORISATION)
-    assert [row["impressions"] for row in rows] == [300, 200, 100, 100, 100, 100]
-    assert rows[1]["observed"] == pytest.approx(np.log(9 / 191), abs=1e-3)
-    assert rows[2]["observed"] is None  # no response: a band, no point
-    assert rows[2]["low"] < rows[2]["high"]
-    assert training_rows(None) == training_rows(worlds.MEMORISATION | {"training_days": 0}) == []
+def test_only_what_luck_does_not_explain_is_called_wrong():
+    """Of 200 right values with 95 % intervals about ten miss 1; none of them is surely wrong."""
+    random, n = np.random.default_rng(5), 200
+    counts = worlds.counts(n, 14).query("method in ('model', 'uncalibrated')")
+    counts = counts.assign(expected_responses=15.0, responses=random.poisson(15.0, len(counts)))
+    twice = counts["field_value_id"] == 7
+    counts.loc[twice, "expected_responses"] = 30.0
+    columns = value_columns(counts, [None, *map(str, range(1, n))], [], n)
+    wrong = {i for i, surely in zip(columns["id"], columns["wrong"], strict=True) if surely}
+    assert wrong == {7}
+    ends = np.array([columns["low"], columns["high"]])
+    assert ((ends[0] > 1) | (ends[1] < 1)).sum() > 2
 
 
 def test_ten_thousand_field_values_are_carried_in_less_than_four_megabytes():
@@ -92,7 +96,7 @@ def test_ten_thousand_field_values_are_carried_in_less_than_four_megabytes():
         chosen_bins=[5] * n,
         listed=n,
         shown=PICTURED,
-        memorisation=worlds.MEMORISATION,
+        evaluation=worlds.reports()["evaluation"],
     )
     assert len(json.dumps(carried, separators=(",", ":"))) < 4_000_000
 

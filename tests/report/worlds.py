@@ -12,21 +12,6 @@ METHODS = ("uncalibrated", "isotonic", "eb_platt", "adacalib", "frozen", "model"
 NAMES: list[str | None] = [None, '<b>"A"$_{$</b></script>', "plain", "B\x1f2"]
 
 
-MEMORISATION = {
-    "training_days": 5,
-    "steeper": 0.21,
-    "low": 0.1,
-    "high": 0.32,
-    "by_bin": {
-        "logit": [-4.0, -3.0, -2.0],
-        "calibration_impressions": [100, 100, 100],
-        "calibration_responses": [2, 5, 12],
-        "training_impressions": [300, 200, 100],
-        "training_responses": [3, 9, 0],
-    },
-}
-
-
 def reports(passed: bool = True, **metrics: Any) -> dict[str, dict[str, Any]]:
     """The four reports of a small run, some metrics replaced."""
     values = {
@@ -61,7 +46,6 @@ def reports(passed: bool = True, **metrics: Any) -> dict[str, dict[str, Any]]:
         "tables": {
             "passed": True,
             "checks": ["increasing bounds"],
-            "memorisation": MEMORISATION,
         },
         "evaluation": {
             "first_day": "2024-01-06",
@@ -72,10 +56,6 @@ def reports(passed: bool = True, **metrics: Any) -> dict[str, dict[str, Any]]:
             "field_values": 2,
             "methods": dict.fromkeys(METHODS, values | metrics),
             "gains": dict.fromkeys(METHODS[1:], gain),
-            "largest_field_values": [
-                {"field_value": "plain", "pcoc": 1.609, "low": 1.037, "high": 2.18},
-                {"field_value": "B\x1f2", "pcoc": None, "low": 0.4, "high": None},
-            ],
             "procedure": {
                 "horizon_days": 1,
                 "learned_until": "2024-01-05",
@@ -94,6 +74,7 @@ def reports(passed: bool = True, **metrics: Any) -> dict[str, dict[str, Any]]:
         },
         "gate": {
             "passed": passed,
+            "model_sha256": "c0ffee" * 10,
             "verdict": "pass" if passed else "refuse",
             "reasons": [] if passed else ["too few responses to tell: 30 of 1,000"],
             "checks": [
@@ -103,7 +84,13 @@ def reports(passed: bool = True, **metrics: Any) -> dict[str, dict[str, Any]]:
                     "sentence": "30 <responses>",
                     "answer": None,
                 },
-                {"name": "pcoc", "passed": True, "sentence": "it is 1.01", "answer": "cannot tell"},
+                {
+                    "name": "pcoc",
+                    "passed": True,
+                    "sentence": "it is 1.01",
+                    "answer": "cannot tell",
+                    "limit": 0.1,
+                },
             ],
         },
     }
@@ -116,6 +103,16 @@ CALIBRATOR = {
         "logloss": {"adacalib": 0.5, "identity": 0.6},
         "excess": {"adacalib": 0.0, "identity": 0.1},
         "standard_error": {"adacalib": 0.0, "identity": 0.02},
+    },
+}
+
+
+MANIFEST = {
+    "base": {"field": {"columns": ["carrier"]}},
+    "conventions": {"keep_rate": None, "weight": None},
+    "lineage": {
+        "params": {"log": {"format": "flights"}},
+        "data": {"days": {"test": ["2024-01-06"]}},
     },
 }
 
@@ -173,8 +170,8 @@ def page(passed: bool = True, chosen: str = "adacalib", vega: str = "", **metric
         chosen_bins=[0, 5, 10, 10],
         listed=3,
         shown=shown,
-        memorisation=said["tables"]["memorisation"],
+        evaluation=said["evaluation"],
     )
     specs = specifications(all_maps, shown)
     about = CALIBRATOR | {"chosen": chosen}
-    return render(said, carried, specs, field="carrier", calibrator=about, vega=vega)
+    return render(said, carried, specs, manifest=MANIFEST, calibrator=about, vega=vega)

@@ -375,6 +375,20 @@ def test_a_champion_forecasts_each_day_by_its_own_map_of_it_then_by_the_bytes_th
     assert served["pcoc"]["low"] < served["pcoc"]["value"] < served["pcoc"]["high"]
 
 
+def test_the_newest_served_day_is_held_against_the_days_before_it(tmp_path, inputs):
+    pin_another(tmp_path, inputs, lineage=learned(*DAYS[:5]), rolling={DAYS[0]: SERVED})
+    report = evaluate(tmp_path, inputs)
+    newest = report["champion"]["served"]["newest"]
+    assert newest[0]["day"] == DAYS[-1]
+    curve = report["champion"]["by_day"][-1]
+    assert (curve["day"], curve["champion"]["pcoc"]) == (DAYS[-1], pytest.approx(newest[0]["pcoc"]))
+    largest = [row["field_value"] for row in report["largest_field_values"]]
+    assert [row["field_value"] for row in newest[1:]] == largest
+    for row in newest:
+        high = np.inf if row["high"] is None else row["high"]
+        assert row["beyond"] is not (row["low"] <= row["pcoc"] <= high)
+
+
 def test_a_champion_that_has_learned_from_every_test_day_is_compared_on_none(tmp_path, inputs):
     pin_another(tmp_path, inputs, lineage=learned(*DAYS))
     champion = evaluate(tmp_path, inputs)["champion"]

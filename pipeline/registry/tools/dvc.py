@@ -15,6 +15,7 @@ import psutil
 from ruamel.yaml import YAML
 
 from pipeline.core.errors import AdaCalibError, ToolError
+from pipeline.params.dag import stage_order
 from pipeline.registry.tags import NAME, STAGE, Tag, assignments, next_version, proposed, versions
 from pipeline.registry.tools.programs import Finished, beside_python, run_program
 from pipeline.registry.tools.stores import Remote
@@ -176,19 +177,6 @@ def status(stage: str | None, folder: Path) -> dict[str, Any]:
     return json.loads(_dvc(folder, "status", *target, "--json"))
 
 
-def refuse_no_project(folder: Path) -> None:
-    """Refuse to write into a folder that no project is in.
-
-    Raises:
-        ToolError: DVC was not set up in it.
-    """
-    if not (folder / ".dvc").is_dir():
-        raise ToolError(
-            f"{folder.absolute()} is no project: DVC was not set up in it; run in the folder of "
-            "the clone, or call git init and dvc init there; nothing was written"
-        )
-
-
 def commit_data(folder: Path) -> None:
     """Put data/ into DVC's cache and let data.dvc say so; nothing changes where it says so already.
 
@@ -245,13 +233,14 @@ def folder_md5(folder: Path) -> str:
     return hashlib.md5(json.dumps(entries, sort_keys=True).encode()).hexdigest() + ".dir"
 
 
-def push(folder: Path, stage: str) -> None:
-    """Send the outputs of a stage, and of all it depends on, to DVC's default remote.
+def push(folder: Path) -> None:
+    """Send verdict and report, and all that they depend on, to DVC's default remote.
 
     Raises:
         ToolError: dvc failed.
     """
-    _dvc(folder, "push", stage, "--with-deps")
+    stages = [stage for stage in stage_order(folder) if stage in ("gate", "report")]
+    _dvc(folder, "push", *stages, "--with-deps")
 
 
 def fetch(

@@ -69,6 +69,15 @@ class Store:
         order = sorted(objects, key=lambda name: (not name.endswith(".dir"), name))
         yield from (order[start : start + BATCH] for start in range(0, len(order), BATCH))
 
+    def probe(self) -> None:
+        """Write an object, read it and remove it again."""
+        with _answering(self.name):
+            fs, place = self.objects.fs, self.objects.fs.join(self.objects.path, "adacalib-doctor")
+            fs.makedirs(self.objects.path, exist_ok=True)
+            fs.pipe_file(place, b"ok")
+            fs.cat_file(place)
+            fs.remove(place)
+
     def remove(self, objects: list[str]) -> None:
         """Remove objects."""
         with _answering(self.name):

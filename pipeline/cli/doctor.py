@@ -1,0 +1,125 @@
+"""What the next scheduled refresh needs, looked at beforehand: each ok, or a step to take."""
+
+import json
+import os
+import shutil
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from glob import glob
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from pipeline.core.errors import AdaCalibError, ToolError
+from pipeline.core.files import read_json
+from pipeline.data.ingest.mapping import read_mapping
+from pipeline.params.params_file import read_params
+from pipeline.registry import commits
+from pipeline.registry.tools.locks import hold, run_lock
+from pipeline.registry.tools.programs import git
+from pipeline.registry.tools.stores import stores
+
+HERE = Path()
+PYTHONS = ((3, 11), (3, 14))  # from, and up to but not with
+POOL = "adacalib"
+
+
+def diagnoses() -> Iterator[tuple[str, bool, str]]:
+    """Of each thing a refresh needs: its name, whether it is all right, and how, or what to do."""
+    for check in CHECKS:
+        name = check.__name__.strip("_").replace("_", " ")
+        try:
+            yield name, True, check()
+        except (AdaCalibError, OSError) as error:
+            yield name, False, " ".join(str(error).split())
+
+
+def _python_and_parameters() -> str:
+    if not PYTHONS[0] <= sys.version_info[:2] < PYTHONS[1]:
+        raise ToolError(f"{sys.executable} is {sys.version.split()[0]}; use Python 3.11 to 3.13")
+    return f"{sys.prefix}, log {read_params().log.format}"
+
+
+def _git_identity() -> str:
+    return commits.identity(HERE)["GIT_AUTHOR_NAME"]
+
+
+def _branch_and_remote() -> str:
+    commits.check_repository(HERE)
+    commits.refuse_modified_code(HERE)
+    remote = commits.authority(HERE)
+    asked = git(HERE, "ls-remote", "--heads", remote, check=False)
+    if asked.code:
+        raise ToolError(f"git remote {remote!r} does not answer: {asked.errors}; mend its address")
+    return "no git remote: production is this clone's own" if remote == "." else f"remote {remote}"
+
+
+def _dvc_cache_and_remote() -> str:
+    with stores(HERE) as found:
+        for store in found:
+            store.probe()
+        return " and ".join(store.name for store in found) + " can be written and read"
+
+
+def _source_and_mapping() -> str:
+    arrives = _deployed().get("parameters") or {}
+    if arrives.get("mapping") or arrives.get("source"):
+        read_mapping(arrives.get("mapping") or read_params().log.format)
+    pattern = arrives.get("source")
+    if pattern and not glob(pattern.replace("{day}", "*")):
+        raise ToolError(f"prefect.yaml: no file is at source {pattern!r}; correct the pattern")
+    return f"files at {pattern}" if pattern else "the log is fetched, no files are waited for"
+
+
+def _schedule() -> str:
+    zone = read_params().log.time_zone
+    for schedule in _deployed().get("schedules") or []:
+        if schedule.get("timezone") not in (zone, "{{ $ADACALIB_TIME_ZONE }}"):
+            raise ToolError(
+                f"prefect.yaml schedules in {schedule.get('timezone')}, the log's days are those "
+                f"of {zone} (log.time_zone): make them equal, then make down and make up"
+            )
+    return f"in the log's time zone, {zone}"
+
+
+def _deployed() -> dict[str, Any]:
+    """What prefect.yaml says of the refresh."""
+    declared = YAML(typ="safe", pure=True).load(Path("prefect.yaml").read_text())
+    return next(d for d in declared["deployments"] if d["name"] == "refresh")
+
+
+def _disk() -> str:
+    held = sum(f.stat().st_size for d in ("data", "artifacts") for f in Path(d).rglob("*"))
+    free = shutil.disk_usage(HERE).free
+    if free < 2 * held:
+        raise ToolError(f"{free:,} bytes are free, twice the {held:,} of data and artifacts are "
+                        "needed; make room, adacalib clean says what nobody needs")  # fmt: skip
+    return f"{free / 1e9:.1f} GB free"
+
+
+def _prefect() -> str:
+    note = Path(os.environ.get("PREFECT_HOME") or ".prefect") / "local.json"
+    api = os.environ.get("PREFECT_API_URL")
+    api = api or (f"{read_json(note)['url']}/api" if note.exists() else None)
+    if api is None:
+        raise ToolError(f"no server is up ({note} is not there); make up starts one and a worker")
+    head = {"Content-Type": "application/json"}
+    query = urllib.request.Request(f"{api}/work_pools/{POOL}/workers/filter", b"{}", head)
+    with urllib.request.urlopen(query, timeout=10) as answer:
+        online = [w for w in json.load(answer) if w.get("status") == "ONLINE"]
+    if not online:
+        raise ToolError(f"{api} has no worker for the pool {POOL}; make down, then make up")
+    return f"server {api}, {len(online)} worker"
+
+
+def _locks() -> str:
+    with hold(run_lock(HERE, "release"), "adacalib doctor", ".release"):
+        return "nothing is at work in .release"
+
+
+CHECKS: tuple[Callable[[], str], ...] = (
+    _python_and_parameters, _git_identity, _branch_and_remote, _dvc_cache_and_remote,
+    _source_and_mapping, _schedule, _disk, _prefect, _locks,
+)  # fmt: skip
