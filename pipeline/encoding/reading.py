@@ -138,9 +138,9 @@ class Reading:
                     typed[column] = self.typed(rows.column(column), kind, is_stamp=is_stamp)
                 except pa.ArrowException as error:
                     raise DataError(str(error).splitlines()[0]) from None
-        timed = self.time if self.made[name].rule in TIMED else None
-        stamps = time_stamps(typed[timed.column], timed) if timed else None
-        return self.make(name, pa.table(typed), stamps)
+        source, timed = pa.table(typed), self.time if self.made[name].rule in TIMED else None
+        stamps = time_stamps(source[timed.column], timed) if timed else None
+        return self.make(name, source, stamps)
 
     def make(self, name: str, source: pa.Table, stamps: Column | None) -> pa.Array:
         """The column `name`, made of typed columns: int8 [n].
