@@ -5,6 +5,7 @@ columns. It travels with a model, so that rows that are scored are read as the l
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -180,7 +181,7 @@ def _without(text: pa.StringArray, nulls: Sequence[str]) -> pa.StringArray:
     """`text` with the spellings `nulls` as null."""
     if not nulls:
         return text
-    missing = pc.is_in(text, value_set=pa.array(nulls, pa.string()))
+    missing = reduce(pc.or_, (pc.equal(text, null) for null in nulls))
     if not pc.any(missing).as_py():
         return text
     return pc.if_else(missing, pa.scalar(None, pa.string()), text)
