@@ -94,7 +94,13 @@ def test_texts_that_look_like_something_else_are_seven_values_and_a_null(strange
     maps = read_maps(strange / "artifacts/model/calibration.parquet")
     assert {len(m.knots) for m in maps.values()} == {len(names)}
     request = [*STRANGE[:-1], None, "", "nan", "1.0", "true"]
-    expected = [names.index(value) for value in STRANGE[:-1]] + [8, 8, 0, 0, 0]  # "" was null in the log, too
+    expected = [names.index(value) for value in STRANGE[:-1]] + [
+        8,
+        8,
+        0,
+        0,
+        0,
+    ]  # "" was null in the log, too
     answer, metrics = asked(strange, {"item": request, "score": [-1.0] * len(request)})
     assert answer.json()["field_value_id"] == expected
     assert "adacalib_unseen_field_values_total 3.0" in metrics
