@@ -5,6 +5,7 @@ columns. It travels with a model, so that rows that are scored are read as the l
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -138,9 +139,9 @@ class Reading:
                     typed[column] = self.typed(rows.column(column), kind, is_stamp=is_stamp)
                 except pa.ArrowException as error:
                     raise DataError(str(error).splitlines()[0]) from None
-        timed = self.time if self.made[name].rule in TIMED else None
-        stamps = time_stamps(typed[timed.column], timed) if timed else None
-        return self.make(name, pa.table(typed), stamps)
+        source, timed = pa.table(typed), self.time if self.made[name].rule in TIMED else None
+        stamps = time_stamps(source[timed.column], timed) if timed else None
+        return self.make(name, source, stamps)
 
     def make(self, name: str, source: pa.Table, stamps: Column | None) -> pa.Array:
         """The column `name`, made of typed columns: int8 [n].
@@ -180,7 +181,7 @@ def _without(text: pa.StringArray, nulls: Sequence[str]) -> pa.StringArray:
     """`text` with the spellings `nulls` as null."""
     if not nulls:
         return text
-    missing = pc.is_in(text, value_set=pa.array(nulls, pa.string()))
+    missing = reduce(pc.or_, (pc.equal(text, null) for null in nulls))
     if not pc.any(missing).as_py():
         return text
     return pc.if_else(missing, pa.scalar(None, pa.string()), text)

@@ -39,6 +39,14 @@ def columns(rows: int = 400) -> dict[str, list]:
     }
 
 
+def test_ids_of_more_digits_than_a_number_keeps_are_text(tmp_path):
+    """Also behind zeros; whole numbers with few values are names."""
+    ids = [str(10**19 + i % 3) for i in range(400)]
+    path = written(tmp_path / "log.csv", csv_of(columns() | {"user": ids}))
+    _, rows = landed(tmp_path, path)
+    assert rows["user"].to_pylist() == ids
+
+
 def csv_of(table: dict[str, list], sign: str = ",") -> str:
     """A table as CSV with another delimiter."""
     lines = [sign.join(map(str, row)) for row in zip(*table.values(), strict=True)]

@@ -32,6 +32,22 @@ def test_a_typo_in_a_mapping_is_told_before_what_the_folder_holds(tmp_path):
         land_files(tmp_path / "data", mapping(columns={"clik": "int8"}), [path])
 
 
+def test_what_is_null_on_one_day_is_null_on_all(tmp_path):
+    """Other spellings are refused, and the same in any order are not."""
+    paths = [
+        written(tmp_path / f"{day}.csv", HEADER + f"{86400 * day},--,1,1\n") for day in range(3)
+    ]
+    land_files(tmp_path / "data", mapping(nulls=("", "--")), [paths[0]])
+    before = files_of(tmp_path / "data")
+    with pytest.raises(DataError, match="what is null on one day would be a value on another"):
+        land_files(tmp_path / "data", mapping(), [paths[1]])
+    assert files_of(tmp_path / "data") == before
+    rules = mapping(nulls=("--", ""), number_nulls=("", "NA"))
+    manifest = land_files(tmp_path / "data", rules, [paths[2]]).manifest
+    assert len(manifest.days) == 2
+    assert manifest.reading["number_nulls"] == ("", "NA")
+
+
 @pytest.mark.parametrize("words", [["flights"], ["simulated"], ["my.yaml", "log.csv"]])
 @pytest.mark.parametrize("has_params", [False, True])
 def test_landing_outside_a_project_is_refused_and_writes_nothing(

@@ -1,5 +1,6 @@
 """Rows as the log's files hold them: what was null there is null here, what was made there too."""
 
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +15,10 @@ from pipeline.checkpoint.bundle import merge
 from pipeline.checkpoint.runtimes import export
 from pipeline.core.errors import DataError
 from pipeline.data.ingest.file_reader import land_files
-from pipeline.data.ingest.mapping import Mapping
+from pipeline.data.ingest.mapping import Mapping, TimeRule
 from pipeline.data.log_store.day_rows import read_day
 from pipeline.data.log_store.manifest import read_manifest
+from pipeline.encoding.reading import Reading
 from pipeline.serving.offline import score_files
 from pipeline.serving.predictor import Predictor, load
 from pipeline.serving.requests import ARROW, inputs_of
@@ -80,6 +82,20 @@ def test_rows_of_the_files_are_scored_as_the_landed_ones(predictor):
     same(predictor, FILES)
     same(predictor, {**FILES, "distance": [23, 8, 8]})
     same(predictor, {**LANDED, "distance": ["23", "8", " 8"]})
+
+
+@pytest.mark.parametrize(
+    ("form", "zone", "stamps"),
+    [
+        ("epoch_s", None, [1_711_943_940, 1_711_972_800, "1711972800.5"]),
+        ("%d.%m.%Y %H:%M", "UTC", ["01.04.2024 03:59", "01.04.2024 12:00", "01.04.2024 12:00"]),
+    ],
+)
+def test_stamps_are_read_in_the_form_that_the_log_has(form, zone, stamps):
+    time = {"column": "ts", "format": form, "zone": zone}
+    reading = Reading.of(asdict(RULES.model_copy(update={"time": TimeRule(**time)}).reading))
+    for column in (pa.array(map(str, stamps)), pa.chunked_array([[str(s)] for s in stamps])):
+        assert reading.served("distance", pa.table({"ts": column})).to_pylist() == [23, 8, 8]
 
 
 def test_a_file_of_the_log_is_scored_as_its_landed_rows(predictor, tmp_path):

@@ -3,11 +3,11 @@
 Here alone things are guessed: what is found is written down, to be read and corrected.
 """
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from glob import escape
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,20 +16,21 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from pipeline.core.errors import DataError
 from pipeline.data.ingest.mapping import Mapping
 from pipeline.data.ingest.records import LogFile
-from pipeline.data.ingest.text_files import CODECS, open_bytes, reading
+from pipeline.data.ingest.text_files import open_bytes, reading
 from pipeline.data.log_store.engine import engine, text
 from pipeline.encoding.reading import Reading
 from pipeline.encoding.stamps import StampRule, time_stamps
 from pipeline.encoding.values import as_text
 
-SAMPLE_BYTES, SAMPLE_ROWS = 8 << 20, 100_000  # of a file
+SAMPLE_BYTES, BLOCKS = 8 << 20, 2  # of a file, and of its rows
 MISSING = ("", "NA", "N/A", "n/a", "na", "null", "NULL", "None", "nan", "NaN", "\\N", "-", "--")
 NUMBER = re.compile(r"[+-]?\d+([.,]\d+)*([eE][+-]?\d+)?")
+COMMA = re.compile(r"[+-]?\d+(,\d+)?|")
+NESTED = re.compile(r"STRUCT|MAP|JSON|UNION|\]$")
 STAMPS = (
     *("iso8601", "epoch_s", "epoch_ms", "epoch_us", "%d.%m.%Y %H:%M:%S", "%d.%m.%Y %H:%M"),
     *("%m/%d/%Y %H:%M:%S", "%m/%d/%Y %H:%M", "%d/%m/%Y %H:%M:%S", "%d/%m/%Y %H:%M"),
@@ -37,7 +38,6 @@ STAMPS = (
 )
 DATES = ("%Y-%m-%d", "%Y%m%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y")
 OF_TIME = re.compile(r"time|date|day|hour|stamp|zeit|datum|_at$|^ts$|_ts$|^ts_", re.IGNORECASE)
-LOCAL = pa.timestamp("us")
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class ColumnLook:
         type: of the mapping's; "time" and "date" where it holds these.
         rows: how many were looked at.
         nulls: how many of them have no value.
-        values: the different ones, the most frequent first, at most a thousand.
+        values: the three most frequent.
         different: how many there are.
         missing: spellings of a missing number.
         form: of time stamps or dates, as the mapping spells it.
@@ -67,7 +67,7 @@ class ColumnLook:
     has_offset: bool = True
 
     def __str__(self) -> str:
-        shown = ", ".join(self.values[:3])[:60]
+        shown = ", ".join(self.values)[:60]
         without = f", {self.nulls:,} without" if self.nulls else ""
         return f"{self.different:,} different{without}: {shown}"
 
@@ -89,21 +89,17 @@ def look_at(path: Path) -> FileLook:
     with reading(path), open_bytes(path) as stream:
         head = stream.read(SAMPLE_BYTES)
     if head.startswith(b"PAR1"):
-        dialect: dict[str, Any] = {"kind": "parquet"}
-        return _looked(dialect, _rows(path, dialect, _parquet_columns(path)))
+        return _plain("parquet", path, path)
     encoding = _encoding_of(head)
     lines = head.decode(encoding, "replace").removeprefix("\ufeff")
     if len(head) == SAMPLE_BYTES:
         lines = lines[: lines.rfind("\n") + 1]
-    if not lines.strip():
-        raise DataError(f"{path} is empty; name a file with rows")
-    said = {} if encoding == "utf-8" else {"encoding": encoding}
     with TemporaryDirectory(prefix="adacalib-") as place:
-        sample = Path(place) / path.name.removesuffix(path.suffix if path.suffix in CODECS else "")
+        sample = Path(place) / "log.txt"
         sample.write_text(lines, encoding="utf-8", newline="")
-        dialect, rows = _json(sample, lines) if lines.lstrip()[0] == "{" else _csv(sample, path)
-    decimal = _decimal_of(rows)
-    return _looked({**dialect, **said, **({"decimal": ","} if decimal == "," else {})}, rows)
+        look = _plain("json", sample, path) if lines.lstrip()[:1] == "{" else _csv(sample, path)
+    said = {} if encoding == "utf-8" else {"encoding": encoding}
+    return FileLook(look.dialect | said, look.columns)
 
 
 def _encoding_of(head: bytes) -> str:
@@ -116,27 +112,19 @@ def _encoding_of(head: bytes) -> str:
     return "utf-8"
 
 
-def _parquet_columns(path: Path) -> list[str]:
+def _plain(kind: str, sample: Path, path: Path) -> FileLook:
+    """A file whose columns have names, without those that hold lists and the like."""
     try:
-        schema = pq.read_schema(path)
-    except (pa.ArrowException, OSError) as error:
-        reason = str(error).splitlines()[0]
-        raise DataError(f"{path} is no whole Parquet file: {reason}; write it again") from None
-    return [field.name for field in schema if not pa.types.is_nested(field.type)]
+        with engine() as database:
+            rows = database.sql(f"SELECT * FROM read_{kind}({text(escape(str(sample)))})")
+            types = dict(zip(rows.columns, map(str, rows.types), strict=True))
+    except duckdb.Error as error:
+        raise DataError(f"{path} is no {kind}: {str(error).splitlines()[0]}") from None
+    names = [name for name, type_ in types.items() if not NESTED.search(type_)]
+    return _looked({"kind": kind}, sample, names)
 
 
-def _json(sample: Path, lines: str) -> tuple[dict[str, Any], pa.Table]:
-    names: dict[str, None] = {}
-    for line in islice(filter(str.strip, lines.splitlines()), 1000):
-        try:
-            keys = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise DataError(f"a line is no JSON object: {error}; write one a line") from None
-        names |= {key: None for key, value in keys.items() if not isinstance(value, dict | list)}
-    return {"kind": "json"}, _rows(sample, {"kind": "json"}, [*names])
-
-
-def _csv(sample: Path, path: Path) -> tuple[dict[str, Any], pa.Table]:
+def _csv(sample: Path, path: Path) -> FileLook:
     """The first of some dialects in which the sample can be read."""
     query = f"SELECT Delimiter FROM sniff_csv({text(str(sample))}, all_varchar = true)"
     try:
@@ -155,58 +143,32 @@ def _csv(sample: Path, path: Path) -> tuple[dict[str, Any], pa.Table]:
     raise DataError(f"{path} can be read in no dialect that is known here: {fault}")
 
 
-def _with_header(sample: Path, dialect: dict[str, Any]) -> tuple[dict[str, Any], pa.Table]:
+def _with_header(sample: Path, dialect: dict[str, Any]) -> FileLook:
     first = sample.read_text().lstrip("\r\n").partition("\n")[0].rstrip("\r")
     cells = [cell.strip().strip('"') for cell in first.split(dialect["delimiter"])]
     named = cells[1:] if len(cells) > 1 else cells  # some write no name above their row numbers
     if len(set(cells)) == len(cells) and all(c and not NUMBER.fullmatch(c) for c in named):
-        return dialect, _rows(sample, dialect, [cell for cell in cells if cell])
+        return _looked(dialect, sample, [cell for cell in cells if cell])
     names = tuple(f"c{number}" for number in range(1, len(cells) + 1))
-    dialect = {**dialect, "positions": names}
-    return dialect, _rows(sample, dialect, names)
+    return _looked({**dialect, "positions": names}, sample, names)
 
 
-def _rows(path: Path, dialect: dict[str, Any], names: Sequence[str]) -> pa.Table:
+def _looked(dialect: dict[str, Any], path: Path, names: Sequence[str]) -> FileLook:
     """The first rows, read as a landing would read them."""
     columns = dict.fromkeys(names, "text")
     document = {"format": "x", "time_zone": "UTC", "row_blocks": 1, "columns": columns, **dialect}
     file = LogFile(path, Mapping.model_validate(document), path)
-    found, rows = [], 0
     with closing(file.blocks()) as blocks:
-        for block in blocks:
-            found.append(block.table)
-            rows += len(block.table)
-            if rows >= SAMPLE_ROWS:
-                break
-    if not rows:
-        raise DataError(f"{path} holds no rows; name a file with rows")
-    return pa.concat_tables(found)
-
-
-def _decimal_of(rows: pa.Table) -> str:
-    """The decimal sign: a comma where numbers have one and none has a point."""
-    found = {
-        sign: any(
-            _all_match(rows[name], rf"[+-]?\d+{re.escape(sign)}\d+") for name in rows.schema.names
-        )
-        for sign in ".,"
-    }
-    return "," if found[","] and not found["."] else "."
-
-
-def _all_match(column: pa.ChunkedArray, pattern: str) -> bool:
-    values = [
-        value for value in pc.unique(column).to_pylist()[:1000] if value not in (None, *MISSING)
+        found = [block.table for block in islice(blocks, BLOCKS)]
+    if not found:
+        raise DataError(f"{path.name} holds no rows; name a file with rows")
+    rows = pa.concat_tables(found)
+    spelled = [
+        set(as_text(c).to_pylist()) - {None} for c in rows.columns if pa.types.is_string(c.type)
     ]
-    return (
-        bool(values)
-        and any(re.fullmatch(pattern, v) for v in values)
-        and all(NUMBER.fullmatch(value) for value in values)
-    )
-
-
-def _looked(dialect: dict[str, Any], rows: pa.Table) -> FileLook:
-    return FileLook(dialect, [*_columns(rows, dialect.get("decimal", "."))])
+    comma = any(all(map(COMMA.fullmatch, v)) and "," in "".join(v) for v in spelled)
+    sign = {"decimal": ","} if comma else {}
+    return FileLook(dialect | sign, [*_columns(rows, sign.get("decimal", "."))])
 
 
 def _columns(rows: pa.Table, decimal: str) -> Iterator[ColumnLook]:
@@ -218,10 +180,13 @@ def _columns(rows: pa.Table, decimal: str) -> Iterator[ColumnLook]:
         empty = pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
         counted = pc.value_counts(empty.drop_null())
         order = pc.sort_indices(counted.field("counts"), sort_keys=[("", "descending")])
-        values = counted.field("values").take(order[:1000]).to_pylist()
+        values = counted.field("values").take(order).to_pylist()
         about = {"rows": len(rows), "nulls": empty.null_count, "different": len(counted)}
         yield ColumnLook(
-            name=name, values=tuple(values), **about, **_kind_of(rows[name], values, name, decimal)
+            name=name,
+            values=tuple(values[:3]),
+            **about,
+            **_kind_of(rows[name], values, name, decimal),
         )
 
 
@@ -237,7 +202,7 @@ def _kind_of(column: pa.ChunkedArray, values: list[str], name: str, decimal: str
     missing = tuple(value for value in values if value in MISSING)
     if not present:
         return {"type": "text"}
-    if found := _form_of(present, name):
+    if found := _form_of(present[:1000], name):
         return {**found, "missing": missing}
     kind = _number_type(present, decimal)
     if pa.types.is_boolean(column.type):
@@ -268,14 +233,8 @@ def _form_of(values: list[str], name: str) -> dict[str, Any]:
 def _fits(values: list[str], rule: StampRule) -> bool:
     """Whether all values are time stamps of 1990 to 2100."""
     try:
-        typed = Reading().typed(pa.chunked_array([values]), rule.type, is_stamp=True)
-        stamps = time_stamps(
-            pa.chunked_array(
-                [typed.combine_chunks() if isinstance(typed, pa.ChunkedArray) else typed]
-            ),
-            rule,
-        )
-        years = pc.year(stamps)
+        typed = Reading().typed(pa.array(values), rule.type, is_stamp=True)
+        years = pc.year(time_stamps(pa.table({"": typed})[""], rule))
     except (DataError, pa.ArrowException, OverflowError, ValueError):
         return False
     return bool(pc.min(years).as_py() >= 1990 and pc.max(years).as_py() <= 2100)
@@ -285,8 +244,8 @@ def _number_type(values: list[str], decimal: str) -> str:
     """The type of texts: whole numbers that keep every digit, other numbers, else text."""
     if any(re.fullmatch(r"[+-]?0\d+", value) for value in values):
         return "text"
-    if all(re.fullmatch(r"[+-]?\d{1,18}", value) for value in values):
-        return "int64"
+    if all(re.fullmatch(r"[+-]?\d+", value) for value in values):
+        return "int64" if max(map(len, values)) <= 18 else "text"
     point = re.escape(decimal)
     number = re.compile(rf"[+-]?(\d+({point}\d*)?|{point}\d+)([eE][+-]?\d+)?")
     return "float64" if all(number.fullmatch(v) and len(v) < 40 for v in values) else "text"

@@ -21,9 +21,10 @@ FIELDS = re.compile(
     r"keyword|creative|banner|carrier|product|brand|(^|_)ad(_|$|group)|^pid$|^tab$|^id$",
     re.IGNORECASE,
 )
-YES = {"1", "yes", "y", "true", "t", "ja", "j", "oui", "si", "sí", "click", "clicked", "converted"}
+YES = {"yes", "y", "true", "t", "ja", "j", "oui", "si", "sí", "click", "clicked", "converted"}
 DAY_IN_NAME = re.compile(r"\d{4}-\d\d-\d\d|(?<!\d)20\d{6}(?!\d)")
 FEWEST_ROWS = 20  # of a value of the field, on average
+FEWEST = 100  # rows that tell whether values are ids of events, or one value is all
 
 
 @dataclass
@@ -141,9 +142,11 @@ class _Roles:
                 del self._rest[column.name]
             return shown[0].name, counts[0].name
         for pattern in (*LABELS, ""):
-            for column in [*self._rest.values()]:
-                if re.search(pattern, column.name, re.I) and (yes := _yes_of(column)):
-                    return None, self._labelled(column, yes, sure=bool(pattern))
+            able = [c for c in self._rest.values() if re.search(pattern, c.name, re.I)]
+            able = [c for c in able if _yes_of(c) and (pattern or c.different == 2)]
+            if able:
+                column = min(able, key=_contrary)
+                return None, self._labelled(column, _yes_of(column), sure=bool(pattern))
         raise DataError(
             f"{self._path} has no column with two values that could be a response (0 and 1, yes "
             "and no), nor clicks beside impressions; write the mapping as docs/data.md says"
@@ -166,7 +169,8 @@ class _Roles:
     def _event(self) -> str | None:
         for column in [*self._rest.values()]:
             there = column.rows - column.nulls
-            if ID.search(column.name) and column.different > 0.95 * there and there > 1:
+            is_id = ID.search(column.name) and not FIELDS.search(column.name)
+            if is_id and there >= FEWEST and column.different > 0.95 * there:
                 del self._rest[column.name]
                 self._say(f"event_id: {column.name}, {column.different:,} ids in {there:,} rows")
                 return column.name
@@ -175,12 +179,14 @@ class _Roles:
 
     def _features(self) -> dict[str, str]:
         """Column → its type in the log."""
-        found = {}
+        found: dict[str, str] = {}
         for column in self._rest.values():
             if re.search("|".join(LABELS), column.name, re.I) and _yes_of(column):
                 self._say(f"no feature: {column.name}, which looks like another response")
             elif column.different > max(column.rows / 2, 2) and column.type == "text":
                 self._say(f"no feature: {column.name}, {column.different:,} values are too many")
+            elif column.different < 2 and column.rows >= FEWEST:
+                self._say(f"no feature: {column.name}, which has one value, or none")
             elif column.type == "float64" or (column.type == "int64" and not _is_name(column)):
                 found[column.name] = column.type
             else:
@@ -235,10 +241,16 @@ class _Roles:
 def _yes_of(column: ColumnLook) -> str:
     """The value that says yes in a column of two, or of one of them; "" where it is no such."""
     values = {value.lower(): value for value in column.values}
-    if column.type in ("int64", "bool") and set(values) <= {"0", "1", "true", "false"}:
-        return "true" if column.type == "bool" else "1"
+    if column.type in ("int64", "bool"):
+        yes_or_no = set(values) <= {"0", "1", "true", "false"}
+        return ("true" if column.type == "bool" else "1") if yes_or_no else ""
     yes = [values[value] for value in values if value in YES]
     return yes[0] if len(values) == 2 and len(yes) == 1 else ""
+
+
+def _contrary(column: ColumnLook) -> tuple[bool, bool]:
+    """Whether a column rather says that there was no response: by its name, or as most rows do."""
+    return bool(re.match("non|not|no_|un", column.name, re.I)), column.values[0] == _yes_of(column)
 
 
 def _is_name(column: ColumnLook) -> bool:

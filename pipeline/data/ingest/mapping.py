@@ -8,7 +8,6 @@ import re
 from codecs import lookup
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
-from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -239,7 +238,7 @@ class Mapping(Section):
                 )
         return types
 
-    @cached_property
+    @property
     def reading(self) -> Reading:
         """What of this travels with a model, see `pipeline.encoding.reading`."""
         return Reading(

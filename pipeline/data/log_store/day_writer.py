@@ -27,8 +27,10 @@ BUDGET = 192 << 20  # bytes of rows that wait in memory, over all days; more go 
 REPEATED = "SELECT count({id}) - count(DISTINCT {id}) FROM read_parquet({file})"
 ALL = "SELECT r, place AS source FROM given ORDER BY row"
 ONCE = """
-SELECT r, place AS source FROM given
-QUALIFY r.{id} IS NULL OR row_number() OVER (PARTITION BY r.{id} ORDER BY row) = 1 ORDER BY row
+SELECT r, place AS source FROM given WHERE row NOT IN (
+    SELECT row FROM given WHERE id IS NOT NULL
+    QUALIFY row_number() OVER (PARTITION BY id ORDER BY row) > 1
+) ORDER BY row
 """
 
 
@@ -96,29 +98,35 @@ class PartWriter:
 class DayFiles:
     """The rows of files of a day, one file after the other, as a relation `given` for SQL.
 
-    Its columns are `r`, the row as a struct; `comes`, whether it is of the last file; `row`, its
-    number from 1; and those of `facts`.
+    Its columns are `r`, the row as a struct; `id`, that of its event; `comes`, whether it is of the
+    last file; `row`, its number from 1; and those of `facts`.
 
     Args:
         paths: Parquet files with the columns of the schema.
         schema: of the log.
         facts: name → int [n], of every row of all files.
+        event_id: the column with the ids of events; None: `id` is null.
     """
 
     def __init__(
-        self, paths: Sequence[Path], schema: pa.Schema, facts: dict[str, np.ndarray]
+        self,
+        paths: Sequence[Path],
+        schema: pa.Schema,
+        facts: dict[str, np.ndarray],
+        event_id: str | None,
     ) -> None:
         self._paths, self._schema, self._facts = paths, schema, pa.table(facts)
+        self._id = name(event_id) if event_id else "NULL"
 
     def _given(self) -> str:
         row = ", ".join(f"{text(column)}: {name(column)}" for column in self._schema.names)
         files = (
-            f"SELECT {{{row}}} AS r, {path == self._paths[-1]} AS comes "
+            f"SELECT {{{row}}} AS r, {self._id} AS id, {path == self._paths[-1]} AS comes "
             f"FROM read_parquet({text(str(path))}, hive_partitioning = false)"
             for path in self._paths
         )
         numbered = f"SELECT *, row_number() OVER () AS row FROM ({' UNION ALL '.join(files)})"
-        return f"WITH given AS (SELECT * FROM ({numbered}) POSITIONAL JOIN facts)"
+        return f"WITH given AS NOT MATERIALIZED (SELECT * FROM ({numbered}) POSITIONAL JOIN facts)"
 
     def select(self, query: str) -> Iterator[pa.RecordBatch]:
         """What a query of `given` says, some rows at a time.
@@ -178,9 +186,8 @@ class _Day:
         again = _repeated(self.writer.path, event_id) if event_id else 0
         if again or self.writer.is_cut:
             facts = {"place": places_of(sources)}
-            query = ONCE.format(id=name(event_id)) if again and event_id else ALL
-            rows = DayFiles([self.writer.path], self._schema, facts)
-            entry = rows.rewritten(query, sources)
+            rows = DayFiles([self.writer.path], self._schema, facts, event_id)
+            entry = rows.rewritten(ONCE if again else ALL, sources)
         if again:
             self.dropped[f"{event_id} came before"] += again
         known = entry.sources or tuple(source for source in sources if source.file)

@@ -264,6 +264,13 @@ def _refuse_other_kind(folder: Path, kind: LogKind, what: str) -> None:
             f"{kind.time_zone}, {sorted(kind.schema.names)}); move {folder} away, or land it in a "
             "clone of its own"
         )
+    before, now = (found.reading.get("nulls", ()) for found in (standing or kind, kind))
+    if standing and standing.reading and kind.reading and set(before) != set(now):
+        raise DataError(
+            f"{folder} was landed with the nulls {sorted(before)}, {what} has {sorted(now)}: what "
+            f"is null on one day would be a value on another; use the same, or move {folder} away "
+            "and land all days again"
+        )
 
 
 def _write_part(path: Path, kind: LogKind, day: str, table: pa.Table) -> DayEntry:

@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from pipeline.core.errors import DataError
 from pipeline.data.log_store.day_writer import DayFiles, places_of
-from pipeline.data.log_store.engine import name
 from pipeline.data.log_store.manifest import DayEntry, SourceRows, amount
 
 LARGEST_SHRINK = 0.1  # share of its rows that a day may lose where no file is known
@@ -25,14 +24,13 @@ USING (h)
 BY_FILE = "SELECT r, now AS source FROM given WHERE place = now ORDER BY rank, row"
 # A row's key is its id, else its file; rows of one key are told by their number.
 BY_EVENT = """
-SELECT r, first_value(now) OVER same AS source, first_value(row) OVER same AS first FROM (
-    SELECT *, row_number() OVER (PARTITION BY comes, key ORDER BY row) AS number FROM (
-        SELECT *, coalesce(CAST(r.{id} AS VARCHAR), chr(30) || now) AS key FROM given
-    )
-)
-WINDOW same AS (PARTITION BY key, number ORDER BY row
-                ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)
-QUALIFY row = last_value(row) OVER same ORDER BY first
+SELECT r, source FROM given JOIN (
+    SELECT max(row) AS row, arg_min(now, row) AS source, min(row) AS first FROM (
+        SELECT *, row_number() OVER (PARTITION BY comes, key ORDER BY row) AS number FROM (
+            SELECT row, now, comes, coalesce(CAST(id AS VARCHAR), chr(30) || now) AS key FROM given
+        )
+    ) GROUP BY key, number
+) USING (row) ORDER BY first
 """
 
 
@@ -104,10 +102,10 @@ class DayMerge:
         """
         place = np.concatenate([places_of(self._before), len(self._before) + places_of(self._came)])
         facts = {"place": place, "now": self._now[place], "rank": self._ranks()[place]}
-        rows = DayFiles([*old, file], schema, facts)
+        rows = DayFiles([*old, file], schema, facts, self._event_id)
         if self._event_id is None:
             self._refuse_overlap(rows)
-        query = BY_FILE if self._event_id is None else BY_EVENT.format(id=name(self._event_id))
+        query = BY_FILE if self._event_id is None else BY_EVENT
         entry = rows.rewritten(query, [*self._before, *self._came])
         return replace(entry, dropped=self._dropped())
 
