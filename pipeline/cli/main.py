@@ -141,9 +141,8 @@ def drop(days: Annotated[list[str], typer.Argument(metavar="DAY...")]) -> None:
     Example: adacalib drop 2038-01-19
     """
     from pipeline.data.log_store.upkeep import drop_days
-    from pipeline.registry.tools.dvc import commit_data, refuse_no_project
+    from pipeline.registry.tools.dvc import commit_data
 
-    refuse_no_project(Path())
     landed = drop_days(Path("data"), days)
     rows = sum(entry.rows for entry in landed.days.values())
     answer(f"took out {', '.join(days)}: {rows:,} rows; data {landed.manifest.extent()}")
@@ -202,7 +201,7 @@ def results() -> None:
         landed, last = read_manifest(Path("data") / MANIFEST).days, found["gate"].get("last_day")
         if last and max(landed, default="") > last:
             typer.echo(
-                f"data has days up to {max(landed)}, these results end {last} (log.last_day)"
+                f"data has days up to {max(landed)}, these results end {last} (split.last_day)"
             )
 
 

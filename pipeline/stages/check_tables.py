@@ -95,7 +95,8 @@ def build_docs(scores: Path, tables: Path, folder: Path, params: CheckTablesPara
 def _newest(tables: Path) -> BinTable:
     """The bins counted on as many of the newest days as they were cut on."""
     made_of = read_tables_manifest(tables)
-    days = sorted([*made_of["days"], *made_of["later_days"]])[-len(made_of["days"]) :]
+    later = made_of.get("later_days", [])  # versions of before counted none
+    days = sorted([*made_of["days"], *later])[-len(made_of["days"]) :]
     return bins_of_days(read_field_tables(tables), np.array([day_number(day) for day in days]))
 
 
