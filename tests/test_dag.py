@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.core.files import write_json
 from pipeline.params.dag import code_of
-from pipeline.params.params_file import STAGES, read_params
-from pipeline.params.sections import Params
+from pipeline.params.params_file import STAGES, read_params, set_values
+from pipeline.params.sections import Params, SplitParams
+from pipeline.stages import split
 from tests.source_tree import DAG, ROOT, data_paths, imported_by, nodes
+from tests.tiny_logs import tiny_day, tiny_log_params, write_log
 
 
 def test_stages_have_one_name_everywhere():
@@ -79,31 +82,65 @@ def test_what_training_does_not_use_is_no_dependency_of_it():
     assert before <= packages
 
 
+def copy_of_the_walk(folder: Path) -> None:
+    """The project's code and parameters, under DVC alone."""
+    for name in ("dvc.yaml", "params.yaml", ".dvcignore", "pipeline"):
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copyfile
+        copy(ROOT / name, folder / name)
+    dvc(folder, "init", "--no-scm")
+
+
+def dvc(folder: Path, *words: str) -> str:
+    """What DVC says in a folder."""
+    command = [Path(sys.executable).parent / "dvc", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
+
+
 @pytest.mark.slow
 def test_dvc_leaves_the_base_model_fresh_where_other_code_changes(tmp_path):
     """Asked of DVC itself, in a copy with a lock that was committed and not run."""
-    for name in ("dvc.yaml", "params.yaml", ".dvcignore", "pipeline"):
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copyfile
-        copy(ROOT / name, tmp_path / name)
-    for folder in ("data", "artifacts/split", "artifacts/base"):
-        (tmp_path / folder).mkdir(parents=True)
-        (tmp_path / folder / "part").write_text(folder)
-
-    def dvc(*words: str) -> str:
-        command = [Path(sys.executable).parent / "dvc", *words]
-        return subprocess.run(
-            command, cwd=tmp_path, capture_output=True, text=True, check=True
-        ).stdout
-
-    dvc("init", "--no-scm")
-    dvc("commit", "--force", "train_base")
+    copy_of_the_walk(tmp_path)
+    for name in ("split/training.json", "base/manifest.json"):
+        write_json(tmp_path / "artifacts" / name, {})
+    dvc(tmp_path, "commit", "--force", "train_base")
     used = {file.relative_to(ROOT) for file in code_of(ROOT, "train_base")}
     for file in (tmp_path / "pipeline").rglob("*.py"):
         if file.relative_to(tmp_path) not in used:
             file.write_text(file.read_text() + "# touched\n")
-    assert dvc("status", "--json", "train_base").strip() == "{}"
+    assert dvc(tmp_path, "status", "--json", "train_base").strip() == "{}"
     (tmp_path / "pipeline/model/network.py").write_text("# touched\n")
-    assert "pipeline/model" in dvc("status", "--json", "train_base")
+    assert "pipeline/model" in dvc(tmp_path, "status", "--json", "train_base")
+
+
+@pytest.mark.slow
+def test_dvc_leaves_the_base_model_fresh_from_one_day_of_the_grid_to_the_next(tmp_path):
+    """A log of Mondays to Sundays: every day lands, is validated by name alone, and is split."""
+    copy_of_the_walk(tmp_path)
+    write_json(tmp_path / "artifacts/base/manifest.json", {})
+    days = [f"2024-03-{day:02}" for day in range(1, 24)]
+    sizes = {"training_days": 3, "calibration_days": 2, "test_days": 1, "retrain_every_days": 7}
+    stale = []
+    numbers = (11, 12, 18, 19)  # of the Tuesdays and Wednesdays, on which the grid has a new day
+    for number in numbers:
+        shutil.rmtree(tmp_path / "data", ignore_errors=True)
+        write_log(tmp_path / "data", {day: tiny_day() for day in days[: number + 1]})
+        values = sizes | {"last_day": days[number]}
+        set_values(tmp_path / "params.yaml", {f"split.{name}": v for name, v in values.items()})
+        seen = {"first_day": days[0], "last_day": days[number], "missing_days": []}
+        write_json(tmp_path / "reports/validation.json", seen)
+        split.run(
+            *(tmp_path / name for name in ("data/manifest.json", "reports/validation.json")),
+            tmp_path / "artifacts/split",
+            params=SplitParams(**values),
+            log=tiny_log_params(),
+        )
+        if not stale:
+            dvc(tmp_path, "commit", "--force", "train_base")
+        stale.append(dvc(tmp_path, "status", "--json", "train_base").strip() != "{}")
+        if stale[-1]:
+            dvc(tmp_path, "commit", "--force", "train_base")
+    changed = [days[number] for number, found in zip(numbers, stale, strict=True) if found]
+    assert changed == ["2024-03-13", "2024-03-20"]
 
 
 def test_the_model_names_the_code_of_every_stage_that_made_it():

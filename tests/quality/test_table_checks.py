@@ -12,6 +12,7 @@ from pipeline.calibration.statistics.bins import tabulate
 from pipeline.calibration.statistics.counting import largest_ties
 from pipeline.quality.table_checks import (
     BIN_RULES,
+    CELL_DAY_RULES,
     CELL_RULES,
     GROUP_RULES,
     LogSums,
@@ -20,7 +21,7 @@ from pipeline.quality.table_checks import (
 )
 from tests.calibration.logs import AGGREGATED, random_scores, scores_of
 
-RULES = [rule.meta["name"] for rule in (*BIN_RULES, *CELL_RULES, *GROUP_RULES)]
+RULES = [rule.meta["name"] for rule in (*BIN_RULES, *CELL_RULES, *GROUP_RULES, *CELL_DAY_RULES)]
 CANDIDATES = [2, 5, 10]
 TOLERANCE = 0.5
 
@@ -276,3 +277,39 @@ def test_an_effective_number_of_bins_that_is_wrong_everywhere_fails(log, change)
     found = breaches(replace(bins, effective_bins=bins.effective_bins + change), cells, sums)
     assert "effective_bins" in found
     assert "expect_table_row_count_to_equal" in found
+
+
+def with_later_day(log):
+    """The tables with a day more, counted in the same cells."""
+    bins, cells, sums = log
+    day = int(cells.day.max()) + 1
+    later = cells.take(cells.day == cells.day.max())
+    later = replace(later, day=np.full(len(later), day, np.int32))
+    columns = {f: np.concatenate([getattr(cells, f), getattr(later, f)]) for f in vars(cells)}
+    by_day = sums.by_day.copy()
+    by_day.loc[day] = [later.impressions.sum(), later.responses.sum()]
+    return (bins, replace(cells, **columns), replace(sums, by_day=by_day)), day
+
+
+def test_cells_of_a_later_day_are_no_part_of_the_sums_that_bins_have(log):
+    later, _ = with_later_day(log)
+    assert breaches(*later) == {}
+
+
+@pytest.mark.parametrize("column", ["impressions", "responses"])
+@pytest.mark.parametrize("which", ["earlier", "later"])
+def test_cells_that_do_not_add_up_to_their_day_fail_by_its_name(log, column, which):
+    (bins, cells, sums), day = with_later_day(log)
+    day = day if which == "later" else int(cells.day.min())
+    row = np.flatnonzero((cells.day == day) & (cells.impressions > cells.responses))[0]
+    found = breaches(bins, changed(cells, column, row, getattr(cells, column)[row] + 1), sums)
+    assert f"day {day}" in found[f"day_{column}_add_up"]
+    assert ("cell_impressions_add_up" in found) == (which == "earlier" and column == "impressions")
+
+
+def test_a_day_that_cells_lack_or_the_log_has_not_fails_by_its_name(log):
+    (bins, cells, sums), day = with_later_day(log)
+    found = breaches(bins, cells.take(cells.day < day), sums)
+    assert f"day {day}" in found["day_impressions_add_up"]
+    found = breaches(bins, cells, replace(sums, by_day=sums.by_day.drop(day)))
+    assert f"day {day}" in found["day_impressions_add_up"]

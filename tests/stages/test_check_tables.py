@@ -10,6 +10,7 @@ from pipeline.core.checksums import file_sums
 from pipeline.core.errors import ArtifactError, CheckFailedError
 from pipeline.core.files import read_json, sha256_of
 from pipeline.formats.champion import MODEL, TABLES, Pin, write_pin
+from pipeline.formats.days import day_number
 from pipeline.formats.tables import read_bins, read_cells, read_tables_manifest, write_tables
 from pipeline.params.sections import CheckTablesParams
 from pipeline.stages import tabulate
@@ -17,7 +18,7 @@ from pipeline.stages.check_tables import build_docs, run
 from tests.checkpoint.parts import write_parts
 from tests.quality.test_table_checks import changed
 from tests.stages.test_tabulate import PARAMS as TABULATE
-from tests.stages.test_tabulate import write_scores
+from tests.stages.test_tabulate import PARTS, write_scores
 
 PARAMS = CheckTablesParams(equal_frequency_tolerance=0.5)
 
@@ -74,6 +75,23 @@ def test_an_empty_table_fails_the_stage(walk):
     break_table(walk[1], lambda bins: bins.take(np.zeros(0, dtype=np.int64)))
     with pytest.raises(CheckFailedError, match="bins: expected that there are rows"):
         run(*walk, params=PARAMS)
+
+
+def test_cells_of_a_later_day_that_were_lost_fail_the_stage_by_the_day(walk):
+    (test_day,) = PARTS["test"]
+    lost = day_number(test_day)
+    break_table(walk[1], lambda bins: bins, lambda cells: cells.take(cells.day != lost))
+    with pytest.raises(CheckFailedError, match=f"day {test_day}|day {lost}"):
+        run(*walk, params=PARAMS)
+    assert not walk[3].exists()
+
+
+def test_the_report_says_whether_bounds_still_divide_the_newest_days(walk):
+    run(*walk, params=PARAMS)
+    bounds = read_json(walk[3])["bounds"]
+    assert (bounds["first_day"], bounds["last_day"]) == tuple(PARTS["calibration"])
+    assert 0 <= bounds["shape_beyond_noise"] < 0.25
+    assert bounds["warning"] is None
 
 
 def pin_champion(pin, tables):

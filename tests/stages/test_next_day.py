@@ -92,6 +92,15 @@ def test_a_value_is_served_as_unseen_on_the_day_that_it_is_born(mornings, name):
         assert np.array_equal(logits(of_day, born), logits(of_day, 0))
 
 
+def test_a_value_that_no_day_before_had_has_no_row_in_what_serves_its_day(mornings):
+    """So it is counted as unseen, though the day asks for it and it has an id."""
+    for (folder, _), value, day in zip(mornings, ("born", "last"), (BORN, NEWEST), strict=True):
+        names = names_of(folder)
+        served = read_rolling(folder / "artifacts/calibrator/rolling.parquet")["adacalib"]
+        assert names.index(value) not in served[day_number(day)].ids
+        assert names.index("a") in served[day_number(day)].ids
+
+
 def test_a_day_later_it_has_a_map_of_its_own(mornings):
     """In what serves that day, while the value that is born then has not."""
     folder, _ = mornings[1]
