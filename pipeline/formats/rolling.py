@@ -46,22 +46,24 @@ class DayMap:
         if served.is_shared:
             row = np.zeros(1, np.int32)
             return cls(row, served.take(row))
-        everything = np.arange(served.n_field_values)
-        ids = everything if asked is None else np.unique(np.append(asked, 0))
-        rows = ids if known is None else np.where(np.isin(ids, known), ids, 0)
-        if asked is not None:
-            ids = rows = np.unique(np.append(rows, 0))
-        return cls(ids.astype(np.int32), served.take(rows.astype(np.int32)))
+        ids = np.arange(served.n_field_values) if asked is None else np.append(asked, 0)
+        ids = ids if known is None else np.append(ids[np.isin(ids, known)], 0)
+        ids = np.unique(ids).astype(np.int32)
+        return cls(ids, served.take(ids))
 
     def whole(self, n_field_values: int) -> PiecewiseLinearMap:
-        """The map of all V field values, where all were asked for."""
-        return self.map if len(self.ids) == n_field_values else self.map.repeated(n_field_values)
+        """The map of all V field values."""
+        if len(self.ids) == 1:
+            return self.map.repeated(n_field_values)
+        return self.map.take(self._rows(np.arange(n_field_values)))
 
     def __call__(self, uncalibrated_logit: np.ndarray, field_value_id: np.ndarray) -> np.ndarray:
         """The calibrated logit, float64 [n], of logits [n] at field value ids [n]."""
-        row = np.minimum(np.searchsorted(self.ids, field_value_id), len(self.ids) - 1)
-        row = np.where(self.ids[row] == field_value_id, row, 0)
-        return self.map(uncalibrated_logit, row)
+        return self.map(uncalibrated_logit, self._rows(field_value_id))
+
+    def _rows(self, ids: np.ndarray) -> np.ndarray:
+        row = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
+        return np.where(self.ids[row] == ids, row, 0)
 
 
 RollingMap = Mapping[int, DayMap]

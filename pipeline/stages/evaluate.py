@@ -92,9 +92,8 @@ def run(
     if champion and champion.served:
         alarm = _alarm(measured, champion.served[-1], largest, params)
         found["champion"]["served"]["newest"] = alarm
-    extent = _extent(rows, days, read_scores_manifest(scores)) | _pooled(rows, field)
-    extent["unseen_impressions"] = _unseen(rows, rolling["adacalib"])
-    write_json(evaluation, extent | found)
+    extent = _extent(rows, days, read_scores_manifest(scores), rolling["adacalib"])
+    write_json(evaluation, extent | _pooled(rows, field) | found)
     with publish(sums) as folder:
         folder.mkdir()
         _write(folder / "counts.parquet", count_columns(measured))
@@ -234,7 +233,9 @@ def _maturity(contract: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _extent(rows: Scores, days: list[str], scored: dict[str, Any]) -> dict[str, Any]:
+def _extent(
+    rows: Scores, days: list[str], scored: dict[str, Any], maps: RollingMap
+) -> dict[str, Any]:
     """What the report says of the test rows themselves; of a sampled log also what they stand for.
 
     Responses are those that the log holds: they are the evidence, however often each counts.
@@ -249,6 +250,7 @@ def _extent(rows: Scores, days: list[str], scored: dict[str, Any]) -> dict[str, 
         "rows": len(rows),
         **counted,
         "field_values": len(np.unique(rows.field_value_id)),
+        "unseen_impressions": _unseen(rows, maps),
         **({"before_sampling": amounts} if amounts != counted else {}),
     }
 
