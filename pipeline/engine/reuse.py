@@ -66,6 +66,7 @@ class Reuse:
     def __init__(self, near: Path, kind: str, of: Mapping[str, Any]) -> None:
         common = common_folder(near)
         self._folder = common / PLACE if common else None
+        self._room = 0  # bytes to write before the folder is looked through again
         self._same = {"kind": kind, "of": finite_json(of), "made_by": _made_by()}
 
     def made(self, of: Mapping[str, Any], make: Callable[[], Made]) -> Made:
@@ -75,18 +76,23 @@ class Reuse:
             of: what it depends on for this day, as JSON can hold it.
             make: called where nothing whole is kept.
         """
-        if self._folder is None:
-            return make()
+        found = self._kept(of, make) if self._folder else make()
+        # so that facts are the same whether they were read or made
+        return Made(json.loads(json.dumps(finite_json(found.facts))), found.payload)
+
+    def _kept(self, of: Mapping[str, Any], make: Callable[[], Made]) -> Made:
+        assert self._folder is not None
         key = json_sha256(self._same | {"day": finite_json(of)})
         path = self._folder / key[:2] / key
         found = _read(path)
         if found is None:
             found = make()
-            _write(path, found)
-            with suppress(OSError):  # another thread or run moves and removes files, too
-                trim(self._folder)
-        # so that facts are the same whether they were read or made
-        return Made(json.loads(json.dumps(finite_json(found.facts))), found.payload)
+            self._room -= _write(path, found)
+            if self._room <= 0:  # to look through a full folder takes time
+                self._room = _limit() // 20
+                with suppress(OSError):  # another thread or run moves and removes files, too
+                    trim(self._folder, _limit() - self._room)
+        return found
 
 
 def common_folder(near: Path) -> Path | None:
@@ -116,17 +122,16 @@ def forget(near: Path, *, really: bool) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def trim(folder: Path, limit: int | None = None) -> int:
+def trim(folder: Path, limit: int) -> int:
     """Remove what was used least recently, until no more than `limit` bytes are kept.
 
     Args:
         folder: of all that is kept.
-        limit: bytes; None: what the environment says.
+        limit: bytes.
 
     Returns:
         How many bytes were removed.
     """
-    limit = _limit() if limit is None else limit
     kept = [(path.stat(), path) for path in folder.rglob("*") if path.is_file()]
     excess = sum(stat.st_size for stat, _ in kept) - limit
     removed = 0
@@ -159,14 +164,15 @@ def _read(path: Path) -> Made | None:
         return None
 
 
-def _write(path: Path, made: Made) -> None:
-    """Keep it; where there is no room or no right to, nothing is kept."""
+def _write(path: Path, made: Made) -> int:
+    """Keep it; its bytes. Where there is no room or no right to, nothing is kept."""
     rest = json.dumps(finite_json(made.facts)).encode() + b"\n" + made.payload
     try:
         with publish(path) as temporary:
             temporary.write_bytes(hashlib.sha256(rest).hexdigest().encode() + b"\n" + rest)
+        return path.stat().st_size
     except (OSError, AdaCalibError):
-        pass
+        return 0
 
 
 @cache

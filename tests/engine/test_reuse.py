@@ -162,6 +162,7 @@ def test_no_more_is_kept_than_the_limit_and_what_was_used_last_stays(checkout, m
     made = [reuse.made({"n": number}, lambda: Made({}, b"again")).payload for number in (1, 2)]
     assert made == [b"again"] * 2
     monkeypatch.setenv("ADACALIB_REUSE_GB", str(2.5 * entry / 1e9))
+    reuse = Reuse(checkout / "out", "scores", {})
     reuse.made({"n": 9}, lambda: Made({}, os.urandom(size)))
     assert sum(path.stat().st_size for path in kept(checkout)) <= 2.5 * entry
     reuse.made({"n": 9}, never)
