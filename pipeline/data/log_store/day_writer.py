@@ -160,14 +160,14 @@ class DayFiles:
             writer.add(pa.Table.from_batches([rows]).cast(self._schema))
             places = batch.column("source").to_numpy()
             starts = np.flatnonzero(np.diff(places, prepend=-1))
-            for place, count in zip(
-                places[starts], np.diff(starts, append=len(places)), strict=True
-            ):
-                before = runs.pop().rows if runs and runs[-1].file == files[place].file else 0
-                runs.append(replace(files[place], rows=before + int(count)))
+            counts = np.diff(starts, append=len(places)).tolist()
+            for place, count in zip(places[starts], counts, strict=True):
+                again = bool(runs) and replace(runs[-1], rows=0) == replace(files[place], rows=0)
+                before = runs.pop().rows if again else 0
+                runs.append(replace(files[place], rows=before + count))
         entry = writer.entry()
         writer.path.replace(path)
-        return replace(entry, sources=tuple(run for run in runs if run.file))
+        return replace(entry, sources=tuple(runs) if any(run.file for run in runs) else ())
 
 
 class _Day:
