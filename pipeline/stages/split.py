@@ -77,16 +77,12 @@ def _boundaries(days: list[str], log: LogParams) -> list[str]:
 
 def _conventions(landed: Manifest, maturity: LabelMaturity, log: LogParams) -> dict[str, Any]:
     """What the model's numbers mean: the contract, the landed types, and which labels are final."""
-    reading = {"reading": dict(landed.reading)} if landed.reading else {}
-    return (
-        log.model_dump()
-        | reading
-        | {
-            "column_types": dict(landed.columns),
-            "label_maturity": {
-                "maturity_days": maturity.maturity_days,
-                "reference_day": maturity.reference_day,
-                "newest_mature_day": maturity.newest_mature_day,
-            },
-        }
-    )
+    conventions = log.model_dump() | {
+        "column_types": dict(landed.columns),
+        "label_maturity": {
+            "maturity_days": maturity.maturity_days,
+            "reference_day": maturity.reference_day,
+            "newest_mature_day": maturity.newest_mature_day,
+        },
+    }
+    return conventions | ({"reading": dict(landed.reading)} if landed.reading else {})
