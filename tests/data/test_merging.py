@@ -10,13 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.errors import DataError
+from pipeline.core.files import read_json, write_json
 from pipeline.data.ingest.file_reader import land_files
 from pipeline.data.ingest.sources import land_sources
 from pipeline.data.log_store.day_rows import read_day
 from pipeline.data.log_store.landing import LandingOptions
 from pipeline.data.log_store.manifest import read_manifest
 from tests.data.logs import HEADER, mapping, written
-from tests.tiny_logs import files_of, write_clicks
+from tests.tiny_logs import files_of, tiny_day, write_clicks, write_log
 
 BY_EVENT = LandingOptions("mine", "item", "click")
 BY_FILE = LandingOptions("mine", None, "click")
@@ -96,6 +97,25 @@ def test_files_of_the_same_name_in_folders_that_carry_a_key_are_told_apart(tmp_p
         path = written(folder / "part-0.csv", HEADER + rows(letter))
         manifest = land_files(tmp_path / "data", mapping(), [path], options=BY_FILE).manifest
     assert manifest.days["1970-01-01"].rows == 2
+
+
+def test_a_day_that_another_tool_has_written_is_merged_and_every_row_has_its_file(tmp_path):
+    """Whose rows are of no known file; again and again."""
+    ids = [f"x{number}" for number in range(8)]
+    table = tiny_day(8, item=ids).select(["item", "price", "click"])
+    write_log(tmp_path / "data", {"1970-01-01": table})
+    rules = mapping(format="tiny", columns={"item": "text", "price": "float64", "click": "int8"})
+    kind = rules.log_kind().manifest({})
+    manifest = read_json(tmp_path / "data" / "manifest.json") | {"columns": dict(kind.columns)}
+    write_json(tmp_path / "data" / "manifest.json", manifest)
+    for place, items in {"a": ["x1", "y"], "b": ["y", "z"]}.items():
+        (tmp_path / place).mkdir()
+        path = written(tmp_path / place / "same.csv", HEADER + rows(*items))
+        options = LandingOptions("tiny", "item", "click")
+        landed = land_files(tmp_path / "data", rules, [path], options=options).manifest
+        day = landed.days["1970-01-01"]
+        assert sum(source.rows for source in day.sources) == day.rows
+    assert read_day(tmp_path / "data", "1970-01-01")["item"].to_pylist() == [*ids, "y", "z"]
 
 
 EVENTS = 120

@@ -24,7 +24,9 @@ from pipeline.data.log_store.manifest import (
 from pipeline.formats.days import day_name
 
 BUDGET = 192 << 20  # bytes of rows that wait in memory, over all days; more go to the disk
-REPEATED = "SELECT count({id}) - count(DISTINCT {id}) FROM read_parquet({file})"
+REPEATED = """
+SELECT count(*) - count(DISTINCT {what}) FROM read_parquet({file}) WHERE {id} IS NOT NULL
+"""
 ALL = "SELECT r, place AS source FROM given ORDER BY row"
 ONCE = """
 SELECT r, place AS source FROM given WHERE row NOT IN (
@@ -160,14 +162,14 @@ class DayFiles:
             writer.add(pa.Table.from_batches([rows]).cast(self._schema))
             places = batch.column("source").to_numpy()
             starts = np.flatnonzero(np.diff(places, prepend=-1))
-            for place, count in zip(
-                places[starts], np.diff(starts, append=len(places)), strict=True
-            ):
-                before = runs.pop().rows if runs and runs[-1].file == files[place].file else 0
-                runs.append(replace(files[place], rows=before + int(count)))
+            counts = np.diff(starts, append=len(places)).tolist()
+            for place, count in zip(places[starts], counts, strict=True):
+                again = bool(runs) and replace(runs[-1], rows=0) == replace(files[place], rows=0)
+                before = runs.pop().rows if again else 0
+                runs.append(replace(files[place], rows=before + count))
         entry = writer.entry()
         writer.path.replace(path)
-        return replace(entry, sources=tuple(run for run in runs if run.file))
+        return replace(entry, sources=tuple(runs) if any(run.file for run in runs) else ())
 
 
 class _Day:
@@ -196,9 +198,13 @@ class _Day:
 
 def _repeated(path: Path, event_id: str) -> int:
     """How many rows of a file have the id of another one before."""
-    query = REPEATED.format(id=name(event_id), file=text(str(path)))
+    column, file = name(event_id), text(str(path))
     with engine() as database:
-        return database.execute(query).fetchall()[0][0]
+        for what in (f"hash({column})", column):  # hashes are quick: most days have no id twice
+            query = REPEATED.format(what=what, file=file, id=column)
+            if not (found := database.execute(query).fetchall()[0][0]):
+                break
+    return found
 
 
 def places_of(sources: Sequence[SourceRows]) -> np.ndarray:
