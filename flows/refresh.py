@@ -192,9 +192,9 @@ def _attempt(run: DayRun, promotion: bool, source: str | None, mapping: str | No
         commit_day(release, day, who)
         if alarms:
             notify(News("alarm", day, "evaluate", "; ".join(alarms)))
-        show_trend(release)
         _share(release, day)
         state = _judge(run, release, promotion)
+        show_trend(release)
     if left_out:
         state.message = f"{state.message}\nskipped since {newest}: {named(left_out)}"
     return state
