@@ -197,11 +197,12 @@ def _attempt(
         commit_day(release, day, who)
         if alarms:
             notify(News("alarm", day, "evaluate", "; ".join(alarms)))
-        show_trend(release)
         _share(release, day)
         state = _judge(run, release, promotion)
+        show_trend(release)
     more = [f"skipped since {newest}: {named(left_out)}"] if left_out else []
-    state.message = "\n".join([state.message or "", *brought.changes, *more])
+    state.message = "
+".join([state.message or "", *brought.changes, *more])
     return state
 
 

@@ -290,6 +290,10 @@ def main() -> None:
         if debug:
             raise
         sys.exit(f"adacalib: {error}")
+    except OSError as error:  # a full disk, a place that cannot be
+        if debug:
+            raise
+        sys.exit(f"adacalib: {error}; name another place, or make room there or give the right")
     except ModuleNotFoundError as error:
         if debug or str(error.name).startswith("pipeline"):
             raise

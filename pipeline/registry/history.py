@@ -170,10 +170,12 @@ def status(folder: Path) -> str:
     else:
         lines = [
             f"{current.version} is in production since {current.since}, made from days up to "
-            f"{current.last_day} (commit {current.commit[:10]}), because:",
-            *(f"  - {sentence}" for sentence in current.evidence),
+            f"{current.last_day} (commit {current.commit[:10]}, "
+            f"model {current.model_sha256[:10]}):",
+            *(f"  - {said}" for said in current.evidence if not said.startswith("passed: ")),
+            f"  - {sum(said.startswith('passed: ') for said in current.evidence)} checks passed; "
+            f"adacalib report {current.version} has them",
             *_pinned(folder, current),
-            f"adacalib report {current.version} shows why in full.",
             *filter(None, [hold_of(tags.assignments(folder))]),
         ]
     return "\n".join([*unsure, *lines, *_last_verdict(folder, current)])

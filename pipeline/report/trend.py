@@ -47,7 +47,7 @@ def add_day(folder: Path, day: str) -> list[str]:
     rows[day] = {"day": day, "verdict": gate["verdict"], "model": model, **figures}
     rows[day]["alarm"] = "; ".join(alarms)
     with publish(path) as temporary, temporary.open("w", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer = csv.DictWriter(file, COLUMNS, extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows[name] for name in sorted(rows))
     return alarms if rows[day]["alarm"] != before else []

@@ -246,8 +246,8 @@ def test_of_two_promoters_of_a_remote_the_second_loses_whole(shared, tmp_path, m
 def test_what_the_remote_lost_while_it_was_pushed_is_not_promoted(shared, tmp_path, monkeypatch):
     pushed = dvc_tool.push
 
-    def push_and_lose(folder, stage):
-        pushed(folder, stage)
+    def push_and_lose(folder):
+        pushed(folder)
         for stored in (tmp_path / "store/files").rglob("*"):
             if stored.is_file() and stored.read_bytes() == b"rows!":
                 stored.unlink()

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.report.charts import drawing_script
+from pipeline.report.trend import TREND, trend_rows, write_trend
+from tests.report.test_trend import refreshed
 from tests.report.worlds import page
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -122,6 +124,20 @@ def test_the_button_says_how_many_more_it_shows(opened):
 def test_no_table_needs_a_scroll_bar_in_a_wide_window(opened):
     wider = "t => t.filter(e => e.scrollWidth > e.clientWidth).map(e => e.ariaLabel)"
     assert opened.locator(".wide").evaluate_all(wider) == []
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_the_trend_fits_the_window_and_is_kept_beside_the_report(browser, tmp_path, width):
+    for day in ("2024-01-06", "2024-01-07", "2024-01-08"):
+        refreshed(tmp_path, day)
+    path = write_trend(tmp_path, trend_rows((tmp_path / TREND).read_text()))
+    shots = Path(os.environ.get("ADACALIB_SCREENSHOTS", tmp_path))
+    for scheme in ("light", "dark"):
+        window = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        window.goto(path.as_uri())
+        assert window.evaluate("document.documentElement.scrollWidth") <= width
+        window.screenshot(path=shots / f"trend-{width}-{scheme}.png", full_page=True)
+        window.close()
 
 
 @pytest.mark.parametrize("opened", [(390, "light")], indirect=True)

@@ -7,6 +7,7 @@ import pytest
 
 from pipeline.report.headline import QUESTIONS, extent
 from tests.gate.evidence import changed, good, verdict
+from tests.report import worlds
 from tests.report.worlds import page, reports
 
 
@@ -91,6 +92,15 @@ def test_a_sampled_log_is_counted_in_two_units_that_both_have_names():
     sampled = reports()["evaluation"] | {"before_sampling": {"impressions": 5000, "responses": 30}}
     assert extent(sampled) == "600 impressions kept, which stand for 5,000; 30 responses"
     assert extent(reports()["evaluation"]) == "600 impressions; 30 responses"
+
+
+def test_the_page_says_how_the_log_was_sampled(monkeypatch):
+    rates = {"training": 0.1, "calibration": 0.2, "test": 1.0}
+    sampled = worlds.MANIFEST | {"conventions": {"keep_rate": rates, "weight": None}}
+    monkeypatch.setattr(worlds, "MANIFEST", sampled)
+    assert "0.1 on training days, 0.2 on calibration days, 1 on test days" in " ".join(
+        markup(page()).split()
+    )
 
 
 def test_field_values_beyond_the_limit_are_counted_not_listed(text):
