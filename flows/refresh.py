@@ -201,8 +201,7 @@ def _attempt(
         state = _judge(run, release, promotion)
         show_trend(release)
     more = [f"skipped since {newest}: {named(left_out)}"] if left_out else []
-    state.message = "
-".join([state.message or "", *brought.changes, *more])
+    state.message = "\n".join([state.message or "", *brought.changes, *more])
     return state
 
 
