@@ -86,9 +86,10 @@ class _Roles:
             "categorical": [name for name, kind in features.items() if kind == "text"]
             + [name for name in self._made if name in ("hour_of_day", "weekday")],
             "numeric": [name for name, kind in features.items() if kind != "text"],
-            **dict.fromkeys(("truth", "served_logit", "served_probability", "weight", "last_day")),
+            **dict.fromkeys(("truth", "served_logit", "served_probability", "weight")),
         }
         self._said.params = {f"log.{key}": value for key, value in log.items()}
+        self._said.params |= {"split.last_day": None}
         kinds = {column.name: column.type for column in self._look.columns}
         landed = {**({event: "text"} if event else {}), **features}
         for name in (impressions, label):
