@@ -68,7 +68,7 @@ def test_calibrators_are_finite_and_rise_everywhere(log, days):
     )
     for name in ("eb_platt", "adacalib"):
         for of_day in served.maps[name].values():
-            nothing_decreases(of_day.map, scores.n_field_values)
+            nothing_decreases(of_day, scores.n_field_values)
 
 
 @pytest.mark.parametrize("log", LOGS)

@@ -94,20 +94,22 @@ def test_the_training_file_is_ten_days_by_visit_and_the_test_file_the_eleventh(t
             skeleton(i, 0, 0, visits[i % 2000], []) for i in range(4000)
         ),
         "common_features_train.csv": "".join(common(visit, USER) for visit in visits),
-        "sample_skeleton_test.csv": skeleton(9000, 1, 0, "0", ITEM),
+        "sample_skeleton_test.csv": "".join(
+            skeleton(9000 + i, 1, 0, "0", ITEM) for i in range(100)
+        ),
         "common_features_test.csv": common("0", [("122", "7", 1.0)]),
     }
     land_files(tmp_path / "data", "ali-ccp", files(tmp_path, lines))
     days = read_manifest(tmp_path / "data" / "manifest.json").days
     assert list(days) == [f"1970-01-{day:02}" for day in range(1, 12)]
-    assert days["1970-01-11"].rows == 1
+    assert days["1970-01-11"].rows == 100
     halves = [
         sum(days[f"1970-01-{d:02}"].rows for d in part) for part in (range(1, 6), range(6, 11))
     ]
     assert sum(halves) == 4000
     assert halves[0] == pytest.approx(2000, abs=150)
     found = rows_of(tmp_path / "data")
-    assert len({(row["common_feature_index"], row["day"]) for row in found[:-1]}) == 2000
+    assert len({(row["common_feature_index"], row["day"]) for row in found[:-100]}) == 2000
     assert found[-1]["122"] == "7"
     params = read_params(project / "params.yaml")
     log = LogParams(
