@@ -119,12 +119,7 @@ def open_log(
         NotEnoughDataError: no day of the test is mature.
     """
     versions, first = versions or {}, shares[0][0]
-    days = [day for day, _ in shares]
-    if last < days[-1] or days != sorted(set(days)) or not all(0 < s < 1 for _, s in shares):
-        raise DataError(
-            f"a test goes on to its last day {last} with shares in (0, 1), later ones later, got "
-            f"{[(str(day), share) for day, share in shares]}; correct --from, --to or --share"
-        )
+    _refuse_no_plan(shares, last)
     database = engine()
     database.execute(f"SET memory_limit = '{MEMORY}'; SET preserve_insertion_order = false")
     database.execute(f"SET TimeZone = {text(time_zone)}")
@@ -153,6 +148,15 @@ def open_log(
     )  # fmt: skip
 
 
+def _refuse_no_plan(shares: Sequence[tuple[date, float]], last: date) -> None:
+    days = [day for day, _ in shares]
+    if last < days[-1] or days != sorted(set(days)) or not all(0 < s < 1 for _, s in shares):
+        raise DataError(
+            f"a test goes on to its last day {last} with shares in (0, 1), later ones later, got "
+            f"{[(str(day), share) for day, share in shares]}; correct --from, --to or --share"
+        )
+
+
 def _view(
     database: duckdb.DuckDBPyConnection,
     sources: Sequence[Path],
@@ -169,6 +173,8 @@ def _view(
         reading.append(f"FROM {reader}({place}, union_by_name = true)")
     database.execute(f"CREATE VIEW files AS {' UNION ALL BY NAME '.join(reading)}")
     there = {row[0] for row in database.execute("DESCRIBE files").fetchall()}
+    if unknown := set(columns) - set(MEANINGS):
+        raise DataError(f"no column means {sorted(unknown)}; the meanings are {list(MEANINGS)}")
     for column in (*columns.values(), *field, *probabilities):
         if column not in there:
             raise DataError(f"the log has no column {column!r}; it has {sorted(there)}")

@@ -63,7 +63,7 @@ def shown_tables(found: dict[str, Any]) -> dict[str, list[dict[str, str]]]:
     return {
         title: [
             {head: "–" if row.get(key) is None else format(row[key], form)
-             for head, (key, form) in columns.items()}
+             for head, (key, form) in columns.items() if any(key in row for row in rows)}
             for row in rows
         ]
         for title, (columns, rows) in tables.items()
