@@ -135,7 +135,9 @@ def naive_alarms(simulated: Simulated) -> dict[str, float]:
                 )
                 for arm, a in arms.items()
             }
-            found[metric].append(tt.Proportion("x", method="norm").analyze(counts, 0, 1).pvalue < 0.05)
+            found[metric].append(
+                tt.Proportion("x", method="norm").analyze(counts, 0, 1).pvalue < 0.05
+            )
     return {metric: float(np.mean(alarmed)) for metric, alarmed in found.items()}
 
 
