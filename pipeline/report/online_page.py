@@ -8,33 +8,11 @@ from pipeline.report.charts import effect_chart, static
 from pipeline.report.page import HERE, template
 from pipeline.report.result_tables import display_name
 
-SENTENCES: dict[str, str] = read_json(HERE / "online.json")
+SENTENCES: dict[str, str] = read_json(HERE / "online.json")["sentences"]
 """What may have to be said of a test, by its name."""
 
-# Of each table the columns: title, key and format.
-EFFECTS = {
-    "metric": ("metric", ""), "control": ("control", ".5g"), "treatment": ("treatment", ".5g"),
-    "effect": ("effect", "+.2%"), "from": ("low", "+.2%"), "to": ("high", "+.2%"),
-    "p": ("pvalue", ".3g"), "adjusted p": ("pvalue_adj", ".3g"),
-}  # fmt: skip
-RATIOS = {
-    "from": ("from", ""), "planned share": ("share", "g"), "control": ("control", ","),
-    "treatment": ("treatment", ","), "p": ("pvalue", ".3g"),
-}  # fmt: skip
-ARMS = {
-    "arm": ("arm", ""), "units": ("units", ","), "impressions": ("impressions", ",.0f"),
-    "clicks": ("clicks", ",.0f"), "responses": ("responses", ",.0f"), "GMV": ("gmv", ",.2f"),
-    "revenue": ("revenue", ",.2f"),
-}  # fmt: skip
-OBSERVED = {
-    "version": ("version", ""), "traffic of": ("traffic", ""), "PCOC": ("pcoc", ".4f"),
-    "from": ("low", ".4f"), "to": ("high", ".4f"), "responses": ("responses", ",.0f"),
-}  # fmt: skip
-CALIBRATION = OBSERVED | {
-    "daily deviance": ("daily_field_deviance", ".4f"), "LogLoss": ("logloss", ".5f"),
-    "impressions": ("impressions", ",.0f"),
-}  # fmt: skip
-WRONG = {"field value": ("field_value", "")} | OBSERVED
+TABLES: dict[str, Any] = read_json(HERE / "online.json")["tables"]
+"""Of each table its title, and by title of each column the key and the format of its cells."""
 
 
 def headline(found: dict[str, Any]) -> str:
@@ -53,22 +31,21 @@ def shown_tables(found: dict[str, Any]) -> dict[str, list[dict[str, str]]]:
         for row in found["calibration"]
         for value in row["wrong"]
     ]
-    tables = {
-        "Effects": (EFFECTS, found["effects"]),
-        "Units, and whether chance decided": (RATIOS, found["sample_ratio"]),
-        "What was counted": (ARMS, found["arms"]),
-        "Calibration of each version on each arm's traffic": (CALIBRATION, found["calibration"]),
-        "Field values that are surely wrong": (WRONG, wrong),
-    }
-    return {
-        title: [
-            {head: "–" if row.get(key) is None else format(row[key], form)
-             for head, (key, form) in columns.items() if any(key in row for row in rows)}
-            for row in rows
-        ]
-        for title, (columns, rows) in tables.items()
-        if rows
-    }  # fmt: skip
+    shown = {}
+    for name, (title, columns) in TABLES.items():
+        rows = wrong if name == "wrong" else found[name]
+        there = {
+            head: (k, form) for head, (k, form) in columns.items() if any(k in r for r in rows)
+        }
+        if rows:
+            shown[title] = [
+                {h: _cell(r.get(k), form) for h, (k, form) in there.items()} for r in rows
+            ]
+    return shown
+
+
+def _cell(value: Any, form: str) -> str:
+    return "–" if value is None else format(value, form)
 
 
 def write_online_page(target: Path, found: dict[str, Any]) -> None:
