@@ -12,11 +12,11 @@ from pipeline.online.effects import (
     sample_ratio,
     stratified,
 )
-from pipeline.online.experiment_log import SUMMED, ExperimentLog
+from pipeline.online.experiment_log import ExperimentLog
 from pipeline.online.traffic import traffic_calibration
 from pipeline.report.online_page import SENTENCES
 
-MONEY = {"gmv": {"value"}, "revenue": {"price", "cost"}}
+MONEY = {"gmv", "revenue"}
 WITHHOLDING = ("not_randomised", "broken", "early")
 
 
@@ -47,7 +47,7 @@ def analyse(log: ExperimentLog, separate_budgets: bool = False) -> dict[str, Any
         "from {from} on {control:,} and {treatment:,}, planned share {share:g}, p = {pvalue:.2g}"
         .format(**ratio) for ratio in found["sample_ratio"] if ratio["broken"]
     )  # fmt: skip
-    money = any(columns & log.there for columns in MONEY.values())
+    money = MONEY & set(log.summed)
     applies = {
         "not_randomised": not randomised,
         "broken": broken,
@@ -77,7 +77,7 @@ def analyse(log: ExperimentLog, separate_budgets: bool = False) -> dict[str, Any
 
 def _cells(log: ExperimentLog) -> list[Arms]:
     """The moments of units in each period and arm."""
-    columns = [*SUMMED, *(f"pre_{column}" for column in SUMMED if log.pre)]
+    columns = [*log.summed, *(f"pre_{column}" for column in log.summed if log.pre)]
     found = moments(log.sum_units(), columns)
     for place, (day, _) in enumerate(log.shares):
         counts = [found[c].count() if c in found else 0 for c in (2 * place, 2 * place + 1)]
@@ -101,16 +101,12 @@ def _ratios(log: ExperimentLog, cells: list[Arms]) -> list[dict[str, Any]]:
     return found
 
 
-def _there(log: ExperimentLog, column: str) -> bool:
-    return bool(MONEY.get(column, {column}) & log.there) or column == "impressions"
-
-
 def _metric_names(log: ExperimentLog, separate_budgets: bool) -> list[str]:
     """The metrics of what the log has; a rate of responses to impressions is CTR times CVR."""
     return [
         name
         for name, (numerator, denominator, _) in METRICS.items()
-        if _there(log, numerator) and _there(log, denominator or "impressions")
+        if {numerator, denominator} <= {*log.summed, None}
         if separate_budgets or numerator not in MONEY
         if name != "response rate" or "clicks" not in log.there
     ]
@@ -118,8 +114,8 @@ def _metric_names(log: ExperimentLog, separate_budgets: bool) -> list[str]:
 
 def _totals(log: ExperimentLog) -> list[dict[str, Any]]:
     """Units and sums of each arm, in the order of the arms."""
-    names = ["units", *(column for column in SUMMED if _there(log, column))]
-    sums = ", ".join(f"sum({column})" for column in names[1:])
+    names = ["units", *log.summed]
+    sums = ", ".join(f"sum({column})" for column in log.summed)
     query = f"SELECT count(*), {sums} FROM units GROUP BY treated ORDER BY treated"
     rows = log.database.execute(query).fetchall()
     return [

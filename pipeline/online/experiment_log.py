@@ -16,7 +16,15 @@ MEANINGS = ("day", "arm", "unit", "impressions", "clicks", "responses", "value",
 """What a column can mean: day or instant; arm that served; unit that was randomised; counts; what
 one response is worth; what one response, and what the whole row, costs its advertiser."""
 
-SUMMED = ("impressions", "clicks", "responses", "gmv", "revenue")
+SUMMED = {
+    "impressions": set(MEANINGS),
+    "clicks": {"clicks"},
+    "responses": {"responses"},
+    "gmv": {"value"},
+    "revenue": {"price", "cost"},
+}
+"""What is summed, and the meanings of which the log has to have one for it."""
+
 ABSENT = {"impressions": "1", "arm": "'all rows'"}  # what a row has then; other columns are null
 RULES = {
     "day is a day": "instant IS NULL",
@@ -66,14 +74,20 @@ class ExperimentLog:
         """The rows of the test, as a condition of SQL."""
         return _between(self.first, self.mature)
 
+    @property
+    def summed(self) -> list[str]:
+        """What of SUMMED the log has."""
+        return [name for name, meanings in SUMMED.items() if meanings & self.there]
+
     def sum_units(self) -> duckdb.DuckDBPyRelation:
         """The table `units`: sums of each unit's test days and, as `pre_…`, of those before.
 
         A unit belongs to the arm that first served it, and to the period in which that was; `cell`
         is 2 · period + (1 if treated).
         """
-        sums = [f"coalesce(sum({c}) FILTER (test), 0) AS {c}" for c in SUMMED]
-        sums += [f"coalesce(sum({c}) FILTER (NOT test), 0) AS pre_{c}" for c in SUMMED if self.pre]
+        parts = [("", "test"), ("pre_", "NOT test")][: 1 + self.pre]
+        sums = [f"coalesce(sum({c}) FILTER ({rows}), 0) AS {prefix}{c}"
+                for prefix, rows in parts for c in self.summed]  # fmt: skip
         sums += [f"min(instant) FILTER (test AND arm = {text(a)}) AS in{i}"
                  for i, a in enumerate(self.arms)]  # fmt: skip
         period = " + ".join(f"(least(in0, in1) >= DATE '{day}')::INT" for day, _ in self.shares)
