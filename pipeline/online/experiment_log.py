@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
+from glob import escape
 from pathlib import Path
 
 import duckdb
@@ -28,9 +29,9 @@ SUMMED = {
 ABSENT = {"impressions": "1", "arm": "'all rows'"}  # what a row has then; other columns are null
 RULES = {
     "day is a day": "instant IS NULL",
-    "impressions are 0 or more": "NOT coalesce(impressions >= 0, false)",
-    "responses are 0 or more": "NOT coalesce(responses >= 0, impressions = 0)",
-    **{f"{c} is 0 or more": f"{c} < 0 OR isnan({c})" for c in ("clicks", "gmv", "revenue")},
+    "impressions are 0 or more": "NOT coalesce(impressions BETWEEN 0 AND 1e15, false)",
+    "responses are 0 or more": "NOT coalesce(responses BETWEEN 0 AND 1e15, impressions = 0)",
+    **{f"{c} is 0 or more": f"{c} < 0 OR NOT isfinite({c})" for c in ("clicks", "gmv", "revenue")},
 }
 
 
@@ -183,7 +184,7 @@ def _view(
         if not source.exists():
             raise DataError(f"{source} does not exist; name files of a log, or its folder")
         reader = "read_csv" if ".csv" in source.suffixes else "read_parquet"
-        place = text(str(source / "**/*.parquet" if source.is_dir() else source))
+        place = text(escape(str(source)) + ("/**/*.parquet" if source.is_dir() else ""))
         reading.append(f"FROM {reader}({place}, union_by_name = true)")
     database.execute(f"CREATE VIEW files AS {' UNION ALL BY NAME '.join(reading)}")
     there = {row[0] for row in database.execute("DESCRIBE files").fetchall()}

@@ -121,7 +121,15 @@ def test_days_begin_at_midnight_of_the_time_zone(tmp_path):
 
 @pytest.mark.parametrize(
     ("column", "value"),
-    [("impressions", -1), ("p", 1.5), ("arm", "c"), ("day", "yesterday"), ("cost", -0.5)],
+    [
+        ("impressions", -1),
+        ("p", 1.5),
+        ("arm", "c"),
+        ("day", "yesterday"),
+        ("cost", -0.5),
+        ("cost", "inf"),
+        ("clicks", "nan"),
+    ],
 )
 def test_a_row_that_breaks_a_rule_is_refused(tmp_path, column, value):
     frame = drawn_rows().astype({column: object})
@@ -129,6 +137,20 @@ def test_a_row_that_breaks_a_rule_is_refused(tmp_path, column, value):
     frame.loc[row, column] = value
     with pytest.raises(DataError):
         opened(tmp_path, frame, "csv", versions={"served": "p"})
+
+
+def test_a_folder_of_days_is_a_log_whatever_its_name(tmp_path):
+    frame = drawn_rows()
+    expected = units_of(opened(tmp_path, frame))
+    dates = frame.day.dt.date.astype(str)
+    for date_, rows in frame.groupby(dates):
+        folder = tmp_path / "log [old]" / f"day={date_}"
+        folder.mkdir(parents=True)
+        rows.drop(columns="day").to_parquet(folder / "rows.parquet")
+    log = open_log([tmp_path / "log [old]"], COLUMNS, [(FIRST, 0.5)], LAST)
+    found = units_of(log)
+    assert found.unit.tolist() == expected.unit.tolist()
+    np.testing.assert_allclose(found[list(SUMMED)], expected[list(SUMMED)])
 
 
 def test_a_column_that_the_log_lacks_is_refused(tmp_path):
