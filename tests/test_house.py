@@ -59,14 +59,15 @@ MAY_IMPORT = {
     "checkpoint": {"core", "formats", "encoding", "params", "model", "calibration", "serving"},
     "gate": {"core", "formats", "params", "metrics", "serving", "checkpoint"},
     "report": {"core", "formats", "encoding", "metrics"},
+    "online": {"core", "formats", "encoding", "data", "metrics", "report"},
     "registry": {"core", "formats", "params"},
     "stages": {
         "core", "params", "formats", "encoding", "data", "model", "calibration", "metrics",
         "quality", "serving", "checkpoint", "gate", "report", "engine",
     },
     "cli": {
-        "core", "params", "formats", "data", "metrics", "serving", "report", "registry", "stages",
-        "engine",
+        "core", "params", "formats", "data", "metrics", "serving", "report", "online", "registry",
+        "stages", "engine",
     },
 }  # fmt: skip
 
@@ -161,6 +162,7 @@ HEAVY = {
     "altair",
     "vl_convert",
     "dvc",
+    "tea_tasting",
 }
 
 

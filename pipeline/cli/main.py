@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli import release
+from pipeline.cli import online, release
 from pipeline.cli.console import Voice, answer, note
 from pipeline.core.errors import AdaCalibError
 
@@ -278,6 +278,7 @@ def why() -> None:
 
 
 app.add_typer(release.app)
+app.add_typer(online.app)
 
 
 def main() -> None:
@@ -297,7 +298,7 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if debug or str(error.name).startswith("pipeline"):
             raise
-        extra = next((name for name in ("serve", "pull") if name in sys.argv), "pipeline")
+        extra = next((name for name in ("serve", "pull", "online") if name in sys.argv), "pipeline")
         sys.exit(
             f"adacalib: this command needs the package {error.name}, which is not installed; "
             f'pip install "adacalib[{extra}]" brings it'

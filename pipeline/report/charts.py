@@ -283,6 +283,23 @@ def trend_charts() -> tuple[Spec, Spec]:
     return _spec(alt.layer(one, sound, line, points), 240), _spec(drawn, 240)
 
 
+def effect_chart() -> Spec:
+    """Relative effects on metrics with their intervals; sure ones are red.
+
+    Rows: metric, effect, low, high, significant.
+    """
+    base = alt.Chart(ROWS)
+    names = alt.Y("metric:N", sort=None, title=None)
+    axis = alt.Axis(format="+.1%", labelOverlap=True)
+    ink = alt.condition("datum.significant", alt.value(WRONG), alt.value(COLOURS["model"]))
+    none = base.mark_rule(color="currentColor", strokeDash=[4, 4]).encode(x=alt.datum(0))
+    band = base.mark_rule(opacity=0.5, strokeWidth=3).encode(
+        y=names, x=alt.X("low:Q", title="relative effect", axis=axis), x2="high:Q", color=ink
+    )
+    points = base.mark_point(filled=True, size=60).encode(y=names, x="effect:Q", color=ink)
+    return _spec(alt.layer(none, band, points), {"step": 32})
+
+
 def drawing_script() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script, from the installed package; takes seconds."""
     return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
