@@ -10,7 +10,13 @@ import pyarrow.parquet as pq
 
 from pipeline.core.errors import ArtifactError, DataError
 from pipeline.core.files import publish
-from pipeline.formats.maps import SCHEMA, PiecewiseLinearMap, map_of_rows, rows_of_map
+from pipeline.formats.maps import (
+    MAP_ARRAYS,
+    SCHEMA,
+    PiecewiseLinearMap,
+    map_of_rows,
+    rows_of_map,
+)
 
 FILE = "rolling.parquet"
 ROLLING = pa.schema([pa.field("day", pa.int32()), *SCHEMA])
@@ -52,6 +58,12 @@ class DayMap:
         if asked is not None:
             ids = rows = np.unique(np.append(rows, 0))
         return cls(ids.astype(np.int32), served.take(rows.astype(np.int32)))
+
+    def has_own(self, n_field_values: int) -> np.ndarray:
+        """Whether each id is served by another row than that of id 0, bool [V]."""
+        rows = (getattr(self.map, name) for name in MAP_ARRAYS)
+        differs = np.any([(row != row[:1]).any(axis=1) for row in rows], axis=0)
+        return np.isin(np.arange(n_field_values), self.ids[differs])
 
     def whole(self, n_field_values: int) -> PiecewiseLinearMap:
         """The map of all V field values, where all were asked for."""

@@ -19,10 +19,17 @@ from pipeline.formats.champion import pinned
 from pipeline.formats.days import day_name, day_number
 from pipeline.formats.maps import PiecewiseLinearMap, read_maps
 from pipeline.formats.rolling import FILE, RollingMap, read_rolling, rolled
-from pipeline.formats.scores import Scores, read_day, read_scores, read_scores_manifest
+from pipeline.formats.scores import (
+    Scores,
+    read_day,
+    read_day_columns,
+    read_scores,
+    read_scores_manifest,
+)
 from pipeline.gate.champion_comparison import Champion, report_of, score_champion
 from pipeline.gate.deployed import prove_deployed
 from pipeline.metrics.comparison import age_cost, compare, largest_field_values, points
+from pipeline.metrics.new_values import ValueHistory, measure_new_values
 from pipeline.metrics.significance import Resampling
 from pipeline.metrics.summary import (
     Measurement,
@@ -73,6 +80,8 @@ def run(
     horizon = about["rolling"]["horizon_days"]
     resampling = Resampling(params.confidence, params.replicates, params.seed, horizon)
     found = compare(measured, resampling)
+    history = _history(scores, about, measured["model"].days, rolling["adacalib"])
+    found["new_values"] = measure_new_values(measured, history, resampling)
     if champion and champion.days:
         among = np.isin(rows.day, champion.days)
         measured["champion"] = measure(champion.logit, rows.take(among))
@@ -87,7 +96,7 @@ def run(
         "maturity": _maturity(contract),
     }
     extent = _extent(rows, days, read_scores_manifest(scores)) | _pooled(rows, field)
-    extent["unseen_impressions"] = _unseen(rows, rolling["adacalib"])
+    extent["unseen_impressions"] = found["new_values"]["unseen"]["impressions"]
     write_json(evaluation, extent | found)
     with publish(sums) as folder:
         folder.mkdir()
@@ -222,14 +231,23 @@ def _extent(rows: Scores, days: list[str], scored: dict[str, Any]) -> dict[str, 
     }
 
 
-def _unseen(rows: Scores, maps: RollingMap) -> int:
-    """Impressions of field values that were not known on the morning of their day."""
-    unseen = 0
-    for day, served in maps.items():
-        of_day = rows.day == day
-        known = np.isin(rows.field_value_id[of_day], served.ids[1:])
-        unseen += int(rows.impressions[of_day][~known].sum())
-    return unseen
+def _history(
+    scores: Path, about: dict[str, Any], days: np.ndarray, maps: RollingMap
+) -> ValueHistory:
+    """What was known of each field value on the mornings of the test days; the log a day a time."""
+    scored, horizon = read_scores_manifest(scores), about["rolling"]["horizon_days"]
+    n = len(scored["field"]["values"])
+    first, responses = np.full(n, np.iinfo(np.int32).max), np.zeros((len(days), n))
+    for day in sorted(scored["days"], reverse=True):
+        number = day_number(day)
+        rows = read_day_columns(scores, scored, day, ["field_value_id", "responses"])
+        first[rows["field_value_id"]] = number
+        if day in about["label_days"]:
+            of_day = np.bincount(rows["field_value_id"], rows["responses"], n)
+            responses[days >= number + horizon] += of_day
+    first[0] = np.iinfo(np.int32).max  # which stands for many values
+    known = np.stack([maps[day].has_own(n) for day in days.tolist()])
+    return ValueHistory(days[:, None] - first, known, responses)
 
 
 def _pooled(rows: Scores, field: dict[str, Any]) -> dict[str, Any]:
