@@ -98,8 +98,8 @@ def fit_anchor(
     rows = group_rows((field_value_id, logit, impressions, responses), center)
     prior, theta, spread = posterior(rows)
     lines = _raise_slopes(rows, prior, theta, min_slope)
-    center = np.array([rows.center, 0.0])
-    unseen = mean_line(lines + center, spread) - center
+    level = np.array([rows.center, 0.0])
+    unseen = mean_line(lines + level, spread) - level
     everywhere = np.tile(np.maximum(unseen, [-np.inf, min_slope]), (n_field_values, 1))
     own = rows.groups > 0
     everywhere[rows.groups[own]] = lines[own]
