@@ -55,6 +55,7 @@ def fit_published(
     settings = PaperSettings(
         **section.paper.model_dump(), candidates=CANDIDATES[candidates],
         temperatures=section.temperatures, min_slope=section.min_slope, seed=section.seed + seed,
+        min_responses_per_bin=section.min_responses_per_bin,
     )  # fmt: skip
     return fit_paper(scores, replace(settings, **dict(zip(PARTS, parts, strict=True))), features)
 

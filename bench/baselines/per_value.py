@@ -28,9 +28,9 @@ LEAST_SLOPE = 0.01
 def ratio_per_value(scores: Scores) -> PiecewiseLinearMap:
     """calibrated_logit = logit + ln ratio_z with ratio_z = ρ (O_z + k) / (ρ E_z + k).
 
-    O and E are observed and expected responses, ρ = ΣO / ΣE is the ratio of all rows and of unseen
-    values, k the strength of the shrinkage: the posterior mean under a Gamma prior (empirical
-    Bayes, as in Clayton & Kaldor 1987).
+    O and E are observed and expected responses, ρ = ΣO / ΣE is the ratio of all rows, k the
+    strength of the shrinkage: the posterior mean under a Gamma prior (empirical Bayes, as in
+    Clayton & Kaldor 1987). Unseen values have the mean ratio of the values that were seen.
 
     Raises:
         NotEnoughDataError: no row stands for an impression.
@@ -41,9 +41,10 @@ def ratio_per_value(scores: Scores) -> PiecewiseLinearMap:
     observed = np.bincount(scores.field_value_id, scores.responses, scores.n_field_values)
     overall = (observed.sum() + 0.5) / (expected.sum() + 0.5)
     expected *= overall
-    k = _shrinkage(observed[expected > 0], expected[expected > 0])
+    seen = expected > 0
+    k = _shrinkage(observed[seen], expected[seen])
     ratio = overall * (observed + k) / (expected + k)
-    ratio[0] = overall
+    ratio[0] = ratio[~seen] = ratio[seen].mean()
     return affine_map(np.log(ratio), np.ones(scores.n_field_values))
 
 

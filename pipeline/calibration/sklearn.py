@@ -55,6 +55,7 @@ class AdaCalib(ClassifierMixin, BaseEstimator):
 
     weight_decay = 0.0001  # of AdamW
     temperatures = (1.0, 0.1)  # of the Gumbel choice among bin counts, first and last step
+    min_responses_per_bin = 10  # of a field value, for each bin that it may choose
 
     def __init__(
         self,

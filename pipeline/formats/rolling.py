@@ -10,7 +10,12 @@ import pyarrow.parquet as pq
 
 from pipeline.core.errors import ArtifactError, DataError
 from pipeline.core.files import publish
-from pipeline.formats.maps import SCHEMA, PiecewiseLinearMap, map_of_rows, rows_of_map
+from pipeline.formats.maps import (
+    SCHEMA,
+    PiecewiseLinearMap,
+    map_of_rows,
+    rows_of_map,
+)
 
 FILE = "rolling.parquet"
 ROLLING = pa.schema([pa.field("day", pa.int32()), *SCHEMA])
@@ -50,6 +55,10 @@ class DayMap:
         ids = ids if known is None else np.append(ids[np.isin(ids, known)], 0)
         ids = np.unique(ids).astype(np.int32)
         return cls(ids, served.take(ids))
+
+    def has_own(self, n_field_values: int) -> np.ndarray:
+        """Whether each id has a row of its own, which serves it alone, bool [V]."""
+        return np.isin(np.arange(n_field_values), self.ids[1:])
 
     def whole(self, n_field_values: int) -> PiecewiseLinearMap:
         """The map of all V field values."""

@@ -47,6 +47,10 @@ class ResponseCounts:
         """The counts with one axis summed away, or all of them (None: arrays of shape ())."""
         return self._each(lambda column: np.asarray(column.sum(axis=axis)))
 
+    def where(self, picked: np.ndarray) -> "ResponseCounts":
+        """The same counts, zero where a boolean mask of their shape is false."""
+        return self._each(lambda column: np.where(picked, column, 0))
+
     def take(self, groups: np.ndarray) -> "ResponseCounts":
         """The groups of the last axis that a boolean mask or an index array picks."""
         return self._each(lambda column: column[..., groups])

@@ -281,6 +281,7 @@ class CalibrateParams(Section):
     weight_decay: NotNegative
     temperatures: tuple[Positive, Positive]
     min_slope: Positive
+    min_responses_per_bin: Number = 0
     seed: Number
     paper: PaperParams
 

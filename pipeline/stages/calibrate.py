@@ -215,6 +215,7 @@ def _paper_settings(bins: BinTable, params: CalibrateParams) -> PaperSettings:
         candidates=tuple(np.unique(bins.requested_bins).tolist()),
         temperatures=params.temperatures,
         min_slope=params.min_slope,
+        min_responses_per_bin=params.min_responses_per_bin,
         seed=params.seed,
     )
 

@@ -19,12 +19,19 @@ from pipeline.formats.champion import pinned
 from pipeline.formats.days import day_name, day_number
 from pipeline.formats.maps import PiecewiseLinearMap, read_maps
 from pipeline.formats.rolling import FILE, RollingMap, read_rolling, rolled
-from pipeline.formats.scores import Scores, read_day, read_scores, read_scores_manifest
+from pipeline.formats.scores import (
+    Scores,
+    read_day,
+    read_day_columns,
+    read_scores,
+    read_scores_manifest,
+)
 from pipeline.gate.champion_comparison import Champion, report_of, score_champion
 from pipeline.gate.deployed import prove_deployed
 from pipeline.metrics.alarm import sound_day, watched
 from pipeline.metrics.comparison import age_cost, compare, largest_field_values, points
 from pipeline.metrics.counts import ResponseCounts
+from pipeline.metrics.new_values import ValueHistory, measure_new_values
 from pipeline.metrics.significance import Resampling
 from pipeline.metrics.summary import (
     Measurement,
@@ -75,12 +82,13 @@ def run(
     horizon = about["rolling"]["horizon_days"]
     resampling = Resampling(params.confidence, params.replicates, params.seed, horizon)
     found = compare(measured, resampling)
+    history = _history(scores, about, measured["model"].days, rolling["adacalib"])
+    found["new_values"] = measure_new_values(measured, history, resampling)
     if champion and champion.days:
         among = np.isin(rows.day, champion.days)
         measured["champion"] = measure(champion.logit, rows.take(among))
         found["methods"]["champion"] = summarise(measured["champion"], resampling)
-    field = manifest["base"]["field"]
-    largest = _largest(measured["model"], field["values"], params, resampling)
+    largest = _largest(measured["model"], manifest, params, resampling)
     found |= {
         "procedure": _procedure(about, manifest, days),
         "age": _age(measured, about, resampling) | {"frozen": _frozen_points(rows, frozen)},
@@ -90,14 +98,12 @@ def run(
         "maturity": _maturity(contract),
     }
     if champion and champion.served:
-        alarm = _alarm(measured, champion.served[-1], largest, params)
-        found["champion"]["served"]["newest"] = alarm
-    extent = _extent(rows, days, read_scores_manifest(scores), rolling["adacalib"])
-    write_json(evaluation, extent | _pooled(rows, field) | found)
-    with publish(sums) as folder:
-        folder.mkdir()
-        _write(folder / "counts.parquet", count_columns(measured))
-        _write(folder / "reliability.parquet", bin_columns(measured))
+        newest = _alarm(measured, champion.served[-1], largest, params)
+        found["champion"]["served"]["newest"] = newest
+    extent = _extent(rows, days, read_scores_manifest(scores)) | _pooled(rows, manifest)
+    extent["unseen_impressions"] = found["new_values"]["unseen"]["impressions"]
+    write_json(evaluation, extent | found)
+    _write_sums(sums, measured)
 
 
 def _forecasts(
@@ -189,9 +195,10 @@ def _age(
 
 
 def _largest(
-    measured: Measurement, names: list[str | None], params: EvaluateParams, resampling: Resampling
+    measured: Measurement, manifest: dict[str, Any], params: EvaluateParams, resampling: Resampling
 ) -> list[dict[str, Any]]:
     """The largest field values by name, with what is expected of them and what came."""
+    names = manifest["base"]["field"]["values"]
     rows = largest_field_values(measured.counts, params.largest_field_values, resampling)
     return [{"field_value": names[row["field_value_id"]], **row} for row in rows]
 
@@ -233,9 +240,7 @@ def _maturity(contract: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _extent(
-    rows: Scores, days: list[str], scored: dict[str, Any], maps: RollingMap
-) -> dict[str, Any]:
+def _extent(rows: Scores, days: list[str], scored: dict[str, Any]) -> dict[str, Any]:
     """What the report says of the test rows themselves; of a sampled log also what they stand for.
 
     Responses are those that the log holds: they are the evidence, however often each counts.
@@ -250,23 +255,32 @@ def _extent(
         "rows": len(rows),
         **counted,
         "field_values": len(np.unique(rows.field_value_id)),
-        "unseen_impressions": _unseen(rows, maps),
         **({"before_sampling": amounts} if amounts != counted else {}),
     }
 
 
-def _unseen(rows: Scores, maps: RollingMap) -> int:
-    """Impressions of field values that were not known on the morning of their day."""
-    unseen = 0
-    for day, served in maps.items():
-        of_day = rows.day == day
-        known = np.isin(rows.field_value_id[of_day], served.ids[1:])
-        unseen += int(rows.impressions[of_day][~known].sum())
-    return unseen
+def _history(
+    scores: Path, about: dict[str, Any], days: np.ndarray, maps: RollingMap
+) -> ValueHistory:
+    """What was known of each field value on the mornings of the test days; the log a day a time."""
+    scored, horizon = read_scores_manifest(scores), about["rolling"]["horizon_days"]
+    n = len(scored["field"]["values"])
+    first, responses = np.full(n, np.iinfo(np.int32).max), np.zeros((len(days), n))
+    for day in sorted(scored["days"], reverse=True):
+        number = day_number(day)
+        rows = read_day_columns(scores, scored, day, ["field_value_id", "responses"])
+        first[rows["field_value_id"]] = number
+        if day in about["label_days"]:
+            of_day = np.bincount(rows["field_value_id"], rows["responses"], n)
+            responses[days >= number + horizon] += of_day
+    first[0] = np.iinfo(np.int32).max  # which stands for many values
+    known = np.stack([maps[day].has_own(n) for day in days.tolist()])
+    return ValueHistory(days[:, None] - first, known, responses)
 
 
-def _pooled(rows: Scores, field: dict[str, Any]) -> dict[str, Any]:
+def _pooled(rows: Scores, manifest: dict[str, Any]) -> dict[str, Any]:
     """What the field values that share one map hold of the test rows, where there are such."""
+    field = manifest["base"]["field"]
     values = Vocabulary.of_names(field["values"], field.get("pooled", ()))
     if not values.pooled:
         return {}
@@ -276,6 +290,13 @@ def _pooled(rows: Scores, field: dict[str, Any]) -> dict[str, Any]:
         found[name] = amounts[values.is_pooled(rows.field_value_id)].sum().item()
         found[one] = found[name] / max(amounts.sum().item(), 1)
     return {"pooled": found}
+
+
+def _write_sums(target: Path, measured: Mapping[str, Measurement]) -> None:
+    with publish(target) as folder:
+        folder.mkdir()
+        _write(folder / "counts.parquet", count_columns(measured))
+        _write(folder / "reliability.parquet", bin_columns(measured))
 
 
 def _write(path: Path, columns: dict[str, np.ndarray]) -> None:

@@ -21,7 +21,10 @@ def settings_with(**values):
 
 def paper_settings(**values):
     """The shipped settings of AdaCalib as published with some replaced."""
-    shared = {name: getattr(SHIPPED, name) for name in ("temperatures", "min_slope", "seed")}
+    shared = {
+        name: getattr(SHIPPED, name)
+        for name in ("temperatures", "min_slope", "min_responses_per_bin", "seed")
+    }
     return PaperSettings(
         **{**SHIPPED.paper.model_dump(), "candidates": (5, 10, 20), **shared, **values}
     )

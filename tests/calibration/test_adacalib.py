@@ -121,6 +121,32 @@ def test_random_numbers_of_the_caller_are_left_alone(world):
     assert torch.equal(torch.rand(3), expected)
 
 
+def sparse_world(seed=3):
+    """Twenty field values of 2 to 33 responses each, among values of many; all on eight days."""
+    scores, _ = curved_world(rows=40_000, n_values=26, days=8, seed=seed)
+    rng, ids = np.random.default_rng(seed), scores.field_value_id
+    responses, kept = scores.responses.copy(), np.ones(len(scores), bool)
+    for value in range(1, 21):
+        clicked = np.flatnonzero((ids == value) & (responses == 1))
+        kept[rng.permutation(clicked)[rng.integers(2, 34) :]] = False
+    return replace(scores, responses=responses).take(np.flatnonzero(kept))
+
+
+@pytest.mark.parametrize("least", [1, 5, 10])
+def test_no_field_value_chooses_more_bins_than_its_responses_bear(least):
+    """But the smallest candidate, which is open to all."""
+    scores = sparse_world()
+    candidates = (5, 10, 20)
+    tables = tables_of(scores, candidates, 80)
+    settings = settings_with(steps=40, min_responses_per_bin=least)
+    chosen = fit_adacalib(tables, settings, known_until=tables.made_until).chosen_bins
+    responses = np.bincount(scores.field_value_id, scores.responses, scores.n_field_values)
+    more = chosen > candidates[0]
+    assert more.any()
+    assert (responses[more] >= least * chosen[more]).all()
+    assert set(chosen[1:21]) <= set(candidates)
+
+
 def test_one_candidate_serves_each_field_value_and_serving_has_no_randomness(world):
     scores, _, fitted = world
     observed = np.unique(scores.field_value_id)
@@ -155,7 +181,10 @@ def test_gumbel_noise_picks_candidates_as_often_as_attention_says():
 
 def test_the_choice_among_bin_counts_has_a_gradient():
     choice = BinChoice(4, 3)
-    weights = gumbel_weights(choice(torch.ones(2, 4)), 1.0, torch.Generator().manual_seed(1))
+    borne = torch.tensor([[True, True, True], [True, True, False]])
+    attention = choice(torch.ones(2, 4), borne)
+    weights = gumbel_weights(attention, 1.0, torch.Generator().manual_seed(1))
+    assert weights[1, 2] == 0
     (weights * torch.tensor([1.0, 2.0, 3.0])).sum().backward()
     assert choice.attention.weight.grad.abs().sum() > 0
 

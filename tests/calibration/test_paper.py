@@ -187,3 +187,16 @@ def test_aggregated_rows_give_what_expanded_rows_give():
     quick = paper_settings(epochs=1, least_steps=3)
     one, other = (fit_paper(rows, quick).serving for rows in (few, together))
     assert np.array_equal(one.segment_values, other.segment_values)
+
+
+def test_no_field_value_chooses_more_bins_than_its_responses_bear(world):
+    """Though training pushes all of them to the largest candidate that is open to them."""
+    scores, _ = world
+    responses = np.bincount(scores.field_value_id, scores.responses, scores.n_field_values)
+    least = int(np.median(responses[responses > 0]) / 8)
+    free, held = (
+        fit_paper(scores, replace(QUICK, min_responses_per_bin=n)).chosen_bins for n in (0, least)
+    )
+    more = held > 2
+    assert (responses[more] >= least * held[more]).all()
+    assert (responses[free > 2] < least * free[free > 2]).any()

@@ -167,7 +167,8 @@ def test_a_value_that_is_born_later_has_a_map_of_its_own_from_its_second_day_on(
     """Until it is seen it is served by the unseen value's map."""
     cells = tables.cells
     newborn = (cells.field_value_id == 2) & (cells.day <= KNOWN + 1)
-    young = rolled(replace(tables, cells=cells.take(~newborn)), 1)
+    cells, first = cells.take(~newborn), [KNOWN + 2]  # on which it is a fourth of all rows
+    young = rolled(replace(tables, cells=cells), 1, accepted=first)
     at, ids = np.linspace(-4, 0, 7), np.full(7, 2)
     lines = [young.maps["adacalib"][day](at, ids) for day in range(KNOWN + 1, LAST + 1)]
     unseen = [young.maps["adacalib"][day](at, 0 * ids) for day in range(KNOWN + 1, LAST + 1)]

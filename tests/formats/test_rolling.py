@@ -31,3 +31,11 @@ def test_a_day_without_a_map_and_a_file_that_is_missing_are_refused(tmp_path: Pa
         rolled(served, np.zeros(1), np.zeros(1, int), np.array([2]))
     with pytest.raises(ArtifactError):
         read_rolling(tmp_path / "rolling.parquet")
+
+
+@pytest.mark.parametrize("asked", [None, np.array([3, 1, 2])])
+def test_what_was_not_known_on_the_morning_has_no_row_of_its_own(asked):
+    """Whether or not the day's map has a row for it; nor has id 0."""
+    served = affine_map(np.array([0.0, 0.1, 0.2, 0.3, 0.4]), np.ones(5))
+    of_day = DayMap.of(served, asked, np.array([1, 3]))
+    assert of_day.has_own(5).tolist() == [False, True, False, True, False]

@@ -76,6 +76,7 @@ def write_walk(folder, tables, conventions=None, shipped=None, **about):
         patch.setattr(parts, "CONVENTIONS", parts.CONVENTIONS | (conventions or {}))
         base, calibrator = parts.write_parts(folder, known=KNOWN)
     about = read_json(calibrator / "manifest.json") | {
+        "label_days": DAYS,
         "rolling": {"horizon_days": 1, "learned_until": "2013-09-24"},
         "shipped": {"learned_until": DAYS[-1]},
         **about,
@@ -196,7 +197,12 @@ def test_values_that_the_map_of_their_morning_has_not_are_served_as_unseen_and_c
     write_rolling(path, of_days)
     report = evaluate(tmp_path, inputs)
     carriers = pa.concat_tables(tables)["carrier"].to_pylist()
-    assert report["unseen_impressions"] == sum(name not in parts.CARRIERS for name in carriers) > 0
+    unseen = [name not in parts.CARRIERS for name in carriers]
+    assert report["unseen_impressions"] == sum(unseen) > 0
+    late = pa.concat_tables(tables)["late"].to_numpy()
+    of_unseen = report["new_values"]["unseen"]
+    assert of_unseen["impressions"] == sum(unseen)
+    assert of_unseen["responses"] == late[unseen].sum()
     as_unseen = {
         day: shifted(np.where(np.arange(V) < len(ids), of_day(np.zeros(V), np.arange(V)), first))
         for day, of_day in rolling_maps()["adacalib"].items()
@@ -204,6 +210,24 @@ def test_values_that_the_map_of_their_morning_has_not_are_served_as_unseen_and_c
     }
     expected = loss_of(tables, as_unseen | {"model": tmp_path / "model"})
     assert report["methods"]["model"]["logloss"] == pytest.approx(expected, rel=1e-6)
+
+
+def test_new_values_are_those_of_the_logs_first_days_and_rare_ones_those_with_few_responses(
+    tmp_path, inputs, tables
+):
+    found = evaluate(tmp_path, inputs)["new_values"]
+    ages = {name: group["impressions"] for name, group in found.items() if "age" in name}
+    of_days = {"age_0": 300, "age_1": 300, "age_2": 300, "age_3-6": 900, "age_7+": 0}
+    assert ages == of_days  # all values come on the first of six days
+    assert found["all"]["methods"].keys() >= {"uncalibrated", "eb_platt", "model"}
+    known = dict.fromkeys(set(pa.concat_tables(tables)["carrier"].to_pylist()), 0)
+    rare = 0
+    for table in tables:
+        names, late = table["carrier"].to_pylist(), table["late"].to_pylist()
+        rare += sum(known[name] < 50 for name in names)
+        for name, response in zip(names, late, strict=True):
+            known[name] += response
+    assert found["rare"]["impressions"] == rare
 
 
 def test_the_sums_add_up_to_the_rows(tmp_path, inputs):

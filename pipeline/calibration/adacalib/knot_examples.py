@@ -10,6 +10,7 @@ from scipy.special import expit
 from torch import Tensor
 
 from pipeline.calibration.folds import Counts
+from pipeline.calibration.statistics.bins import bears_bins
 from pipeline.calibration.statistics.grid import PROFILE_BINS, CandidateKnots, Grid
 
 SMOOTHING = (1.0, 10.0, 50.0)  # responses added to observed and expected alike
@@ -24,11 +25,13 @@ class KnotEvidence:
         shares: one array [V, K] per candidate, shares of the value's expected responses; all zero
             where none are expected.
         value: [V, n_value_inputs].
+        borne: bool [V, candidates], the candidates that the value has responses enough for.
     """
 
     bins: tuple[np.ndarray, ...]
     shares: tuple[np.ndarray, ...]
     value: np.ndarray
+    borne: np.ndarray
 
 
 def _log_ratio(observed: np.ndarray, expected: np.ndarray, smoothing: float) -> np.ndarray:
@@ -45,7 +48,11 @@ def _neighbours(ratio: np.ndarray, count: np.ndarray) -> list[np.ndarray]:
 
 
 def knot_evidence(
-    grid: Grid, history: Counts, fitted: np.ndarray, traits: np.ndarray
+    grid: Grid,
+    history: Counts,
+    fitted: np.ndarray,
+    traits: np.ndarray,
+    min_responses_per_bin: int = 0,
 ) -> KnotEvidence:
     """The inputs made of one history.
 
@@ -58,6 +65,7 @@ def knot_evidence(
         history: counts of each cell row.
         fitted: float64 [n], anchored logit that fits the row's own day: what is left is shape.
         traits: float64 [V, m], further numbers that describe a field value's anchor.
+        min_responses_per_bin: of a field value, for each bin of a candidate but the smallest.
     """
     expected = history.impressions * expit(fitted)
     everything = np.zeros_like(grid.coarse)
@@ -80,7 +88,9 @@ def knot_evidence(
     ]
     bins = [_bin_inputs(grid, *each) for each in zip(grid.candidates, counts, strict=True)]
     shares = [predicted / np.maximum(whole[1], 1e-30) for _, predicted in counts]
-    return KnotEvidence(_float32(bins), _float32(shares), value.astype(np.float32))
+    requested = [knots.requested_bins for knots in grid.candidates]
+    borne = bears_bins(whole[0][:, 0], requested, min_responses_per_bin)
+    return KnotEvidence(_float32(bins), _float32(shares), value.astype(np.float32), borne)
 
 
 def _float32(arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
@@ -175,6 +185,7 @@ class KnotExamples:
         left: per candidate, int64 [S, C], the knot at the left of each target cell.
         share: per candidate, float32 [S, C], share of the way to the next knot.
         value: float32 [S, n_value_inputs], standardised.
+        borne: bool [S, candidates], those that may be chosen.
         impressions: float32 [S, C].
         responses: float32 [S, C].
         anchored: float32 [S, C], anchored logit.
@@ -187,6 +198,7 @@ class KnotExamples:
     left: tuple[Tensor, ...]
     share: tuple[Tensor, ...]
     value: Tensor
+    borne: Tensor
     impressions: Tensor
     responses: Tensor
     anchored: Tensor
@@ -252,6 +264,7 @@ def make_examples(
         left=tuple(column(left for left, _ in of_folds) for of_folds in places),
         share=tuple(column(share for _, share in of_folds) for of_folds in places),
         value=column(value for _, value in inputs),
+        borne=column(evidence.borne for evidence in found),
         impressions=column(target.impressions for target in targets),
         responses=column(target.responses for target in targets),
         anchored=column(target.anchored for target in targets),

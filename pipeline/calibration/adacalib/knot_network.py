@@ -38,10 +38,14 @@ class BinChoice(nn.Module):
         nn.init.zeros_(self.attention.weight)
         nn.init.zeros_(self.attention.bias)
 
-    def forward(self, value: Tensor) -> Tensor:
-        """Log attention [..., n_candidates]."""
+    def forward(self, value: Tensor, borne: Tensor) -> Tensor:
+        """Log attention [..., n_candidates], of values and of the candidates that they may choose.
+
+        The others' (bool `borne` [..., n_candidates] is false) is -inf.
+        """
         hidden = functional.silu(self.hidden(value))
-        return functional.log_softmax(self.attention(hidden), dim=-1)
+        attention = self.attention(hidden).masked_fill(~borne, -torch.inf)
+        return functional.log_softmax(attention, dim=-1)
 
 
 def annealed(temperatures: tuple[float, float], share: float) -> float:
@@ -95,6 +99,6 @@ class Head(nn.Module):
     def chosen_correction(self, examples: KnotExamples) -> Tensor:
         """Correction [S, C] under the candidate each field value chooses, without randomness."""
         with torch.no_grad():
-            best = self.choice(examples.value).argmax(dim=-1)
+            best = self.choice(examples.value, examples.borne).argmax(dim=-1)
             each = self.corrections(examples)
             return each.gather(2, best[:, None, None].expand(-1, each.shape[1], 1)).squeeze(-1)

@@ -59,6 +59,7 @@ class FitSettings(Protocol):
         weight_decay: of AdamW.
         temperatures: of the Gumbel choice, first and last step, > 0.
         min_slope: least slope of the calibrated in the uncalibrated logit.
+        min_responses_per_bin: of a field value, for each bin that it may choose.
         seed: of initial weights, batches and Gumbel noise.
     """
 
@@ -67,6 +68,7 @@ class FitSettings(Protocol):
     weight_decay: float
     temperatures: tuple[float, float]
     min_slope: float
+    min_responses_per_bin: int
     seed: int
 
 
@@ -110,7 +112,8 @@ def train(examples: KnotExamples, settings: FitSettings, seed: int) -> Iterator[
         rows = torch.randperm(len(examples), generator=generator)[:BATCH]
         batch = examples.take(rows)
         temperature = annealed(settings.temperatures, step / settings.steps)
-        weights = gumbel_weights(head.choice(batch.value), temperature, generator)
+        attention = head.choice(batch.value, batch.borne)
+        weights = gumbel_weights(attention, temperature, generator)
         loss = objective(head, batch, weights)
         if not torch.isfinite(loss):
             raise TrainingError(

@@ -77,8 +77,11 @@ def learn_shapes(grid: Grid, passed: Pass, settings: FitSettings, horizon_days: 
     share = _spline_share(folds, terms, anchored)
     last_day = int(grid.cells.day.max()) + horizon_days
     mornings = [*(int(fold.days[0]) for fold in folds), last_day]
+    least = settings.min_responses_per_bin
     found = [
-        knot_evidence(grid, history, fitted + share * term, _traits(passed.forecasts[morning]))
+        knot_evidence(
+            grid, history, fitted + share * term, _traits(passed.forecasts[morning]), least
+        )
         for history, term, morning in zip(histories, terms, mornings, strict=True)
     ]
     targets = [
@@ -138,9 +141,9 @@ def _corrections(
     bins, value_inputs = scale(found)
     if not heads:
         return [np.zeros(each.shape[:2]) for each in bins], np.zeros(len(value_inputs), np.int64)
-    value = torch.from_numpy(value_inputs)
+    value, borne = torch.from_numpy(value_inputs), torch.from_numpy(found.borne)
     with torch.no_grad():
-        attention = torch.stack([head.choice(value) for head in heads]).mean(dim=0)
+        attention = torch.stack([head.choice(value, borne) for head in heads]).mean(dim=0)
         corrections = []
         for columns in zip(bins, found.shares, strict=True):
             of_bins, shares = map(torch.from_numpy, columns)

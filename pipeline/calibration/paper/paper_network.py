@@ -11,6 +11,7 @@ from torch.nn import functional
 from pipeline.calibration.adacalib.knot_network import annealed, gumbel_weights
 from pipeline.calibration.paper.auxiliary import AuxiliaryNetwork
 from pipeline.calibration.paper.paper_rows import LEVELS, Family, PaperRows, RowFeatures
+from pipeline.calibration.statistics.bins import bears_bins
 from pipeline.core.errors import TrainingError
 
 EMBEDDING_SIZE = 8  # numbers per id
@@ -33,6 +34,7 @@ class PaperSettings:
         candidates: bin counts; (5, 10, 20) for conversions, (2, 4, 8) for clicks in the paper.
         temperatures: of the Gumbel choice, first and last step, > 0.
         min_slope: least slope of the calibrated in the uncalibrated logit, after the repair.
+        min_responses_per_bin: of a field value, for each bin that it may choose.
         seed: of initial weights, batches and Gumbel noise.
     """
 
@@ -47,6 +49,7 @@ class PaperSettings:
     candidates: tuple[int, ...]
     temperatures: tuple[float, float]
     min_slope: float
+    min_responses_per_bin: int
     seed: int
 
     def counts(self) -> tuple[int, ...]:
@@ -109,6 +112,9 @@ class PaperNetwork(nn.Module):
         )
         self.frequency: Tensor
         self.register_buffer("frequency", torch.from_numpy(frequency).float()[:, None])
+        borne = bears_bins(families[0].responses, settings.counts(), settings.min_responses_per_bin)
+        self.borne: Tensor
+        self.register_buffer("borne", torch.from_numpy(borne))
         self.identity = nn.Embedding(len(frequency), EMBEDDING_SIZE)
         self.choice = nn.Linear(1 + EMBEDDING_SIZE, len(families))
         self.auxiliary = None
@@ -118,7 +124,8 @@ class PaperNetwork(nn.Module):
     def log_attention(self) -> Tensor:
         """Log attention [Z, candidates] of every group: MLP_bin(s_z), s_z its frequency and id."""
         known = torch.cat([self.frequency, self.identity.weight], dim=1)
-        return functional.log_softmax(self.choice(known), dim=-1)
+        attention = self.choice(known).masked_fill(~self.borne, -torch.inf)
+        return functional.log_softmax(attention, dim=-1)
 
     def term(self, rows: PaperRows) -> Tensor:
         """The auxiliary term [B], zero without features."""

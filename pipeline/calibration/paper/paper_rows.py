@@ -34,12 +34,14 @@ class Family:
         bounds: float64 [Z, K + 1], ascending, padded with the last.
         n_bins: int64 [Z], effective bins; 0 for groups without rows.
         impressions: float64 [Z, K].
+        responses: float64 [Z], of all bins.
         statistic: int64 [Z, K + 1], id of the discretised statistics of each knot.
     """
 
     bounds: np.ndarray
     n_bins: np.ndarray
     impressions: np.ndarray
+    responses: np.ndarray
     statistic: np.ndarray
 
 
@@ -81,7 +83,8 @@ def make_families(bins: BinTable, counts: Sequence[int], n_groups: int) -> list[
             of_knot[place] = level
             statistic = statistic * LEVELS + of_knot
         bounds = np.maximum.accumulate(lower, axis=1)
-        families.append(Family(bounds, n_bins, impressions, statistic))
+        responses = np.bincount(table.field_value_id, table.responses, n_groups)
+        families.append(Family(bounds, n_bins, impressions, responses, statistic))
     return families
 
 

@@ -3,18 +3,18 @@
 calibrated_logit = c + a_z + b_z · (uncalibrated_logit - c), with c the mean logit and b_z > 0.
 
 (a_z, b_z) has a normal prior whose mean and covariance are estimated from all field values, so a
-value with many responses follows its own and one with few the others.
+value with many responses follows its own and one with few the others. One that was never seen has
+the line whose probability is the mean over their posteriors: the prior's mean is the logit of a
+typical value, while rates spread upwards; and of few values the prior's spread is a guess.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import expit
 
 from pipeline.calibration.folds import Counts
+from pipeline.calibration.prior.quadrature import LEVEL, SLOPE, mean_line
 from pipeline.calibration.prior.random_slopes import (
-    VAGUE_MEAN,
-    VAGUE_PRECISION,
     GroupedRows,
     SlopePrior,
     group_rows,
@@ -24,8 +24,6 @@ from pipeline.calibration.prior.random_slopes import (
 )
 from pipeline.formats.maps import PiecewiseLinearMap, affine_map
 from pipeline.formats.tables import CellTable
-
-FOLDS = 5  # of field values, for the unseen one
 
 
 @dataclass(frozen=True)
@@ -69,34 +67,6 @@ def _raise_slopes(
     return raised
 
 
-def _unseen(
-    rows: GroupedRows, prior: SlopePrior, theta: np.ndarray, min_slope: float
-) -> np.ndarray:
-    """(a, b) of a field value that was never seen: a Platt map fitted on held-out field values.
-
-    The prior mean is the logit of a typical value; the mean *rate* of values is higher, because
-    rates spread upwards. So each fold of values gets the prior mean of the others, and one Platt
-    map is fitted on all these held-out logits. Rows of one value err together: a value with E
-    expected responses counts as E / (1 + E s²) of them, s² the relative variance of rates.
-    """
-    n = len(rows.groups)
-    fold = np.arange(n) % FOLDS
-    held_out = np.stack(
-        [theta[fold != k].mean(axis=0) if n > 1 else VAGUE_MEAN for k in range(min(FOLDS, n))]
-    )
-    logit = rows.logit(held_out[fold])
-    spread = np.expm1(min(prior.numbers()[2], 10.0))
-    (expected,) = rows.sums(rows.impressions * expit(logit))
-    weight = np.repeat(1.0 / (1.0 + spread * expected), rows.sizes)
-    columns = (rows.impressions * weight, rows.responses * weight)
-    pooled = group_rows((np.zeros(len(logit), int), logit, *columns), rows.center)
-    platt = SlopePrior(VAGUE_MEAN, VAGUE_PRECISION)
-    likeliest, _ = modes(pooled, platt, VAGUE_MEAN[None])
-    offset, slope = _raise_slopes(pooled, platt, likeliest, min_slope)[0]
-    typical = prior.mean if n > 1 else VAGUE_MEAN
-    return np.array([offset + slope * typical[0], max(slope * typical[1], min_slope)])
-
-
 def fit_anchor(
     field_value_id: np.ndarray,
     logit: np.ndarray,
@@ -126,12 +96,16 @@ def fit_anchor(
         NotEnoughDataError: no row stands for an impression.
     """
     rows = group_rows((field_value_id, logit, impressions, responses), center)
-    prior, theta = posterior(rows)
-    everywhere = np.tile(_unseen(rows, prior, theta, min_slope), (n_field_values, 1))
+    prior, theta, spread = posterior(rows)
+    lines = _raise_slopes(rows, prior, theta, min_slope)
+    level = np.array([rows.center, 0.0])
+    unseen = mean_line(lines + level, spread) - level
+    everywhere = np.tile(np.maximum(unseen, [-np.inf, min_slope]), (n_field_values, 1))
     own = rows.groups > 0
-    everywhere[rows.groups[own]] = _raise_slopes(rows, prior, theta, min_slope)[own]
+    everywhere[rows.groups[own]] = lines[own]
     covariance = inverse(prior.precision)
-    return Anchor(rows.center, everywhere[:, 0], everywhere[:, 1], prior.mean, covariance)
+    offsets, slopes = everywhere[:, LEVEL], everywhere[:, SLOPE]
+    return Anchor(rows.center, offsets, slopes, prior.mean, covariance)
 
 
 def anchor_of_cells(cells: CellTable, counts: Counts, n_field_values: int) -> Anchor:

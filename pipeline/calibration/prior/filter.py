@@ -15,8 +15,16 @@ its own and what all share is dropped.
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.optimize import newton
 
-from pipeline.calibration.prior.quadrature import LEVEL, SLOPE, DayRows, mean_logit, times
+from pipeline.calibration.prior.quadrature import (
+    LEVEL,
+    SLOPE,
+    DayRows,
+    mean_line,
+    mean_logit,
+    times,
+)
 from pipeline.calibration.prior.random_slopes import inverse
 
 TIME_CONSTANTS = np.array([30.0, 4.0])  # days in which a movement loses all but 1/e of itself
@@ -86,12 +94,14 @@ class Beliefs:
         covariance: float64 [V, 4, 4].
         shared_mean: float64 [6].
         shared_covariance: float64 [6, 6].
+        seen: bool [V], the field values that something was learned of.
     """
 
     mean: np.ndarray
     covariance: np.ndarray
     shared_mean: np.ndarray
     shared_covariance: np.ndarray
+    seen: np.ndarray
 
 
 class Filter:
@@ -116,7 +126,8 @@ class Filter:
         own = np.diag([v.lasting, v.slow, v.fast, v.slope])
         shared = [lasting, v.shared_slow, v.shared_fast, 0.0, line, slope]
         n = len(self.usual)
-        return Beliefs(np.zeros((n, 4)), np.tile(own, (n, 1, 1)), SHARED_START, np.diag(shared))
+        states = np.zeros((n, 4)), np.tile(own, (n, 1, 1)), SHARED_START, np.diag(shared)
+        return Beliefs(*states, np.zeros(n, dtype=bool))
 
     def ahead(self, beliefs: Beliefs, days: int) -> Beliefs:
         """What is believed of a day `days` later (1 or more) before anything in between is seen."""
@@ -130,14 +141,36 @@ class Filter:
             beliefs.covariance * np.outer(own, own) + of_own,
             beliefs.shared_mean * shared,
             beliefs.shared_covariance * np.outer(shared, shared) + np.diag(of_shared),
+            beliefs.seen,
         )
 
     def forecast(self, beliefs: Beliefs) -> DayForecast:
-        """(level, slope) of every field value on the day that the beliefs are of."""
+        """(level, slope) of every field value on the day that the beliefs are of.
+
+        One that was not seen has the line whose probability is the mean over those that were.
+        """
         mean, covariance = self._apart(beliefs, slice(None))
-        return DayForecast(
-            mean, covariance + self._of_shared(beliefs.shared_covariance), self.usual
-        )
+        covariance += self._of_shared(beliefs.shared_covariance)
+        if beliefs.seen.any():
+            self._set_unseen(beliefs, mean, covariance)
+        return DayForecast(mean, covariance, self.usual)
+
+    def _set_unseen(self, beliefs: Beliefs, mean: np.ndarray, covariance: np.ndarray) -> None:
+        """Change the mean of unseen rows to that of an unseen value, in place.
+
+        The normal prior holds what most values have, and a few that lie far off make most of the
+        mean rate. So it is taken over the posteriors of the values seen, as if they lay at the
+        usual logit of all. What is then served integrates σ; the level is the one that it needs.
+        """
+        seen, unseen = beliefs.seen, ~beliefs.seen
+        own = mean[0] + beliefs.mean[seen] @ OWN.T
+        spread = covariance[seen] - self._of_shared(beliefs.shared_covariance, seen)
+        spread += self._of_shared(beliefs.shared_covariance, slice(1))
+        level, slope = mean_line(own, spread)
+        variance = covariance[0, LEVEL, LEVEL]
+        level = newton(lambda at: mean_logit(at, variance) - level, level)
+        mean[unseen, LEVEL] = level + slope * (self.usual[unseen] - self.usual[0])
+        mean[unseen, SLOPE] = slope
 
     def _of_shared(
         self, covariance: np.ndarray, ids: np.ndarray | slice = slice(None)
@@ -170,7 +203,9 @@ class Filter:
         own[ids], spread[ids] = _regressed(
             own[ids], spread[ids], before[learned], (middle - mean)[learned], after[learned]
         )
-        kept = Beliefs(own, spread, beliefs.shared_mean + shift, left)
+        seen = beliefs.seen.copy()
+        seen[ids] = True
+        kept = Beliefs(own, spread, beliefs.shared_mean + shift, left, seen)
         return kept, evidence + float(of_values.sum())
 
     def _learn_shared(

@@ -225,8 +225,8 @@ def _estimate(prior: SlopePrior, theta: np.ndarray, curvature: _Curvature) -> Sl
     return prior
 
 
-def posterior(rows: GroupedRows) -> tuple[SlopePrior, np.ndarray]:
-    """The estimated prior and the modes [U, 2] under it."""
+def posterior(rows: GroupedRows) -> tuple[SlopePrior, np.ndarray, np.ndarray]:
+    """The estimated prior, the modes [U, 2] under it, and the covariances [U, 2, 2] there."""
     prior = SlopePrior(VAGUE_MEAN, inverse(TYPICAL_COVARIANCE))
     theta = np.tile(VAGUE_MEAN, (len(rows.groups), 1))
     for _ in range(20):
@@ -234,4 +234,5 @@ def posterior(rows: GroupedRows) -> tuple[SlopePrior, np.ndarray]:
         previous, prior = prior, _estimate(prior, theta, curvature)
         if np.abs(prior.numbers() - previous.numbers()).max() < 1e-3:
             break
-    return prior, modes(rows, prior, theta)[0]
+    theta, curvature = modes(rows, prior, theta)
+    return prior, theta, prior.step(theta, curvature)[1]

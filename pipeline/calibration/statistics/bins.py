@@ -197,3 +197,18 @@ def posterior_of(responses: np.ndarray, impressions: np.ndarray) -> np.ndarray:
     """responses / impressions, float64; NaN without impressions."""
     undefined = np.full(len(responses), np.nan)
     return np.divide(responses, impressions, out=undefined, where=impressions > 0)
+
+
+def bears_bins(responses: np.ndarray, requested: Sequence[int], least: int) -> np.ndarray:
+    """Whether field values have responses enough for a bin count, bool [V, candidates].
+
+    The smallest candidate is always borne: its function is then little more than the line.
+
+    Args:
+        responses: [V], of each field value.
+        requested: bin counts K, ascending.
+        least: responses for each bin: K bins ask for K times as many.
+    """
+    borne = responses[:, None] >= least * np.asarray(requested)
+    borne[:, 0] = True
+    return borne
