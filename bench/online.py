@@ -54,9 +54,9 @@ class Simulated:
     lost: float = 0.0
     seed: int = 0
 
-    def tests(self) -> list[list[Arms]]:
-        """The moments of every log's periods."""
-        table = self._units()
+    def tests(self, pre: bool = False) -> list[list[Arms]]:
+        """The moments of every log's periods, with `pre` also of the sums before."""
+        table = self._units(("", "pre_") if pre else ("",))
         with duckdb.connect() as database:
             cells = moments(
                 database.from_arrow(table), [c for c in table.column_names if c != "cell"]
@@ -65,7 +65,7 @@ class Simulated:
         numbers = np.arange(self.logs * periods).reshape(self.logs, periods).tolist()
         return [[{arm: cells[2 * n + arm] for arm in (0, 1)} for n in log] for log in numbers]
 
-    def _units(self) -> pa.Table:
+    def _units(self, prefixes: tuple[str, ...]) -> pa.Table:
         """A row for each user of every log: its cell and its sums."""
         rng = np.random.default_rng(self.seed)
         n = self.logs * self.units
@@ -77,7 +77,8 @@ class Simulated:
         convert = rng.beta(3, 12, n)
         basket, price = rng.lognormal(3, 0.5, n), rng.lognormal(-1, 0.4, n)
         columns = {}
-        for prefix, times in (("", lift), ("pre_", 1.0)):
+        for prefix in prefixes:
+            times = 1.0 if prefix else lift
             impressions = rng.poisson(often)
             clicks = rng.binomial(impressions, np.minimum(click * times, 1))
             responses = rng.binomial(clicks, np.minimum(convert * times, 1))
@@ -90,7 +91,7 @@ class Simulated:
 
 def analysed(simulated: Simulated, pre: bool) -> Iterator[dict[str, dict[str, float]]]:
     """Each log's effects by metric."""
-    for periods in simulated.tests():
+    for periods in simulated.tests(pre):
         yield {row["metric"]: row for row in effects(stratified(periods), METRICS, pre)}
 
 

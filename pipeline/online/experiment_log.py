@@ -192,7 +192,10 @@ def _view(
         raise DataError(f"no column means {sorted(unknown)}; the meanings are {list(MEANINGS)}")
     for column in (*columns.values(), *field, *probabilities):
         if column not in there:
-            raise DataError(f"the log has no column {column!r}; it has {sorted(there)}")
+            raise DataError(
+                f"the log has no column {column!r}, it has {sorted(there)}; name another "
+                "(--column MEANING=COLUMN, or the keys of log in params.yaml)"
+            )
     given = {m: name(columns[m]) if m in columns else ABSENT.get(m, "NULL") for m in MEANINGS}
     given |= {f"p{i}": f"{name(c)}::DOUBLE" for i, c in enumerate(probabilities)}
     values = [f"coalesce({name(column)}::VARCHAR, 'null')" for column in field] or ["''"]

@@ -297,7 +297,8 @@ def effect_chart() -> Spec:
         y=names, x=alt.X("low:Q", title="relative effect", axis=axis), x2="high:Q", color=ink
     )
     points = base.mark_point(filled=True, size=60).encode(y=names, x="effect:Q", color=ink)
-    return _spec(alt.layer(none, band, points), {"step": 32})
+    room = {"left": 40, "right": 10, "top": 5, "bottom": 5}  # names are wider in some fonts
+    return _spec(alt.layer(none, band, points).properties(padding=room), {"step": 32})
 
 
 def drawing_script() -> str:
