@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.calibration.folds import Counts
-from pipeline.calibration.prior.quadrature import LEVEL, SLOPE, mean_line
+from pipeline.calibration.prior.filter import DayForecast, unseen_line
+from pipeline.calibration.prior.quadrature import LEVEL, SLOPE
 from pipeline.calibration.prior.random_slopes import (
     GroupedRows,
     SlopePrior,
@@ -99,7 +100,10 @@ def fit_anchor(
     prior, theta, spread = posterior(rows)
     lines = _raise_slopes(rows, prior, theta, min_slope)
     level = np.array([rows.center, 0.0])
-    unseen = mean_line(lines + level, spread) - level
+    total, shown = rows.sums(rows.impressions * rows.centred, rows.impressions)
+    about = rows.center + total / shown
+    each = DayForecast(lines + level, spread, np.full(len(lines), rows.center))
+    unseen = unseen_line(each, about, rows.center) - level
     everywhere = np.tile(np.maximum(unseen, [-np.inf, min_slope]), (n_field_values, 1))
     own = rows.groups > 0
     everywhere[rows.groups[own]] = lines[own]
