@@ -3,9 +3,9 @@
 calibrated_logit = c + a_z + b_z · (uncalibrated_logit - c), with c the mean logit and b_z > 0.
 
 (a_z, b_z) has a normal prior whose mean and covariance are estimated from all field values, so a
-value with many responses follows its own and one with few the others. One that was never seen has
-the line whose probability is the mean over their posteriors: the prior's mean is the logit of a
-typical value, while rates spread upwards; and of few values the prior's spread is a guess.
+value with many responses follows its own and one with few the others. A value that was never seen
+has the line of `unseen_line`: the prior's mean is the logit of a typical value, while rates spread
+upwards, and of few values its spread is a guess.
 """
 
 from dataclasses import dataclass
