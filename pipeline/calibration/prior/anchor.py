@@ -101,9 +101,11 @@ def fit_anchor(
     lines = _raise_slopes(rows, prior, theta, min_slope)
     level = np.array([rows.center, 0.0])
     total, shown = rows.sums(rows.impressions * rows.centred, rows.impressions)
-    about = rows.center + total / shown
+    about = total / shown
+    away = rows.centred - np.repeat(about, rows.sizes)
+    reach = float(np.sqrt(np.average(away**2, weights=rows.impressions)))
     each = DayForecast(lines + level, spread, np.full(len(lines), rows.center))
-    unseen = unseen_line(each, about, rows.center) - level
+    unseen = unseen_line(each, rows.center + about, rows.center, reach) - level
     everywhere = np.tile(np.maximum(unseen, [-np.inf, min_slope]), (n_field_values, 1))
     own = rows.groups > 0
     everywhere[rows.groups[own]] = lines[own]

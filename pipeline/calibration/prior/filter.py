@@ -92,19 +92,21 @@ class DayForecast:
         return mean_logit(*self.moments(uncalibrated_logit, field_value_id))
 
 
-def unseen_line(lines: DayForecast, about: np.ndarray, center: float) -> np.ndarray:
+def unseen_line(
+    lines: DayForecast, about: np.ndarray, center: float, reach: float = 0.25
+) -> np.ndarray:
     """(level, slope) float64 [2] of a field value that was never seen, from all that were.
 
-    A Platt map of the mean probabilities that they have a quarter of a unit on both sides of their
-    usual logits. Each counts as about two responses: however many it has, what it says of another
+    A Platt map of the mean probabilities that they have on both sides of their usual logits. Each counts as about two responses: however many it has, what it says of another
     value is no surer than rates are alike, which differ by about their own size.
 
     Args:
         lines: of each value.
         about: float64 [U], the usual logit of each.
         center: the logit at which the level is asked for.
+        reach: how far on both sides.
     """
-    logit = about[:, None] + np.array([-0.25, 0.25])
+    logit = about[:, None] + np.array([-reach, reach])
     probability = expit(lines(logit, np.arange(len(about)))).ravel()
     shown = np.full(len(probability), 1.0 / probability.mean())
     columns = (np.zeros(len(shown), dtype=np.int64), logit.ravel(), shown, shown * probability)
