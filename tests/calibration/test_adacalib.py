@@ -93,6 +93,13 @@ def test_a_field_value_without_rows_and_the_unseen_one_have_one_line(world):
     assert fitted.fit.chosen_bins[[0, -1]].tolist() == [0, 0]
 
 
+def test_field_values_whose_ids_are_all_even_are_learned_from(world):
+    scores, _, _ = world
+    even = scores.take(np.flatnonzero(scores.field_value_id % 2 == 0))
+    served = fitted_on(even, settings_with(steps=2)).serving
+    assert np.isfinite(served.segment_values).all()
+
+
 def test_the_order_of_rows_changes_nothing(world):
     scores, _, fitted = world
     again = fitted_on(scores.take(np.random.default_rng(3).permutation(len(scores))))

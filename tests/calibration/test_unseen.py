@@ -76,3 +76,24 @@ def test_a_large_field_value_decides_no_more_than_a_small_one():
     scores.responses[large] *= 10
     for name, expected in unseen_rates(scores).items():
         assert expected == pytest.approx(own_rates(scores).mean(), rel=0.15), name
+
+
+def test_where_the_base_model_knows_the_values_an_unseen_one_lies_where_the_model_says():
+    """Though within a value its logit says nothing: what it adds to the value's own is noise."""
+    rng, n = np.random.default_rng(7), 200
+    value, day, noise = np.meshgrid(np.arange(n), np.arange(DAYS), [-0.4, 0.0, 0.4], indexing="ij")
+    usual = rng.normal(-3.0, 0.8, n)
+    truth = expit(usual + rng.normal(0.0, 0.2, n))[value.ravel()]
+    shown = np.full(len(truth), 400)
+    logit = (usual[value.ravel()] + noise.ravel()).astype(np.float32)
+    counts = shown, rng.binomial(shown, truth), (FIRST + day.ravel()).astype(np.int32)
+    scores = Scores(logit, (value.ravel() + 1).astype(np.int32), *counts, n + 1)
+    unseen = value.ravel() % 2 == 0
+    last = FIRST + DAYS - 1
+    tables = tables_of(scores.take(np.flatnonzero(~unseen)), (2,), 4)
+    maps = roll(tables, QUICK, known_until=last, asked={last + 1: None}).maps
+    rows, low = scores.uncalibrated_logit[unseen].astype(float), usual[value.ravel()][unseen] < -3
+    for name in ("eb_platt", "adacalib"):
+        expected = expit(maps[name][last + 1](rows, np.zeros(len(rows), int)))
+        for some in (low, ~low):
+            assert expected[some].mean() == pytest.approx(truth[unseen][some].mean(), rel=0.2), name

@@ -151,7 +151,7 @@ def fit_heads(examples: KnotExamples, settings: FitSettings) -> Heads:
     ends before their target, is what it will cost on fresh counts. Stop and λ are the same for all
     heads.
     """
-    n_groups = int(min(GROUPS, len(examples.field_value_id.unique())))
+    n_groups = len((examples.field_value_id % GROUPS).unique())
     if n_groups == 0:
         return Heads([_head(examples)], 0.0, 0.0)
     group = examples.field_value_id % n_groups

@@ -3,9 +3,9 @@
 calibrated_logit = c + a_z + b_z · (uncalibrated_logit - c), with c the mean logit and b_z > 0.
 
 (a_z, b_z) has a normal prior whose mean and covariance are estimated from all field values, so a
-value with many responses follows its own and one with few the others. One that was never seen has
-the line whose probability is the mean over their posteriors: the prior's mean is the logit of a
-typical value, while rates spread upwards; and of few values the prior's spread is a guess.
+value with many responses follows its own and one with few the others. A value that was never seen
+has the line of `unseen_line`: the prior's mean is the logit of a typical value, while rates spread
+upwards, and of few values its spread is a guess.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.calibration.folds import Counts
-from pipeline.calibration.prior.quadrature import LEVEL, SLOPE, mean_line
+from pipeline.calibration.prior.filter import DayForecast, unseen_line
+from pipeline.calibration.prior.quadrature import LEVEL, SLOPE
 from pipeline.calibration.prior.random_slopes import (
     GroupedRows,
     SlopePrior,
@@ -99,7 +100,12 @@ def fit_anchor(
     prior, theta, spread = posterior(rows)
     lines = _raise_slopes(rows, prior, theta, min_slope)
     level = np.array([rows.center, 0.0])
-    unseen = mean_line(lines + level, spread) - level
+    total, shown = rows.sums(rows.impressions * rows.centred, rows.impressions)
+    about = total / shown
+    away = rows.centred - np.repeat(about, rows.sizes)
+    reach = float(np.sqrt(np.average(away**2, weights=rows.impressions)))
+    each = DayForecast(lines + level, spread, np.full(len(lines), rows.center))
+    unseen = unseen_line(each, rows.center + about, rows.center, reach) - level
     everywhere = np.tile(np.maximum(unseen, [-np.inf, min_slope]), (n_field_values, 1))
     own = rows.groups > 0
     everywhere[rows.groups[own]] = lines[own]

@@ -16,16 +16,23 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import newton
+from scipy.special import expit
 
 from pipeline.calibration.prior.quadrature import (
     LEVEL,
     SLOPE,
     DayRows,
-    mean_line,
     mean_logit,
     times,
 )
-from pipeline.calibration.prior.random_slopes import inverse
+from pipeline.calibration.prior.random_slopes import (
+    VAGUE_MEAN,
+    VAGUE_PRECISION,
+    SlopePrior,
+    group_rows,
+    inverse,
+    modes,
+)
 
 TIME_CONSTANTS = np.array([30.0, 4.0])  # days in which a movement loses all but 1/e of itself
 KEPT = np.exp(-1.0 / TIME_CONSTANTS)
@@ -83,6 +90,29 @@ class DayForecast:
     def __call__(self, uncalibrated_logit: np.ndarray, field_value_id: np.ndarray) -> np.ndarray:
         """The calibrated logit of the mean probability, float64 [n], of logits [n] at ids [n]."""
         return mean_logit(*self.moments(uncalibrated_logit, field_value_id))
+
+
+def unseen_line(
+    lines: DayForecast, about: np.ndarray, center: float, reach: float = 0.25
+) -> np.ndarray:
+    """(level, slope) float64 [2] of a field value that was never seen, from all that were.
+
+    A Platt map of the mean probabilities that they have on both sides of their usual logits. Each counts as about two responses: however many it has, what it says of another
+    value is no surer than rates are alike, which differ by about their own size.
+
+    Args:
+        lines: of each value.
+        about: float64 [U], the usual logit of each.
+        center: the logit at which the level is asked for.
+        reach: how far on both sides.
+    """
+    logit = about[:, None] + np.array([-reach, reach])
+    probability = expit(lines(logit, np.arange(len(about)))).ravel()
+    shown = np.full(len(probability), 1.0 / probability.mean())
+    columns = (np.zeros(len(shown), dtype=np.int64), logit.ravel(), shown, shown * probability)
+    prior = SlopePrior(VAGUE_MEAN, VAGUE_PRECISION)
+    (found,), _ = modes(group_rows(columns, center), prior, VAGUE_MEAN[None])
+    return found + np.array([center, 0.0])
 
 
 @dataclass(frozen=True)
@@ -147,7 +177,7 @@ class Filter:
     def forecast(self, beliefs: Beliefs) -> DayForecast:
         """(level, slope) of every field value on the day that the beliefs are of.
 
-        One that was not seen has the line whose probability is the mean over those that were.
+        One that was not seen has the line of `unseen_line`.
         """
         mean, covariance = self._apart(beliefs, slice(None))
         covariance += self._of_shared(beliefs.shared_covariance)
@@ -159,14 +189,12 @@ class Filter:
         """Change the mean of unseen rows to that of an unseen value, in place.
 
         The normal prior holds what most values have, and a few that lie far off make most of the
-        mean rate. So it is taken over the posteriors of the values seen, as if they lay at the
-        usual logit of all. What is then served integrates σ; the level is the one that it needs.
+        mean rate, so it is learned from the posteriors of those seen. What is then served
+        integrates σ; the level is the one that it needs.
         """
         seen, unseen = beliefs.seen, ~beliefs.seen
-        own = mean[0] + beliefs.mean[seen] @ OWN.T
-        spread = covariance[seen] - self._of_shared(beliefs.shared_covariance, seen)
-        spread += self._of_shared(beliefs.shared_covariance, slice(1))
-        level, slope = mean_line(own, spread)
+        lines = DayForecast(mean[seen], covariance[seen], self.usual[seen])
+        level, slope = unseen_line(lines, self.usual[seen], self.usual[0])
         variance = covariance[0, LEVEL, LEVEL]
         level = newton(lambda at: mean_logit(at, variance) - level, level)
         mean[unseen, LEVEL] = level + slope * (self.usual[unseen] - self.usual[0])

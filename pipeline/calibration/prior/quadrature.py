@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
-from scipy.special import expit, log_expit, logsumexp
+from scipy.special import expit, log_expit
 
 from pipeline.calibration.prior.daily import DailyCounts
 from pipeline.calibration.prior.random_slopes import inverse
@@ -47,23 +47,6 @@ def mean_logit(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
         above += weight * expit(logit)
         below += weight * expit(-logit)
     return np.log(above) - np.log(below)
-
-
-def mean_line(mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:
-    """(level, slope) float64 [2] of the mean probability over lines that are normal each.
-
-    The line is the one through its logits half a unit on both sides of where the levels are.
-
-    Args:
-        mean: float64 [U, 2], of each line's (level, slope).
-        covariance: float64 [U, 2, 2].
-    """
-    away = np.array([-0.5, 0.5])
-    level, cross, slope = (covariance[:, i, j, None] for i, j in ((0, 0), (0, 1), (1, 1)))
-    at = mean[:, LEVEL, None] + mean[:, SLOPE, None] * away
-    logit = mean_logit(at, level + away * (2.0 * cross + away * slope))
-    low, high = logsumexp(log_expit(logit), axis=0) - logsumexp(log_expit(-logit), axis=0)
-    return np.array([(low + high) / 2.0, high - low])
 
 
 @dataclass(frozen=True)
