@@ -97,8 +97,9 @@ def unseen_line(
 ) -> np.ndarray:
     """(level, slope) float64 [2] of a field value that was never seen, from all that were.
 
-    A Platt map of the mean probabilities that they have on both sides of their usual logits. Each counts as about two responses: however many it has, what it says of another
-    value is no surer than rates are alike, which differ by about their own size.
+    A Platt map of the mean probabilities that they have on both sides of their usual logits. Each
+    counts as about two responses: however many it has, what it says of another value is no surer
+    than rates are alike, which differ by about their own size.
 
     Args:
         lines: of each value.
