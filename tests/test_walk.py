@@ -26,6 +26,7 @@ SMALL = {
     "log.numeric": ["affinity", "price"],
     "log.truth": "true_probability",
     "split.last_day": None,
+    "split.retrain_every_days": 1,
     "split.training_days": 10,
     "split.calibration_days": 6,
     "split.test_days": 5,

@@ -95,10 +95,13 @@ def score_champion(
         own, others = _made_of(manifest), _made_of(challenger)
         last = _last_label(manifest)
         known = {d for d in np.unique(rows.day).tolist() if d in maps or day_name(d) > last}
-        same_base = own["base"] == others["base"] and not manifest["auxiliary"]
-        names, known_names = (m["base"]["field"]["values"] for m in (challenger, manifest))
-        same_base &= names[: len(known_names)] == known_names  # ids since the base was trained
-        scored = _of_scores(folder, rows, known, len(known_names))
+        names = manifest["base"]["field"]["values"]
+        same_base = (
+            own["base"] == others["base"]
+            and not manifest["auxiliary"]
+            and challenger["base"]["field"]["values"][: len(names)] == names
+        )
+        scored = _of_scores(folder, rows, known, len(names))
         said = scored if same_base else _of_model(model, tables, known)
         logit = {d: maps[d](*asked) if d in maps else served for d, asked, served in said}
     except (ArtifactError, DataError) as error:
