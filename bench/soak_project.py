@@ -16,7 +16,7 @@ stages:
   validate:
     cmd: python work.py validate reports/validation.json
     deps: [work.py, data]
-    params: [log, validate]
+    params: [log, split, validate]
     metrics: [reports/validation.json: {cache: false}]
   merge:
     cmd: python work.py merge artifacts/model

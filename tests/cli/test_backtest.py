@@ -65,7 +65,7 @@ stages:
   gate:
     cmd: python cheap.py
     deps: [cheap.py, data]
-    params: [log]
+    params: [log, split]
     outs: [artifacts/evaluation, artifacts/model]
     metrics:
       - reports/evaluation.json: {cache: false}

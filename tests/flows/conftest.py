@@ -57,7 +57,7 @@ stages:
   validate:
     cmd: python cheap.py validate reports/validation.json
     deps: [cheap.py, data]
-    params: [log, validate]
+    params: [log, split, validate]
     metrics: [reports/validation.json: {cache: false}]
   merge:
     cmd: python cheap.py merge artifacts/model

@@ -53,6 +53,8 @@ def test_it_scores_a_file_and_serves(host, made, tmp_path):
 @pytest.mark.parametrize(("command", "extra"), [("results", "pipeline"), ("pull", "pull")])
 def test_a_command_that_needs_more_names_the_extra(host, tmp_path, command, extra):
     options = ["--to", "model"] if command == "pull" else []
+    (tmp_path / "dvc.yaml").touch()
+    (tmp_path / ".dvc").mkdir()
     finished = subprocess.run(
         [host / "adacalib", command, *options],
         cwd=tmp_path, capture_output=True, text=True, check=False,
