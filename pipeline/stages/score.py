@@ -62,7 +62,7 @@ def run(data: Path, split: Path, base: Path, target: Path, *, params: ScoreParam
     first, last = vocabularies[divided["binning_days"][-1]], vocabularies[known[-1]]
     own = file_sums(base)
     kept = Reuse(target, "scores", {"base": own, "params": params.model_dump(mode="json")})
-    ids = {id(each): json_sha256(each.names + list(each.pooled)) for each in vocabularies.values()}
+    ids = {id(each): json_sha256([each.names, each.pooled]) for each in vocabularies.values()}
 
     def scored(day: str) -> Made:
         vocabulary = vocabularies.get(day, first)
