@@ -16,6 +16,7 @@ from pipeline.calibration.adacalib.knot_training import FitSettings
 from pipeline.calibration.choice import Choice, Comparison, choose, losses_of
 from pipeline.calibration.record import NONE, Record
 from pipeline.calibration.windows import FITS, Windowed, best_window, coarse
+from pipeline.formats.field_tree import FieldTree
 from pipeline.formats.maps import PiecewiseLinearMap, identity_map
 from pipeline.formats.rolling import DayMap
 from pipeline.formats.tables import CellTable, FieldTables
@@ -91,15 +92,13 @@ def roll(
     }
     forecasters = _forecasters(windowed, fit, settings.min_slope, n)
     records = {name: Record(horizon_days) for name in forecasters if name != "identity"}
-    wanted = {
-        day: (ids, np.unique(cells.field_value_id[cells.day <= day - horizon_days]))
-        for day, ids in asked.items()
-    }
+    days = range(min([*learning, *asked]), max([*learning, *asked]) + 1)
+    mornings = [_Morning.of(cells, day, horizon_days, tables.tree) for day in days]
     maps: dict[str, dict[int, DayMap]] = {}
     predicted: dict[str, dict[int, np.ndarray]] = {}
     for name, forecaster in forecasters.items():
         maps[name], predicted[name] = _rolled(
-            forecaster, records.get(name), cells, learning, wanted
+            forecaster, records.get(name), mornings, learning, asked
         )
     choice = None
     if learning:
@@ -124,31 +123,71 @@ def _forecasters(
     return {"identity": unchanged, **windowed, "adacalib": adacalib}
 
 
+@dataclass(frozen=True)
+class _Morning:
+    """A day's rows, and what was known before it.
+
+    Attributes:
+        serving: int64 [V], the id whose map serves each: one that is not known has its nearest
+            known parent's, or that of id 0.
+        for_new: int64 [P], the ids whose maps serve those that are not known.
+        new: bool [n], the rows of field values that are served so.
+    """
+
+    day: int
+    rows: CellTable
+    serving: np.ndarray
+    for_new: np.ndarray
+    new: np.ndarray
+
+    @classmethod
+    def of(cls, cells: CellTable, day: int, horizon_days: int, tree: FieldTree) -> "_Morning":
+        rows = cells.take(cells.day == day)
+        before = np.unique(cells.field_value_id[cells.day <= day - horizon_days])
+        serving = tree.serving(tree.known(before))
+        for_new = np.flatnonzero(tree.level > 0)
+        new = np.isin(serving[rows.field_value_id], for_new) & (rows.field_value_id > 0)
+        return cls(day, rows, serving, for_new, new)
+
+    def logit(self, served: PiecewiseLinearMap) -> np.ndarray:
+        """The calibrated logit of the rows."""
+        rows = self.rows
+        return served(rows.logit_sum / rows.impressions, self.serving[rows.field_value_id])
+
+
 def _rolled(
     forecaster: Forecaster,
     record: Record | None,
-    cells: CellTable,
+    mornings: list[_Morning],
     learning: list[int],
-    asked: Mapping[int, tuple[np.ndarray | None, np.ndarray]],
+    asked: Mapping[int, np.ndarray | None],
 ) -> tuple[dict[int, DayMap], dict[int, np.ndarray]]:
     """One calibrator's maps of the days that are asked for, and logits of the learning days' cells.
 
-    A day asks for some field values and knows some; one that it does not know is unseen on its
-    morning. What was forecast for each day goes into the record, which corrects later forecasts.
+    What was forecast for each day goes into the record, which corrects later forecasts; that of
+    field values that were new on their day into one of its own, which corrects what serves those
+    that come: values that are old today survived, and are no sample of new ones.
     """
     maps, predicted = {}, {}
-    first, last = min([*learning, *asked]), max([*learning, *asked])
-    for day in range(first, last + 1):
+    of_new = Record(record.horizon_days) if record else None
+    for morning in mornings:
+        day, rows, new = morning.day, morning.rows, morning.new
         served = forecaster(day)
         correction = record.correction(day) if record else NONE
-        rows = cells.take(cells.day == day)
-        logit = served(rows.logit_sum / rows.impressions, rows.field_value_id)
+        raw = morning.logit(served)
+        served, logit = served.corrected(*correction), correction(raw)
+        if record and of_new and not served.is_shared:
+            first_days = of_new.correction(day)
+            of_new.add(day, logit[new], rows.impressions[new], rows.responses[new])
+            logit = np.where(new, first_days(logit), logit)
+            of_parents = served.take(morning.for_new).corrected(*first_days)
+            served = served.with_rows(morning.for_new, of_parents)
         if day in asked:
-            maps[day] = DayMap.of(served.corrected(*correction), *asked[day])
+            maps[day] = DayMap.of(served, asked[day], morning.serving)
         elif day in learning:
-            predicted[day] = correction(logit)
+            predicted[day] = logit
         if record:
-            record.add(day, logit, rows.impressions, rows.responses)
+            record.add(day, raw, rows.impressions, rows.responses)
     return maps, predicted
 
 

@@ -18,7 +18,7 @@ from pipeline.checkpoint.merged_model import PROBABILITY_CLIP, MergedModel, Merg
 from pipeline.checkpoint.serving_table import IDS, LOGIT64, MAPPED
 from pipeline.core.errors import ArtifactError
 from pipeline.encoding.features import LARGEST_SCALED, Encoder, LoggedScore, Scaling
-from pipeline.encoding.values import SCORE_CLIP, SEPARATOR
+from pipeline.encoding.values import PARENT, SCORE_CLIP, SEPARATOR
 from pipeline.encoding.vocabulary import Vocabulary
 from pipeline.model.network import LoggedScoreNetwork
 from pipeline.serving.predictor import NUMBER, ONNX_FORMAT, TEXT
@@ -78,7 +78,9 @@ def null_text(encoder: Encoder) -> str:
     It is made of separators, so no joint value that has it as a part is in a vocabulary either.
     """
     known = [*encoder.categorical.values(), encoder.field_values]
-    separators = [v for one in known for v in (*one.values, *one.pooled) if not v.strip(SEPARATOR)]
+    texts = [part for key in encoder.field_values.parents for part in key.split(SEPARATOR)]
+    texts += [value for one in known for value in (*one.values, *one.pooled)]
+    separators = [value for value in texts if not value.strip(SEPARATOR)]
     return SEPARATOR * (1 + max(map(len, separators), default=0))
 
 
@@ -88,7 +90,8 @@ def onnx_model(model: MergedModel) -> onnx.ModelProto:
     Inputs are `text.COLUMN` (string [n], `null_text` where there is none) for the columns of the
     field and the categorical features, and `number.COLUMN` (float64 [n], NaN where there is none)
     for the numeric ones. Outputs are those of `Prediction`, and `out_of_range` (bool [n]): whether
-    the logit lies beyond the outermost knots of its field value, where that has two or more.
+    the logit lies beyond the outermost knots of its field value, where that has two or more. Where
+    field values have parents `field_level` (int64 [n]) says whose map answered.
 
     Raises:
         ArtifactError: the model does not fit into one file.
@@ -98,6 +101,9 @@ def onnx_model(model: MergedModel) -> onnx.ModelProto:
     numeric = _numeric(graph, encoder.numeric)
     ids = _categorical(graph, encoder, absent)
     field = _field_value_id(graph, encoder, absent)
+    if encoder.parents:
+        levels = graph.constant(encoder.field_values.levels)
+        graph.op("Gather", levels, field, result="field_level")
     logit = _base(graph, network, ids, numeric)
     mapped = _table(graph, network, logit, field)
     if network.auxiliary is not None:
@@ -154,19 +160,22 @@ def _logged(graph: _Graph, values: str, score: LoggedScore) -> str:
     return graph.op("Sub", graph.op("Log", inside), against)
 
 
-def _ids(graph: _Graph, texts: str, vocabulary: Vocabulary, absent: str, name: str | None) -> str:
-    return graph.op(
-        "LabelEncoder",
-        texts,
-        result=name,
-        keys_strings=[absent, *vocabulary.values, *vocabulary.pooled],
-        values_int64s=[
-            vocabulary.null_id,
-            *vocabulary.value_ids.tolist(),
-            *[vocabulary.pooled_id] * len(vocabulary.pooled),
-        ],
-        default_int64=0,
-    )
+def _ids(
+    graph: _Graph, texts: str, vocabulary: Vocabulary, absent: str | None, name: str | None
+) -> str:
+    """The ids of values; of null, which `absent` stands for, where that is given."""
+    null = {} if absent is None else {absent: vocabulary.null_id}
+    ids = null | dict(zip(vocabulary.values, vocabulary.value_ids.tolist(), strict=True))
+    ids |= dict.fromkeys(vocabulary.pooled, vocabulary.pooled_id)
+    return _encoded(graph, texts, [*ids], [*ids.values()], name)
+
+
+def _encoded(
+    graph: _Graph, texts: str, keys: list[str], ids: list[int], name: str | None = None
+) -> str:
+    """The id of each text; 0 of every other."""
+    coded = {"keys_strings": keys or [""], "values_int64s": ids or [0]}
+    return graph.op("LabelEncoder", texts, result=name, default_int64=0, **coded)
 
 
 def _categorical(graph: _Graph, encoder: Encoder, absent: str) -> str | None:
@@ -186,19 +195,31 @@ def _text(graph: _Graph, column: str) -> str:
 def _field_value_id(graph: _Graph, encoder: Encoder, absent: str) -> str:
     name, vocabulary = "field_value_id", encoder.field_values
     texts = [_text(graph, column) for column in encoder.field]
+    key = _joined(graph, texts)
+    if not encoder.parents and (len(texts) == 1 or not vocabulary.null_id):
+        return _ids(graph, key, vocabulary, absent, name)
+    known = _ids(graph, key, vocabulary, None, None)
+    for place in range(len(encoder.parents)):
+        above = _joined(graph, [_text(graph, column) for column in encoder.parents[place:]])
+        at = np.flatnonzero(vocabulary.levels == 1 + place)
+        parents = [vocabulary.own[n - 1].removeprefix(PARENT) for n in at.tolist()]
+        of_parent = _encoded(graph, above, parents, at.tolist())
+        known = graph.op("Where", _is_unknown(graph, known), of_parent, known)
+    nulls = [_encoded(graph, text, [absent], [vocabulary.null_id]) for text in texts]
+    null = graph.op("Max", *nulls)
+    return graph.op("Where", _is_unknown(graph, known), null, known, result=name)
+
+
+def _joined(graph: _Graph, texts: Sequence[str]) -> str:
     key, *others = texts
     for other in others:
         part = graph.op("StringConcat", graph.constant([SEPARATOR], object), other)
         key = graph.op("StringConcat", key, part)
-    if not others or not vocabulary.null_id:
-        return _ids(graph, key, vocabulary, absent, name)
-    known = _ids(graph, key, vocabulary, absent, None)
-    nulls = [
-        graph.op("LabelEncoder", t, keys_strings=[absent], values_int64s=[1], default_int64=0)
-        for t in texts
-    ]
-    some = graph.op("Cast", graph.op("Max", *nulls), to=TensorProto.BOOL)
-    return graph.op("Where", some, graph.constant(vocabulary.null_id, np.int64), known, result=name)
+    return key
+
+
+def _is_unknown(graph: _Graph, ids: str) -> str:
+    return graph.op("Equal", ids, graph.constant(0, np.int64))
 
 
 def _base(graph: _Graph, network: MergedNetwork, ids: str | None, numeric: list[str]) -> str:
@@ -267,7 +288,8 @@ def _assembled(graph: _Graph, model: MergedModel, absent: str) -> onnx.ModelProt
     if model.encoder.categorical:
         shape = [ROWS, len(model.encoder.categorical)]
         cuts.append(helper.make_tensor_value_info(IDS, TensorProto.INT64, shape))
-    outputs = [helper.make_tensor_value_info(n, kind, [ROWS]) for n, kind in OUTPUTS.items()]
+    kinds = OUTPUTS | ({"field_level": TensorProto.INT64} if model.encoder.parents else {})
+    outputs = [helper.make_tensor_value_info(n, kind, [ROWS]) for n, kind in kinds.items()]
     made = helper.make_model(
         helper.make_graph(
             graph.nodes,

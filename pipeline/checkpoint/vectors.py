@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from pipeline.checkpoint.merged_model import MergedModel
 from pipeline.checkpoint.serving_table import END_TO_END
-from pipeline.encoding.features import LoggedScore, Scaling
+from pipeline.encoding.features import Encoder, LoggedScore, Scaling
 from pipeline.encoding.values import SEPARATOR
 from pipeline.encoding.vocabulary import Vocabulary
 
@@ -32,16 +32,15 @@ def vectors_of(model: MergedModel) -> dict[str, Any]:
         far a logit may lie from that.
     """
     encoder = model.encoder
-    keys = _some(encoder.field_values)
-    columns: dict[str, list[Any]] = {}
-    for name, vocabulary in encoder.categorical.items():
-        columns[name] = _repeated(_some(vocabulary), len(keys))
-    for position, name in enumerate(encoder.field):
-        columns[name] = [_part(key, position, len(encoder.field)) for key in keys]
+    field = _field_columns(encoder)
+    rows = len(field[encoder.field[0]])
+    columns = {
+        n: _repeated(_some(values), rows) for n, values in encoder.categorical.items()
+    } | field
     for column in encoder.numeric:
         both = columns.get(column.name)
         numbers = _numbers(column) if both is None else [*map(_as_number, both)]
-        columns[column.name] = _repeated(numbers, len(keys))
+        columns[column.name] = _repeated(numbers, rows)
     said = model.predict(pa.table(columns))
     steepest = float(model.network.lines[:, 2].abs().max())
     return {
@@ -51,10 +50,31 @@ def vectors_of(model: MergedModel) -> dict[str, Any]:
     }
 
 
+def _field_columns(encoder: Encoder) -> dict[str, list[Any]]:
+    """Known field values, then unseen ones of known parents."""
+    keys, depth = _some(encoder.field_values), len(encoder.parents)
+    unknown = [UNSEEN] * depth
+    parts = (key.split(SEPARATOR) for key in _spread(encoder.field_values.parents))
+    above = [*((unknown + of_key)[-depth:] for of_key in parts), *[unknown][:depth]]
+    columns: dict[str, list[Any]] = {
+        name: [_part(key, place, len(encoder.field)) for key in keys] + [UNSEEN] * len(above)
+        for place, name in enumerate(encoder.field)
+    }
+    for place, name in enumerate(encoder.parents):
+        of_parents = [each[place] for each in above]
+        known = columns.get(name, _repeated(of_parents, len(keys)))[: len(keys)]
+        columns[name] = known + of_parents
+    return columns
+
+
 def _some(vocabulary: Vocabulary) -> list[str | None]:
-    places = np.linspace(0, len(vocabulary.values) - 1, VALUES).round().astype(int)
-    known = [vocabulary.values[place] for place in dict.fromkeys(places.tolist()) if place >= 0]
-    return [*known, *vocabulary.pooled[:1], None, UNSEEN]
+    return [*_spread(vocabulary.values), *vocabulary.pooled[:1], None, UNSEEN]
+
+
+def _spread(names: Sequence[str]) -> list[str]:
+    """Some names from all over, in their order."""
+    places = np.linspace(0, len(names) - 1, min(VALUES, len(names))).round().astype(int)
+    return [names[place] for place in dict.fromkeys(places.tolist())]
 
 
 def _part(key: str | None, position: int, parts: int) -> str | None:

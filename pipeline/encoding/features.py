@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.core.errors import DataError
-from pipeline.encoding.values import field_keys, logged_logit, numbers_of
+from pipeline.encoding.values import field_keys, logged_logit, numbers_of, parent_names
 from pipeline.encoding.vocabulary import ValueCounts, Vocabulary
 
 LARGEST_SCALED = 6.0  # standard deviations; a value further out is served as if it were there
@@ -142,12 +142,14 @@ class Encoder:
         numeric: scalings, in that order too; or alone the logged score.
         field: columns whose joint value is calibrated.
         field_values: the vocabulary of their keys; none is known to a base model.
+        parents: columns that a field value belongs to, from near to far.
     """
 
     categorical: Mapping[str, Vocabulary]
     numeric: tuple[Scaling | LoggedScore, ...]
     field: tuple[str, ...]
     field_values: Vocabulary = NOTHING_KNOWN
+    parents: tuple[str, ...] = ()
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any]) -> "Encoder":
@@ -157,6 +159,7 @@ class Encoder:
             tuple((LoggedScore if "space" in f else Scaling)(**f) for f in manifest["numeric"]),
             tuple(manifest["field"]["columns"]),
             _vocabulary(manifest["field"]),
+            tuple(manifest["field"].get("parents", ())),
         )
 
     def manifest(self) -> dict[str, Any]:
@@ -170,6 +173,7 @@ class Encoder:
                 "columns": list(self.field),
                 "values": self.field_values.names,
                 "pooled": list(self.field_values.pooled),
+                **({"parents": list(self.parents)} if self.parents else {}),
             },
         }
 
@@ -202,7 +206,8 @@ class Encoder:
         Raises:
             DataError: a column is missing or does not hold what it should.
         """
-        ids = self.field_values.ids(field_keys(table, self.field))
+        above = parent_names(table, self.parents)
+        ids = self.field_values.ids(field_keys(table, self.field), above)
         return Encoded(*self.features(table), ids)
 
 
@@ -233,18 +238,22 @@ class EncoderSums:
         for name, sums in self._numeric.items():
             sums.add(_numbers(table, name))
 
-    def encoder(self, max_vocabulary: int, field: Sequence[str]) -> Encoder:
+    def encoder(
+        self, max_vocabulary: int, field: Sequence[str], parents: Sequence[str] = ()
+    ) -> Encoder:
         """The encoder of what was added.
 
         Args:
             max_vocabulary: values of a categorical feature with an id of their own.
             field: columns whose joint value is calibrated.
+            parents: columns that it belongs to, from near to far.
         """
         features, sums = self._categorical.items(), self._numeric.items()
         return Encoder(
             {name: Vocabulary.of(values, max_vocabulary) for name, values in features},
             tuple(numbers.scaling(name) for name, numbers in sums),
             tuple(field),
+            parents=tuple(parents),
         )
 
 

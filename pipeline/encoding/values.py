@@ -19,6 +19,7 @@ SEPARATOR = "\x1f"
 MARK = "\x1e"  # begins a name that is no text of a log
 NULL_NAME = f"{MARK}(null)"
 POOLED_NAME = f"{MARK}(other)"
+PARENT = f"{MARK}{SEPARATOR}"  # begins the name of a parent of field values, before its key
 SPACES = ("logit", "probability")  # what a logged score may be
 SCORE_CLIP = 1e-15  # a logged probability is taken to lie in [this, 1 - this]: ±34.5 in logit
 LARGEST_EXACT = 2**53  # from here on neighbouring whole numbers share one float64
@@ -161,6 +162,23 @@ def field_keys(table: pa.Table, columns: Sequence[str]) -> pa.StringArray:
     for name, part in zip(columns, parts, strict=True):
         _refuse_row(name, pc.match_substring(part, SEPARATOR), "holds the separator \\x1f")
     return pc.binary_join_element_wise(*parts, SEPARATOR, null_handling="emit_null")
+
+
+def parent_names(table: pa.Table, parents: Sequence[str]) -> list[pa.StringArray]:
+    """Of each row what its field value belongs to, from near to far: names, text [n] each.
+
+    A parent is its own column's value and those of the farther ones, so an advertiser of two
+    verticals is two. Null where one of these is.
+
+    Args:
+        table: rows of a log.
+        parents: columns, from near to far.
+
+    Raises:
+        DataError: as `field_keys`.
+    """
+    keys = (field_keys(table, parents[place:]) for place in range(len(parents)))
+    return [pc.binary_join_element_wise(pa.scalar(PARENT), each, "") for each in keys]
 
 
 def _refuse_row(column: str, wrong: pa.BooleanArray, what: str) -> None:

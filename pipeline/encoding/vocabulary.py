@@ -9,9 +9,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.core.errors import DataError
-from pipeline.encoding.values import NULL_NAME, POOLED_NAME, Column, as_text
-
-SHARED = (NULL_NAME, POOLED_NAME)  # names of ids that are of no single value
+from pipeline.encoding.values import (
+    NULL_NAME,
+    PARENT,
+    POOLED_NAME,
+    SEPARATOR,
+    Column,
+    as_text,
+)
 
 
 class ValueCounts:
@@ -19,7 +24,7 @@ class ValueCounts:
 
     Attributes:
         nulls: number of nulls.
-        counts: `values` (text, each once) and `counts` (int64).
+        counts: `values` (text, each once) and `counts` (int64); names of parents among them.
     """
 
     def __init__(self, *days: Column) -> None:
@@ -47,16 +52,21 @@ class ValueCounts:
         return self.counts.filter(pc.invert(known)).sort_by(order)["values"]
 
 
+SHARED = (NULL_NAME, POOLED_NAME)
+
+
 @dataclass(frozen=True)
 class Vocabulary:
     """Known values of one column or field; id = position + 1.
 
     Two ids may be of no single value: that of null (NULL_NAME) and one that all pooled values share
     (POOLED_NAME). They differ from what nobody has seen, which is out of vocabulary (OOV) and has
-    the id 0.
+    the id 0. Where values have parents these have ids, too, which are those of the values that have
+    none of their own; nothing is pooled then.
 
     Attributes:
-        own: the name of every id from 1 on: values, each once, and those two where they are.
+        own: the name of every id from 1 on: values, each once, those two where they are, and names
+            of parents.
         pooled: text: values that share one id.
     """
 
@@ -90,12 +100,18 @@ class Vocabulary:
             counts: of the values.
             max_size: number of values with an id of their own.
         """
-        new = counts.by_frequency(without=(*self.values, *self.pooled))
-        room = len(new) if max_size is None else max(max_size - len(self.values), 0)
-        pooled = _ascending(new.slice(room))
+        names = counts.by_frequency(without=(*self.own, *self.pooled))
+        of_parents = pc.starts_with(names, PARENT)
+        new, parents = names.filter(pc.invert(of_parents)), names.filter(of_parents)
+        room, above = (
+            len(names) if max_size is None else max(max_size - len(known), 0)
+            for known in (self.values, self.parents)
+        )
+        pooled = () if len(parents) or self.parents else _ascending(new.slice(room))
         null = (NULL_NAME,) if counts.nulls and NULL_NAME not in self.own else ()
         mark = (POOLED_NAME,) if pooled and not self.pooled else ()
-        own = (*self.own, *_ascending(new.slice(0, room)), *null, *mark)
+        first = _ascending(new.slice(0, room))
+        own = (*self.own, *first, *null, *mark, *_ascending(parents.slice(0, above)))
         if len(own) + len(pooled) == len(self.own):
             return self
         return Vocabulary(own, (*self.pooled, *pooled))
@@ -109,14 +125,29 @@ class Vocabulary:
         """
         return cls(tuple(name for name in names[1:] if name is not None), tuple(pooled))
 
-    def ids(self, keys: Column) -> np.ndarray:
-        """The id of every key: int32 [n] in [0, len(self)], 0 where unknown."""
+    def ids(self, keys: Column, parents: Sequence[Column] = ()) -> np.ndarray:
+        """The id of every key, or else of its nearest known parent: int32 [n] in [0, len(self)].
+
+        0 where neither is known; null has its own id where it has one and no known parent.
+
+        Args:
+            keys: text [n].
+            parents: names of the parents, text [n] each, from near to far.
+        """
         keys = as_text(keys)
         places = pc.index_in(keys, value_set=self._value_set).fill_null(len(self._value_set))
         ids = self._id_at[places.to_numpy(zero_copy_only=False)]
+        for above in parents:
+            if (rows := np.flatnonzero(ids == 0)).size:
+                ids[rows] = self.named(above.take(pa.array(rows)))
         if self.null_id and keys.null_count:
-            ids[keys.is_null().to_numpy(zero_copy_only=False)] = self.null_id
+            ids[keys.is_null().to_numpy(zero_copy_only=False) & (ids == 0)] = self.null_id
         return ids
+
+    def named(self, names: Column) -> np.ndarray:
+        """The id that has each of some names [n]: int32, 0 where there is none."""
+        places = pc.index_in(names, value_set=self._all_names).fill_null(-1)
+        return places.to_numpy(zero_copy_only=False).astype(np.int32) + 1
 
     def is_pooled(self, ids: np.ndarray) -> np.ndarray:
         """Whether each of the `ids` [n] is the one that pooled values share: bool [n]."""
@@ -125,12 +156,24 @@ class Vocabulary:
     @cached_property
     def values(self) -> tuple[str, ...]:
         """The values with ids of their own, in the order of `value_ids`."""
-        return tuple(name for name in self.own if name not in SHARED)
+        return tuple(name for name in self.own if not _stands_for_many(name))
+
+    @cached_property
+    def parents(self) -> tuple[str, ...]:
+        """The keys of the parents that have ids, in the order of these."""
+        return tuple(name.removeprefix(PARENT) for name in self.own if name.startswith(PARENT))
+
+    @cached_property
+    def levels(self) -> np.ndarray:
+        """int64 [len(self) + 1]: of every id 0, or k of a k-th parent; of the id 0 one more."""
+        parts = [name.count(SEPARATOR) if name.startswith(PARENT) else 0 for name in self.own]
+        depth = max(parts, default=0)
+        return np.array([depth + 1, *(part and depth + 1 - part for part in parts)])
 
     @cached_property
     def value_ids(self) -> np.ndarray:
         """int32: the ids of `values`."""
-        named = [number for number, name in enumerate(self.own, 1) if name not in SHARED]
+        named = [n for n, name in enumerate(self.own, 1) if not _stands_for_many(name)]
         return np.array(named, dtype=np.int32)
 
     @cached_property
@@ -159,10 +202,18 @@ class Vocabulary:
         return pa.array([*self.values, *self.pooled], pa.string())
 
     @cached_property
+    def _all_names(self) -> pa.StringArray:
+        return pa.array(self.own, pa.string())
+
+    @cached_property
     def _id_at(self) -> np.ndarray:
         """The ids of `_value_set`, in its order, and of what is not in it: int32."""
         pooled = np.full(len(self.pooled), self.pooled_id, np.int32)
         return np.concatenate([self.value_ids, pooled, [0]], dtype=np.int32)
+
+
+def _stands_for_many(name: str) -> bool:
+    return name in SHARED or name.startswith(PARENT)
 
 
 def _ascending(values: pa.ChunkedArray) -> tuple[str, ...]:

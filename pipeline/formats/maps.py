@@ -60,6 +60,13 @@ class PiecewiseLinearMap:
         corrected = from_padded(one.knots, values, slopes[:, 0], right)
         return corrected if one is self else corrected.repeated(self.n_field_values)
 
+    def with_rows(self, ids: np.ndarray, rows: "PiecewiseLinearMap") -> "PiecewiseLinearMap":
+        """The map with other rows, of as many knots, for some field value ids [n]."""
+        arrays = [np.array(getattr(self, name)) for name in MAP_ARRAYS]
+        for array, name in zip(arrays, MAP_ARRAYS, strict=True):
+            array[ids] = getattr(rows, name)
+        return PiecewiseLinearMap(*arrays)
+
     def repeated(self, n_field_values: int) -> "PiecewiseLinearMap":
         """The only row of a map for every field value; the rows share memory."""
         rows = (getattr(self, name) for name in MAP_ARRAYS)

@@ -39,26 +39,23 @@ class DayMap:
         cls,
         served: PiecewiseLinearMap,
         asked: np.ndarray | None,
-        known: np.ndarray | None = None,
+        serving: np.ndarray | None = None,
     ) -> "DayMap":
         """The rows of a whole map that some field values ask for.
 
         Args:
             served: of all field values.
             asked: ids [n] of any order; None: all.
-            known: ids that are not served as unseen, by the row of id 0; None: all.
+            serving: int64 [V], the id whose row serves each; None: its own.
         """
         if served.is_shared:
             row = np.zeros(1, np.int32)
             return cls(row, served.take(row))
-        ids = np.arange(served.n_field_values) if asked is None else np.append(asked, 0)
-        ids = ids if known is None else np.append(ids[np.isin(ids, known)], 0)
-        ids = np.unique(ids).astype(np.int32)
-        return cls(ids, served.take(ids))
-
-    def has_own(self, n_field_values: int) -> np.ndarray:
-        """Whether each id has a row of its own, which serves it alone, bool [V]."""
-        return np.isin(np.arange(n_field_values), self.ids[1:])
+        ids = np.arange(served.n_field_values)
+        serving = ids if serving is None else serving
+        ids = ids if asked is None else np.append(asked, 0)
+        ids = np.unique(np.append(ids[serving[ids] > 0], 0)).astype(np.int32)
+        return cls(ids, served.take(serving[ids]))
 
     def whole(self, n_field_values: int) -> PiecewiseLinearMap:
         """The map of all V field values."""

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from pipeline.core.errors import ArtifactError, DataError
 from pipeline.core.files import publish, read_json, write_json
 from pipeline.formats.days import day_number
+from pipeline.formats.field_tree import FieldTree
 
 
 def _check_lengths(table: "BinTable | CellTable") -> None:
@@ -120,12 +121,19 @@ class FieldTables:
         cells: of those days and of later ones, counted within the same bounds.
         made_until: days since 1970-01-01.
         n_field_values: V.
+        of_parents: what field values belong to; None: nothing.
     """
 
     bins: BinTable
     cells: CellTable
     made_until: int
     n_field_values: int
+    of_parents: FieldTree | None = None
+
+    @property
+    def tree(self) -> FieldTree:
+        """What field values belong to."""
+        return self.of_parents or FieldTree.flat(self.n_field_values)
 
     @property
     def made_of(self) -> np.ndarray:

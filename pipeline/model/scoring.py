@@ -73,7 +73,8 @@ class Base:
         """The log's columns that are read to score it, with what was observed; each once."""
         numeric = [scaling.name for scaling in self.encoder.numeric]
         roles = [self.conventions.get(role) for role in ("label", "impressions", "weight")]
-        names = [*self.encoder.field, *self.encoder.categorical, *numeric, *roles]
+        field = [*self.encoder.field, *self.encoder.parents]
+        names = [*field, *self.encoder.categorical, *numeric, *roles]
         return [name for name in dict.fromkeys(names) if name is not None]
 
     def uncalibrated_logit(self, encoded: Encoded, batch_size: int) -> np.ndarray:

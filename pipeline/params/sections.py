@@ -41,6 +41,7 @@ COLUMN_KEYS = (  # of the section log, whose values name columns
     "label",
     "impressions",
     "field",
+    "field_parents",
     "categorical",
     "numeric",
     "truth",
@@ -67,6 +68,7 @@ class LogParams(Section):
     label: str
     impressions: str | None
     field: Annotated[tuple[str, ...], Field(min_length=1)]
+    field_parents: tuple[str, ...] = ()
     categorical: tuple[str, ...]
     numeric: tuple[str, ...]
     truth: str | None
@@ -109,13 +111,15 @@ class LogParams(Section):
 
     @model_validator(mode="after")
     def _each_column_once(self) -> "LogParams":
-        for role in ("field", "categorical", "numeric"):
+        for role in ("field", "field_parents", "categorical", "numeric"):
             names = getattr(self, role)
             twice = sorted({name for name in names if names.count(name) > 1})
             if twice:
                 raise ValueError(f"{role} names {twice} twice; name each column once")
         answers = {name for name in (self.label, self.impressions, self.truth) if name}
-        features = sorted(answers & {*self.field, *self.categorical, *self.numeric})
+        features = sorted(
+            answers & {*self.field, *self.field_parents, *self.categorical, *self.numeric}
+        )
         if features:
             raise ValueError(f"{features} may be no field and no feature: answers are not known")
         return self

@@ -37,6 +37,7 @@ SCHEMA = pa.schema(
         ("probability", pa.float64()),
         ("field_value_id", pa.int32()),
         ("unseen", pa.bool_()),
+        ("field_level", pa.int32()),
     ]
 )
 
@@ -49,10 +50,12 @@ class ServedScores:
         uncalibrated_logit: float32 [n], the base model's.
         calibrated_logit: float64 [n].
         probability: float64 [n], of a response, in (0, 1).
-        field_value_id: int64 [n], 0 = unseen or null.
+        field_value_id: int64 [n], of the map that answered: 0 = unseen or null; a parent's.
         out_of_range: bool [n], whether the logit lies beyond the outermost knots of its field
             value: the line goes on there with its own slope.
         unseen: bool [n], whether the field value is one that no vocabulary holds; null is none.
+        field_level: int64 [n], whose map answered: 0 the field value's own, k its k-th parent's
+            (`log.field_parents`), one more than there are parents: that of no known value.
     """
 
     uncalibrated_logit: np.ndarray
@@ -61,6 +64,7 @@ class ServedScores:
     field_value_id: np.ndarray
     out_of_range: np.ndarray
     unseen: np.ndarray
+    field_level: np.ndarray
 
     def __len__(self) -> int:
         return len(self.probability)
@@ -161,11 +165,13 @@ class Predictor:
             inputs: `text.COLUMN` → texts, object [n], `null_text` for null;
                 `number.COLUMN` → float64 [n], NaN for null.
         """
-        logit, calibrated, probability, ids, beyond = self.session.run(None, dict(inputs))
+        logit, calibrated, probability, ids, beyond, *level = self.session.run(None, dict(inputs))
+        levels = level[0] if level else (ids == 0).astype(np.int64)
         null = np.zeros(len(ids), bool)
         for name in self._field:
             null |= inputs[name] == self.null_text
-        return ServedScores(logit, calibrated, probability, ids, beyond, (ids == 0) & ~null)
+        unseen = (levels > 0) & ~null
+        return ServedScores(logit, calibrated, probability, ids, beyond, unseen, levels)
 
     def field_values(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
         """The field value of every row, object [n] of text; parts of a joint one are joined."""

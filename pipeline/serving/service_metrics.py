@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 
+import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest, values
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.multiprocess import MultiProcessCollector
@@ -39,6 +40,8 @@ class ServiceMetrics:
             self._shown.register(_SwapGauges(state))
         self.requests = Counter(REQUESTS, "Requests to /score", ["status"], registry=own)
         self._counts = {name: Counter(name, what, registry=own) for name, what in ROWS.items()}
+        levels = "Rows by whose map answered: 0 their own, k the k-th parent's"
+        self._levels = Counter("adacalib_field_level_rows", levels, ["level"], registry=own)
         self._seconds = Histogram(
             SECONDS, "From a read body to an answer", buckets=LATENCIES, registry=own
         )
@@ -50,6 +53,8 @@ class ServiceMetrics:
         seen = len(scores), int(scores.unseen.sum()), int(scores.out_of_range.sum())
         for counter, number in zip(self._counts.values(), seen, strict=True):
             counter.inc(number)
+        for level, number in enumerate(np.bincount(scores.field_level).tolist()):
+            self._levels.labels(str(level)).inc(number)
 
     def show(self, collector: Collector) -> None:
         """Put more on the page."""

@@ -17,6 +17,7 @@ from pipeline.calibration.roll import TOO_FEW_DAYS, Rolled, roll
 from pipeline.core.errors import CheckFailedError, ParamsError
 from pipeline.core.files import publish, read_json, write_json
 from pipeline.formats.days import day_name, day_number
+from pipeline.formats.field_tree import FieldTree
 from pipeline.formats.maps import PiecewiseLinearMap, write_maps
 from pipeline.formats.rolling import FILE, DayMap, write_rolling
 from pipeline.formats.scores import (
@@ -63,7 +64,8 @@ def run(
         ParamsError: the auxiliary network is asked for and the scores carry no features.
     """
     _require_passed(check)
-    scored, statistics = read_scores_manifest(scores), _tables(tables)
+    scored = read_scores_manifest(scores)
+    statistics = replace(_tables(tables), of_parents=FieldTree.of(scored["field"]))
     horizon = 1 + scored.get("conventions", {}).get("maturity_days", 0)
     judged, shipped = _rolled(scores, scored, statistics, params, horizon)
     newest = max(shipped.maps["identity"])

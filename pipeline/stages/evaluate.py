@@ -17,6 +17,7 @@ from pipeline.encoding.vocabulary import Vocabulary
 from pipeline.formats.champion import MODEL as CHAMPION
 from pipeline.formats.champion import pinned
 from pipeline.formats.days import day_name, day_number
+from pipeline.formats.field_tree import FieldTree
 from pipeline.formats.maps import PiecewiseLinearMap, read_maps
 from pipeline.formats.rolling import FILE, RollingMap, read_rolling, rolled
 from pipeline.formats.scores import (
@@ -82,7 +83,7 @@ def run(
     horizon = about["rolling"]["horizon_days"]
     resampling = Resampling(params.confidence, params.replicates, params.seed, horizon)
     found = compare(measured, resampling)
-    history = _history(scores, about, measured["model"].days, rolling["adacalib"])
+    history = _history(scores, about, measured["model"].days)
     found["new_values"] = measure_new_values(measured, history, resampling)
     if champion and champion.days:
         among = np.isin(rows.day, champion.days)
@@ -259,32 +260,40 @@ def _extent(rows: Scores, days: list[str], scored: dict[str, Any]) -> dict[str, 
     }
 
 
-def _history(
-    scores: Path, about: dict[str, Any], days: np.ndarray, maps: RollingMap
-) -> ValueHistory:
+def _history(scores: Path, about: dict[str, Any], days: np.ndarray) -> ValueHistory:
     """What was known of each field value on the mornings of the test days; the log a day a time."""
     scored, horizon = read_scores_manifest(scores), about["rolling"]["horizon_days"]
     n = len(scored["field"]["values"])
-    first, responses = np.full(n, np.iinfo(np.int32).max), np.zeros((len(days), n))
+    never = np.iinfo(np.int32).max
+    first, learned, responses = np.full(n, never), np.full(n, never), np.zeros((len(days), n))
     for day in sorted(scored["days"], reverse=True):
         number = day_number(day)
         rows = read_day_columns(scores, scored, day, ["field_value_id", "responses"])
         first[rows["field_value_id"]] = number
         if day in about["label_days"]:
+            learned[rows["field_value_id"]] = number
             of_day = np.bincount(rows["field_value_id"], rows["responses"], n)
             responses[days >= number + horizon] += of_day
-    first[0] = np.iinfo(np.int32).max  # which stands for many values
-    known = np.stack([maps[day].has_own(n) for day in days.tolist()])
+    first[FieldTree.of(scored["field"]).level > 0] = never  # which stand for many values
+    known = (learned <= days[:, None] - horizon) & (first < never)
     return ValueHistory(days[:, None] - first, known, responses)
 
 
 def _pooled(rows: Scores, manifest: dict[str, Any]) -> dict[str, Any]:
-    """What the field values that share one map hold of the test rows, where there are such."""
+    """What the field values that share one map hold of the test rows, where there are such.
+
+    Of a field with parents: how many there are, and how many field values moved, or had several.
+    """
     field = manifest["base"]["field"]
+    if "tree" in field:
+        tree, moves = FieldTree.of(field), field["tree"]["moves"].values()
+        moved = len({each for ids, _ in moves for each in ids})
+        found = {"ids": int((tree.level > 0).sum()) - 1, "moved": moved}
+        return {"parents": found | {"several": field["tree"]["several"]}}
     values = Vocabulary.of_names(field["values"], field.get("pooled", ()))
     if not values.pooled:
         return {}
-    found: dict[str, Any] = {"field_values": len(values.pooled)}
+    found = {"field_values": len(values.pooled)}
     for name, one in (("impressions", "impression_share"), ("responses", "response_share")):
         amounts = getattr(rows, name)
         found[name] = amounts[values.is_pooled(rows.field_value_id)].sum().item()

@@ -1,18 +1,20 @@
 """score: base model, every day of the split → uncalibrated logits with canonical columns."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipeline.core.checksums import file_sums, json_sha256
 from pipeline.core.errors import ArtifactError
 from pipeline.core.files import publish, read_json
 from pipeline.data.log_store.day_rows import read_day
 from pipeline.data.log_store.manifest import MANIFEST, read_manifest
+from pipeline.encoding.belonging import count_field, nearest_parents, tree_of
 from pipeline.encoding.features import Encoded, Encoder
 from pipeline.encoding.values import counts, field_keys, placed, weights
 from pipeline.encoding.vocabulary import ValueCounts, Vocabulary
@@ -48,16 +50,19 @@ def run(data: Path, split: Path, base: Path, target: Path, *, params: ScoreParam
     _refuse_leak(parts, model)
     split_of = {day: name for name, of_part in parts.items() for day in of_part}
     landed, field = read_manifest(data / MANIFEST), model.encoder.field
-    values = Reuse(target, "field values", {"field": field})
+    parents = model.encoder.parents
+    values = Reuse(target, "field values", {"field": field, "parents": parents})
+    columns = list(dict.fromkeys([*field, *parents]))
 
     def counted(day: str) -> Made:
         def make() -> Made:
-            return _count(read_day(data, day, list(dict.fromkeys(field)), landed), day, field)
+            return _count(read_day(data, day, columns, landed), day, field, parents)
 
         return values.made({"data": hashes[day]}, make)
 
     known = [day for name in parts if name != "training" for day in parts[name]]
-    days = ((day, _counts(made)) for day, made in map_days(counted, known, "count"))
+    nearest: list[tuple[str, pa.Table]] = []
+    days = _counts(map_days(counted, known, "count"), nearest)
     vocabularies = _vocabularies(days, divided["binning_days"], params.max_field_values)
     first, last = vocabularies[divided["binning_days"][-1]], vocabularies[known[-1]]
     own = file_sums(base)
@@ -80,6 +85,8 @@ def run(data: Path, split: Path, base: Path, target: Path, *, params: ScoreParam
         for day, made in map_days(scored, list(split_of), "score"):
             described[day] = write_day(folder, day, made.facts, made.payload)
         manifest = _manifest(model, last, divided, described, params)
+        if parents:
+            manifest["field"]["tree"] = tree_of(last, nearest)
         write_scores_manifest(folder, manifest | {"base_sha256": own})
 
 
@@ -94,17 +101,31 @@ def _refuse_leak(splits: dict[str, list[str]], model: Base) -> None:
             )
 
 
-def _count(table: pa.Table, day: str, field: tuple[str, ...]) -> Made:
-    """How often each field value comes on a day."""
+def _count(table: pa.Table, day: str, field: tuple[str, ...], parents: tuple[str, ...]) -> Made:
+    """How often each field value comes on a day, and what it belongs to."""
     with placed(f"day {day}, "):
-        found = ValueCounts(field_keys(table, field))
-    return Made.of_columns({"nulls": found.nulls}, found.counts)
+        found = count_field(table, field, parents)
+        if not parents:
+            return Made.of_columns({"nulls": found.nulls}, found.counts)
+        nearest = nearest_parents(table, field, parents)
+    place = pc.index_in(found.counts["values"], nearest["values"])
+    more = {name: nearest[name].take(place) for name in ("parent", "several")}
+    return Made.of_columns(
+        {"nulls": found.nulls},
+        pa.table({n: found.counts[n] for n in ("values", "counts")} | more),
+    )
 
 
-def _counts(made: Made) -> ValueCounts:
-    found = ValueCounts()
-    found.add_counts(made.columns, made.facts["nulls"])
-    return found
+def _counts(
+    days: Iterable[tuple[str, Made]], nearest: list[tuple[str, pa.Table]]
+) -> Iterator[tuple[str, ValueCounts]]:
+    """What was counted of each day; what belongs to parents goes to `nearest`."""
+    for day, made in days:
+        found, columns = ValueCounts(), made.columns
+        found.add_counts(columns.select(["values", "counts"]), made.facts["nulls"])
+        if "parent" in columns.column_names:
+            nearest.append((day, columns.filter(pc.is_valid(columns["parent"])).combine_chunks()))
+        yield day, found
 
 
 def _vocabularies(

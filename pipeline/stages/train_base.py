@@ -118,7 +118,7 @@ def _pass_on(
     manifest = {
         "conventions": contract["conventions"],
         "network": {"kind": LOGGED},
-        **Encoder({}, (score,), log.field).manifest(),
+        **Encoder({}, (score,), log.field, parents=log.field_parents).manifest(),
         "days": {"fitting": [], "held_out": []},
         "history": [],
         "params": {"train_base": params.model_dump(mode="json")},
@@ -144,7 +144,7 @@ def _encoder(data: Path, fitting: list[str], params: TrainBaseParams, log: LogPa
     for day, table in read_days(data, fitting, _once(*features)):
         with placed(f"day {day}, "):
             sums.add_features(table)
-    return sums.encoder(params.max_vocabulary, log.field)
+    return sums.encoder(params.max_vocabulary, log.field, log.field_parents)
 
 
 def _shard(folder: Path, encoder: Encoder, data: Path, days: list[str], log: LogParams) -> Shard:

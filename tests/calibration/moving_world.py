@@ -9,6 +9,7 @@ from pipeline.calibration.prior.daily import DailyCounts, usual_logits
 from pipeline.calibration.prior.filter import KEPT, Filter, Variances
 from pipeline.calibration.prior.forward import Pass, follow
 from pipeline.calibration.prior.guard import LARGEST, Guard
+from pipeline.formats.field_tree import FieldTree
 
 STILL = {"shared_slow": 1e-9, "shared_fast": 1e-9, "shared_day": 1e-9}
 
@@ -31,7 +32,7 @@ class MovingWorld:
 
     def model(self) -> Filter:
         """The filter that knows the variances."""
-        return Filter(self.variances, *usual_logits(self.counts, len(self.shown)))
+        return Filter(self.variances, *usual_logits(self.counts, FieldTree.flat(len(self.shown))))
 
     def followed(self, horizon_days: int = 1, guard: Guard | None = None) -> Pass:
         """All days followed; with a guard of no value but the whole."""

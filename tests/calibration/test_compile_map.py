@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.special import expit
 
 from pipeline.calibration.adacalib.compile_map import Shape, increasing, serving_map
-from pipeline.calibration.prior.filter import DayForecast
+from pipeline.calibration.prior.day_forecast import DayForecast
 
 POINTS = st.lists(st.tuples(st.floats(-8, 8), st.floats(0.01, 1000)), min_size=1, max_size=12)
 

@@ -214,11 +214,12 @@ def test_covariances_stay_positive_definite():
 
 def test_variances_of_a_log_that_moves_more_are_larger():
     calm, wild = (moving_world(n_values=60, days=20, fast=fast, slow=fast) for fast in (0.005, 0.4))
-    learned = [learn_variances(w.counts, w.model().usual, CENTER) for w in (calm, wild)]
+    flat = calm.model().tree
+    learned = [learn_variances(w.counts, w.model().usual, CENTER, flat) for w in (calm, wild)]
     assert learned[0].fast < 0.04
     assert learned[1].fast > 0.1
     assert learned[0].slow < learned[1].slow
-    assert learned[0] == learn_variances(calm.counts, calm.model().usual, CENTER)
+    assert learned[0] == learn_variances(calm.counts, calm.model().usual, CENTER, flat)
 
 
 def test_a_farther_horizon_keeps_less_of_the_movements():

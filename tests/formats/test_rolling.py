@@ -34,8 +34,10 @@ def test_a_day_without_a_map_and_a_file_that_is_missing_are_refused(tmp_path: Pa
 
 
 @pytest.mark.parametrize("asked", [None, np.array([3, 1, 2])])
-def test_what_was_not_known_on_the_morning_has_no_row_of_its_own(asked):
-    """Whether or not the day's map has a row for it; nor has id 0."""
-    served = affine_map(np.array([0.0, 0.1, 0.2, 0.3, 0.4]), np.ones(5))
-    of_day = DayMap.of(served, asked, np.array([1, 3]))
-    assert of_day.has_own(5).tolist() == [False, True, False, True, False]
+def test_each_id_is_served_by_the_row_that_serves_it(asked):
+    """Whether that is its own, its parent's or that of id 0, and whatever the day asks for."""
+    shift = np.array([0.0, 0.1, 0.2, 0.3, 0.4])
+    serving = np.array([0, 1, 4, 0, 4])
+    of_day = DayMap.of(affine_map(shift, np.ones(5)), asked, serving)
+    ids = np.arange(4)
+    np.testing.assert_array_equal(of_day(np.ones(4), ids), 1.0 + shift[serving[ids]])

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.optimize import isotonic_regression
 
 from pipeline.calibration.adacalib.knot_examples import interpolation
-from pipeline.calibration.prior.filter import DayForecast
+from pipeline.calibration.prior.day_forecast import DayForecast
 from pipeline.calibration.prior.quadrature import SLOPE, mean_logit
 from pipeline.calibration.prior.splines import Splines
 from pipeline.calibration.statistics.grid import Grid

@@ -20,7 +20,8 @@ from pipeline.calibration.adacalib.compile_map import Shape
 from pipeline.calibration.adacalib.knot_training import FitSettings, single_thread
 from pipeline.calibration.adacalib.shapes import learn_shapes
 from pipeline.calibration.prior.daily import daily_counts, usual_logits
-from pipeline.calibration.prior.filter import DayForecast, Filter, Variances
+from pipeline.calibration.prior.day_forecast import DayForecast
+from pipeline.calibration.prior.filter import Filter, Variances
 from pipeline.calibration.prior.forward import Pass, follow
 from pipeline.calibration.prior.guard import LARGEST, Guard, Move
 from pipeline.calibration.prior.learning import learn_variances
@@ -127,17 +128,18 @@ def _followed(
     until: int,
 ) -> tuple[Pass, Guard, Variances]:
     """The pass over all days; once more without the known days that the guard then refused."""
-    cells, n = tables.cells, tables.n_field_values
+    cells, n, tree = tables.cells, tables.n_field_values, tables.tree
     found: list[Move] = []
     while True:
         counts = daily_counts(cells, cells.day <= known_until)
         known = counts.take(counts.day <= known_until)
-        usual, center = usual_logits(known, n)
-        variances = given or learn_variances(known, usual, center)
+        usual, center = usual_logits(known, tree)
+        variances = given or learn_variances(known, usual, center, tree)
         total = np.bincount(known.field_value_id, known.impressions, n)[1:]
         largest = 1 + np.argsort(-total, kind="stable")[: min(LARGEST, int((total > 0).sum()))]
         guard = Guard(largest, accepted, moves=found)
-        passed = follow(Filter(variances, usual, center), counts, horizon_days, guard, until)
+        model = Filter(variances, usual, center, tree)
+        passed = follow(model, counts, horizon_days, guard, until)
         refused = {m.day for m in guard.moves if m.refused and m.day <= known_until}
         rest = cells.take(~np.isin(cells.day, list(refused)))
         if len(rest) == len(cells):

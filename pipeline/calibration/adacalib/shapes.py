@@ -21,7 +21,7 @@ from pipeline.calibration.adacalib.knot_examples import (
 from pipeline.calibration.adacalib.knot_network import Head
 from pipeline.calibration.adacalib.knot_training import FitSettings, Heads, fit_heads
 from pipeline.calibration.folds import Counts, Fold, all_counts, forward_folds
-from pipeline.calibration.prior.filter import DayForecast
+from pipeline.calibration.prior.day_forecast import DayForecast
 from pipeline.calibration.prior.forward import Pass
 from pipeline.calibration.prior.quadrature import LEVEL, SLOPE
 from pipeline.calibration.prior.splines import Splines, fit_splines

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.calibration.folds import Counts
-from pipeline.calibration.prior.filter import DayForecast, unseen_line
+from pipeline.calibration.prior.day_forecast import DayForecast, unseen_line
 from pipeline.calibration.prior.quadrature import LEVEL, SLOPE
 from pipeline.calibration.prior.random_slopes import (
     GroupedRows,

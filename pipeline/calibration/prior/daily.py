@@ -8,6 +8,7 @@ from scipy.special import logit as log_odds
 
 from pipeline.calibration.statistics.grid import groups_of_cells, of_same_cell
 from pipeline.calibration.statistics.logits import SURE
+from pipeline.formats.field_tree import FieldTree
 from pipeline.formats.tables import CellTable
 
 GROUPS = 8  # of neighbouring cells that are kept apart within a field value and day
@@ -84,18 +85,24 @@ def daily_counts(cells: CellTable, learned: np.ndarray) -> DailyCounts:
     return DailyCounts.of(cells, of_same_cell(cells, learned, groups))
 
 
-def usual_logits(counts: DailyCounts, n_field_values: int) -> tuple[np.ndarray, float]:
+def usual_logits(counts: DailyCounts, tree: FieldTree) -> tuple[np.ndarray, float]:
     """x̄, the mean logit of each field value, float64 [V], and that of all.
 
-    Values without rows, and id 0, have that of all.
+    A parent's is that of all its rows. Values without rows have their nearest parent's, or that of
+    all, as the id 0 has.
 
     Args:
         counts: of the days that are known.
-        n_field_values: V.
+        tree: of V ids.
     """
     center = float(np.average(counts.logit, weights=counts.impressions))
     columns = (counts.impressions, counts.impressions * counts.logit)
-    n, x = (np.bincount(counts.field_value_id, column, n_field_values) for column in columns)
+    ids, size = counts.field_value_id, len(tree.parent)
+    n, x = (np.bincount(ids, column, size) for column in columns)
+    for level in range(tree.depth + 1):  # from near to far
+        below = np.flatnonzero(tree.level == level)
+        for sums in (n, x):
+            np.add.at(sums, tree.parent[below], sums[below])
     usual = np.where(n > 0, x / np.where(n > 0, n, 1.0), center)
     usual[0] = center
-    return usual, center
+    return usual[tree.serving((n > 0) | (tree.level > tree.depth))], center

@@ -6,18 +6,20 @@ calibrated_logit = level_{z,t} + slope_{z,t} · (uncalibrated_logit - x̄_z) on 
 
 x̄_z the field value's usual logit, a_z and b_z its lasting offset and slope, u and v movements that
 revert to their mean (Ornstein-Uhlenbeck with TIME_CONSTANTS), w noise of single days. What all
-values share has the same parts, and a line in x̄_z. All is normal before it is seen. A day's counts
-are binomial; each field value's posterior of (level, slope) is carried on by its mean and
-covariance (assumed density filtering; Minka 2001). A day's covariance between what a value has of
-its own and what all share is dropped.
+values share has the same parts, and a line in x̄_z. Where field values have parents, what the
+children of one share (a, b, u, v of its own) is added, and what the parent shares with its like.
+All is normal before it is seen. A day's counts are binomial; each field value's posterior of
+(level, slope) is carried on by its mean and covariance (assumed density filtering; Minka 2001).
+A day's covariance between what a value has of its own and what it shares is dropped.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import newton
-from scipy.special import expit
 
+from pipeline.calibration.prior.branches import OWN, TWICE, Branches, regressed, untied
+from pipeline.calibration.prior.day_forecast import DayForecast, unseen_line
 from pipeline.calibration.prior.quadrature import (
     LEVEL,
     SLOPE,
@@ -25,19 +27,11 @@ from pipeline.calibration.prior.quadrature import (
     mean_logit,
     times,
 )
-from pipeline.calibration.prior.random_slopes import (
-    VAGUE_MEAN,
-    VAGUE_PRECISION,
-    SlopePrior,
-    group_rows,
-    inverse,
-    modes,
-)
+from pipeline.calibration.prior.random_slopes import inverse
+from pipeline.formats.field_tree import FieldTree
 
 TIME_CONSTANTS = np.array([30.0, 4.0])  # days in which a movement loses all but 1/e of itself
 KEPT = np.exp(-1.0 / TIME_CONSTANTS)
-OWN = np.array([[1.0, 1.0, 1.0, 0.0], [0.0, 0.0, 0.0, 1.0]])  # lasting, slow, fast; slope
-TWICE = np.kron(OWN, OWN).T  # [16, 4]: a covariance [4, 4] of an own state → [2, 2] of these two
 SHARED_START = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 1.0])  # lasting, slow, fast, day, line; slope
 SHARED_SPREAD = np.array([1.0, 0.25, 0.25])  # variances of lasting, line and slope
 
@@ -47,6 +41,10 @@ class Variances:
     """How much field values differ and move, in logits²; slopes per unit of logit.
 
     The defaults are what is believed before a log is seen (`learning` says where they are from).
+
+    Attributes:
+        levels: by what the variances of a field value's own (lasting, slow, fast, slope) are
+            multiplied for what the children of a parent share, by level from near to far.
     """
 
     lasting: float = 0.25
@@ -57,63 +55,7 @@ class Variances:
     shared_slow: float = 0.004
     shared_fast: float = 0.004
     shared_day: float = 0.001
-
-
-@dataclass(frozen=True)
-class DayForecast:
-    """What is believed of a day's (level, slope) before the day: normal, noise of the day included.
-
-    Attributes:
-        mean: float64 [V, 2].
-        covariance: float64 [V, 2, 2].
-        usual: float64 [V], x̄_z.
-    """
-
-    mean: np.ndarray
-    covariance: np.ndarray
-    usual: np.ndarray
-
-    def moments(
-        self, uncalibrated_logit: np.ndarray, field_value_id: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance of the calibrated logit, [n, …] at logits [n, …] of ids [n]."""
-        each = (len(field_value_id), *[1] * (uncalibrated_logit.ndim - 1))
-        covariance = self.covariance[field_value_id]
-        away = uncalibrated_logit - self.usual[field_value_id].reshape(each)
-        level, cross, slope = (
-            covariance[:, i, j].reshape(each) for i, j in ((0, 0), (0, 1), (1, 1))
-        )
-        mean = self.mean[field_value_id]
-        logit = mean[:, LEVEL].reshape(each) + mean[:, SLOPE].reshape(each) * away
-        return logit, level + away * (2.0 * cross + away * slope)
-
-    def __call__(self, uncalibrated_logit: np.ndarray, field_value_id: np.ndarray) -> np.ndarray:
-        """The calibrated logit of the mean probability, float64 [n], of logits [n] at ids [n]."""
-        return mean_logit(*self.moments(uncalibrated_logit, field_value_id))
-
-
-def unseen_line(
-    lines: DayForecast, about: np.ndarray, center: float, reach: float = 0.25
-) -> np.ndarray:
-    """(level, slope) float64 [2] of a field value that was never seen, from all that were.
-
-    A Platt map of the mean probabilities that they have on both sides of their usual logits. Each
-    counts as about two responses: however many it has, what it says of another value is no surer
-    than rates are alike, which differ by about their own size.
-
-    Args:
-        lines: of each value.
-        about: float64 [U], the usual logit of each.
-        center: the logit at which the level is asked for.
-        reach: how far on both sides.
-    """
-    logit = about[:, None] + np.array([-reach, reach])
-    probability = expit(lines(logit, np.arange(len(about)))).ravel()
-    shown = np.full(len(probability), 1.0 / probability.mean())
-    columns = (np.zeros(len(shown), dtype=np.int64), logit.ravel(), shown, shown * probability)
-    prior = SlopePrior(VAGUE_MEAN, VAGUE_PRECISION)
-    (found,), _ = modes(group_rows(columns, center), prior, VAGUE_MEAN[None])
-    return found + np.array([center, 0.0])
+    levels: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -121,18 +63,23 @@ class Beliefs:
     """The state of the filter.
 
     Attributes:
-        mean: float64 [V, 4], a field value's own (lasting, slow, fast, slope).
-        covariance: float64 [V, 4, 4].
+        mean: float64 [V, 4], (lasting, slow, fast, slope) of each id, what its parents share
+            included.
+        covariance: float64 [V, 4, 4], given the state of the parent.
+        tie: float64 [V, 4, 4], of each state to its parent's (`branches`).
         shared_mean: float64 [6].
         shared_covariance: float64 [6, 6].
-        seen: bool [V], the field values that something was learned of.
+        seen: bool [V], the ids that something was learned of.
+        parent: int64 [V], the id of the parent; 0: none.
     """
 
     mean: np.ndarray
     covariance: np.ndarray
     shared_mean: np.ndarray
     shared_covariance: np.ndarray
+    tie: np.ndarray
     seen: np.ndarray
+    parent: np.ndarray
 
 
 class Filter:
@@ -142,58 +89,121 @@ class Filter:
         variances: of what differs and moves.
         usual: float64 [V], x̄_z.
         center: mean of x̄ over impressions.
+        tree: what the field values belong to; None: nothing.
     """
 
-    def __init__(self, variances: Variances, usual: np.ndarray, center: float) -> None:
+    def __init__(
+        self, variances: Variances, usual: np.ndarray, center: float, tree: FieldTree | None = None
+    ) -> None:
         self.variances, self.usual = variances, usual
+        self.tree = tree or FieldTree.flat(len(usual))
         self.loadings = np.zeros((len(usual), 2, len(SHARED_START)))
         self.loadings[:, LEVEL, :4] = 1.0
         self.loadings[:, LEVEL, 4] = usual - center
         self.loadings[:, SLOPE, 5] = 1.0
+        v = variances
+        self.own = np.diag([v.lasting, v.slow, v.fast, v.slope])
+        self.size = np.array([1.0, *v.levels, 1.0])[self.tree.level, None, None]
 
     def start(self) -> Beliefs:
         """What is believed on the eve of the first day."""
         v, (lasting, line, slope) = self.variances, SHARED_SPREAD
-        own = np.diag([v.lasting, v.slow, v.fast, v.slope])
         shared = [lasting, v.shared_slow, v.shared_fast, 0.0, line, slope]
         n = len(self.usual)
-        states = np.zeros((n, 4)), np.tile(own, (n, 1, 1)), SHARED_START, np.diag(shared)
-        return Beliefs(*states, np.zeros(n, dtype=bool))
+        return Beliefs(
+            np.zeros((n, 4)), self.size * self.own, SHARED_START, np.diag(shared),
+            np.where(self.tree.parent[:, None, None] > 0, np.eye(4), 0.0),
+            np.zeros(n, dtype=bool), self.tree.parent,
+        )  # fmt: skip
 
     def ahead(self, beliefs: Beliefs, days: int) -> Beliefs:
         """What is believed of a day `days` later (1 or more) before anything in between is seen."""
         v, kept = self.variances, KEPT**days
         slow, fast = 1.0 - kept**2
         own, shared = np.array([1.0, *kept, 1.0]), np.array([1.0, *kept, 0.0, 1.0, 1.0])
-        of_own = np.diag([0.0, v.slow * slow, v.fast * fast, 0.0])
+        of_own = self.size * self.own * np.diag([0.0, slow, fast, 0.0])
         of_shared = [0.0, v.shared_slow * slow, v.shared_fast * fast, v.shared_day, 0.0, 0.0]
-        return Beliefs(
-            beliefs.mean * own,
-            beliefs.covariance * np.outer(own, own) + of_own,
-            beliefs.shared_mean * shared,
-            beliefs.shared_covariance * np.outer(shared, shared) + np.diag(of_shared),
-            beliefs.seen,
+        both = np.outer(own, own)
+        covariance, tie = beliefs.covariance * both + of_own, beliefs.tie
+        if self.tree.depth:
+            covariance, tie = self._still_tied(beliefs, both, of_own)
+        return replace(
+            beliefs,
+            mean=beliefs.mean * own,
+            covariance=covariance,
+            tie=tie,
+            shared_mean=beliefs.shared_mean * shared,
+            shared_covariance=beliefs.shared_covariance * np.outer(shared, shared)
+            + np.diag(of_shared),
         )
+
+    def _still_tied(
+        self, beliefs: Beliefs, kept: np.ndarray, of_own: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Covariances given the parents, and ties, after all moved: regression on the parents'.
+
+        Args:
+            beliefs: before.
+            kept: float64 [4, 4], share of a covariance that stays.
+            of_own: float64 [V, 4, 4], what is added to each id's own.
+        """
+        spread, moved = self._spread(beliefs), of_own.copy()
+        moved[0] = 0.0
+        for ids in self._downward():
+            moved[ids] += moved[beliefs.parent[ids]]
+        tied = np.flatnonzero(beliefs.parent)
+        above = beliefs.parent[tied]
+        with_parent = beliefs.tie[tied] @ spread[above] * kept + moved[above]
+        of_parent = spread[above] * kept + moved[above]
+        tie, covariance = beliefs.tie.copy(), spread * kept + moved
+        tie[tied] = with_parent @ np.linalg.inv(of_parent)
+        covariance[tied] -= tie[tied] @ with_parent.transpose(0, 2, 1)
+        return (covariance + covariance.transpose(0, 2, 1)) / 2.0, tie
+
+    def moved(self, beliefs: Beliefs, day: int) -> Beliefs:
+        """The beliefs with the parents of a day.
+
+        A field value that moves keeps its level, which may have changed by as much as values have
+        of their own, and owes nothing to the new parent.
+        """
+        if day not in self.tree.moves:
+            return beliefs
+        ids, parents = self.tree.moves[day]
+        covariance, tie, parent = (
+            each.copy() for each in (beliefs.covariance, beliefs.tie, beliefs.parent)
+        )
+        covariance[ids] = self._spread(beliefs)[ids] + self.own
+        tie[ids], parent[ids] = 0.0, parents
+        return replace(beliefs, covariance=covariance, tie=tie, parent=parent)
 
     def forecast(self, beliefs: Beliefs) -> DayForecast:
         """(level, slope) of every field value on the day that the beliefs are of.
 
-        One that was not seen has the line of `unseen_line`.
+        A parent's is that of a child of which nothing is known, right in the mean over children.
+        What belongs to nothing that was seen has the line of `unseen_line`.
         """
-        mean, covariance = self._apart(beliefs, slice(None))
-        covariance += self._of_shared(beliefs.shared_covariance)
+        mean = beliefs.mean @ OWN.T + _along(self.loadings, beliefs.shared_mean)
+        mean[:, LEVEL] += self.usual
+        spread, covered = self._spread(beliefs), beliefs.seen
+        if self.tree.depth:
+            spread += np.where(self.tree.level[:, None, None] > 0, self.own, 0.0)
+            covered = covered | covered[self.tree.serving(covered)]
+        covariance = _of_own(spread) + self._of_shared(beliefs.shared_covariance)
+        covariance[:, LEVEL, LEVEL] += self.variances.day
         if beliefs.seen.any():
-            self._set_unseen(beliefs, mean, covariance)
+            self._set_unseen(beliefs, ~covered, mean, covariance)
         return DayForecast(mean, covariance, self.usual)
 
-    def _set_unseen(self, beliefs: Beliefs, mean: np.ndarray, covariance: np.ndarray) -> None:
+    def _set_unseen(
+        self, beliefs: Beliefs, unseen: np.ndarray, mean: np.ndarray, covariance: np.ndarray
+    ) -> None:
         """Change the mean of unseen rows to that of an unseen value, in place.
 
         The normal prior holds what most values have, and a few that lie far off make most of the
         mean rate, so it is learned from the posteriors of those seen. What is then served
         integrates σ; the level is the one that it needs.
         """
-        seen, unseen = beliefs.seen, ~beliefs.seen
+        seen = beliefs.seen & (self.tree.level == 0)
         lines = DayForecast(mean[seen], covariance[seen], self.usual[seen])
         level, slope = unseen_line(lines, self.usual[seen], self.usual[0])
         variance = covariance[0, LEVEL, LEVEL]
@@ -207,77 +217,120 @@ class Filter:
         loadings = self.loadings[ids]
         return np.einsum("uia,uja->uij", _along(loadings, covariance), loadings)
 
-    def _apart(self, beliefs: Beliefs, ids: np.ndarray | slice) -> tuple[np.ndarray, np.ndarray]:
-        """Mean of (level, slope), and its covariance but for what is shared."""
-        mean = beliefs.mean[ids] @ OWN.T + _along(self.loadings[ids], beliefs.shared_mean)
-        mean[:, LEVEL] += self.usual[ids]
-        covariance = (beliefs.covariance[ids].reshape(-1, 16) @ TWICE).reshape(-1, 2, 2)
-        covariance[:, LEVEL, LEVEL] += self.variances.day
-        return mean, covariance
+    def _downward(self) -> list[np.ndarray]:
+        """The ids of all levels, parents before their children."""
+        return [*self.tree.nodes(), np.flatnonzero(self.tree.level == 0)] if self.tree.depth else []
+
+    def _spread(self, beliefs: Beliefs) -> np.ndarray:
+        """Covariance of each state, whatever its parent's is, float64 [V, 4, 4]."""
+        spread = beliefs.covariance.copy()
+        for ids in self._downward():
+            tie, of_parent = beliefs.tie[ids], spread[beliefs.parent[ids]]
+            spread[ids] += tie @ of_parent @ tie.transpose(0, 2, 1)
+        return spread
 
     def update(self, beliefs: Beliefs, day: DayRows) -> tuple[Beliefs, float]:
         """What is believed after the day's rows, and their log likelihood under the beliefs before.
 
-        What is shared learns first, from the modes of all values; each value then, by quadrature,
-        under what is left open of the shared.
+        What is shared learns first, from the modes of all values, what each parent's children share
+        with it; each value then, by quadrature, under what is left open of that.
         """
-        mean, covariance = self._apart(beliefs, day.ids)
-        shift, left, evidence = self._learn_shared(beliefs, day, mean, covariance)
-        mean += _along(self.loadings[day.ids], shift)
-        before = covariance + self._of_shared(left, day.ids)
+        ids, learned = day.ids, self.tree.level[day.ids] == 0  # the others: values nobody knows
+        mean = beliefs.mean[ids] @ OWN.T + _along(self.loadings[ids], beliefs.shared_mean)
+        mean[:, LEVEL] += self.usual[ids]
+        own = np.where(learned[:, None, None], beliefs.covariance[ids], self.own)
+        covariance = _of_own(own)
+        covariance[:, LEVEL, LEVEL] += self.variances.day
+        branches = self._branches(beliefs, ids)
+        shift, left, evidence = self._learn_shared(beliefs, branches, day, mean, covariance)
+        mean += _along(self.loadings[ids], shift)
+        if branches:
+            mean += branches.shift
+        before = covariance + self._of_shared(left, ids)
         middle, after, of_values = day.integrate(mean, before)
-        own, spread = beliefs.mean.copy(), beliefs.covariance.copy()
-        learned = day.ids > 0  # id 0 stands for many values, none of which is known
-        ids = day.ids[learned]
-        own[ids], spread[ids] = _regressed(
-            own[ids], spread[ids], before[learned], (middle - mean)[learned], after[learned]
-        )
-        seen = beliefs.seen.copy()
+        ids, before, after = ids[learned], before[learned], after[learned]
+        state, spread, tie, seen = self._with_parents(beliefs, branches)
+        if branches:
+            evidence += branches.evidence
+            tie[ids] = untied(tie[ids], spread[ids], before, after)
+        moved = (middle - mean)[learned]
+        state[ids], spread[ids] = regressed(state[ids], spread[ids], before, moved, after)
         seen[ids] = True
-        kept = Beliefs(own, spread, beliefs.shared_mean + shift, left, seen)
+        kept = Beliefs(state, spread, beliefs.shared_mean + shift, left, tie, seen, beliefs.parent)
         return kept, evidence + float(of_values.sum())
 
+    def _with_parents(
+        self, beliefs: Beliefs, branches: Branches | None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """States, covariances, ties and what was seen after the parents learned, to be changed."""
+        seen = beliefs.seen.copy()
+        if not branches:
+            return beliefs.mean.copy(), beliefs.covariance.copy(), beliefs.tie, seen
+        seen[branches.nodes] = True
+        mean, covariance, tie = branches.learned(beliefs.mean, beliefs.covariance, beliefs.tie)
+        moved = mean - beliefs.mean
+        rest = np.ones(len(mean), bool)
+        rest[branches.nodes] = False
+        for ids in (ids[rest[ids]] for ids in self._downward()):
+            moved[ids] = times(beliefs.tie[ids], moved[beliefs.parent[ids]])
+        return beliefs.mean + moved, covariance, tie, seen
+
+    def _branches(self, beliefs: Beliefs, ids: np.ndarray) -> Branches | None:
+        """The parents of a day's rows; None where field values have none."""
+        if not self.tree.depth:
+            return None
+        child = self.tree.level[ids] == 0
+        return Branches(
+            self.tree.nodes(),
+            beliefs.parent,
+            np.where(child, beliefs.parent[ids], ids),
+            np.where(child[:, None, None], beliefs.tie[ids], np.eye(4)),
+            covariance=beliefs.covariance,
+            tie=beliefs.tie,
+            loadings=self.loadings,
+        )
+
     def _learn_shared(
-        self, beliefs: Beliefs, day: DayRows, mean: np.ndarray, covariance: np.ndarray
+        self,
+        beliefs: Beliefs,
+        branches: Branches | None,
+        day: DayRows,
+        mean: np.ndarray,
+        covariance: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray, float]:
         """How far the shared moves, what stays open of it, and what that adds to the evidence."""
         loadings, precision = self.loadings[day.ids], inverse(covariance)
         prior = np.linalg.inv(beliefs.shared_covariance)
         shift = np.zeros(len(prior))
         for first in (True, False):  # modes first; then means, about that answer
-            there = mean + _along(loadings, shift)
+            offset = _along(loadings, shift)
+            if branches:
+                offset += branches.shift
+            there = mean + offset
             found = day.mode(there, precision) if first else day.integrate(there, covariance)
             middle, posterior = found[:2]
-            score = times(precision, middle - there)
             information = precision - precision @ posterior @ precision
-            flat = loadings.reshape(-1, len(shift))
-            of_shared = flat.T @ (information @ loadings).reshape(flat.shape)
+            pull = times(precision, middle - there) + times(information, offset)
+            far = loadings
+            if branches:
+                far, pull, information = branches.gathered(loadings, pull, information)
+            flat = far.reshape(-1, len(shift))
+            of_shared = flat.T @ (information @ far).reshape(flat.shape)
             left = np.linalg.inv(prior + of_shared)
-            shift = left @ (flat.T @ score.ravel() + of_shared @ shift)
+            shift = left @ (flat.T @ pull.ravel())
+            if branches:
+                branches.follow(shift)
         left = (left + left.T) / 2.0
         volume = np.linalg.slogdet(left)[1] + np.linalg.slogdet(prior)[1]
         return shift, left, float(volume - shift @ prior @ shift) / 2.0
+
+
+def _of_own(covariance: np.ndarray) -> np.ndarray:
+    """Covariances of (level, slope), float64 [U, 2, 2], of those of states [U, 4, 4]."""
+    return (covariance.reshape(-1, 16) @ TWICE).reshape(-1, 2, 2)
 
 
 def _along(loadings: np.ndarray, shared: np.ndarray) -> np.ndarray:
     """Products of loadings [U, 2, K] with what is shared, [K] or [K, K], as one of matrices."""
     product = loadings.reshape(-1, loadings.shape[2]) @ shared
     return product.reshape(len(loadings), 2, *shared.shape[1:])
-
-
-def _regressed(
-    mean: np.ndarray,
-    covariance: np.ndarray,
-    before: np.ndarray,
-    moved: np.ndarray,
-    after: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Own states [U, 4] after (level, slope) moved and its covariance went from before to after.
-
-    Joseph's form, which keeps covariances positive definite.
-    """
-    gain = (covariance.reshape(-1, 4) @ OWN.T).reshape(-1, 4, 2) @ inverse(before)
-    rest = np.eye(4) - gain @ OWN
-    noise = before - (covariance.reshape(-1, 16) @ TWICE).reshape(-1, 2, 2) + after
-    kept = rest @ covariance @ rest.transpose(0, 2, 1) + gain @ noise @ gain.transpose(0, 2, 1)
-    return mean + times(gain, moved), (kept + kept.transpose(0, 2, 1)) / 2.0

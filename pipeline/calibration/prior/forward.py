@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.calibration.prior.daily import DailyCounts
-from pipeline.calibration.prior.filter import DayForecast, Filter
+from pipeline.calibration.prior.day_forecast import DayForecast
+from pipeline.calibration.prior.filter import Filter
 from pipeline.calibration.prior.guard import Guard
 from pipeline.calibration.prior.quadrature import LEVEL, SLOPE, DayRows
 
@@ -56,7 +57,7 @@ def follow(
     }
     fitted = {}
     for day in range(first, last + 1):
-        beliefs = model.ahead(beliefs, 1)
+        beliefs = model.moved(model.ahead(beliefs, 1), day)
         rows = DayRows.of(counts, day, model.usual)
         if len(rows.ids):
             after, _ = model.update(beliefs, rows)

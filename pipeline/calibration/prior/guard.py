@@ -14,7 +14,7 @@ from scipy.special import expit
 from scipy.stats import norm
 
 from pipeline.calibration.prior.daily import DailyCounts
-from pipeline.calibration.prior.filter import DayForecast
+from pipeline.calibration.prior.day_forecast import DayForecast
 
 FLOOR = float(np.log(1.05))  # a move that no day is refused for
 DEVIATIONS = 4.0  # of the sound days' moves

@@ -1,0 +1,158 @@
+"""Field values that belong to parents: what the tree is worth, to new ones and to all.
+
+    python -m bench.nested
+
+A log whose true probabilities are known, of children (campaigns) of parents (advertisers). What is
+true differs from what the calibrator assumes: parents differ by Student's t with four degrees of
+freedom and move along sine waves, children by a Laplace distribution, new ones are lower for some
+days, children end, and a tenth of every day's impressions is on children born that day. Shown is
+the excess of LogLoss over that of the true probabilities, with and without the tree, beside an
+oracle for new children, which knows their parent, how children differ and how low new ones are.
+"""
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+from scipy.special import expit, log_expit
+
+from pipeline.calibration.roll import roll
+from pipeline.calibration.statistics.bins import tabulate
+from pipeline.calibration.statistics.counting import count_cells, fitting_grid, with_later_days
+from pipeline.formats.field_tree import NO_MOVES, FieldTree
+from pipeline.formats.rolling import rolled
+from pipeline.formats.scores import Scores
+from pipeline.metrics.summary import measure, pcoc_intervals
+from pipeline.params.params_file import read_params
+
+PARENTS, CHILDREN, DAYS, TEST_DAYS = 200, 5_000, 42, 14
+NEW = 0.1  # of a day's impressions are on children that are born on it
+SPREAD_OF_PARENTS, SPREAD_OF_CHILDREN, LOW = 0.5, 0.3, 0.2
+DRAWS = 4_000  # of children, behind what the oracle says of one
+
+
+@dataclass(frozen=True)
+class NestedLog:
+    """A log with its truth.
+
+    Attributes:
+        scores: one row an impression, day by day; ids of children, then of parents.
+        truth: float64 [n], true logits.
+        of_new: float64 [n], logit of what the oracle says of a child that is new.
+        born: int64 [V], day of each child.
+        tree: what belongs to what.
+    """
+
+    scores: Scores
+    truth: np.ndarray
+    of_new: np.ndarray
+    born: np.ndarray
+    tree: FieldTree
+
+
+def nested_log(seed: int, rows_a_day: int) -> NestedLog:
+    """The log of a seed."""
+    rng = np.random.default_rng(seed)
+    first = CHILDREN * 2 // 3
+    later = np.sort(rng.integers(1, DAYS, CHILDREN - first))
+    born = np.r_[np.zeros(first, np.int64), later]
+    ends = born + rng.geometric(1 / 40, CHILDREN) + 1
+    size = 1 / (1 + rng.permutation(CHILDREN))
+    of_parent = 1 / (np.arange(PARENTS) + 3.0)
+    parent = rng.choice(PARENTS, CHILDREN, p=of_parent / of_parent.sum())
+    level = SPREAD_OF_PARENTS / np.sqrt(2) * rng.standard_t(4, PARENTS)
+    wave = rng.uniform(20, 60, PARENTS), rng.random(PARENTS)
+    own = rng.laplace(0, SPREAD_OF_CHILDREN / np.sqrt(2), CHILDREN)
+    tilt, usual = 0.1 * rng.normal(size=CHILDREN), -2.9 + 0.3 * rng.normal(size=CHILDREN)
+    parts = []
+    for day in range(DAYS):
+        share = np.where((born <= day) & (ends > day), size, 0.0)
+        new = (born == day) & (day > 0)
+        share[new] *= NEW / (1 - NEW) * share[~new].sum() / max(share[new].sum(), 1e-300)
+        child = rng.choice(CHILDREN, rows_a_day, p=share / share.sum())
+        away = 0.7 * rng.normal(size=rows_a_day)
+        moved = level + 0.2 * np.sin(2 * np.pi * (day / wave[0] + wave[1]))
+        at = usual[child] + away + moved[parent[child]]
+        low = LOW * np.exp(-(day - born) / 3.0)
+        truth = at + own[child] - low[child] + tilt[child] * away
+        parts.append((np.full(rows_a_day, day), child, usual[child] + away, truth, at - LOW, away))
+    day, child, logit, truth, expected, away = map(np.concatenate, zip(*parts, strict=True))
+    response = (rng.random(len(day)) < expit(truth)).astype(np.int32)
+    n = 1 + CHILDREN + PARENTS
+    columns = logit.astype(np.float32), (child + 1).astype(np.int32), np.ones_like(response)
+    tree = FieldTree(
+        np.r_[0, 1 + CHILDREN + parent, np.zeros(PARENTS, np.int64)],
+        np.r_[2, np.zeros(CHILDREN, np.int64), np.ones(PARENTS, np.int64)], NO_MOVES,
+    )  # fmt: skip
+    return NestedLog(
+        Scores(*columns, response, day.astype(np.int32), n), truth, _of_new(expected, away, rng),
+        np.r_[-1, born, np.full(PARENTS, -1)], tree,
+    )  # fmt: skip
+
+
+def _of_new(at: np.ndarray, away: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Logit of the mean probability over children, of logits without what each has of its own."""
+    drawn = rng.laplace(0, SPREAD_OF_CHILDREN / np.sqrt(2), DRAWS)
+    tilted = drawn + 0.1 * rng.normal(size=DRAWS) * np.sqrt(np.mean(away**2))
+    grid = np.linspace(at.min(), at.max(), 400)
+    p = expit(grid[:, None] + tilted).mean(axis=1)
+    return np.interp(at, grid, np.log(p) - np.log1p(-p))
+
+
+def forecasts(log: NestedLog, tree: FieldTree | None) -> dict[str, np.ndarray]:
+    """Method -> the logit of each test row under the map of its morning."""
+    params, scores = read_params(), log.scores
+    until = DAYS - TEST_DAYS - 1
+    known, test = scores.take(scores.day <= until), scores.take(scores.day > until)
+    candidates, cells = params.tabulate.candidates, params.tabulate.grid_cells
+    cut = tabulate(known, (*candidates, cells), cells)
+    later = [count_cells(test, fitting_grid(cut[0]))]
+    tables = with_later_days(cut, until, later, candidates, scores.n_field_values)
+    asked = dict.fromkeys(range(until + 1, DAYS))
+    maps = roll(replace(tables, of_parents=tree), params.calibrate, known_until=until, asked=asked)
+    if tree is not None:
+        print(maps.fit.variances)
+    columns = test.uncalibrated_logit, test.field_value_id, test.day
+    return {name: rolled(of_days, *columns) for name, of_days in maps.maps.items()}
+
+
+def measured(log: NestedLog, logit: np.ndarray) -> Iterator[tuple[str, float, str]]:
+    """Group of test rows, excess LogLoss, and PCOC with its interval."""
+    test = log.scores.day > DAYS - TEST_DAYS - 1
+    rows, truth = log.scores.take(test), log.truth[test]
+    p = expit(truth)
+    excess = p * (log_expit(truth) - log_expit(logit))
+    excess += (1 - p) * (log_expit(-truth) - log_expit(-logit))
+    age = rows.day - log.born[rows.field_value_id]
+    for name, picked in (("new", age == 0), ("1-2 days", (age > 0) & (age < 3)), ("all", age >= 0)):
+        counts = measure(logit[picked], rows.take(picked)).counts.sum(axis=1).reshape(-1, 1)
+        pcoc, low, high = (float(end[0]) for end in pcoc_intervals(counts))
+        yield name, 1e4 * float(excess[picked].mean()), f"{pcoc:.3f} [{low:.3f}, {high:.3f}]"
+
+
+def main() -> None:
+    """Print the table of all seeds."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows-a-day", type=int, default=50_000)
+    parser.add_argument("--seeds", type=int, default=3)
+    options = parser.parse_args()
+    found = []
+    for seed in range(options.seeds):
+        log = nested_log(seed, options.rows_a_day)
+        test = log.scores.day > DAYS - TEST_DAYS - 1
+        flat, tree = forecasts(log, None), forecasts(log, log.tree)
+        methods = {"EB-Platt, flat": flat["eb_platt"], "AdaCalib, flat": flat["adacalib"],
+                   "EB-Platt, tree": tree["eb_platt"], "AdaCalib, tree": tree["adacalib"],
+                   "oracle of new ones": log.of_new[test]}  # fmt: skip
+        for method, logit in methods.items():
+            of_rows = measured(log, logit)
+            found += [(seed, method, *each) for each in of_rows]
+    table = pd.DataFrame(found, columns=["seed", "method", "rows", "excess", "pcoc"])
+    for column in ("excess", "pcoc"):
+        print(table.pivot(index=["rows", "seed"], columns="method", values=column).to_string())
+
+
+if __name__ == "__main__":
+    main()

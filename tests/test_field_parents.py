@@ -1,0 +1,152 @@
+"""Campaigns of advertisers of verticals, from the log to the answer of every level."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.core.files import read_json
+from pipeline.encoding.belonging import nearest_parents
+from pipeline.formats.field_tree import FieldTree
+from pipeline.serving.predictor import load
+from tests.whole_walk import DAYS, asked, project, scored, walk
+
+CAMPAIGNS = 24  # c0 … c23 of advertisers a0 … a5 of verticals v0 and v1
+ROWS = 1500
+MOVED, SHARED, BORN = "c4", "c7", "born"
+
+
+def day_of(index, day):
+    """Rows of a day; a campaign changes its advertiser, one has two, one is born at the end."""
+    rng = np.random.default_rng(index)
+    number = np.minimum(rng.integers(0, 44, ROWS) // 2, rng.integers(0, CAMPAIGNS, ROWS))
+    advertiser = number % 6
+    advertiser[(number == 4) & (index >= 5)] = 0
+    shared = np.flatnonzero(number == 7)
+    advertiser[shared[: len(shared) // 4]] = 2
+    score = rng.normal(-1.5, 1.0, ROWS)
+    truth = score + np.linspace(-1.5, 1.5, 6)[advertiser] + 0.3 * np.sin(number)
+    names = np.array([f"c{n}" for n in range(CAMPAIGNS)], object)[number]
+    if index % 2:
+        names[:60] = None
+    if index == len(DAYS) - 1:
+        names[100:160] = BORN
+    verticals = np.array(["v0", "v0", "v0", "v1", "v1", None], object)[advertiser]
+    return pa.table(
+        {
+            "item": pa.array(names),
+            "advertiser": [f"a{n}" for n in advertiser],
+            "vertical": pa.array(verticals),
+            "score": score,
+            "price": np.ones(ROWS),
+            "shown": np.ones(ROWS, np.int64),
+            "click": (rng.random(ROWS) < 1 / (1 + np.exp(-truth))).astype(np.int8),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def walked(tmp_path_factory):
+    """The log and all stages up to the verdict, of a logged score."""
+    folder = tmp_path_factory.mktemp("parents") / "project"
+    days = {day: day_of(index, day) for index, day in enumerate(DAYS)}
+    parents = ["advertiser", "vertical"]
+    project(
+        folder,
+        days,
+        log__field_parents=parents,
+        log__served_logit="score",
+        score__max_field_values=20,
+    )
+    return walk(folder, "report")
+
+
+def rows_of(*rows):
+    """Columns of rows (item, advertiser, vertical), at one score."""
+    item, advertiser, vertical = (list(column) for column in zip(*rows, strict=True))
+    return {
+        "item": item,
+        "advertiser": advertiser,
+        "vertical": vertical,
+        "score": [-1.5] * len(rows),
+    }
+
+
+ASKED = rows_of(
+    ("c1", "a1", "v0"),  # known
+    ("new", "a1", "v0"),
+    ("new", "newer", "v0"),
+    ("new", "a1", "newest"),  # an advertiser of another vertical is another
+    ("new", "a5", None),
+    (None, "a3", "v1"),
+    (None, None, None),
+)
+LEVELS = [0, 1, 2, 3, 3, 1, 0]
+
+
+def test_each_level_answers_for_what_it_knows(walked):
+    said = load(walked / "artifacts/model").predict(pa.table(ASKED))
+    assert said.field_level.tolist() == LEVELS
+    assert said.unseen.tolist() == [False, True, True, True, True, False, False]
+    names = read_json(walked / "artifacts/model/manifest.json")["base"]["field"]["values"]
+    assert [names[each] for each in said.field_value_id[:5]] == [
+        "c1", "\x1e\x1fa1\x1fv0", "\x1e\x1fv0", None, None,
+    ]  # fmt: skip
+
+
+def test_a_new_campaign_is_served_as_its_advertiser_is(walked):
+    """a2 has far fewer responses than a4; both are far from what an unseen one gets."""
+    rows = [("new", "a0", "v0"), ("new", "a4", "v1"), ("new", "x", "y")]
+    low, high, unseen = (
+        load(walked / "artifacts/model").predict(pa.table(rows_of(*rows))).probability
+    )
+    assert low < unseen - 0.05
+    assert high > unseen + 0.02
+
+
+def test_http_and_files_say_the_same(walked):
+    answer, metrics = asked(walked, ASKED)
+    assert answer.json()["field_level"] == LEVELS
+    assert 'adacalib_field_level_rows_total{level="1"} 2.0' in metrics
+    answers, _ = scored(walked, pa.table(ASKED))
+    np.testing.assert_array_equal(answers["field_level"], LEVELS)
+    np.testing.assert_allclose(answers["probability"], answer.json()["probability"], rtol=1e-12)
+
+
+def test_who_moved_and_who_had_two_is_told(walked):
+    field = read_json(walked / "artifacts/scores/manifest.json")["field"]
+    tree, names = FieldTree.of(field), field["values"]
+    ((ids, parents),) = tree.moves.values()
+    assert [names[i] for i in ids] == [MOVED]
+    assert [names[p] for p in parents] == ["\x1e\x1fa0\x1fv0"]
+    assert names[tree.parent[names.index(SHARED)]] == "\x1e\x1fa1\x1fv0"
+    found = read_json(walked / "reports/evaluation.json")["parents"]
+    assert found == {"ids": 7, "moved": 1, "several": 1}
+
+
+def test_values_without_an_id_have_that_of_their_parent(walked):
+    """Of 24 campaigns 20 have ids of their own; the others are no unseen ones in the scores."""
+    manifest = read_json(walked / "artifacts/scores/manifest.json")
+    values = manifest["field"]["values"]
+    assert sum(name is not None and not name.startswith("\x1e") for name in values) == 20
+    levels = np.array(manifest["field"]["tree"]["level"])
+    day = pq.read_table(walked / f"artifacts/scores/day={DAYS[3]}.parquet")
+    assert (levels[day["field_value_id"].to_numpy()] == 1).any()
+
+
+def test_vectors_ask_every_level(walked):
+    vectors = json.loads((walked / "artifacts/model/test_vectors.json").read_text())
+    said = load(walked / "artifacts/model").predict(pa.table(vectors["columns"]))
+    assert {*said.field_level.tolist()} == {0, 1, 2, 3}
+
+
+def test_the_parent_of_a_value_is_the_one_with_the_most_rows():
+    table = pa.table({"c": ["x", "x", "x", "y", None, "z"], "a": ["p", "q", "q", None, "p", None],
+                      "v": ["1", "1", "1", "1", "1", None]})  # fmt: skip
+    found = nearest_parents(table, ["c"], ["a", "v"]).sort_by("values").to_pylist()
+    assert found == [
+        {"values": "x", "parent": "\x1e\x1fq\x1f1", "several": 2},
+        {"values": "y", "parent": "\x1e\x1f1", "several": 1},
+    ]
