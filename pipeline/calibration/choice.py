@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import expit
 
 from pipeline.calibration.statistics.logits import log_loss_from_logits
 from pipeline.core.errors import NotEnoughDataError
@@ -50,6 +51,17 @@ class Comparison:
     ids: np.ndarray
     impressions: np.ndarray
     responses: np.ndarray
+
+    def sums(self, name: str) -> dict[str, float]:
+        """Impressions, responses, those that one calibrator expected, and their variance."""
+        expected = self.impressions * expit(self.predicted[name])
+        columns = {
+            "impressions": self.impressions,
+            "responses": self.responses,
+            "expected_responses": expected,
+            "expected_variance": expected * expit(-self.predicted[name]),
+        }
+        return {column: float(values.sum()) for column, values in columns.items()}
 
     def losses(self, name: str, n_field_values: int) -> np.ndarray:
         """Summed log-loss of one calibrator by field value, float64 [V], in nats."""

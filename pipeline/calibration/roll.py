@@ -34,6 +34,7 @@ class Rolled:
     Attributes:
         maps: name -> day -> its map: of the whole field, or of the values that were asked for.
         choice: what the learning days say; None where they are too few.
+        learned: day -> what was forecast for it and what came, of the learning days.
         fit: AdaCalib, and what the guard said of each day.
         windows: days that each baseline is fitted on.
         records: name -> the record of its forecasts.
@@ -41,6 +42,7 @@ class Rolled:
 
     maps: dict[str, dict[int, DayMap]]
     choice: Choice | None
+    learned: dict[int, Comparison]
     fit: AdaCalibFit
     windows: dict[str, int]
     records: dict[str, Record]
@@ -100,12 +102,11 @@ def roll(
         maps[name], predicted[name] = _rolled(
             forecaster, records.get(name), mornings, learning, asked
         )
-    choice = None
+    choice, learned = None, {day: _comparison(cells, day, predicted) for day in learning}
     if learning:
-        comparisons = [_comparison(cells, day, predicted) for day in learning]
-        choice = choose(*losses_of(comparisons, tables.n_field_values))
+        choice = choose(*losses_of([*learned.values()], tables.n_field_values))
     used = {name: each.window for name, each in windowed.items()}
-    return Rolled(maps, choice, fit, used, records, horizon_days)
+    return Rolled(maps, choice, learned, fit, used, records, horizon_days)
 
 
 def _forecasters(

@@ -153,6 +153,8 @@ def per_impression(table: Table, unit: int) -> Table:
 
 def scaled(table: Table, share: float) -> Table:
     """The table with every sum `share` times as large; rates and mean logits stay."""
+    if share == 1.0:
+        return table
     sums = ("impressions", "responses", "logit_sum", "probability_sum")
     return replace(table, **{n: getattr(table, n) * share for n in sums if hasattr(table, n)})
 

@@ -12,15 +12,25 @@ from pipeline.params.sections import GateParams
 
 
 def pcoc_check(evaluation: dict[str, Any], params: GateParams) -> GateCheck:
-    """Expected / observed responses over all test rows; far off, sampling is named."""
+    """Expected / observed responses over all test rows; far off, sampling is named.
+
+    Where the test days cannot tell, the calibration days that were forecast out of sample are asked
+    as well.
+    """
     of_all = ("methods", "model")
+    days: list[str] = []
     value, low, high = (number(evaluation, *of_all, f"pcoc{end}") for end in ("", "_low", "_high"))
-    error, limit = abs(value - 1), params.max_pcoc_error
-    begin = "expected / observed responses (PCOC) is"
+    limit, begin = params.max_pcoc_error, "expected / observed responses (PCOC) is"
     if math.isnan(value + low + high):
         sentence = f"{begin} undefined on the test days: {cause(evaluation)}"
-        return GateCheck("pcoc", error, limit, False, sentence)
+        return GateCheck("pcoc", math.nan, limit, False, sentence)
+    if answer_of(low, high, limit) == "cannot tell":
+        days = found(evaluation, "pcoc", "calibration_days") or []
+    if days:
+        value, low, high = (number(evaluation, "pcoc", end) for end in ("value", "low", "high"))
+    error = abs(value - 1)
     begin += f" {value:.4g} (interval {low:.4g} to {high:.4g}) on the test days"
+    begin += f" and {len(days)} calibration days that were forecast unseen" if days else ""
     begin += f", allowed {1 - limit:g} to {1 + limit:g}"
     answer, passed, more = answer_of(low, high, limit), True, ""
     if answer == "beyond" or error > params.far_pcoc_error:

@@ -83,6 +83,7 @@ def run(
     about |= {"auxiliary": paper is not None and paper.auxiliary is not None}
     about |= {"field": scored["field"], "base_sha256": scored["base_sha256"]}
     about |= {"held_out": choice and asdict(choice)}
+    about |= {"learning_days": _learning_days(judged, chosen, params, _share(tables))}
     about |= _days(scored["parts"], judged, shipped, scored["field"]["values"])
     about["guard"]["accepted"] = list(params.accepted_days)
     if params.variant == "paper" and chosen == "adacalib":  # which was fitted once
@@ -112,11 +113,19 @@ def _tables(tables: Path) -> FieldTables:
 
     Weights say what rows stand for, not how much is known: that is the responses that were seen.
     """
-    found, made_of = read_field_tables(tables), read_tables_manifest(tables)
-    if "in_the_log" in made_of and made_of["totals"]["responses"]:
-        share = made_of["in_the_log"]["responses"] / made_of["totals"]["responses"]
-        return replace(found, bins=scaled(found.bins, share), cells=scaled(found.cells, share))
-    return found
+    found, share = read_field_tables(tables), _share(tables)
+    return replace(found, bins=scaled(found.bins, share), cells=scaled(found.cells, share))
+
+
+def _share(tables: Path) -> float:
+    """How many responses of a weighted log one that they stand for is; 1 of any other log."""
+    made_of = read_tables_manifest(tables)
+    responses = made_of["totals"]["responses"]
+    return (
+        made_of["in_the_log"]["responses"] / responses
+        if "in_the_log" in made_of and responses
+        else 1.0
+    )
 
 
 def _rolled(
@@ -186,6 +195,21 @@ def _days(
             "newest": max(of_newest, key=lambda move: move["refused"], default=None),
         },
     }
+
+
+def _learning_days(
+    judged: Rolled, chosen: str, params: CalibrateParams, share: float
+) -> list[dict[str, Any]]:
+    """What the chosen calibrator forecast for calibration days that it had not seen, and what came.
+
+    None of what was fitted once on all of them.
+    """
+    if params.variant == "paper" and chosen == "adacalib":
+        return []
+    return [
+        {"day": day_name(day)} | {n: x / share for n, x in of_day.sums(chosen).items()}
+        for day, of_day in judged.learned.items()
+    ]
 
 
 def _what(field_value_id: int | None, names: list[str | None]) -> str:

@@ -40,6 +40,7 @@ from pipeline.metrics.summary import (
     count_by_day,
     count_columns,
     measure,
+    pcoc_intervals,
     summarise,
 )
 from pipeline.params.sections import EvaluateParams
@@ -83,6 +84,7 @@ def run(
     horizon = about["rolling"]["horizon_days"]
     resampling = Resampling(params.confidence, params.replicates, params.seed, horizon)
     found = compare(measured, resampling)
+    found["pcoc"] = _pcoc(measured["model"], about["learning_days"], resampling)
     history = _history(scores, about, measured["model"].days)
     found["new_values"] = measure_new_values(measured, history, resampling)
     if champion and champion.days:
@@ -122,6 +124,25 @@ def _forecasts(
             added = features if name == "adacalib" else 0.0
             yield name, rolled(maps, *asked, rows.day) + added
     yield "frozen", frozen(*asked) + features
+
+
+def _pcoc(
+    measured: Measurement, learning: list[dict[str, Any]], resampling: Resampling
+) -> dict[str, Any]:
+    """PCOC with its interval over the test days and the calibration days that were forecast, too.
+
+    Of what ships, by the same procedure: calibration days that it had not seen when it forecast
+    them are evidence as well.
+    """
+    test = measured.counts.sum(axis=1)
+    both = {
+        name: np.append([row.get(name, 0.0) for row in learning], column)
+        for name, column in vars(test).items()
+    }
+    ends = pcoc_intervals(ResponseCounts(**both).reshape(-1, 1), resampling)
+    value, low, high = (float(end[0]) for end in ends)
+    days = [row["day"] for row in learning]
+    return {"value": value, "low": low, "high": high, "calibration_days": days}
 
 
 def _frozen_points(

@@ -175,6 +175,24 @@ def test_a_limit_with_an_interval_has_three_answers(low, high, answer):
     assert [c.answer for c in verdict(evaluation).checks if c.name == "pcoc"] == [answer]
 
 
+def test_where_test_days_cannot_tell_calibration_days_that_were_forecast_are_asked():
+    """They cannot make up for test days that are undefined, nor overrule ones that can tell."""
+    ends = (1.0, 0.95, 1.05), (1.2, 1.15, 1.25)
+    within, beyond = (dict(zip(("value", "low", "high"), e, strict=True)) for e in ends)
+    answers = []
+    for model in ((1.0, 0.85, 1.15), (1.0, 0.94, 1.06), (math.nan, math.nan, math.nan)):
+        for more in (within, beyond, within | {"calibration_days": []}):
+            evaluation = changed("methods/model", with_pcoc(*model)) | {"champion": None}
+            evaluation["pcoc"] = {"calibration_days": ["2013-08-06"]} | more
+            (check,) = (c for c in verdict(evaluation).checks if c.name == "pcoc")
+            answers.append(check.answer)
+            assert check.passed == (check.answer == "within")
+    unsure, sure, undefined = answers[:3], answers[3:6], answers[6:]
+    assert unsure == ["within", "beyond", "cannot tell"]
+    assert sure == ["within"] * 3
+    assert undefined == [None] * 3
+
+
 def test_where_nobody_can_tell_a_later_version_passes_if_it_is_surely_not_worse():
     """Never a first one, and never where its own PCOC is far off."""
     margin = PARAMS.logloss_margin * 0.451
