@@ -27,9 +27,16 @@ def gate_rows(gate: dict[str, Any]) -> list[tuple[str, str, bool, str]]:
 
 
 def extent(evaluation: dict[str, Any]) -> str:
-    """How much was measured; of a sampled log what was kept, and what that stands for."""
+    """How much was measured; of a sampled log what was kept, and what that stands for.
+
+    Of field values with parents how many moved.
+    """
     kept = f"{evaluation['impressions']:,} impressions"
     whole = evaluation.get("before_sampling")
     if whole:
         kept += f" kept, which stand for {whole['impressions']:,.0f}"
-    return f"{kept}; {evaluation['responses']:,} responses"
+    kept += f"; {evaluation['responses']:,} responses"
+    if parents := evaluation.get("parents"):
+        kept += "; {ids:,} parents, {moved:,} field values moved, ".format(**parents)
+        kept += f"{parents['several']:,} had several on one day"
+    return kept

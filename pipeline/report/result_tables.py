@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pipeline.encoding.values import MARK, SEPARATOR
+from pipeline.encoding.values import MARK, PARENT, SEPARATOR
 
 # Column title, key in reports/evaluation.json, format.
 METRICS = (
@@ -29,8 +29,11 @@ MEASURES = [METRICS[place][:2] for place in (0, 1, 3)]  # what is shown as a gai
 
 
 def display_name(name: str | None) -> str:
-    """A field value as people read it: parts of a tuple apart, the row of id 0 by its meaning."""
-    return "unseen" if name is None else name.replace(SEPARATOR, " / ").removeprefix(MARK)
+    """A field value as people read it: parts of a tuple apart, what is of many by its meaning."""
+    if name is None:
+        return "unseen"
+    parts = name.removeprefix(PARENT).replace(SEPARATOR, " / ")
+    return f"(others of {parts})" if name.startswith(PARENT) else parts.removeprefix(MARK)
 
 
 def number(value: Any, form: str) -> str:
