@@ -25,12 +25,15 @@ PROJECT = Path(__file__).parents[2]
 LIBRARIES = ("numpy", "onnx", "pyarrow", "safetensors", "scikit-learn", "scipy", "torch")
 """Libraries whose version may decide bytes."""
 
+KNOWN_ELSEWHERE = (  # of a calibrator: in the lineage or with the field, or evidence
+    "params", "field", "base_sha256", "label_days", "learning_days", "responses",
+)  # fmt: skip
 FORMAT = "adacalib model 1"
 TABLE = "calibration.parquet"
 BASE, AUXILIARY = "base.", "auxiliary."
 
 SERVING = {
-    "unseen_field_value": "field value id 0, which has a map of its own",
+    "unseen_field_value": "its nearest known parent's map, else that of field value id 0",
     "null_field_value": "a value of its own where the log had it, else as an unseen one",
     "out_of_range_logit": "the line beyond the outermost knot goes on with its own slope",
     "probability_clip": PROBABILITY_CLIP,
@@ -85,7 +88,7 @@ def merge(
             "map": chosen,
             "auxiliary": bool(auxiliary),
             "base": _without(base, "params"),
-            "calibrator": _without(calibrator, "params", "field", "base_sha256", "label_days"),
+            "calibrator": _without(calibrator, *KNOWN_ELSEWHERE),
             "conventions": base["conventions"]
             | {"serving": SERVING}
             | {"vocabulary_sha256": json_sha256([base["categorical"], base["field"]])},

@@ -57,6 +57,10 @@ class DayMap:
         ids = np.unique(np.append(ids[serving[ids] > 0], 0)).astype(np.int32)
         return cls(ids, served.take(serving[ids]))
 
+    def has_own(self, n_field_values: int) -> np.ndarray:
+        """Whether each id has a row of its own, bool [V]."""
+        return np.isin(np.arange(n_field_values), self.ids[1:])
+
     def whole(self, n_field_values: int) -> PiecewiseLinearMap:
         """The map of all V field values."""
         if len(self.ids) == 1:

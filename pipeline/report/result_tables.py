@@ -25,6 +25,15 @@ NAMES = {
 }
 CALIBRATORS = NAMES | {"identity": "none, the base model as it is"}
 AGE_METRICS = [metric for metric in METRICS if metric[1] not in ("daily_field_auc", "auc")]
+GROUPS = {  # of new and rare field values
+    "all": "all rows",
+    "unseen": "no map of their own that morning",
+    "rare": "known by fewer than 50 responses",
+    "age_0": "first seen on the day",
+    "age_1": "the day before",
+    "age_2": "two days before",
+    "age_3-6": "three to six days before",
+}
 MEASURES = [METRICS[place][:2] for place in (0, 1, 3)]  # what is shown as a gain
 
 
@@ -114,6 +123,30 @@ def age_rows(evaluation: dict[str, Any]) -> list[list[str]]:
         + [f"{number(methods[name][k], f)} → {number(frozen[k], f)}" for _, k, f in AGE_METRICS]
         for name, frozen in evaluation["age"].get("frozen", {}).items()
     ]
+
+
+def new_value_rows(evaluation: dict[str, Any]) -> list[list[str]]:
+    """One row a group of field values: how much it holds, LogLoss and PCOC of what ships."""
+    rows = []
+    for group, title in GROUPS.items():
+        found = evaluation["new_values"][group]
+        base, ships = (found["methods"][name] for name in ("uncalibrated", "model"))
+        ends = {"value": ships["pcoc"], "low": ships["pcoc_low"], "high": ships["pcoc_high"]}
+        losses = (number(each["logloss"], ".5f") for each in (base, ships))
+        amounts = (f"{found[name]:,.0f}" for name in ("impressions", "responses"))
+        rows.append([title, *amounts, " → ".join(losses), _ends(ends, ".3f")])
+    return rows
+
+
+def bins_rows(calibrator: dict[str, Any]) -> list[list[str]]:
+    """One row a number of bins: the field values that chose it, and the responses behind them."""
+    bins, responses = calibrator.get("chosen_bins", []), calibrator["responses"]
+    rows = []
+    for chosen in sorted({*bins} - {0}):
+        own = sorted(r for k, r in zip(bins, responses, strict=True) if k == chosen)
+        some = (own[0], own[len(own) // 2], own[-1])
+        rows.append([f"{chosen:,}", f"{len(own):,}", *(f"{amount:,.0f}" for amount in some)])
+    return rows
 
 
 def gain_rows(gains: dict[str, dict[str, dict[str, Any]]]) -> list[list[str]]:

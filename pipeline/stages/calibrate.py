@@ -73,6 +73,8 @@ def run(
     frozen = _whole(judged, min(judged.maps["identity"]), n)
     ships, rolling, paper = _whole(shipped, newest, n), judged.maps, None
     choice, about = judged.choice, _about(judged, shipped)
+    cells = statistics.cells
+    about["responses"] = np.bincount(cells.field_value_id, cells.responses, n).tolist()
     if params.variant == "paper":
         paper = _paper(scores, statistics.bins, params)
         ships["adacalib"] = frozen["adacalib"] = paper.serving

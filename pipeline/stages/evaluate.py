@@ -85,7 +85,7 @@ def run(
     resampling = Resampling(params.confidence, params.replicates, params.seed, horizon)
     found = compare(measured, resampling)
     found["pcoc"] = _pcoc(measured["model"], about["learning_days"], resampling)
-    history = _history(scores, about, measured["model"].days)
+    history = _history(scores, about, measured["model"].days, rolling["adacalib"])
     found["new_values"] = measure_new_values(measured, history, resampling)
     if champion and champion.days:
         among = np.isin(rows.day, champion.days)
@@ -281,7 +281,9 @@ def _extent(rows: Scores, days: list[str], scored: dict[str, Any]) -> dict[str, 
     }
 
 
-def _history(scores: Path, about: dict[str, Any], days: np.ndarray) -> ValueHistory:
+def _history(
+    scores: Path, about: dict[str, Any], days: np.ndarray, maps: RollingMap
+) -> ValueHistory:
     """What was known of each field value on the mornings of the test days; the log a day a time."""
     scored, horizon = read_scores_manifest(scores), about["rolling"]["horizon_days"]
     n = len(scored["field"]["values"])
@@ -295,8 +297,11 @@ def _history(scores: Path, about: dict[str, Any], days: np.ndarray) -> ValueHist
             learned[rows["field_value_id"]] = number
             of_day = np.bincount(rows["field_value_id"], rows["responses"], n)
             responses[days >= number + horizon] += of_day
-    first[FieldTree.of(scored["field"]).level > 0] = never  # which stand for many values
-    known = (learned <= days[:, None] - horizon) & (first < never)
+    tree = FieldTree.of(scored["field"])
+    first[tree.level > 0] = never  # which stand for many values
+    known = np.stack([maps[day].has_own(n) for day in days.tolist()])
+    if tree.depth:  # who is not known has a row, too: the parent's
+        known &= (learned <= days[:, None] - horizon) & (first < never)
     return ValueHistory(days[:, None] - first, known, responses)
 
 

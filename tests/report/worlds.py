@@ -7,6 +7,7 @@ import pandas as pd
 
 from pipeline.formats.maps import PiecewiseLinearMap, from_knots, identity_map
 from pipeline.report.page import page_sums, pictured, render, specifications
+from pipeline.report.result_tables import GROUPS
 
 METHODS = ("uncalibrated", "isotonic", "eb_platt", "adacalib", "frozen", "model")
 NAMES: list[str | None] = [None, '<b>"A"$_{$</b></script>', "plain", "B\x1f2"]
@@ -70,6 +71,7 @@ def reports(passed: bool = True, **metrics: Any) -> dict[str, dict[str, Any]]:
                     {"day": "2024-01-07", "days_since_label": 2, "rolling": 0.5, "frozen": 0.51},
                 ],
             },
+            "new_values": dict.fromkeys(GROUPS, group_of_new_values()),
             "truth": {"excess_logloss": dict.fromkeys(METHODS, 0.0012)},
         },
         "gate": {
@@ -96,7 +98,16 @@ def reports(passed: bool = True, **metrics: Any) -> dict[str, dict[str, Any]]:
     }
 
 
+def group_of_new_values() -> dict[str, Any]:
+    """What the evaluation says of some field values; they have no response."""
+    of_method = {"logloss": 0.1, "pcoc": None, "pcoc_low": 0.4, "pcoc_high": None}
+    methods = dict.fromkeys(("uncalibrated", "model"), of_method)
+    return {"impressions": 30, "responses": 0, "methods": methods}
+
+
 CALIBRATOR = {
+    "chosen_bins": [0, 5, 10, 10],
+    "responses": [0.0, 60.0, 120.0, 300.0],
     "guard": {"refused": [{"day": "2024-01-04", "what": "all rows", "moved": -0.24}]},
     "chosen": "adacalib",
     "held_out": {

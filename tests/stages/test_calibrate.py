@@ -13,7 +13,13 @@ from pipeline.core.files import read_json, sha256_of, write_json
 from pipeline.formats.days import day_number
 from pipeline.formats.maps import read_maps
 from pipeline.formats.rolling import read_rolling
-from pipeline.formats.scores import scored_day, write_day, write_scores_manifest
+from pipeline.formats.scores import (
+    read_day,
+    read_scores_manifest,
+    scored_day,
+    write_day,
+    write_scores_manifest,
+)
 from pipeline.params.params_file import read_params, set_values
 from pipeline.params.sections import CalibrateParams, TabulateParams
 from pipeline.stages import calibrate, tabulate
@@ -115,6 +121,20 @@ def test_the_manifest_lists_the_days_whose_labels_ship_and_what_was_known_when(t
     assert manifest["rolling"]["learned_until"] == DAYS[7 - maturity]
     assert manifest["shipped"]["learned_until"] == DAYS[-1]
     assert manifest["label_days"] == DAYS
+
+
+def test_what_was_forecast_of_the_last_calibration_days_is_told(inputs):
+    """Forward in time, so of none of the first; the sums are those of the days' rows."""
+    manifest = run(inputs)
+    days = [row["day"] for row in manifest["learning_days"]]
+    assert days == PARTS["calibration"][-len(days) :]
+    assert 0 < len(days) < len(PARTS["calibration"])
+    for row in manifest["learning_days"]:
+        rows = read_day(inputs / "scores", read_scores_manifest(inputs / "scores"), row["day"])
+        assert row["impressions"] == rows.impressions.sum()
+        assert row["responses"] == rows.responses.sum()
+        assert 0 < row["expected_variance"] < row["expected_responses"]
+        assert row["expected_responses"] == pytest.approx(row["responses"], rel=0.3)
 
 
 def test_a_newest_day_without_labels_is_refused_unless_it_is_accepted(tmp_path):

@@ -70,6 +70,15 @@ def rolling_maps():
     }
 
 
+LEARNED = {
+    "day": "2013-09-24",
+    "impressions": 4000.0,
+    "responses": 400.0,
+    "expected_responses": 300.0,
+    "expected_variance": 270.0,
+}
+
+
 def write_walk(folder, tables, conventions=None, shipped=None, **about):
     """The inputs of the stage: a small walk whose last days are the test days."""
     with pytest.MonkeyPatch.context() as patch:
@@ -77,6 +86,7 @@ def write_walk(folder, tables, conventions=None, shipped=None, **about):
         base, calibrator = parts.write_parts(folder, known=KNOWN)
     about = read_json(calibrator / "manifest.json") | {
         "label_days": DAYS,
+        "learning_days": [LEARNED],
         "rolling": {"horizon_days": 1, "learned_until": "2013-09-24"},
         "shipped": {"learned_until": DAYS[-1]},
         **about,
@@ -228,6 +238,16 @@ def test_new_values_are_those_of_the_logs_first_days_and_rare_ones_those_with_fe
         for name, response in zip(names, late, strict=True):
             known[name] += response
     assert found["rare"]["impressions"] == rare
+
+
+def test_calibration_days_that_were_forecast_are_evidence_of_pcoc(tmp_path, inputs):
+    report = evaluate(tmp_path, inputs)
+    found, alone = report["pcoc"], report["methods"]["model"]["pcoc"]
+    expected = alone * report["responses"] + LEARNED["expected_responses"]
+    both = report["responses"] + LEARNED["responses"]
+    assert found["calibration_days"] == [LEARNED["day"]]
+    assert found["value"] == pytest.approx(expected / both)
+    assert found["low"] < found["value"] < found["high"]
 
 
 def test_the_sums_add_up_to_the_rows(tmp_path, inputs):
