@@ -17,13 +17,11 @@ from pipeline.data.ingest.simulated import Simulation
 from pipeline.data.log_store.labels import stray_rows
 from pipeline.data.log_store.landing import (
     DEFAULTS,
-    DayChange,
     LandingOptions,
     land_log,
 )
 from pipeline.data.log_store.manifest import DayEntry, Manifest, amount
-from pipeline.data.log_store.store import standing_log
-from pipeline.data.log_store.upkeep import seen_again
+from pipeline.data.log_store.store import seen_again, standing_log
 
 FETCHED = {"flights": fetched.ROWS, "obd": obd.ROWS}  # rows of each
 FORMATS = (*FETCHED, "simulated")
@@ -120,7 +118,7 @@ def land_sources(
     if options.as_of is not None:
         sources, given = _unseen(folder, sources)
         if not sources:
-            days = seen_again(folder, given, options.as_of).days
+            days = seen_again(folder, given, options.as_of)
             return f"{amount(len(days), 'day')} came as before; labels are as of {options.as_of}"
     if mapping in ali_ccp.FORMATS:
         name, land_them = mapping, partial(ali_ccp.land_files, folder, mapping, sources)
@@ -138,7 +136,9 @@ def land_sources(
         dropped = sum(sum(entry.dropped.values()) for entry in landed.days.values())
         why = f"all {dropped:,} rows were dropped by the mapping's rules" if dropped else "no rows"
         raise DataError(f"{', '.join(map(str, sources))}: {why}; nothing was landed")
-    lines = [_sentence(folder, landed.manifest, landed.days), *_changes_in_words(landed.changes)]
+    lines = [_sentence(folder, landed.manifest, landed.days), *landed.changes[:MOST_CHANGES]]
+    if more := len(landed.changes[MOST_CHANGES:]):
+        lines.append(f"{amount(more, 'more day')} with new versions")
     lines += stray_rows(landed.manifest.days)
     if options.event_id and not heeded:
         lines.append(
@@ -155,12 +155,6 @@ def _unseen(folder: Path, sources: Sequence[Path]) -> tuple[list[Path], list[str
     found = {path: sha256_of(path) if path.is_file() else "" for path in sources}
     new = [path for path, sha256 in found.items() if sha256 not in landed]
     return new, [*found.values()]
-
-
-def _changes_in_words(changes: Sequence[DayChange]) -> list[str]:
-    lines = [str(change) for change in changes[:MOST_CHANGES]]
-    more = len(changes) - len(lines)
-    return [*lines, f"{amount(more, 'more day')} with new versions"] if more else lines
 
 
 def _sentence(folder: Path, manifest: Manifest, landed: dict[str, DayEntry]) -> str:
