@@ -17,7 +17,6 @@ and the rows that wait for their days.
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from itertools import product
 from pathlib import Path
 
@@ -28,10 +27,9 @@ from duckdb import DuckDBPyConnection
 from pyarrow import dataset
 
 from pipeline.core.errors import DataError
-from pipeline.data.ingest.file_reader import Report, equal_files, prefetched
+from pipeline.data.ingest.file_reader import refuse_equal
 from pipeline.data.ingest.mapping import Mapping as FileMapping
-from pipeline.data.ingest.records import opened
-from pipeline.data.ingest.typed_rows import by_row
+from pipeline.data.ingest.records import Report, worked
 from pipeline.data.log_store.day_writer import DayWriter
 from pipeline.data.log_store.engine import engine
 from pipeline.data.log_store.landing import (
@@ -191,8 +189,7 @@ def _files_of(sources: Sequence[Path]) -> Mapping[tuple[str, str], list[Path]]:
     for what, name in product(LINES, {name for _, name in files}):
         if (what, name) not in files:
             raise DataError(f"{what}_{name} is not among the files; name it beside the others")
-    for position, earlier in equal_files(sources).items():
-        raise DataError(f"{sources[position]} holds the same bytes as {earlier}; name one of them")
+    refuse_equal(sources)
     return files
 
 
@@ -225,15 +222,9 @@ def _batches(
         }
     )
     for path in paths:
-        with opened(path, lines) as file, closing(prefetched(file.blocks(BLOCK))) as blocks:
-            size, reported = path.stat().st_size // 2, 0
-            for block in blocks:
-                table = by_row(block, _checked, file.place_of)
-                part = shares(hashes(table[KEY].combine_chunks())[:, 0], PARTS)
-                yield from table.append_column("part", pa.array(part)).to_batches()
-                report(int(size * block.read) - reported)
-                reported = int(size * block.read)
-            report(size - reported)
+        for table in worked(path, lines, _checked, lambda size: report(size // 2), rows=BLOCK):
+            part = shares(hashes(table[KEY].combine_chunks())[:, 0], PARTS)
+            yield from table.append_column("part", pa.array(part)).to_batches()
 
 
 def _checked(table: pa.Table) -> pa.Table:

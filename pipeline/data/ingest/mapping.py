@@ -88,6 +88,11 @@ class DateRule(Section):
     column: str
     format: str
 
+    @property
+    def rule(self) -> StampRule:
+        """Dates as stamps of a clock in UTC, at midnight or what the format says."""
+        return StampRule(self.column, self.format, "UTC")
+
 
 class MadeRule(Section):
     """A column that is made of others.

@@ -15,14 +15,9 @@ import pyarrow.compute as pc
 
 from pipeline.core.errors import DataError
 from pipeline.data.ingest.fetched import fetched
-from pipeline.data.ingest.file_reader import (
-    Report,
-    equal_files,
-    land_rows,
-    prefetched,
-    read_rows,
-)
+from pipeline.data.ingest.file_reader import land_rows, read_rows, refuse_equal
 from pipeline.data.ingest.mapping import Mapping as FileMapping
+from pipeline.data.ingest.records import Report, prefetched
 from pipeline.data.ingest.transform import LogRows
 from pipeline.data.log_store.day_rows import rows_by_day
 from pipeline.data.log_store.landing import DEFAULTS, Landed, LandingOptions, LogKind
@@ -81,8 +76,7 @@ def land_files(
     """
     for path in sources:
         _part_of(path)
-    for position, earlier in equal_files(sources).items():
-        raise DataError(f"{sources[position]} holds the same bytes as {earlier}; name one of them")
+    refuse_equal(sources)
     rows = prefetched(_rows_of(sources, report))
     kind = replace(KIND, origin={})
     return land_rows(folder, kind, rows, limit_days, options, in_order=False)
