@@ -32,13 +32,7 @@ from pipeline.data.ingest.mapping import Mapping as FileMapping
 from pipeline.data.ingest.records import Report, worked
 from pipeline.data.log_store.day_writer import DayWriter
 from pipeline.data.log_store.engine import engine
-from pipeline.data.log_store.landing import (
-    DEFAULTS,
-    Landed,
-    LandingOptions,
-    LogKind,
-    land_days,
-)
+from pipeline.data.log_store.landing import DEFAULTS, Landed, LandingOptions, LogKind, land_days
 from pipeline.data.log_store.store import beside
 from pipeline.encoding.hashing import hashes, shares
 

@@ -12,12 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pyarrow as pa
-from pydantic import (
-    AfterValidator,
-    Field,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from pipeline.core.errors import DataError
 from pipeline.core.typed_yaml import Section, read_typed
@@ -108,15 +103,14 @@ class MadeRule(Section):
     rule: Literal["hour", "weekday", "above", "equals", "within"]
     of: str | None = None
     limit: float | None = None
-    values: tuple[str, ...] | None = None
+    values: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     seconds: Annotated[int, Field(gt=0)] | None = None
 
     @model_validator(mode="after")
     def _complete(self) -> "MadeRule":
         needed = {"above": {"of", "limit"}, "equals": {"of", "values"}, "within": {"of", "seconds"}}
-        keys = {name for name in ("of", "limit", "values", "seconds") if getattr(self, name)}
-        if self.limit == 0:
-            keys.add("limit")
+        names = ("of", "limit", "values", "seconds")
+        keys = {name for name in names if getattr(self, name) is not None}
         if keys != needed.get(self.rule, set()):
             expected = sorted(needed.get(self.rule, set())) or "nothing else"
             raise ValueError(f"the rule {self.rule} takes {expected}")

@@ -113,9 +113,13 @@ def worked(
         for block in blocks:
             row, table = block.row, block.table
             while len(table):
-                made, fit, fault = _until_refused(table, work)
-                if fault:
+                fit = len(table)
+                try:
+                    made = work(table)
+                except (DataError, pa.ArrowException):
+                    fit, fault = _first_refused(table, work)
                     reject(f"{path}, {file.place_of(row + fit)}: {fault}", 1)
+                    made = work(table.slice(0, fit))
                 yield made
                 row, table = row + fit + 1, table.slice(min(fit + 1, len(table)))
             report(int(size * block.read) - reported)
@@ -125,25 +129,21 @@ def worked(
     report(size - reported)
 
 
-def _until_refused(table: pa.Table, work: Callable[[pa.Table], Item]) -> tuple[Item, int, str]:
-    """What `work` makes of the rows before the first one that it refuses, their number, and why."""
-    try:
-        return work(table), len(table), ""
-    except (DataError, pa.ArrowException) as error:
-        fault = str(error)
-    fit, high = 0, len(table)
-    while high - fit > 1:
-        middle = (fit + high) // 2
+def _first_refused(table: pa.Table, work: Callable[[pa.Table], object]) -> tuple[int, str]:
+    """The position of the first row that `work` refuses, and why; there is one."""
+    low, high, fault = 0, len(table), "the rows from here on cannot be read together"
+    while high - low > 1:
+        middle = (low + high) // 2
         try:
-            work(table.slice(fit, middle - fit))
-            fit = middle
-        except (DataError, pa.ArrowException) as error:
-            fault, high = str(error), middle
+            work(table.slice(low, middle - low))
+            low = middle
+        except (DataError, pa.ArrowException):
+            high = middle
     try:
-        work(table.slice(fit, 1))
+        work(table.slice(low, 1))
     except (DataError, pa.ArrowException) as error:
-        fault = str(error)
-    return work(table.slice(0, fit)), fit, fault.splitlines()[0]
+        fault = str(error).splitlines()[0]
+    return low, fault
 
 
 class LogFile:

@@ -15,11 +15,7 @@ from pipeline.data.ingest.file_reader import land_files
 from pipeline.data.ingest.mapping import read_mapping, shipped
 from pipeline.data.ingest.simulated import Simulation
 from pipeline.data.log_store.labels import stray_rows
-from pipeline.data.log_store.landing import (
-    DEFAULTS,
-    LandingOptions,
-    land_log,
-)
+from pipeline.data.log_store.landing import DEFAULTS, LandingOptions, land_log
 from pipeline.data.log_store.manifest import DayEntry, amount
 from pipeline.data.log_store.store import seen_again, standing_log
 
