@@ -14,8 +14,9 @@ import pyarrow as pa
 
 from pipeline.core.errors import DataError
 from pipeline.core.files import sha256_of
+from pipeline.core.prefetch import prefetched
 from pipeline.data.ingest.mapping import Mapping
-from pipeline.data.ingest.records import Report, opened, prefetched, worked
+from pipeline.data.ingest.records import Report, opened, worked
 from pipeline.data.ingest.transform import LogRows, transform, typed
 from pipeline.data.log_store.day_writer import DayWriter
 from pipeline.data.log_store.landing import (

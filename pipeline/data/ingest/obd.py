@@ -14,10 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.core.errors import DataError
+from pipeline.core.prefetch import prefetched
 from pipeline.data.ingest.fetched import fetched
 from pipeline.data.ingest.file_reader import land_rows, read_rows, refuse_equal
 from pipeline.data.ingest.mapping import Mapping as FileMapping
-from pipeline.data.ingest.records import Report, prefetched
+from pipeline.data.ingest.records import Report
 from pipeline.data.ingest.transform import LogRows
 from pipeline.data.log_store.day_rows import rows_by_day
 from pipeline.data.log_store.landing import DEFAULTS, Landed, LandingOptions, LogKind

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from glob import escape
@@ -14,6 +13,7 @@ import duckdb
 import pyarrow as pa
 
 from pipeline.core.errors import DataError
+from pipeline.core.prefetch import prefetched
 from pipeline.data.ingest.mapping import Mapping
 from pipeline.data.ingest.text_files import (
     LONGEST_LINE,
@@ -70,15 +70,6 @@ def opened(path: Path, mapping: Mapping) -> Iterator["LogFile"]:
         copy = Path(place) / "log.txt"
         copy_as_text(path, mapping, copy)
         yield LogFile(path, mapping, copy)
-
-
-def prefetched(items: Generator[Item, None, None]) -> Generator[Item, None, None]:
-    """The same items in the same order, the next one made in a thread while one is looked at."""
-    with closing(items), ThreadPoolExecutor(1) as pool:
-        coming = pool.submit(next, items, None)
-        while (item := coming.result()) is not None:
-            coming = pool.submit(next, items, None)
-            yield item
 
 
 def refuse(sentence: str, records: int = 1) -> NoReturn:
