@@ -158,10 +158,9 @@ def land_files(
             paths = [path for what in LINES for path in files[what, name] if path.is_file()]
             size = sum(path.stat().st_size for path in paths)
             with beside(folder) as place, engine() as database:
-                for what, columns in LINES.items():
-                    _cut(place / what, files[what, name], columns, report)
+                cut = [_cut(place / w, files[w, name], c, report) for w, c in LINES.items()]
                 for number in range(PARTS):
-                    known, rows = (_part(place / w, number, c) for w, c in LINES.items())
+                    known, rows = (d.to_table(filter=pc.field("part") == number) for d in cut)
                     rows = _with_days(rows, writer, limit_days, log, test=name == "test")
                     _join(database, rows, _once(known), writer, log.schema)
                     report((size - size // 2) // PARTS)
@@ -187,22 +186,23 @@ def _files_of(sources: Sequence[Path]) -> Mapping[tuple[str, str], list[Path]]:
     return files
 
 
-def _cut(folder: Path, paths: Sequence[Path], columns: Sequence[str], report: Report) -> None:
-    """Write the lines of files into parts by the hash of KEY, in their order."""
+def _cut(
+    folder: Path, paths: Sequence[Path], columns: Sequence[str], report: Report
+) -> dataset.Dataset:
+    """The lines of files on the disk, in parts by the hash of KEY, in their order."""
+    schema = pa.schema({**dict.fromkeys(columns, pa.string()), "part": pa.int64()})
+    parts = dataset.partitioning(pa.schema([schema.field("part")]))
     dataset.write_dataset(
         _batches(paths, columns, report),
         folder,
-        schema=_schema(columns).append(pa.field("part", pa.int64())),
+        schema=schema,
         format="feather",
-        partitioning=["part"],
+        partitioning=parts,
         max_open_files=PARTS,
         preserve_order=True,
         file_options=dataset.IpcFileFormat().make_write_options(compression="lz4"),
     )
-
-
-def _schema(columns: Sequence[str]) -> pa.Schema:
-    return pa.schema(dict.fromkeys(columns, pa.string()))
+    return dataset.dataset(folder, schema=schema, format="feather", partitioning=parts)
 
 
 def _batches(
@@ -241,13 +241,6 @@ def _checked(table: pa.Table) -> pa.Table:
             "a number"
         )
     return table
-
-
-def _part(folder: Path, number: int, columns: Sequence[str]) -> pa.Table:
-    path = folder / str(number)
-    if not path.exists():
-        return _schema(columns).empty_table()
-    return dataset.dataset(path, format="feather").to_table(columns=list(columns))
 
 
 def _once(common: pa.Table) -> pa.Table:

@@ -4,8 +4,12 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from io import StringIO
 from pathlib import Path
 from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap
 
 from pipeline.core.errors import DataError
 from pipeline.data.ingest.first_look import ColumnLook, look_at
@@ -220,20 +224,19 @@ class _Roles:
         )
         if missing:
             self._keys["number_nulls"] = ["", *missing]
-        head = {"format": self._name, **self._dialect, "time_zone": "UTC", **day, **self._keys}
-        lines = [
-            f"# Written by adacalib init from the first rows of {self._path.name}; correct it."
-        ]
-        lines += [f"{key}: {_yaml(value)}" for key, value in head.items()]
-        lines += ["columns:"]
-        lines += [
-            f"  {_yaml(name)}: {kind} # {_yaml(str(looks[name]))[1:-1]}"
-            for name, kind in landed.items()
-            if name in looks
-        ]
-        if self._made:
-            lines += ["made:", *(f"  {_yaml(n)}: {_yaml(rule)}" for n, rule in self._made.items())]
-        return "\n".join(lines) + "\n"
+        document = CommentedMap(format=self._name, **self._dialect, time_zone="UTC", **day)
+        document |= {**self._keys, "columns": CommentedMap(landed)}
+        for name in landed:
+            document["columns"].yaml_add_eol_comment(
+                json.dumps(str(looks[name]), ensure_ascii=False)[1:-1], name
+            )
+        document |= {"made": self._made} if self._made else {}
+        document.yaml_set_start_comment(
+            f"Written by adacalib init from the first rows of {self._path.name}; correct it."
+        )
+        with StringIO() as text:
+            YAML().dump(document, text)
+            return text.getvalue()
 
     def _say(self, sentence: str) -> None:
         self._said.found.append(sentence)
@@ -261,8 +264,3 @@ def _is_name(column: ColumnLook) -> bool:
     """Whether whole numbers are names: of few kinds, or called so."""
     few = column.different <= min(50, max(column.rows / FEWEST_ROWS, 2))
     return few or bool(ID.search(column.name) or FIELDS.search(column.name))
-
-
-def _yaml(value: Any) -> str:
-    """JSON, which is YAML."""
-    return json.dumps(value, ensure_ascii=False)

@@ -253,17 +253,14 @@ class Mapping(Section):
     def _readings(self) -> Iterator[tuple[str, pa.DataType]]:
         for rule in self.columns.values():
             yield rule.source, TYPES[rule.type]
-        stamp = self.time.rule.type if self.time else pa.string()
         if self.time:
-            yield self.time.column, stamp
+            yield self.time.column, self.time.rule.type
         if self.date:
             yield self.date.column, pa.string()
         declared = {rule.source: TYPES[rule.type] for rule in self.columns.values()}
-        for made in self.made.values():
-            default = {"within": stamp, "equals": pa.string()}.get(made.rule, pa.float64())
-            if made.of:
-                yield made.of, declared.get(made.of, default)
-                declared.setdefault(made.of, default)
+        for name in self.made:
+            for column, (kind, _) in self.reading.raw(name).items():
+                yield column, declared.setdefault(column, kind)
         for name in [*self.at_most, *self.at_most.values()]:
             yield name, declared.setdefault(name, pa.float64())
         for name in [*self.keep, *self.drop_null]:
