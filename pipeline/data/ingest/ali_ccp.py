@@ -89,14 +89,11 @@ def _expanded(rows: str) -> str:
     SELECT *, {", ".join(columns)}, list_filter(fields, lambda f: f IN {ONE}) AS single,
         len(list_filter(fields, lambda f: f NOT IN {(*ONE, *MANY)})) AS unknown
     FROM (
-        SELECT *, list_transform(features, lambda f: split_part(f, chr(3), 1)) AS fields,
-            list_transform(features, lambda f: split_part(f, chr(3), 2)) AS ids,
-            list_transform(features, lambda f: CAST(split_part(f, chr(3), 3) AS FLOAT)) AS weights
-        FROM (
-            SELECT *, string_split(translate(feature_list, chr(2), chr(3)), chr(1)) AS listed,
-                if(feature_list = '', [], listed) AS features
-            FROM {rows}
-        )
+        SELECT *, replace(replace(feature_list, chr(2), chr(1)), chr(3), chr(1)) AS parts,
+            string_split(parts, chr(1)) AS found, len(found) // 3 * 3 AS last,
+            found[1:last:3] AS fields, found[2:last:3] AS ids,
+            CAST(found[3:last:3] AS FLOAT[]) AS weights
+        FROM {rows}
     )
     """
 
