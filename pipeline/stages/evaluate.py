@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.core.checksums import MANIFEST
+from pipeline.core.checksums import MANIFEST, file_sums, manifest_sums, refuse_others
+from pipeline.core.errors import ArtifactError
 from pipeline.core.files import publish, read_json, write_json
 from pipeline.core.progress import followed
 from pipeline.data.log_store.day_rows import read_days
@@ -68,11 +69,14 @@ def run(
 
     Raises:
         DataError: a day that is read from the log is missing or damaged.
-        ArtifactError: an artifact is missing or damaged, the champion is not what is pinned, or the
-            deployed file is not what was measured.
+        ArtifactError: an artifact is missing or damaged or of another run, the champion is not what
+            is pinned, or the deployed file is not what was measured.
     """
     contract, about = read_json(split / "manifest.json"), read_json(calibrator / "manifest.json")
     days, manifest = contract["parts"]["test"], read_json(model / MANIFEST)
+    refuse_others(calibrator, about.get("made_of", {}), {"split": split, "scores": scores})
+    if (manifest["lineage"] or {}).get("calibrator") not in (None, file_sums(calibrator)):
+        raise ArtifactError(f"{model} was merged of another calibrator; run dvc repro")
     rows, truth = read_scores(scores, "test"), _truth(data, days, manifest)
     champion = _champion(data, days, rows, pin, manifest)
     deployed, features = _deployed(data, days, scores, calibrator, load(model, threads=0))
@@ -93,6 +97,7 @@ def run(
         found["methods"]["champion"] = summarise(measured["champion"], resampling)
     largest = _largest(measured["model"], manifest, params, resampling)
     found |= {
+        "made_of": manifest_sums({"model": model}),
         "procedure": _procedure(about, manifest, days),
         "age": _age(measured, about, resampling) | {"frozen": _frozen_points(rows, frozen)},
         "deployed": deployed,
