@@ -2,7 +2,7 @@
 
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from typing import Any, ParamSpec
 
@@ -29,7 +29,10 @@ def failing_in_one_sentence(body: Callable[P, State]) -> Callable[P, State]:
     @wraps(body)
     def run(*args: P.args, **kwargs: P.kwargs) -> State:
         try:
-            return body(*args, **kwargs)
+            refuse_secrets([*args, *kwargs.values()])
+            state = body(*args, **kwargs)
+            state.message = masked(state.message or "")
+            return state
         except AdaCalibError as error:
             return Failed(message=masked(str(error)))
         except Exception as error:
@@ -38,6 +41,21 @@ def failing_in_one_sentence(body: Callable[P, State]) -> Callable[P, State]:
             raise
 
     return run
+
+
+def refuse_secrets(given: Iterable[Any]) -> None:
+    """Refuse parameters of a run that hold a secret: Prefect stores parameters in clear.
+
+    Raises:
+        AdaCalibError: one does.
+    """
+    for value in given:
+        if isinstance(value, str) and masked(value) != value:
+            raise AdaCalibError(
+                f"{masked(value)} holds a secret, and parameters of runs are stored in clear: name "
+                "the address without it, and give keys in the environment or in the store's own "
+                "settings"
+            )
 
 
 def command_line(*flows: Flow[..., State]) -> None:
@@ -54,21 +72,25 @@ def command_line(*flows: Flow[..., State]) -> None:
 def _command(flow: Flow[..., State]) -> Callable[..., None]:
     @wraps(flow.fn)
     def run(**given: Any) -> None:
-        run_and_print(flow.name, lambda: flow(**given, return_state=True))
+        run_and_print(flow.name, lambda: flow(**given, return_state=True), given)
 
     return run
 
 
-def run_and_print(name: str, start: Callable[[], State]) -> None:
+def run_and_print(
+    name: str, start: Callable[[], State], given: Mapping[str, Any] | None = None
+) -> None:
     """Run a flow and print how it ended; where it did not complete, on stderr with exit code 1.
 
     Args:
         name: what the sentence begins with.
         start: runs the flow and returns its final state.
+        given: its parameters, in which no secret may be.
     """
     # A service manager's way to stop is a person's too: what was begun is let go of, then it ends.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
+        refuse_secrets((given or {}).values())
         with some_server():
             state = start()
     except KeyboardInterrupt:
