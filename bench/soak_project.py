@@ -118,6 +118,8 @@ else:
                         "last_day": last_day, "model_sha256": model})
 '''
 
+COPIED = ("params.yaml", "pins.yaml", "prefect.yaml", ".gitignore", ".dvcignore")
+
 
 def day_of(number: int) -> str:
     """The day of a number, 0 the last one that the project begins with."""
@@ -147,7 +149,7 @@ def make_project(folder: Path, inbox: Path, own_stages: bool) -> None:
     """
     inbox.mkdir(parents=True)
     folder.mkdir(parents=True)
-    for name in ("params.yaml", "prefect.yaml", "dvc.yaml", ".gitignore", ".dvcignore"):
+    for name in (*COPIED, "dvc.yaml"):
         shutil.copyfile(ROOT / name, folder / name)
     if own_stages:
         kept_out = shutil.ignore_patterns("__pycache__")

@@ -16,7 +16,7 @@ from flows.schedule_slots import days_of
 from flows.states import failing_in_one_sentence
 from pipeline.core.errors import AdaCalibError, ToolError
 from pipeline.core.files import read_json, sha256_of
-from pipeline.data.log_store.manifest import MANIFEST, day_folder, read_manifest
+from pipeline.data.log_store.manifest import MANIFEST, day_folder
 from pipeline.params.params_file import read_params
 from pipeline.registry.tools.dvc import restore_data
 from pipeline.registry.tools.programs import run_program
@@ -73,14 +73,13 @@ def bring_back(folder: Path) -> tuple[str, ...]:
     Also where size and time stamp are as they were, by which DVC takes them for the same. Only
     files that were touched since the last landing are read.
     """
-    log, sentences = folder / "data", []
-    if not (log / MANIFEST).exists():
+    manifest, sentences = folder / "data" / MANIFEST, []
+    if not manifest.exists():
         return ()
-    landed = (log / MANIFEST).stat().st_ctime_ns
-    for day, entry in read_manifest(log / MANIFEST).days.items():
-        for name, sha256 in entry.files.items():
-            file = day_folder(log, day) / name
-            touched = file.exists() and file.stat().st_ctime_ns > landed
+    for day, entry in read_json(manifest)["days"].items():
+        for name, sha256 in entry.get("files", {}).items():
+            file = day_folder(manifest.parent, day) / name
+            touched = file.exists() and file.stat().st_ctime > manifest.stat().st_ctime
             if touched and sha256_of(file) != sha256:
                 file.unlink()
                 sentences.append(f"{file} was overwritten; DVC's cache gave it again")

@@ -69,23 +69,20 @@ def run(
 
     Raises:
         DataError: a day that is read from the log is missing or damaged.
-        ArtifactError: an artifact is missing or damaged or of another run, the champion is not what
+        ArtifactError: an artifact is missing, damaged or of another run, the champion is not what
             is pinned, or the deployed file is not what was measured.
     """
     contract, about = read_json(split / "manifest.json"), read_json(calibrator / "manifest.json")
     days, manifest = contract["parts"]["test"], read_json(model / MANIFEST)
-    refuse_others(calibrator, about.get("made_of", {}), {"split": split, "scores": scores})
-    if (manifest["lineage"] or {}).get("calibrator") not in (None, file_sums(calibrator)):
-        raise ArtifactError(f"{model} was merged of another calibrator; run dvc repro")
+    _refuse_another_run(calibrator, {"split": split, "scores": scores}, model)
     rows, truth = read_scores(scores, "test"), _truth(data, days, manifest)
     champion = _champion(data, days, rows, pin, manifest)
     deployed, features = _deployed(data, days, scores, calibrator, load(model, threads=0))
     rolling, frozen = read_rolling(calibrator / FILE), read_maps(calibrator / "frozen.parquet")
-    chosen = about["chosen"]
+    chosen, horizon = about["chosen"], about["rolling"]["horizon_days"]
     forecasts = _forecasts(rows, rolling, frozen[chosen], chosen, features)
     measured = {name: measure(logit, rows, truth) for name, logit in forecasts}
     measured["model"] = measured["uncalibrated" if chosen == "identity" else chosen]
-    horizon = about["rolling"]["horizon_days"]
     resampling = Resampling(params.confidence, params.replicates, params.seed, horizon)
     found = compare(measured, resampling)
     found["pcoc"] = _pcoc(measured["model"], about["learning_days"], resampling)
@@ -106,12 +103,19 @@ def run(
         "maturity": _maturity(contract),
     }
     if champion and champion.served:
-        newest = _alarm(measured, champion.served[-1], largest, params)
-        found["champion"]["served"]["newest"] = newest
+        served = found["champion"]["served"]
+        served["newest"] = _alarm(measured, champion.served[-1], largest, params)
+    found["unseen_impressions"] = found["new_values"]["unseen"]["impressions"]
     extent = _extent(rows, days, read_scores_manifest(scores)) | _pooled(rows, manifest)
-    extent["unseen_impressions"] = found["new_values"]["unseen"]["impressions"]
     write_json(evaluation, extent | found)
     _write_sums(sums, measured)
+
+
+def _refuse_another_run(calibrator: Path, parts: dict[str, Path], model: Path) -> None:
+    refuse_others(calibrator, read_json(calibrator / MANIFEST).get("made_of", {}), parts)
+    lineage = read_json(model / MANIFEST)["lineage"] or {}
+    if lineage.get("calibrator") not in (None, file_sums(calibrator)):
+        raise ArtifactError(f"{model} was merged of another calibrator; run dvc repro")
 
 
 def _forecasts(
