@@ -27,7 +27,7 @@ from flows.notifications import News, notify
 from flows.schedule_slots import check_day, days_between, named, newer_slots, scheduled_day
 from flows.settings import masked
 from flows.stages import run_stages
-from flows.states import command_line, failing_in_one_sentence
+from flows.states import command_line, failed, failing_in_one_sentence
 from flows.worktree import (
     commit_day,
     fetch_days,
@@ -150,10 +150,8 @@ def refresh(
                 return run.end(state)
             get_run_logger().info(f"{state.message}; waiting for it until {deadline:%H:%M} UTC")
             time.sleep(LOOK_AGAIN)
-    except AdaCalibError as error:
-        return run.end(Failed(message=str(error)))
-    except OSError as error:  # a full disk, no right to write
-        return run.end(Failed(message=f"{error}; make room or give the right, run again"))
+    except (AdaCalibError, OSError) as error:
+        return run.end(failed(error))
     except (KeyboardInterrupt, TerminationSignal):
         run.end(Failed(name="Stopped", message="the next run begins where this one was"))
         raise

@@ -33,14 +33,20 @@ def failing_in_one_sentence(body: Callable[P, State]) -> Callable[P, State]:
             state = body(*args, **kwargs)
             state.message = masked(state.message or "")
             return state
-        except AdaCalibError as error:
-            return Failed(message=masked(str(error)))
+        except (AdaCalibError, OSError) as error:
+            return failed(error)
         except Exception as error:
             if masked(str(error)) != str(error):
                 raise RuntimeError(f"{type(error).__name__}: {masked(str(error))}") from None
             raise
 
     return run
+
+
+def failed(error: Exception) -> State:
+    """The state of a run that was refused, or met a full disk or a place that it may not write."""
+    step = "; make room or give the right, run again" if isinstance(error, OSError) else ""
+    return Failed(message=masked(f"{error}{step}"))
 
 
 def refuse_secrets(given: Iterable[Any]) -> None:
@@ -96,8 +102,8 @@ def run_and_print(
     except KeyboardInterrupt:
         print(f"{name}: stopped; the next run begins where this one was", file=sys.stderr)
         sys.exit(130)
-    except AdaCalibError as error:
-        sys.exit(f"{name}: {error}")
+    except (AdaCalibError, OSError) as error:
+        sys.exit(f"{name}: {failed(error).message}")
     except RuntimeError as error:  # Prefect's own: a flow's mistakes are in its state
         sys.exit(
             f"{name}: {masked(str(error))}; start that server (python -m flows.local up), or unset "

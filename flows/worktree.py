@@ -8,7 +8,7 @@ and a branch of its own.
 
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import UUID
 
@@ -86,18 +86,13 @@ def refuse_declared_dead(checkout: Path) -> None:
     refuse_lost(run_lock(checkout, RELEASE))
     if not flow_run.id:
         return
-    try:
-        with get_client(sync_client=True) as client:
-            state = client.read_flow_run(UUID(flow_run.id)).state
-    except Exception as error:  # whatever its transport raises
-        raise ToolError(
-            f"Prefect's server does not say whether this run still counts ({type(error).__name__}),"
-            " so it publishes nothing; run again when the server answers"
-        ) from None
+    state = None
+    with suppress(Exception), get_client(sync_client=True) as client:  # whatever a transport raises
+        state = client.read_flow_run(UUID(flow_run.id)).state
     if state is None or not state.is_running():
+        known = f"has this run as {state.name}" if state else "does not answer"
         raise ToolError(
-            f"Prefect's server has this run as {state and state.name}, so it publishes nothing; "
-            "the next run begins where this one was"
+            f"Prefect's server {known}, so it publishes nothing; the next run begins where it was"
         )
 
 

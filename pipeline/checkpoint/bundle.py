@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import nn
 
 from pipeline.checkpoint.merged_model import PROBABILITY_CLIP, MergedModel, MergedNetwork
@@ -87,7 +87,8 @@ def merge(
     target.mkdir()
     arrays = {name: torch.from_numpy(array) for name, array in arrays_of(serving_map).items()}
     tensors = _under(BASE, base_tensors) | _under(AUXILIARY, auxiliary) | arrays
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, target / WEIGHTS)
+    whole = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    (target / WEIGHTS).write_bytes(save(whole))
     write_maps(target / TABLE, {chosen: serving_map}, base["field"]["values"])
     write_rolling(target / FILE, {chosen: rolling[chosen]})
     write_checksums(

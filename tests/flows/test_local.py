@@ -13,6 +13,7 @@ import pytest
 from flows.local import down, end_orphaned_runs, up
 from pipeline.core.errors import ToolError
 from tests.flows.conftest import SECONDS, free_port
+from tests.read_only import read_only
 
 
 @pytest.fixture
@@ -78,3 +79,20 @@ def test_other_programs_of_the_machine_are_no_runs():
     nowhere = f"http://127.0.0.1:{free_port()}/api"
     with subprocess.Popen(["sh", "-m"], stdin=subprocess.PIPE):
         end_orphaned_runs(nowhere)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["home", "checkout"])
+def test_a_place_that_may_not_be_written_is_named_in_one_sentence(project_of_its_own, place):
+    """Prefect's home, made by another user, and a checkout on a disk that takes nothing."""
+    home = project_of_its_own / ".prefect" if place == "home" else project_of_its_own.parent / "own"
+    home.mkdir()
+    command = [sys.executable, "-m", "flows.refresh", "--day", "2013-09-29"]
+    own = os.environ | {"PREFECT_HOME": str(home)}
+    with read_only(home if place == "home" else project_of_its_own):
+        refused = subprocess.run(command, check=False, capture_output=True, text=True, env=own)
+    assert refused.returncode == 1
+    lines = [line for line in refused.stderr.splitlines() if line.startswith("refresh: ")]
+    assert len(lines) == 1
+    assert str(home if place == "home" else project_of_its_own) in lines[0]
+    assert "Traceback" not in refused.stderr
