@@ -19,7 +19,7 @@ import psutil
 
 from bench.soak_project import day_of, deliver
 from pipeline.registry.pull import pull
-from pipeline.registry.tools.programs import run_program
+from pipeline.registry.tools.programs import git, run_program
 
 LATE = "late day"
 KILLS = (
@@ -216,7 +216,8 @@ def leave_locks(soak: Soaked, _: random.Random) -> str:
         (release / ".dvc/tmp").mkdir(exist_ok=True)
         holder = {str(release / "data"): {"pid": gone.pid, "cmd": "dvc repro"}}
         (release / ".dvc/tmp/rwlock").write_text(json.dumps({"write": holder}))
-        (soak.project / ".git/worktrees/.release/index.lock").touch()
+        own = Path(git(release, "rev-parse", "--absolute-git-dir").output.strip())
+        (own / "index.lock").touch()
     return ""
 
 

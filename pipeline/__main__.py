@@ -42,7 +42,7 @@ def main() -> None:
     except AdaCalibError as error:
         sys.exit(f"{sys.argv[1]}: {error}")
     except KeyboardInterrupt:
-        sys.exit(f"{sys.argv[1]}: stopped, and wrote nothing; run it again")
+        sys.exit(f"{sys.argv[1]}: stopped, nothing is half-written; run it again")
     except OSError as error:  # a full disk, a place that may not be written
         sys.exit(f"{sys.argv[1]}: {error}; make room or give the right, and run it again")
 

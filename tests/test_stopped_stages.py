@@ -65,10 +65,13 @@ def test_a_full_disk_or_a_signal_in_each_stage_leaves_all_as_it_was(tmp_path):
             run_stage(stage, paths, folder / "params.yaml")
         assert left(folder) == before, stage
         ended = stopped(stage, folder)
-        if ended.returncode:
-            assert ended.stderr.endswith(f"{stage}: stopped, and wrote nothing; run it again\n")
+        if ended.returncode > 0:  # else the signal came when it was done
+            assert ended.stderr.endswith(
+                f"{stage}: stopped, nothing is half-written; run it again\n"
+            )
             assert "Traceback" not in ended.stderr
-            assert left(folder) == before, stage
+            assert left(folder).items() >= before.items(), stage  # one of two outputs may be whole
+            assert not list(folder.glob("**/.*.tmp-*")), stage
         run_stage(stage, paths, folder / "params.yaml")
         assert not list(folder.glob("**/.*.tmp-*")), stage
 

@@ -103,8 +103,7 @@ def run(
         "maturity": _maturity(contract),
     }
     if champion and champion.served:
-        served = found["champion"]["served"]
-        served["newest"] = _alarm(measured, champion.served[-1], largest, params)
+        found["champion"]["served"]["newest"] = _alarm(measured, champion, largest, params)
     found["unseen_impressions"] = found["new_values"]["unseen"]["impressions"]
     extent = _extent(rows, days, read_scores_manifest(scores)) | _pooled(rows, manifest)
     write_json(evaluation, extent | found)
@@ -236,7 +235,7 @@ def _largest(
 
 def _alarm(
     measured: dict[str, Measurement],
-    day: int,
+    champion: Champion,
     largest: list[dict[str, Any]],
     params: EvaluateParams,
 ) -> list[dict[str, Any]]:
@@ -245,7 +244,7 @@ def _alarm(
     Each with the ends between which it lies on a day as sound as those before, as today's procedure
     forecasts them, and whether it lies beyond.
     """
-    ids = np.array([row["field_value_id"] for row in largest])
+    day, ids = champion.served[-1], np.array([row["field_value_id"] for row in largest])
     ours, theirs = (watched(measured[name].counts, ids) for name in ("model", "champion"))
     before, of_day = measured["model"].days < day, measured["champion"].days == day
     history = ResponseCounts(*(column[before] for column in vars(ours).values()))
