@@ -2,7 +2,7 @@
 
 import signal
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any, ParamSpec
 
@@ -78,14 +78,12 @@ def command_line(*flows: Flow[..., State]) -> None:
 def _command(flow: Flow[..., State]) -> Callable[..., None]:
     @wraps(flow.fn)
     def run(**given: Any) -> None:
-        run_and_print(flow.name, lambda: flow(**given, return_state=True), given)
+        run_and_print(flow.name, lambda: flow(**given, return_state=True), given.values())
 
     return run
 
 
-def run_and_print(
-    name: str, start: Callable[[], State], given: Mapping[str, Any] | None = None
-) -> None:
+def run_and_print(name: str, start: Callable[[], State], given: Iterable[Any] = ()) -> None:
     """Run a flow and print how it ended; where it did not complete, on stderr with exit code 1.
 
     Args:
@@ -96,7 +94,7 @@ def run_and_print(
     # A service manager's way to stop is a person's too: what was begun is let go of, then it ends.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        refuse_secrets((given or {}).values())
+        refuse_secrets(given)
         with some_server():
             state = start()
     except KeyboardInterrupt:

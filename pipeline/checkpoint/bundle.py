@@ -171,20 +171,16 @@ def load(folder: Path) -> MergedModel:
     fill(base, _below(BASE, tensors), folder / WEIGHTS)
     arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
     serving_map = map_of(arrays, len(encoder.field_values.names))
-    auxiliary = (
-        _auxiliary_network(encoder, tensors, folder / WEIGHTS) if manifest["auxiliary"] else None
-    )
+    auxiliary = _auxiliary_network(encoder) if manifest["auxiliary"] else None
+    if auxiliary:
+        fill(auxiliary, _below(AUXILIARY, tensors), folder / WEIGHTS)
     return MergedModel(manifest, encoder, MergedNetwork(base, serving_map, auxiliary).eval())
 
 
-def _auxiliary_network(
-    encoder: Encoder, tensors: Mapping[str, torch.Tensor], place: Path
-) -> nn.Module:
+def _auxiliary_network(encoder: Encoder) -> nn.Module:
     from pipeline.calibration.paper.auxiliary import AuxiliaryNetwork
 
-    network = AuxiliaryNetwork(encoder.vocabulary_sizes, len(encoder.numeric_columns))
-    fill(network, _below(AUXILIARY, tensors), place)
-    return network
+    return AuxiliaryNetwork(encoder.vocabulary_sizes, len(encoder.numeric_columns))
 
 
 def lineage_of(split: Path, base: Path, calibrator: Path, params: dict[str, Any]) -> dict[str, Any]:
