@@ -205,6 +205,8 @@ def _field_value_id(graph: _Graph, encoder: Encoder, absent: str) -> str:
         parents = [vocabulary.own[n - 1].removeprefix(PARENT) for n in at.tolist()]
         of_parent = _encoded(graph, above, parents, at.tolist())
         known = graph.op("Where", _is_unknown(graph, known), of_parent, known)
+    if not vocabulary.null_id:
+        return graph.op("Identity", known, result=name)
     nulls = [_encoded(graph, text, [absent], [vocabulary.null_id]) for text in texts]
     null = graph.op("Max", *nulls)
     return graph.op("Where", _is_unknown(graph, known), null, known, result=name)

@@ -141,6 +141,29 @@ def points(counts: ResponseCounts) -> dict[str, float]:
     return {name: float(over_days(s, counts).ratio()) for name, s in statistics.items()}
 
 
+def pcoc_evidence(
+    test: ResponseCounts, learning: list[dict[str, Any]], resampling: Resampling = USUAL
+) -> dict[str, Any]:
+    """PCOC with its interval over the test days and the calibration days that were forecast, too.
+
+    Of what ships, by the same procedure: calibration days that it had not seen when it forecast
+    them are evidence as well.
+
+    Args:
+        test: shape [days, V].
+        learning: `day`, `impressions`, `responses`, `expected_responses` and `expected_variance` of
+            each such day.
+        resampling: how the interval is made.
+    """
+    both = {
+        name: np.append([row.get(name, 0.0) for row in learning], column)
+        for name, column in vars(test.sum(axis=1)).items()
+    }
+    ends = pcoc_intervals(ResponseCounts(**both).reshape(-1, 1), resampling)
+    found = dict(zip(("value", "low", "high"), (float(end[0]) for end in ends), strict=True))
+    return found | {"calibration_days": [row["day"] for row in learning]}
+
+
 LISTED = ("field_value_id", "impressions", "responses", "expected_responses")
 
 

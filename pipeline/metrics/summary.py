@@ -133,12 +133,20 @@ def measure(
     )
 
 
-def count_by_day(logit: np.ndarray, rows: Scores) -> tuple[np.ndarray, ResponseCounts]:
-    """The days that have rows, and counts of shape [days, V], of a logit of each row [n]."""
+def count_by_day(
+    logit: np.ndarray, rows: Scores, value: np.ndarray | float = 1.0
+) -> tuple[np.ndarray, ResponseCounts]:
+    """The days that have rows, and counts of shape [days, V], of a logit of each row [n].
+
+    Each row counts as often as its `value` says, float64 [n].
+    """
     days, day = np.unique(rows.day, return_inverse=True)
     shape = len(days), rows.n_field_values
     group = day * shape[1] + rows.field_value_id
-    counts = count_responses(logit, rows.impressions, rows.responses, group, shape[0] * shape[1])
+    shown, responses = rows.impressions, rows.responses
+    if isinstance(value, np.ndarray):
+        shown, responses = shown * value, responses * value
+    counts = count_responses(logit, shown, responses, group, shape[0] * shape[1])
     return days, counts.reshape(*shape)
 
 

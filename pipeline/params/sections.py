@@ -45,6 +45,7 @@ COLUMN_KEYS = (  # of the section log, whose values name columns
     "categorical",
     "numeric",
     "truth",
+    "value",
     "event_id",
     "served_logit",
     "served_probability",
@@ -72,6 +73,7 @@ class LogParams(Section):
     categorical: tuple[str, ...]
     numeric: tuple[str, ...]
     truth: str | None
+    value: str | None = None
     event_id: str | None = None
     maturity_days: Days = 0
     served_logit: str | None = None

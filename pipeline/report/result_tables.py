@@ -125,6 +125,30 @@ def age_rows(evaluation: dict[str, Any]) -> list[list[str]]:
     ]
 
 
+def worth_rows(worth: list[dict[str, Any]]) -> list[list[str]]:
+    """One row of expected and observed value: both, how far apart, and PCOC weighted by value."""
+    return [
+        [
+            row["name"],
+            *(f"{row[name]:,.2f}" for name in ("expected", "observed")),
+            f"{row['expected'] - row['observed']:+,.2f}",
+            _ends(row | {"value": row["pcoc"]}, ".3f"),
+        ]
+        for row in worth
+    ]
+
+
+def worth_of(evaluation: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+    """What is known of the worth of methods, or of field values, each with its name."""
+    if kind == "methods":
+        return [
+            {"name": NAMES[n]} | of_one
+            for n, of_one in evaluation["worth"][kind].items()
+            if n in ("uncalibrated", "model")
+        ]
+    return [{"name": display_name(r["field_value"])} | r for r in evaluation["worth"][kind]]
+
+
 def new_value_rows(evaluation: dict[str, Any]) -> list[list[str]]:
     """One row a group of field values: how much it holds, LogLoss and PCOC of what ships."""
     rows = []

@@ -1,6 +1,6 @@
 """evaluate: stored scores of the test days, rolling maps → how every method would have done."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,13 @@ from pipeline.formats.scores import (
 from pipeline.gate.champion_comparison import Champion, report_of, score_champion
 from pipeline.gate.deployed import prove_deployed
 from pipeline.metrics.alarm import sound_day, watched
-from pipeline.metrics.comparison import age_cost, compare, largest_field_values, points
+from pipeline.metrics.comparison import (
+    age_cost,
+    compare,
+    largest_field_values,
+    pcoc_evidence,
+    points,
+)
 from pipeline.metrics.counts import ResponseCounts
 from pipeline.metrics.new_values import ValueHistory, measure_new_values
 from pipeline.metrics.significance import Resampling
@@ -41,11 +47,13 @@ from pipeline.metrics.summary import (
     count_by_day,
     count_columns,
     measure,
-    pcoc_intervals,
     summarise,
 )
+from pipeline.metrics.worth import worth_report
 from pipeline.params.sections import EvaluateParams
 from pipeline.serving.predictor import Predictor, load
+
+OVERCHARGED = 20  # field values, those where expected and observed value are furthest apart
 
 
 def run(
@@ -75,17 +83,16 @@ def run(
     contract, about = read_json(split / "manifest.json"), read_json(calibrator / "manifest.json")
     days, manifest = contract["parts"]["test"], read_json(model / MANIFEST)
     _refuse_another_run(calibrator, {"split": split, "scores": scores}, model)
-    rows, truth = read_scores(scores, "test"), _truth(data, days, manifest)
+    rows, conventions = read_scores(scores, "test"), manifest["conventions"]
+    truth, value = (_column(data, days, conventions.get(role)) for role in ("truth", "value"))
     champion = _champion(data, days, rows, pin, manifest)
     deployed, features = _deployed(data, days, scores, calibrator, load(model, threads=0))
     rolling, frozen = read_rolling(calibrator / FILE), read_maps(calibrator / "frozen.parquet")
     chosen, horizon = about["chosen"], about["rolling"]["horizon_days"]
     forecasts = _forecasts(rows, rolling, frozen[chosen], chosen, features)
-    measured = {name: measure(logit, rows, truth) for name, logit in forecasts}
-    measured["model"] = measured["uncalibrated" if chosen == "identity" else chosen]
+    measured, of_value = _measured(forecasts, rows, truth, value, chosen)
     resampling = Resampling(params.confidence, params.replicates, params.seed, horizon)
-    found = compare(measured, resampling)
-    found["pcoc"] = _pcoc(measured["model"], about["learning_days"], resampling)
+    found, names = compare(measured, resampling), manifest["base"]["field"]["values"]
     history = _history(scores, about, measured["model"].days, rolling["adacalib"])
     found["new_values"] = measure_new_values(measured, history, resampling)
     if champion and champion.days:
@@ -97,6 +104,8 @@ def run(
         "made_of": manifest_sums({"model": model}),
         "procedure": _procedure(about, manifest, days),
         "age": _age(measured, about, resampling) | {"frozen": _frozen_points(rows, frozen)},
+        "worth": of_value and worth_report(of_value, names, OVERCHARGED, resampling),
+        "pcoc": pcoc_evidence(measured["model"].counts, about["learning_days"], resampling),
         "deployed": deployed,
         "champion": champion and report_of(champion, measured, resampling),
         "largest_field_values": largest,
@@ -117,6 +126,25 @@ def _refuse_another_run(calibrator: Path, parts: dict[str, Path], model: Path) -
         raise ArtifactError(f"{model} was merged of another calibrator; run dvc repro")
 
 
+def _measured(
+    forecasts: Iterable[tuple[str, np.ndarray]],
+    rows: Scores,
+    truth: np.ndarray | None,
+    value: np.ndarray | None,
+    chosen: str,
+) -> tuple[dict[str, Measurement], dict[str, ResponseCounts]]:
+    """The measurement of each method, and counts by value of the base model and of what ships."""
+    measured, of_value = {}, {}
+    ships = "uncalibrated" if chosen == "identity" else chosen
+    for name, logit in forecasts:
+        measured[name] = measure(logit, rows, truth)
+        if value is not None and name in {"uncalibrated", ships}:
+            of_value[name] = count_by_day(logit, rows, value)[1]
+    if of_value:
+        of_value["model"] = of_value[ships]
+    return measured | {"model": measured[ships]}, of_value
+
+
 def _forecasts(
     rows: Scores,
     rolling: Mapping[str, RollingMap],
@@ -134,25 +162,6 @@ def _forecasts(
     yield "frozen", frozen(*asked) + features
 
 
-def _pcoc(
-    measured: Measurement, learning: list[dict[str, Any]], resampling: Resampling
-) -> dict[str, Any]:
-    """PCOC with its interval over the test days and the calibration days that were forecast, too.
-
-    Of what ships, by the same procedure: calibration days that it had not seen when it forecast
-    them are evidence as well.
-    """
-    test = measured.counts.sum(axis=1)
-    both = {
-        name: np.append([row.get(name, 0.0) for row in learning], column)
-        for name, column in vars(test).items()
-    }
-    ends = pcoc_intervals(ResponseCounts(**both).reshape(-1, 1), resampling)
-    value, low, high = (float(end[0]) for end in ends)
-    days = [row["day"] for row in learning]
-    return {"value": value, "low": low, "high": high, "calibration_days": days}
-
-
 def _frozen_points(
     rows: Scores, frozen: Mapping[str, PiecewiseLinearMap]
 ) -> dict[str, dict[str, float]]:
@@ -162,9 +171,8 @@ def _frozen_points(
     return {name: points(count_by_day(one(*asked), rows)[1]) for name, one in maps.items()}
 
 
-def _truth(data: Path, days: list[str], manifest: dict[str, Any]) -> np.ndarray | None:
-    """The true probability of each test row, in simulated logs."""
-    column = manifest["conventions"]["truth"]
+def _column(data: Path, days: list[str], column: str | None) -> np.ndarray | None:
+    """The numbers of a column of the log on the test days, float64 [n]; None: no such column."""
     if not column:
         return None
     tables = (table for _, table in read_days(data, days, [column]))

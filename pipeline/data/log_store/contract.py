@@ -38,7 +38,9 @@ class Contract(Protocol):
         field: columns whose joint value is calibrated.
         categorical: features that are names.
         numeric: features that are numbers.
+        field_parents: columns that a field value belongs to.
         truth: the true probability, in simulated logs; None elsewhere.
+        value: what a response of a row is worth; None: not known.
         weight: how often a row counts; None: once.
         served_logit, served_probability: the logged score; at most one of them, None: not there.
     """
@@ -48,7 +50,9 @@ class Contract(Protocol):
     field: tuple[str, ...]
     categorical: tuple[str, ...]
     numeric: tuple[str, ...]
+    field_parents: tuple[str, ...]
     truth: str | None
+    value: str | None
     weight: str | None
     served_logit: str | None
     served_probability: str | None
@@ -100,7 +104,7 @@ def check_day(table: pa.Table, day: str, contract: Contract) -> DayFacts:
     Raises:
         DataError: a value breaks the contract; the sentence names day, column and row (from 0).
     """
-    names = dict.fromkeys([*contract.field, *contract.categorical])
+    names = dict.fromkeys([*contract.field, *contract.field_parents, *contract.categorical])
     score = logged_score_column(vars(contract))
     with placed(f"day {day}, "):
         impressions, responses = counts(table, contract.label, contract.impressions)
@@ -113,6 +117,11 @@ def check_day(table: pa.Table, day: str, contract: Contract) -> DayFacts:
         if contract.truth is not None:
             truth = numbers_of(table, contract.truth)
             refuse_rows(~((truth > 0) & (truth < 1)), truth, contract.truth, "must lie in (0, 1)")
+        if contract.value is not None:
+            value = numbers_of(table, contract.value)
+            refuse_rows(
+                ~((value >= 0) & np.isfinite(value)), value, contract.value, "must be 0 or more"
+            )
         if contract.weight is not None:
             _check_weights(numbers_of(table, contract.weight), contract.weight)
         return DayFacts(
