@@ -8,8 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.core.checksums import MANIFEST, file_sums, manifest_sums, refuse_others
-from pipeline.core.errors import ArtifactError
+from pipeline.core.checksums import MANIFEST, manifest_sums
 from pipeline.core.files import publish, read_json, write_json
 from pipeline.core.progress import followed
 from pipeline.data.log_store.day_rows import read_days
@@ -29,7 +28,7 @@ from pipeline.formats.scores import (
     read_scores_manifest,
 )
 from pipeline.gate.champion_comparison import Champion, report_of, score_champion
-from pipeline.gate.deployed import prove_deployed
+from pipeline.gate.deployed import prove_deployed, refuse_another_run
 from pipeline.metrics.alarm import sound_day, watched
 from pipeline.metrics.comparison import (
     age_cost,
@@ -82,7 +81,7 @@ def run(
     """
     contract, about = read_json(split / "manifest.json"), read_json(calibrator / "manifest.json")
     days, manifest = contract["parts"]["test"], read_json(model / MANIFEST)
-    _refuse_another_run(calibrator, {"split": split, "scores": scores}, model)
+    refuse_another_run(calibrator, {"split": split, "scores": scores}, model)
     rows, conventions = read_scores(scores, "test"), manifest["conventions"]
     truth, value = (_column(data, days, conventions.get(role)) for role in ("truth", "value"))
     champion = _champion(data, days, rows, pin, manifest)
@@ -114,16 +113,8 @@ def run(
     if champion and champion.served:
         found["champion"]["served"]["newest"] = _alarm(measured, champion, largest, params)
     found["unseen_impressions"] = found["new_values"]["unseen"]["impressions"]
-    extent = _extent(rows, days, read_scores_manifest(scores)) | _pooled(rows, manifest)
-    write_json(evaluation, extent | found)
+    write_json(evaluation, _extent(rows, days, read_scores_manifest(scores), manifest) | found)
     _write_sums(sums, measured)
-
-
-def _refuse_another_run(calibrator: Path, parts: dict[str, Path], model: Path) -> None:
-    refuse_others(calibrator, read_json(calibrator / MANIFEST).get("made_of", {}), parts)
-    lineage = read_json(model / MANIFEST)["lineage"] or {}
-    if lineage.get("calibrator") not in (None, file_sums(calibrator)):
-        raise ArtifactError(f"{model} was merged of another calibrator; run dvc repro")
 
 
 def _measured(
@@ -278,7 +269,9 @@ def _maturity(contract: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _extent(rows: Scores, days: list[str], scored: dict[str, Any]) -> dict[str, Any]:
+def _extent(
+    rows: Scores, days: list[str], scored: dict[str, Any], manifest: dict[str, Any]
+) -> dict[str, Any]:
     """What the report says of the test rows themselves; of a sampled log also what they stand for.
 
     Responses are those that the log holds: they are the evidence, however often each counts.
@@ -294,6 +287,7 @@ def _extent(rows: Scores, days: list[str], scored: dict[str, Any]) -> dict[str, 
         **counted,
         "field_values": len(np.unique(rows.field_value_id)),
         **({"before_sampling": amounts} if amounts != counted else {}),
+        **_pooled(rows, manifest),
     }
 
 
