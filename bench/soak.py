@@ -186,7 +186,8 @@ def leftovers(soak: Soak) -> list[str]:
     for process in psutil.process_iter(["cmdline", "cwd"]):
         if str(process.info["cwd"] or "").startswith(ours):
             found.append(" ".join(process.info["cmdline"] or []))
-    return [name for name in found if not name.endswith("adacalib-release.lock")]
+    stay = ("adacalib-release.lock", ".data.tmp-lock")  # empty files by which runs wait
+    return [name for name in found if not name.endswith(stay)]
 
 
 def seconds_of(command: list[str], folder: Path, environment: dict[str, str]) -> float:
