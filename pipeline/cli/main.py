@@ -141,12 +141,13 @@ def drop(days: Annotated[list[str], typer.Argument(metavar="DAY...")]) -> None:
 
     Example: adacalib drop 2038-01-19
     """
-    from pipeline.data.log_store.upkeep import drop_days
+    from pipeline.data.log_store.manifest import MANIFEST, read_manifest
+    from pipeline.data.log_store.store import drop_days
     from pipeline.registry.tools.dvc import commit_data
 
-    landed = drop_days(Path("data"), days)
-    rows = sum(entry.rows for entry in landed.days.values())
-    answer(f"took out {', '.join(days)}: {rows:,} rows; data {landed.manifest.extent()}")
+    rows = sum(entry.rows for entry in drop_days(Path("data"), days).values())
+    holds = read_manifest(Path("data") / MANIFEST).extent()
+    answer(f"took out {', '.join(days)}: {rows:,} rows; data {holds}")
     commit_data(Path())
 
 

@@ -89,7 +89,7 @@ def _parsed(text: str, rule: StampRule) -> datetime:
     try:
         stamp = datetime.strptime(leap_seconds_as_59(pa.array([text]))[0].as_py(), rule.format)
     except ValueError:
-        raise DataError(not_of_form(text, rule.column, rule.format)) from None
+        raise DataError(_not_of_form(text, rule.column, rule.format)) from None
     if (stamp.tzinfo is None) == (rule.zone is None):
         raise DataError(
             f"column {rule.column}: stamps of the form {rule.format} "
@@ -102,13 +102,13 @@ def _parsed(text: str, rule: StampRule) -> datetime:
     return stamp
 
 
-def not_of_form(text: str, column: str, form: str, key: str = "time") -> str:
-    """What is wrong with a text of a column that is not of the form `key` of the mapping says."""
+def _not_of_form(text: str, column: str, form: str) -> str:
+    """What is wrong with a text of a column that is not of the form that the mapping says."""
     if text == column:
         return f"column {column} is {text!r}, {OWN_NAME}"
     return (
         f"column {column} is {text!r}, in no calendar or not of the form {form}; "
-        f"correct the value, or {key}.format of the mapping"
+        "correct the value, or the column's format in the mapping"
     )
 
 

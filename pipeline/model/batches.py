@@ -1,21 +1,18 @@
 """Mini-batches of a shard: shuffled by block and within, made ahead on a thread of their own."""
 
 import math
-from collections import deque
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple, TypeVar
+from collections.abc import Generator, Iterator
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
+from pipeline.core.prefetch import prefetched
 from pipeline.model.examples import Shard
 
 BLOCK = 8192  # rows that are read together
 WINDOW = 128  # blocks that are in memory and shuffled together
 PREFETCHED = 8  # batches that are ready before they are asked for
-
-T = TypeVar("T")
 
 
 class Batch(NamedTuple):
@@ -64,7 +61,7 @@ class Batches:
         """The batches of an epoch, which has a number from 1."""
         return prefetched(self._batches(number), PREFETCHED)
 
-    def _batches(self, number: int) -> Iterator[Batch]:
+    def _batches(self, number: int) -> Generator[Batch, None, None]:
         generator = torch.Generator().manual_seed((self._seed * 1_000_003 + number) % 2**63)
         for starts in self._windows(number):
             place, *arrays = self._read(starts)
@@ -98,12 +95,3 @@ class Batches:
         hidden = round(self._unseen_share * len(ids))
         if hidden:
             ids.index_fill_(0, torch.randint(len(ids), (hidden,), generator=generator), 0)
-
-
-def prefetched(items: Iterator[T], ahead: int) -> Iterator[T]:
-    """The same items in the same order, up to `ahead` of them made before they are asked for."""
-    with ThreadPoolExecutor(1) as pool:
-        made = deque(pool.submit(next, items, None) for _ in range(ahead))
-        while (item := made.popleft().result()) is not None:
-            made.append(pool.submit(next, items, None))
-            yield item

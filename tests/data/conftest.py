@@ -6,5 +6,4 @@ import pytest
 @pytest.fixture
 def few_parts(monkeypatch):
     """A small log is cut into 8 parts; only their number changes."""
-    monkeypatch.setattr("pipeline.data.ingest.ali_ccp_features.PARTS", 8)
     monkeypatch.setattr("pipeline.data.ingest.ali_ccp.PARTS", 8)

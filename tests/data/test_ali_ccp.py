@@ -3,11 +3,9 @@
 import json
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
-from pipeline.data.ingest.ali_ccp import FORMATS, kind, land_files
-from pipeline.data.ingest.ali_ccp_features import MANY, MEASURED, ONE, feature_columns
+from pipeline.data.ingest.ali_ccp import FORMATS, MANY, MEASURED, ONE, kind, land_files
 from pipeline.data.ingest.sources import land_sources
 from pipeline.data.log_store.day_rows import read_day
 from pipeline.data.log_store.landing import LandingOptions
@@ -176,7 +174,6 @@ def test_blocks_slices_and_compression_do_not_change_a_byte(tmp_path, monkeypatc
     assert size - 130 <= sum(reported) <= size
     monkeypatch.setattr("pipeline.data.ingest.records.ROWS", 500)
     monkeypatch.setattr("pipeline.data.ingest.ali_ccp.JOINED", 4000)
-    monkeypatch.setattr("pipeline.data.ingest.ali_ccp_features.BATCH", 3000)
     (tmp_path / "gz").mkdir()
     zipped = files(tmp_path / "gz", {f"{name}.gz": text for name, text in LINES.items()})
     land_files(tmp_path / "other", "ali-ccp", zipped)
@@ -209,8 +206,3 @@ def test_the_manifest_names_the_types_of_both_tasks():
         assert (columns["109_14"], columns["210_value"]) == ("list<string>", "list<float>")
         assert ("click" in columns) == (name == "ali-ccp")
         json.dumps(columns)
-
-
-def test_a_list_whose_columns_are_empty_is_typed():
-    table = feature_columns(pa.array([], pa.string()), np.zeros(0, np.int64))
-    assert table.schema.field("210").type == pa.list_(pa.string())

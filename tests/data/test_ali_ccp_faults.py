@@ -25,11 +25,11 @@ BAD = {
     "1,1,0,ab,1,101\x021\n": "not spelled field ^B id ^C value",
     "1,1,0,ab,1,101\x031\x021.0\n": "not spelled field ^B id ^C value",
     "1,1,0,ab,2,101\x021\x031.0\x01\n": "not spelled field ^B id ^C value",
-    "1,1,0,ab,1,101\x02\x031.0\n": "a feature has no id",
-    "1,1,0,ab,1,\x021\x031.0\n": "a feature has no field",
-    "1,1,0,ab,1,101\x021\x03one\n": "one",
-    "1,1,0,ab,1,101\x021\x03\n": "invalid value ''",
-    "1,1,0,ab,1,101\x021\x03nan\n": "is not finite",
+    "1,1,0,ab,1,101\x02\x031.0\n": "each is there",
+    "1,1,0,ab,1,\x021\x031.0\n": "each is there",
+    "1,1,0,ab,1,101\x021\x03one\n": "the value is a number",
+    "1,1,0,ab,1,101\x021\x03\n": "the value is a number",
+    "1,1,0,ab,1,101\x021\x03nan\n": "the value is a number",
     "1,1,0,ab,1,101\x02\xff\x031.0\n": "UTF-8",
 }
 

@@ -9,7 +9,7 @@ from pipeline.data.log_store.day_rows import read_day
 from pipeline.data.log_store.labels import label_growth, labels_until, maturity_of, stray_rows
 from pipeline.data.log_store.landing import LandingOptions
 from pipeline.data.log_store.manifest import read_manifest
-from pipeline.data.log_store.upkeep import drop_days
+from pipeline.data.log_store.store import drop_days
 from pipeline.params.sections import SplitParams, ValidateParams
 from pipeline.stages import validate
 from tests.stages.test_validate import LIMITS

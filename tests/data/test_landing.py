@@ -161,7 +161,7 @@ def test_a_log_that_fails_half_way_leaves_the_previous_one(tmp_path):
 
 def test_a_day_with_other_rows_is_told_of_with_its_responses_before_and_after(tmp_path):
     """Late labels make a new version of a day; the same rows again make none."""
-    changes = []
+    changes, versions = [], []
     options = LandingOptions("tiny", None, "click")
     for clicks in ([0, 0, 0, 1], [0, 1, 1, 1], [0, 1, 1, 1]):
 
@@ -169,14 +169,12 @@ def test_a_day_with_other_rows_is_told_of_with_its_responses_before_and_after(tm
             stage.add(tiny_day(4, click=clicks), np.zeros(4, np.int32))
 
         landed = land_days(tmp_path / "data", PRIVATE, fill, options)
+        versions.append(landed.manifest.days["1970-01-01"].content_sha256[:8])
         changes += landed.changes
-    (change,) = changes
-    versions = change.before.content_sha256[:8], change.after.content_sha256[:8]
-    assert str(change) == (
+    assert changes == [
         f"1970-01-01 has a new version: 4 -> 4 rows, 1 -> 3 responses "
         f"(content {versions[0]} -> {versions[1]})"
-    )
-    assert landed.manifest.days["1970-01-01"] == change.after
+    ]
 
 
 def land_rows_of(folder, rows, day=0, **options):

@@ -1,5 +1,7 @@
 """The logs a command can bring, each read from small files in exactly its format."""
 
+from pathlib import Path
+
 import pytest
 
 from pipeline.core.errors import DataError
@@ -35,8 +37,14 @@ RANDOM_MEN = HEADER + (
 )
 
 
-def test_flights_have_one_day_folder_a_day_and_are_late_from_16_minutes_on():
-    days = dict(fetched.days_of(FLIGHTS))
+@pytest.fixture
+def flights(tmp_path: Path) -> Path:
+    (tmp_path / "flights.csv").write_bytes(FLIGHTS)
+    return tmp_path / "flights.csv"
+
+
+def test_flights_have_one_day_folder_a_day_and_are_late_from_16_minutes_on(flights):
+    days = dict(fetched.days_of(flights))
     assert {day: table["late"].to_pylist() for day, table in days.items()} == {
         "2013-01-01": [0, 1],
         "2013-02-09": [0],
@@ -44,8 +52,8 @@ def test_flights_have_one_day_folder_a_day_and_are_late_from_16_minutes_on():
     }
 
 
-def test_flights_carry_what_is_known_at_departure_and_nothing_later():
-    table = dict(fetched.days_of(FLIGHTS))["2013-10-01"]
+def test_flights_carry_what_is_known_at_departure_and_nothing_later(flights):
+    table = dict(fetched.days_of(flights))["2013-10-01"]
     assert table.slice(0, 1).to_pylist() == [
         {
             "carrier": "AA",
@@ -60,15 +68,23 @@ def test_flights_carry_what_is_known_at_departure_and_nothing_later():
     ]
 
 
-def test_a_carrier_named_na_is_a_carrier_and_a_delay_named_na_is_null():
-    (row,) = dict(fetched.days_of(FLIGHTS))["2013-02-09"].to_pylist()
+def test_a_carrier_named_na_is_a_carrier_and_a_delay_named_na_is_null(flights):
+    (row,) = dict(fetched.days_of(flights))["2013-02-09"].to_pylist()
     assert (row["carrier"], row["dep_delay"]) == ("NA", None)
 
 
-def test_open_bandit_days_are_utc_and_their_rows_in_order_of_time():
+def open_bandit(folder: Path) -> list[Path]:
+    """Two of the six files."""
+    paths = [folder / "bts" / "all" / "all.csv", folder / "random" / "men" / "men.csv"]
+    for path, text in zip(paths, (BTS_ALL, RANDOM_MEN), strict=True):
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    return paths
+
+
+def test_open_bandit_days_are_utc_and_their_rows_in_order_of_time(tmp_path):
     """Also where a stamp has no microseconds."""
-    parts = {("bts", "all"): BTS_ALL.encode(), ("random", "men"): RANDOM_MEN.encode()}
-    days = dict(obd.days_of(parts))
+    days = dict(obd.days_of(open_bandit(tmp_path)))
     assert days["2019-11-24"]["item_id"].to_pylist() == ["men:2", "all:79", "men:79"]
     assert days["2019-11-24"]["policy"].to_pylist() == ["random", "bts", "random"]
     assert days["2019-11-24"]["hour"].to_pylist() == [0, 0, 23]
@@ -91,16 +107,10 @@ def test_open_bandit_days_are_utc_and_their_rows_in_order_of_time():
 
 def test_open_bandit_is_read_from_the_files_of_the_whole_data_set(tmp_path):
     """The rows of the sample, in the order of the files; folders name policy and campaign."""
-    parts = {("bts", "all"): BTS_ALL, ("random", "men"): RANDOM_MEN}
-    sources = []
-    for (policy, campaign), text in parts.items():
-        folder = tmp_path / policy / campaign
-        folder.mkdir(parents=True)
-        (folder / f"{campaign}.csv").write_text(text)
-        sources.append(folder / f"{campaign}.csv")
+    sources = open_bandit(tmp_path)
     said = land_sources("obd", tmp_path / "data", sources)
     assert "took 4 rows on 2 days, 2019-11-24..2019-11-25" in said
-    for day, table in obd.days_of({part: text.encode() for part, text in parts.items()}):
+    for day, table in obd.days_of(sources):
         key = [("item_id", "ascending"), ("policy", "ascending"), ("hour", "ascending")]
         assert read_day(tmp_path / "data", day).sort_by(key).equals(table.sort_by(key))
     said = land_sources("obd", tmp_path / "first", sources, limit_days=1)

@@ -1,13 +1,11 @@
 """In which order rows come: every row once, another order each epoch, the same again."""
 
-import threading
-
 import numpy as np
 import pytest
 import torch
 
 from pipeline.model import batches
-from pipeline.model.batches import Batches, prefetched
+from pipeline.model.batches import Batches
 from pipeline.model.examples import Examples, Shard, write_shard
 
 
@@ -103,37 +101,3 @@ def test_a_share_of_ids_is_hidden(shard):
     batches = Batches(shard, "cpu", batch_size=10, unseen_share=0.2, seed=1)
     hidden = [int((b.categorical == 0).sum()) for e in range(1, 20) for b in batches.epoch(e)]
     assert all(1 <= count <= 4 for count in hidden)
-
-
-def test_items_are_made_ahead_in_order_on_another_thread_and_no_further():
-    made = []
-
-    def items():
-        for item in range(1, 10):
-            made.append(threading.current_thread())
-            yield item
-
-    ahead = prefetched(items(), 3)
-    assert next(ahead) == 1
-    assert list(ahead) == list(range(2, 10))
-    assert len(set(made)) == 1
-    assert threading.current_thread() not in made
-
-
-def test_a_reader_that_leaves_early_leaves_no_thread():
-    before = threading.active_count()
-    ahead = prefetched(iter(range(1, 100)), 3)
-    assert next(ahead) == 1
-    ahead.close()
-    assert threading.active_count() == before
-
-
-def test_what_goes_wrong_ahead_is_told_in_its_place():
-    def items():
-        yield 1
-        raise ValueError("no more")
-
-    ahead = prefetched(items(), 3)
-    assert next(ahead) == 1
-    with pytest.raises(ValueError, match="no more"):
-        next(ahead)

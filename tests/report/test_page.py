@@ -116,3 +116,9 @@ def test_a_base_that_ships_as_it_is_is_said_so_and_drawn_once():
     carried = json.loads(re.findall(r'id="sums">(.*?)</script>', text, flags=re.DOTALL)[0])
     assert carried["pictured"] == ["model"]
     assert {row["method"] for row in carried["days"]} == {"what ships"}
+
+
+def test_the_page_says_how_late_labels_came(text):
+    """Of days that were landed more than once; an age without responses has no share."""
+    assert "were known: 42.0 % after 0 days (3 landed then);" in text
+    assert "after 2 days" not in text

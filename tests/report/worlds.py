@@ -42,6 +42,10 @@ def reports(passed: bool = True, **metrics: Any) -> dict[str, dict[str, Any]]:
             "impressions": 2000,
             "responses": 90,
             "waiting": ["2024-01-08"],
+            "label_growth": [
+                {"age": 0, "days": 3, "share": 0.42},
+                {"age": 2, "days": 1, "share": None},
+            ],
             "warnings": ["day 2024-01-02: it has 9 impressions"],
         },
         "tables": {

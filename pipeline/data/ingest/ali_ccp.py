@@ -1,7 +1,8 @@
 """Ali-CCP: impressions in sample_skeleton files, most of their features in common_features files.
 
 Lines of a skeleton are sample_id,click,conversion,common_feature_index,feature_num,feature_list, of
-the common features common_feature_index,feature_num,feature_list; no header, no time. Two tasks:
+the common features common_feature_index,feature_num,feature_list; no header, no time. A list is
+feature (^A feature)*, a feature is field ^B id ^C value; ^A, ^B, ^C are bytes 1, 2, 3. Two tasks:
 `ali-ccp` (every impression, response click) and `ali-ccp-cvr` (clicked ones, response conversion).
 
 The files have no time, so as in the paper the training file is split 1:1: by a hash of the common
@@ -9,73 +10,116 @@ index, which is one visit of a user, its rows are the days 1970-01-01 to -10, of
 training and five for calibration. The rows of the test file are the day 1970-01-11.
 
 The common features are larger than memory. Both files are cut by the hash of the common index into
-128 parts on the disk and joined part by part: in memory are a part of the common features, a block
-of each file and the rows that wait for their days.
+128 parts on the disk and joined part by part: in memory are a part of either file, a block of lines
+and the rows that wait for their days.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from duckdb import DuckDBPyConnection
+from pyarrow import dataset
 
 from pipeline.core.errors import DataError
-from pipeline.data.ingest import ali_ccp_features as features
-from pipeline.data.ingest.ali_ccp_features import PARTS, Partitions
-from pipeline.data.ingest.file_reader import Report, equal_files, prefetched
-from pipeline.data.ingest.mapping import Mapping
-from pipeline.data.ingest.records import opened
-from pipeline.data.ingest.typed_rows import by_row
+from pipeline.data.ingest.file_reader import refuse_equal
+from pipeline.data.ingest.mapping import Mapping as FileMapping
+from pipeline.data.ingest.records import Report, worked
 from pipeline.data.log_store.day_writer import DayWriter
-from pipeline.data.log_store.landing import (
-    DEFAULTS,
-    Landed,
-    LandingOptions,
-    LogKind,
-    land_days,
-)
+from pipeline.data.log_store.engine import engine
+from pipeline.data.log_store.landing import DEFAULTS, Landed, LandingOptions, LogKind, land_days
+from pipeline.data.log_store.store import beside
 from pipeline.encoding.hashing import hashes, shares
 
 FORMATS = ("ali-ccp", "ali-ccp-cvr")
 TRAIN_DAYS = 10  # numbers 0 to 9; the test file's day comes next
-LINES = 2048  # read at a time; one of common features is many kB long
+PARTS = 128  # as many files are open at a time; some systems allow 256
+BLOCK = 2048  # lines read at a time; one of common features is many kB long
 JOINED = 32 << 20  # bytes of common features that are repeated, one time for each row, at a time
 NAME = re.compile(r"(sample_skeleton|common_features)_(train|test)")
 KEY = "common_feature_index"
-SKELETON = ("sample_id", "click", "conversion", KEY, "feature_num", "feature_list")
-COMMON = (KEY, "feature_num", "feature_list")
+LINES = {
+    "common_features": (KEY, "feature_num", "feature_list"),
+    "sample_skeleton": ("sample_id", "click", "conversion", KEY, "feature_num", "feature_list"),
+}
+
+ONE = (
+    *("101", "121", "122", "124", "125", "126", "127", "128", "129"),  # the user
+    *("205", "206", "207", "216"),  # the item
+    *("508", "509", "702", "853"),  # how often user and item met
+    "301",  # the place
+)
+MANY = ("109_14", "110_14", "127_14", "150_14", "210")
+MEASURED = ("508", "509", "702", "853", *MANY)  # their values are weights, all others are 1
+UNKNOWN = "values of fields that are not known"
+AGAIN = "values of fields that have one already"
+SCHEMA = pa.schema(
+    {
+        **dict.fromkeys(ONE, pa.string()),
+        **{f"{name}_value": pa.float32() for name in ONE if name in MEASURED},
+        **dict.fromkeys(MANY, pa.list_(pa.string())),
+        **{f"{name}_value": pa.list_(pa.float32()) for name in MANY},
+    }
+)
+FEATURE = (
+    r"[^\x01-\x03]+\x02[^\x01-\x03]+\x03"
+    r"[+-]?\d{1,9}(\.\d*)?([eE][+-]?[012]?\d)?"  # within a float32
+)
+LIST = rf"^({FEATURE}(\x01{FEATURE})*)?$"
 
 
-def _lines_of(columns: Sequence[str]) -> Mapping:
-    """Lines without a header, all text."""
-    return Mapping.model_validate(
-        {
-            **{"format": "ali-ccp", "kind": "csv", "time_zone": "UTC", "row_blocks": 1},
-            **{"positions": columns, "quote": None, "columns": dict.fromkeys(columns, "text")},
-        }
+def _expanded(rows: str) -> str:
+    """The query of a relation's lists as columns: a field of ONE that is not in a row is null, one
+    of MANY an empty list; the first value stays.
+
+    It has `single`, too, the fields of ONE, and `unknown`, how many features have no known one.
+    """
+    columns = []
+    for name in SCHEMA.names:
+        of, found = name.removesuffix("_value"), "weights" if name.endswith("_value") else "ids"
+        one = f"{found}[list_position(fields, '{of}')]"
+        many = f"list_where({found}, list_transform(fields, lambda f: f = '{of}'))"
+        columns.append(f'{one if of in ONE else many} AS "{name}"')
+    return f"""
+    SELECT *, {", ".join(columns)}, list_filter(fields, lambda f: f IN {ONE}) AS single,
+        len(list_filter(fields, lambda f: f NOT IN {(*ONE, *MANY)})) AS unknown
+    FROM (
+        SELECT *, replace(replace(feature_list, chr(2), chr(1)), chr(3), chr(1)) AS parts,
+            string_split(parts, chr(1)) AS found, len(found) // 3 * 3 AS last,
+            found[1:last:3] AS fields, found[2:last:3] AS ids,
+            CAST(found[3:last:3] AS FLOAT[]) AS weights
+        FROM {rows}
     )
+    """
+
+
+def _of_both(name: str) -> str:
+    """A column of both sides of the join: the row's own value or values before the common ones."""
+    both = "coalesce" if name.removesuffix("_value") in ONE else "list_concat"
+    return f'{both}(own."{name}", common."{name}") AS "{name}"'
+
+
+TOGETHER = f"""
+SELECT own.sample_id, own.{KEY}, own.day, {", ".join(map(_of_both, SCHEMA.names))},
+    CAST(own.click AS TINYINT) AS click, CAST(own.conversion AS TINYINT) AS conversion,
+    own.unknown + common.unknown AS "{UNKNOWN}",
+    list_concat(own.single, common.single) AS singles,
+    CAST(len(singles) - list_unique(singles) AS BIGINT) AS "{AGAIN}"
+FROM ({_expanded("rows")}) AS own POSITIONAL JOIN common
+"""
 
 
 def kind(log_format: str) -> LogKind:
     """What all days have in common."""
     labels = ("click", "conversion") if log_format == "ali-ccp" else ("conversion",)
-    ids = {"sample_id": pa.string(), KEY: pa.string()}
-    columns = {name: features.SCHEMA.field(name).type for name in features.SCHEMA.names}
-    schema = pa.schema({**ids, **columns, **dict.fromkeys(labels, pa.int8())})
+    ids = [pa.field(name, pa.string()) for name in ("sample_id", KEY)]
+    schema = pa.schema([*ids, *SCHEMA, *(pa.field(name, pa.int8()) for name in labels)])
     return LogKind(log_format, "UTC", schema, {})
-
-
-@dataclass
-class _Part:
-    """The files of the training or of the test part."""
-
-    skeleton: list[Path] = field(default_factory=list)
-    common: list[Path] = field(default_factory=list)
 
 
 def land_files(
@@ -104,20 +148,26 @@ def land_files(
     Raises:
         DataError: a file is missing or is not of the format; it is named, with the line.
     """
-    parts = _parts_of(sources)
-    days = limit_days or TRAIN_DAYS + 1
+    files, log = _files_of(sources), kind(log_format)
 
     def fill(writer: DayWriter) -> None:
-        for name, files in sorted(parts.items(), reverse=True):
-            with TemporaryDirectory(prefix=f".{folder.name}.tmp-", dir=folder.parent) as place:
-                join = _Join(Path(place), log_format, name, days, writer)
-                join.land(files, report)
+        for name in sorted({name for _, name in files}, reverse=True):
+            paths = [path for what in LINES for path in files[what, name] if path.is_file()]
+            size = sum(path.stat().st_size for path in paths)
+            with beside(folder) as place, engine() as database:
+                cut = [_cut(place / w, files[w, name], c, report) for w, c in LINES.items()]
+                for number in range(PARTS):
+                    known, rows = (d.to_table(filter=pc.field("part") == number) for d in cut)
+                    rows = _with_days(rows, writer, limit_days, log, test=name == "test")
+                    _join(database, rows, _once(known), writer, log.schema)
+                    report((size - size // 2) // PARTS)
 
-    return land_days(folder, kind(log_format), fill, options)
+    return land_days(folder, log, fill, options)
 
 
-def _parts_of(sources: Sequence[Path]) -> dict[str, _Part]:
-    parts: dict[str, _Part] = {}
+def _files_of(sources: Sequence[Path]) -> Mapping[tuple[str, str], list[Path]]:
+    """The files by what they hold, and of which part of the log: train or test."""
+    files: dict[tuple[str, str], list[Path]] = defaultdict(list)
     for path in sources:
         found = NAME.search(path.name)
         if found is None:
@@ -125,126 +175,69 @@ def _parts_of(sources: Sequence[Path]) -> dict[str, _Part]:
                 f"{path} is neither sample_skeleton_train, common_features_train nor one of test; "
                 f"a file's name says which it is"
             )
-        part = parts.setdefault(found[2], _Part())
-        (part.skeleton if found[1] == "sample_skeleton" else part.common).append(path)
-    for name, part in parts.items():
-        if not part.skeleton or not part.common:
-            missing = "common_features" if part.skeleton else "sample_skeleton"
-            raise DataError(f"{missing}_{name} is not among the files; name it beside the others")
-    for position, earlier in equal_files(sources).items():
-        raise DataError(f"{sources[position]} holds the same bytes as {earlier}; name one of them")
-    return parts
+        files[found[1], found[2]].append(path)
+    for what, name in product(LINES, {name for _, name in files}):
+        if (what, name) not in files:
+            raise DataError(f"{what}_{name} is not among the files; name it beside the others")
+    refuse_equal(sources)
+    return files
 
 
-class _Join:
-    """The rows of one part of the log on their way to their days."""
-
-    def __init__(
-        self, place: Path, log_format: str, part: str, days: int, writer: DayWriter
-    ) -> None:
-        self._place, self._clicked_only, self._part = place, log_format == "ali-ccp-cvr", part
-        self._days, self._writer = days, writer
-
-    def land(self, files: _Part, report: Report) -> None:
-        """Read, cut, join and write."""
-        paths = [*files.common, *files.skeleton]
-        size = sum(path.stat().st_size for path in paths if path.is_file())
-        with Partitions(self._place / "common", KEY) as common:
-            for table in _tables(files.common, COMMON, _common_of, report):
-                common.add(table)
-        with Partitions(self._place / "skeleton", KEY) as skeleton:
-            for table in _tables(files.skeleton, SKELETON, _skeleton_of, report):
-                skeleton.add(self._wanted(table))
-        for number in range(PARTS):
-            self._join(common.part(number), skeleton.part(number))
-            report((size - size // 2) // PARTS)
-
-    def _day(self, keys: pa.ChunkedArray) -> np.ndarray:
-        if self._part == "test":
-            return np.full(len(keys), TRAIN_DAYS)
-        return shares(hashes(keys.combine_chunks())[:, 1], TRAIN_DAYS)
-
-    def _wanted(self, table: pa.Table) -> pa.Table:
-        """The rows that the task has, with their days; the others are counted."""
-        day = self._day(table[KEY])
-        click, conversion = (table[name].to_numpy() for name in ("click", "conversion"))
-        wanted = day < self._days
-        rules = {"conversion without click": (click == 0) & (conversion == 1)}
-        if self._clicked_only:
-            rules["click is not 1"] = click == 0
-        for rule, breaks in rules.items():
-            self._writer.drop(rule, day[wanted & breaks])
-            wanted &= ~breaks
-        return table.append_column("day", pa.array(day)).filter(pa.array(wanted))
-
-    def _join(self, common: Iterable[pa.Table], skeleton: Iterable[pa.Table]) -> None:
-        known = _once(pa.concat_tables([_no_common(), *common]).combine_chunks())
-        rows = max(1, JOINED * max(len(known), 1) // max(known.nbytes, 1))
-        for block in skeleton:
-            for start in range(0, len(block), rows):
-                self._write_rows(block.slice(start, rows), known)
-
-    def _write_rows(self, rows: pa.Table, known: pa.Table) -> None:
-        place = pc.index_in(rows[KEY].combine_chunks(), value_set=known[KEY].combine_chunks())
-        alone = pc.is_null(place)
-        self._writer.drop("no common features", rows.filter(alone)["day"].to_numpy())
-        rows, place = rows.filter(pc.invert(alone)), place.drop_null()
-        found = features.joined(rows, known.take(place))
-        day = rows["day"].to_numpy()
-        for rule in features.LEFT_OUT:
-            self._writer.drop(rule, np.repeat(day, found[rule].to_numpy()))
-        for name in ("sample_id", KEY, "click", "conversion"):
-            found = found.append_column(name, rows[name])
-        self._writer.add(found, day)
+def _cut(
+    folder: Path, paths: Sequence[Path], columns: Sequence[str], report: Report
+) -> dataset.Dataset:
+    """The lines of files on the disk, in parts by the hash of KEY, in their order."""
+    schema = pa.schema({**dict.fromkeys(columns, pa.string()), "part": pa.int64()})
+    parts = dataset.partitioning(pa.schema([schema.field("part")]))
+    dataset.write_dataset(
+        _batches(paths, columns, report),
+        folder,
+        schema=schema,
+        format="feather",
+        partitioning=parts,
+        max_open_files=PARTS,
+        preserve_order=True,
+        file_options=dataset.IpcFileFormat().make_write_options(compression="lz4"),
+    )
+    return dataset.dataset(folder, schema=schema, format="feather", partitioning=parts)
 
 
-def _tables(
-    paths: Sequence[Path],
-    columns: Sequence[str],
-    table_of: Callable[[pa.Table], pa.Table],
-    report: Report,
-) -> Iterator[pa.Table]:
-    """The lines of files as tables; half of the bytes are reported, the other half is the join."""
+def _batches(
+    paths: Sequence[Path], columns: Sequence[str], report: Report
+) -> Iterator[pa.RecordBatch]:
+    """The lines of files; half of the bytes are reported, the other half is the join."""
+    lines = FileMapping.model_validate(
+        {
+            **{"format": "ali-ccp", "kind": "csv", "time_zone": "UTC", "row_blocks": 1},
+            **{"positions": columns, "quote": None, "columns": dict.fromkeys(columns, "text")},
+        }
+    )
     for path in paths:
-        with (
-            opened(path, _lines_of(columns)) as file,
-            closing(prefetched(file.blocks(LINES))) as blocks,
-        ):
-            size, reported = path.stat().st_size // 2, 0
-            for block in blocks:
-                yield by_row(block, table_of, file.place_of)
-                report(int(size * block.read) - reported)
-                reported = int(size * block.read)
-            report(size - reported)
+        for table in worked(path, lines, _checked, lambda size: report(size // 2), rows=BLOCK):
+            part = shares(hashes(table[KEY].combine_chunks())[:, 0], PARTS)
+            yield from table.append_column("part", pa.array(part)).to_batches()
 
 
-def _skeleton_of(table: pa.Table) -> pa.Table:
-    for name in ("click", "conversion"):
-        known = pc.is_in(table[name], value_set=pa.array(["0", "1"]))
-        if pc.any(pc.invert(known)).as_py():
+def _checked(table: pa.Table) -> pa.Table:
+    """`table`, whose lines are of the format."""
+    for name in {"click", "conversion"} & {*table.column_names}:
+        if not pc.all(pc.is_in(table[name], value_set=pa.array(["0", "1"]))).as_py():
             raise DataError(f"{name} is neither 0 nor 1")
-        table = table.set_column(table.column_names.index(name), name, table[name].cast(pa.int8()))
-    return _with_features(table)
-
-
-def _common_of(table: pa.Table) -> pa.Table:
-    if pc.any(pc.equal(table[KEY], "")).as_py():
+    if "click" not in table.column_names and pc.any(pc.equal(table[KEY], "")).as_py():
         raise DataError(f"{KEY} is empty")
-    return _with_features(table)
-
-
-def _with_features(table: pa.Table) -> pa.Table:
-    """`table` with columns in place of its feature lists."""
-    declared = table["feature_num"].cast(pa.int64()).to_numpy()
-    found = features.feature_columns(table["feature_list"].combine_chunks(), declared)
-    rest = table.drop_columns(["feature_num", "feature_list"])
-    for name in found.column_names:
-        rest = rest.append_column(name, found[name])
-    return rest
-
-
-def _no_common() -> pa.Table:
-    return _common_of(pa.table({name: pa.array([], pa.string()) for name in COMMON}))
+    lists = table["feature_list"]
+    held = pc.add(pc.count_substring(lists, "\x01"), 1)
+    held = pc.if_else(pc.equal(lists, ""), 0, held).to_numpy()
+    wrong = np.flatnonzero(held != table["feature_num"].cast(pa.int64()).to_numpy())
+    if len(wrong):
+        said = table["feature_num"][int(wrong[0])]
+        raise DataError(f"the line says {said} features, its list holds {held[wrong[0]]}")
+    if not pc.all(pc.match_substring_regex(lists, LIST)).as_py():
+        raise DataError(
+            "a feature is not spelled field ^B id ^C value, where each is there and the value is "
+            "a number"
+        )
+    return table
 
 
 def _once(common: pa.Table) -> pa.Table:
@@ -253,15 +246,54 @@ def _once(common: pa.Table) -> pa.Table:
     Raises:
         DataError: an index is there twice, with different features.
     """
-    coded = common[KEY].combine_chunks().dictionary_encode()
-    _, first = np.unique(coded.indices.to_numpy(), return_index=True)
-    again = np.setdiff1d(np.arange(len(common)), first)
-    for row in again:
-        other = int(first[coded.indices[int(row)].as_py()])
-        if not common.slice(int(row), 1).equals(common.slice(other, 1)):
-            index = common[KEY][int(row)].as_py()
-            raise DataError(
-                f"common features: the index {index} is there twice, with different features; "
-                f"remove one of the two lines"
-            )
-    return common.take(pa.array(np.sort(first))) if len(again) else common
+    known = common.group_by([KEY, "feature_list"], use_threads=False).aggregate([])
+    counted = pc.value_counts(known[KEY])
+    for index in counted.filter(pc.greater(counted.field("counts"), 1)).field("values"):
+        raise DataError(
+            f"common features: the index {index} is there twice, with different features; remove "
+            "one of the two lines"
+        )
+    return known
+
+
+def _with_days(
+    rows: pa.Table, writer: DayWriter, limit_days: int | None, log: LogKind, *, test: bool
+) -> pa.Table:
+    """The rows that the task has, with their days; the others are counted."""
+    day = shares(hashes(rows[KEY].combine_chunks())[:, 1], TRAIN_DAYS)
+    if test:
+        day[:] = TRAIN_DAYS
+    click, conversion = (rows[name].to_numpy() == "1" for name in ("click", "conversion"))
+    wanted = day < (limit_days or TRAIN_DAYS + 1)
+    rules = {"conversion without click": ~click & conversion}
+    if "click" not in log.schema.names:
+        rules["click is not 1"] = ~click
+    for rule, breaks in rules.items():
+        writer.drop(rule, day[wanted & breaks])
+        wanted &= ~breaks
+    return rows.append_column("day", pa.array(day)).filter(pa.array(wanted))
+
+
+def _join(
+    database: DuckDBPyConnection,
+    rows: pa.Table,
+    known: pa.Table,
+    writer: DayWriter,
+    schema: pa.Schema,
+) -> None:
+    """Write rows with the common features of their visits, some at a time."""
+    place = pc.index_in(rows[KEY].combine_chunks(), value_set=known[KEY].combine_chunks())
+    alone = pc.is_null(place)
+    writer.drop("no common features", rows.filter(alone)["day"].to_numpy())
+    rows, place = rows.filter(pc.invert(alone)), place.drop_null()
+    database.register("known", known)
+    common = database.sql(_expanded("known")).to_arrow_table()
+    step = max(1, JOINED * max(len(known), 1) // max(common.nbytes, 1))
+    for start in range(0, len(rows), step):
+        database.register("rows", rows.slice(start, step))
+        database.register("common", common.take(place.slice(start, step)))
+        found = database.sql(TOGETHER).to_arrow_table()
+        day = found["day"].to_numpy()
+        for rule in (UNKNOWN, AGAIN):
+            writer.drop(rule, np.repeat(day, found[rule].to_numpy()))
+        writer.add(found.select(schema.names).cast(schema), day)

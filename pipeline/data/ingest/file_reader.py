@@ -2,26 +2,22 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
-from collections.abc import Mapping as Names
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import date
 from itertools import takewhile
 from pathlib import Path
-from types import MappingProxyType
-from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from pipeline.core.errors import DataError
 from pipeline.core.files import sha256_of
+from pipeline.core.prefetch import prefetched
 from pipeline.data.ingest.mapping import Mapping
-from pipeline.data.ingest.records import LogFile, RowBlock, opened
-from pipeline.data.ingest.transform import LogRows, transform
-from pipeline.data.ingest.typed_rows import RowError, by_row, typed
+from pipeline.data.ingest.records import Report, opened, worked
+from pipeline.data.ingest.transform import LogRows, transform, typed
 from pipeline.data.log_store.day_writer import DayWriter
 from pipeline.data.log_store.landing import (
     DEFAULTS,
@@ -34,10 +30,7 @@ from pipeline.data.log_store.landing import (
 from pipeline.encoding.values import as_numbers
 from pipeline.formats.days import EPOCH
 
-Item = TypeVar("Item")
-Report = Callable[[int], None]
 REJECTED = "cannot be read"
-NONE_TWICE: Names[int, Path] = MappingProxyType({})
 
 
 def land_files(
@@ -63,21 +56,11 @@ def land_files(
         DataError: a file is not what the mapping says; it is named, with line or row. Or two files
             with rows are equal byte for byte, and no event id distinguishes their rows.
     """
-    twice = {} if options.event_id else equal_files(sources)
     label = options.label if options.impressions is None else None
     if is_other_kind(folder, mapping.log_kind()):
         next(read_rows(mapping, sources[:1], label=label), None)  # a typo is to be told first
-    rows = prefetched(read_rows(mapping, sources, report, twice, label))
+    rows = prefetched(read_rows(mapping, sources, report, label, once=not options.event_id))
     return land_rows(folder, mapping.log_kind(), rows, limit_days, options)
-
-
-def prefetched(items: Generator[Item, None, None]) -> Generator[Item, None, None]:
-    """The same items in the same order, the next one made in a thread while one is looked at."""
-    with closing(items), ThreadPoolExecutor(1) as pool:
-        coming = pool.submit(next, items, None)
-        while (item := coming.result()) is not None:
-            coming = pool.submit(next, items, None)
-            yield item
 
 
 def land_rows(
@@ -125,101 +108,70 @@ def _wanted(rows: LogRows, met: list[int], limit_days: int | None) -> np.ndarray
     return np.isin(rows.days, met)
 
 
-def equal_files(sources: Sequence[Path]) -> dict[int, Path]:
-    """Positions of files that are equal, byte for byte, to an earlier one: position → that one."""
+def refuse_equal(sources: Sequence[Path]) -> None:
+    """Refuse files that are equal byte for byte.
+
+    Raises:
+        DataError: two are.
+    """
     sizes = Counter(path.stat().st_size for path in sources if path.is_file())
     first: dict[str, Path] = {}
-    equal = {}
-    for position, path in enumerate(sources):
+    for path in sources:
         if path.is_file() and sizes[path.stat().st_size] > 1:
             sha256 = sha256_of(path)
             if sha256 in first:
-                equal[position] = first[sha256]
-            first.setdefault(sha256, path)
-    return equal
+                raise DataError(f"{path} holds the same bytes as {first[sha256]}; name one of them")
+            first[sha256] = path
 
 
 def read_rows(
     mapping: Mapping,
     sources: Sequence[Path],
     report: Report = lambda _: None,
-    twice: Names[int, Path] = NONE_TWICE,
     label: str | None = None,
+    *,
+    once: bool = False,
 ) -> Generator[LogRows, None, None]:
     """The rows of `sources`, block by block; every file's header is read.
 
     Args:
-        twice: `equal_files` that must not hold rows.
         label: column of the log that must be 0, 1 or null; None: none is known.
+        once: whether files that are equal must not hold rows.
 
     Raises:
         DataError: as `land_files`.
     """
-    numbering = _Numbering(mapping, sources)
-    for position, path in enumerate(sources):
-        numbering.enter(path)
-        source = _name_of(path), sha256_of(path) if path.is_file() else ""
-        for rows in _rows_of(path, mapping, numbering, report, label):
-            if position in twice and rows.came:
+    days, first = _Days(mapping, sources), dict[str, Path]()
+
+    def work(table: pa.Table) -> LogRows:
+        rows = transform(mapping, typed(table, mapping), days.of_next(len(table)))
+        if label in rows.table.column_names:
+            _refuse_no_response(rows.table[label], str(label))
+        return rows
+
+    for path in sources:
+        days.enter(path)
+        sha256 = sha256_of(path) if path.is_file() else ""
+        rejected = days.rejected
+        for rows in worked(path, mapping, work, report, reject=days.reject):
+            days.row += rows.came
+            if once and rows.came and sha256 in first:
                 raise DataError(
-                    f"{path} holds the same bytes as {twice[position]}: every row would count "
+                    f"{path} holds the same bytes as {first[sha256]}: every row would count "
                     f"twice; name one of them alone, or log.event_id in params.yaml, by which "
                     f"duplicates are dropped"
                 )
-            yield replace(rows, source=source)
+            yield replace(rows, source=(_name_of(path), sha256))
+        first.setdefault(sha256, path)
+        if left_out := days.rejected - rejected:
+            empty, none = mapping.schema.empty_table(), np.zeros(0, np.int32)
+            yield LogRows(empty, none, {}, {REJECTED: left_out}, (_name_of(path), sha256))
 
 
 def _name_of(path: Path) -> str:
     """A file's name, after the folders key=value that it lies in."""
     folders = takewhile(lambda name: "=" in name, reversed(path.parts[:-1]))
     return "/".join([*reversed(list(folders)), path.name])
-
-
-def _rows_of(
-    path: Path, mapping: Mapping, numbering: "_Numbering", report: Report, label: str | None
-) -> Iterator[LogRows]:
-    def work(table: pa.Table) -> LogRows:
-        rows = transform(mapping, typed(table, mapping), numbering.days(len(table)))
-        if label in rows.table.column_names:
-            _refuse_no_response(rows.table[label], str(label))
-        return rows
-
-    size = path.stat().st_size if path.is_file() else 0
-    reported = 0
-    with opened(path, mapping) as file, closing(prefetched(file.blocks())) as blocks:
-        for block in blocks:
-            for rows in _accepted(block, work, file, numbering):
-                numbering.advance(rows)
-                yield rows
-            report(int(size * block.read) - reported)
-            reported = max(reported, int(size * block.read))
-        if file.rejected:
-            records = len(file.rejected)
-            numbering.reject(f"{path}, record {file.rejected[0]} cannot be read", records)
-            none = np.zeros(0, np.int32)
-            yield LogRows(mapping.schema.empty_table(), none, {}, {REJECTED: records})
-    report(size - reported)
-
-
-def _accepted(
-    block: RowBlock,
-    work: Callable[[pa.Table], LogRows],
-    file: LogFile,
-    numbering: "_Numbering",
-) -> Iterator[LogRows]:
-    """The rows of a block, without those that do not fit, as far as the mapping allows it."""
-    while True:
-        try:
-            rows = by_row(block, work, file.place_of)
-        except RowError as error:
-            numbering.reject(str(error), 1)
-            place = error.row - block.row
-            rows = work(block.table.slice(0, place))
-            yield replace(rows, dayless={**rows.dayless, REJECTED: 1})
-            block = replace(block, row=error.row + 1, table=block.table.slice(place + 1))
-        else:
-            yield rows
-            return
 
 
 def _refuse_no_response(column: pa.ChunkedArray, label: str) -> None:
@@ -232,15 +184,14 @@ def _refuse_no_response(column: pa.ChunkedArray, label: str) -> None:
         )
 
 
-class _Numbering:
-    """How many rows came, and were rejected; the days of rows that carry none: those of their
-    file's name, or of equal blocks of rows.
+class _Days:
+    """The days of rows that carry none, those of their file's name or of equal blocks of rows; and
+    how many rows came, and were rejected.
     """
 
     def __init__(self, mapping: Mapping, sources: Sequence[Path]) -> None:
-        self._mapping, self._row = mapping, 0
+        self._mapping, self.row, self.rejected = mapping, 0, 0
         self._file_day: int | None = None
-        self._rejected = 0
         self._total = sum(map(self._count, sources)) if mapping.row_blocks else 0
 
     def _count(self, path: Path) -> int:
@@ -253,47 +204,40 @@ class _Numbering:
         Raises:
             DataError: its name holds no day.
         """
-        if self._mapping.file_day is None:
-            return
         pattern = self._mapping.file_day
+        if pattern is None:
+            return
         found = re.search(pattern, path.name) or re.search(pattern, path.as_posix())
         if found is None:
             raise DataError(f"{path}: the name does not match file_day {pattern!r}")
+        text = found.group(1)
         try:
-            self._file_day = _day_in_name(found.group(1))
+            numbered = text.isdigit() and len(text) != len("20240401")
+            self._file_day = int(text) if numbered else (date.fromisoformat(text) - EPOCH).days
         except ValueError:
             raise DataError(
-                f"{path}: file_day finds {found.group(1)!r} in the name, which is no day's number "
-                "and no date like 2024-04-01 or 20240401"
+                f"{path}: file_day finds {text!r} in the name, which is no day's number and no "
+                "date like 2024-04-01 or 20240401"
             ) from None
 
-    def days(self, rows: int) -> np.ndarray | None:
+    def of_next(self, rows: int) -> np.ndarray | None:
         """The days of the next `rows` rows, int32 [n]; None where the rows carry them."""
         if self._file_day is not None:
             return np.full(rows, self._file_day, np.int32)
         if self._mapping.row_blocks is None:
             return None
-        numbers = np.arange(self._row, self._row + rows) * self._mapping.row_blocks
+        numbers = np.arange(self.row, self.row + rows) * self._mapping.row_blocks
         return (numbers // self._total).astype(np.int32)
 
-    def reject(self, sentence: str, records: int) -> None:
-        """Records cannot be read.
+    def reject(self, sentence: str, records: int = 1) -> None:
+        """Leave out records that cannot be read.
 
         Raises:
             DataError: the mapping does not allow so many.
         """
-        self._rejected += records
+        self.rejected += records
+        self.row += records
         most = self._mapping.max_rejected
-        if self._rejected > most:
-            more = f"; so {self._rejected:,} cannot be read, max_rejected allows {most:,}"
+        if self.rejected > most:
+            more = f"; so {self.rejected:,} cannot be read, max_rejected allows {most:,}"
             raise DataError(f"{sentence}{more if most else ''}")
-
-    def advance(self, rows: LogRows) -> None:
-        """`rows` are done."""
-        self._row += rows.came
-
-
-def _day_in_name(text: str) -> int:
-    if text.isdigit() and len(text) != len("20240401"):
-        return int(text)
-    return (date.fromisoformat(text) - EPOCH).days

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from glob import escape
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeAlias
 
 import duckdb
 import pyarrow as pa
@@ -32,7 +32,8 @@ NUMBER = re.compile(r"[+-]?\d+([.,]\d+)*([eE][+-]?\d+)?")
 COMMA = re.compile(r"[+-]?\d+(,\d+)?|")
 NESTED = re.compile(r"STRUCT|MAP|JSON|UNION|\]$")
 STAMPS = (
-    *("iso8601", "epoch_s", "epoch_ms", "epoch_us", "%d.%m.%Y %H:%M:%S", "%d.%m.%Y %H:%M"),
+    "iso8601",  # the first one, which digits alone are not
+    *("epoch_s", "epoch_ms", "epoch_us", "%d.%m.%Y %H:%M:%S", "%d.%m.%Y %H:%M"),
     *("%m/%d/%Y %H:%M:%S", "%m/%d/%Y %H:%M", "%d/%m/%Y %H:%M:%S", "%d/%m/%Y %H:%M"),
     *("%d/%b/%Y:%H:%M:%S %z", "%Y/%m/%d %H:%M:%S", "%Y%m%d%H%M%S", "%Y%m%d%H", "%y%m%d%H"),
 )
@@ -72,16 +73,11 @@ class ColumnLook:
         return f"{self.different:,} different{without}: {shown}"
 
 
-@dataclass(frozen=True)
-class FileLook:
-    """How a file is written, and what its columns hold; `dialect` has keys of the mapping."""
-
-    dialect: dict[str, Any]
-    columns: list[ColumnLook]
+FileLook: TypeAlias = tuple[dict[str, Any], list[ColumnLook]]  # keys of a mapping, and columns
 
 
 def look_at(path: Path) -> FileLook:
-    """What the first rows of a file look like.
+    """What the first rows of a file look like: how it is written, and what its columns hold.
 
     Raises:
         DataError: the file is missing or empty, or no rows can be made out.
@@ -98,8 +94,7 @@ def look_at(path: Path) -> FileLook:
         sample = Path(place) / "log.txt"
         sample.write_text(lines, encoding="utf-8", newline="")
         look = _plain("json", sample, path) if lines.lstrip()[:1] == "{" else _csv(sample, path)
-    said = {} if encoding == "utf-8" else {"encoding": encoding}
-    return FileLook(look.dialect | said, look.columns)
+    return look if encoding == "utf-8" else (look[0] | {"encoding": encoding}, look[1])
 
 
 def _encoding_of(head: bytes) -> str:
@@ -168,7 +163,7 @@ def _looked(dialect: dict[str, Any], path: Path, names: Sequence[str]) -> FileLo
     ]
     comma = any(all(map(COMMA.fullmatch, v)) and "," in "".join(v) for v in spelled)
     sign = {"decimal": ","} if comma else {}
-    return FileLook(dialect | sign, [*_columns(rows, sign.get("decimal", "."))])
+    return dialect | sign, [*_columns(rows, sign.get("decimal", "."))]
 
 
 def _columns(rows: pa.Table, decimal: str) -> Iterator[ColumnLook]:
@@ -218,15 +213,11 @@ def _form_of(values: list[str], name: str) -> dict[str, Any]:
     digits = all(value.replace(".", "", 1).isdigit() for value in values)
     if digits and not OF_TIME.search(name):
         return {}
-    for form in DATES:
-        if _fits(values, StampRule(name, form, "UTC")):
-            return {"type": "date", "form": form}
-    for form in STAMPS:
-        if digits and form == "iso8601":
-            continue
-        for zone in (None, "UTC"):
-            if _fits(values, StampRule(name, form, zone)):
-                return {"type": "time", "form": form, "has_offset": zone is None}
+    forms = [*product(DATES, ["UTC"]), *product(STAMPS[digits:], [None, "UTC"])]
+    for form, zone in forms:
+        if _fits(values, StampRule(name, form, zone)):
+            kind = "date" if form in DATES else "time"
+            return {"type": kind, "form": form, "has_offset": zone is None}
     return {}
 
 

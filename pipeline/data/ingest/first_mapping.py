@@ -4,11 +4,15 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap
+
 from pipeline.core.errors import DataError
-from pipeline.data.ingest.first_look import ColumnLook, FileLook, look_at
+from pipeline.data.ingest.first_look import ColumnLook, look_at
 
 LABELS = (
     r"click|clk|klick",
@@ -54,22 +58,25 @@ def first_mapping(paths: Sequence[Path], name: str) -> FirstMapping:
     Raises:
         DataError: a file cannot be read, or files differ in their columns.
     """
-    look = look_at(paths[0])
+    dialect, columns = look_at(paths[0])
     for path in paths[1:][-1:]:
-        missing = {c.name for c in look.columns} - {c.name for c in look_at(path).columns}
+        missing = {c.name for c in columns} - {c.name for c in look_at(path)[1]}
         if missing:
             raise DataError(
                 f"{path} lacks the column {min(missing)} of {paths[0]}; name files of one log"
             )
-    return _Roles(look, paths[0], name).result()
+    return _Roles(dialect, columns, paths[0], name).result()
 
 
 class _Roles:
     """Who is what among the columns of a file."""
 
-    def __init__(self, look: FileLook, path: Path, name: str) -> None:
-        self._look, self._path, self._name = look, path, name
-        self._rest = {column.name: column for column in look.columns}
+    def __init__(
+        self, dialect: dict[str, Any], columns: list[ColumnLook], path: Path, name: str
+    ) -> None:
+        self._dialect, self._path, self._name = dialect, path, name
+        self._looks = {column.name: column for column in columns}
+        self._rest = dict(self._looks)
         self._said = FirstMapping()
         self._made: dict[str, Any] = {}
         self._keys: dict[str, Any] = {}
@@ -90,11 +97,11 @@ class _Roles:
         }
         self._said.params = {f"log.{key}": value for key, value in log.items()}
         self._said.params |= {"split.last_day": None}
-        kinds = {column.name: column.type for column in self._look.columns}
         landed = {**({event: "text"} if event else {}), **features}
         for name in (impressions, label):
-            if name in kinds:
-                landed[name] = "int64" if kinds[name] == "float64" else kinds[name]
+            if name in self._looks:
+                kind = self._looks[name].type
+                landed[name] = "int64" if kind == "float64" else kind
         self._said.mapping = self._text(day, landed)
         self._said.unknown += [
             "in which time zone days begin (time_zone; UTC is written)",
@@ -211,26 +218,25 @@ class _Roles:
         return best[0].name
 
     def _text(self, day: dict[str, Any], landed: dict[str, str]) -> str:
-        looks = {column.name: column for column in self._look.columns}
+        looks = self._looks
         missing = sorted(
             {m for c in looks.values() if landed.get(c.name) != "text" for m in c.missing}
         )
         if missing:
             self._keys["number_nulls"] = ["", *missing]
-        head = {"format": self._name, **self._look.dialect, "time_zone": "UTC", **day, **self._keys}
-        lines = [
-            f"# Written by adacalib init from the first rows of {self._path.name}; correct it."
-        ]
-        lines += [f"{key}: {_yaml(value)}" for key, value in head.items()]
-        lines += ["columns:"]
-        lines += [
-            f"  {_yaml(name)}: {kind} # {_yaml(str(looks[name]))[1:-1]}"
-            for name, kind in landed.items()
-            if name in looks
-        ]
-        if self._made:
-            lines += ["made:", *(f"  {_yaml(n)}: {_yaml(rule)}" for n, rule in self._made.items())]
-        return "\n".join(lines) + "\n"
+        document = CommentedMap(format=self._name, **self._dialect, time_zone="UTC", **day)
+        document |= {**self._keys, "columns": CommentedMap(landed)}
+        for name in landed:
+            document["columns"].yaml_add_eol_comment(
+                json.dumps(str(looks[name]), ensure_ascii=False)[1:-1], name
+            )
+        document |= {"made": self._made} if self._made else {}
+        document.yaml_set_start_comment(
+            f"Written by adacalib init from the first rows of {self._path.name}; correct it."
+        )
+        with StringIO() as text:
+            YAML().dump(document, text)
+            return text.getvalue()
 
     def _say(self, sentence: str) -> None:
         self._said.found.append(sentence)
@@ -258,8 +264,3 @@ def _is_name(column: ColumnLook) -> bool:
     """Whether whole numbers are names: of few kinds, or called so."""
     few = column.different <= min(50, max(column.rows / FEWEST_ROWS, 2))
     return few or bool(ID.search(column.name) or FIELDS.search(column.name))
-
-
-def _yaml(value: Any) -> str:
-    """JSON, which is YAML."""
-    return json.dumps(value, ensure_ascii=False)

@@ -12,12 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pyarrow as pa
-from pydantic import (
-    AfterValidator,
-    Field,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from pipeline.core.errors import DataError
 from pipeline.core.typed_yaml import Section, read_typed
@@ -88,6 +83,11 @@ class DateRule(Section):
     column: str
     format: str
 
+    @property
+    def rule(self) -> StampRule:
+        """Dates as stamps of a clock in UTC, at midnight or what the format says."""
+        return StampRule(self.column, self.format, "UTC")
+
 
 class MadeRule(Section):
     """A column that is made of others.
@@ -103,15 +103,14 @@ class MadeRule(Section):
     rule: Literal["hour", "weekday", "above", "equals", "within"]
     of: str | None = None
     limit: float | None = None
-    values: tuple[str, ...] | None = None
+    values: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     seconds: Annotated[int, Field(gt=0)] | None = None
 
     @model_validator(mode="after")
     def _complete(self) -> "MadeRule":
         needed = {"above": {"of", "limit"}, "equals": {"of", "values"}, "within": {"of", "seconds"}}
-        keys = {name for name in ("of", "limit", "values", "seconds") if getattr(self, name)}
-        if self.limit == 0:
-            keys.add("limit")
+        names = ("of", "limit", "values", "seconds")
+        keys = {name for name in names if getattr(self, name) is not None}
         if keys != needed.get(self.rule, set()):
             expected = sorted(needed.get(self.rule, set())) or "nothing else"
             raise ValueError(f"the rule {self.rule} takes {expected}")
@@ -254,17 +253,14 @@ class Mapping(Section):
     def _readings(self) -> Iterator[tuple[str, pa.DataType]]:
         for rule in self.columns.values():
             yield rule.source, TYPES[rule.type]
-        stamp = self.time.rule.type if self.time else pa.string()
         if self.time:
-            yield self.time.column, stamp
+            yield self.time.column, self.time.rule.type
         if self.date:
             yield self.date.column, pa.string()
         declared = {rule.source: TYPES[rule.type] for rule in self.columns.values()}
-        for made in self.made.values():
-            default = {"within": stamp, "equals": pa.string()}.get(made.rule, pa.float64())
-            if made.of:
-                yield made.of, declared.get(made.of, default)
-                declared.setdefault(made.of, default)
+        for name in self.made:
+            for column, (kind, _) in self.reading.raw(name).items():
+                yield column, declared.setdefault(column, kind)
         for name in [*self.at_most, *self.at_most.values()]:
             yield name, declared.setdefault(name, pa.float64())
         for name in [*self.keep, *self.drop_null]:

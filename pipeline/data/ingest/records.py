@@ -1,17 +1,19 @@
 """Files of a log as blocks of rows: DuckDB reads them as the mapping says, never by a guess."""
 
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+import re
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 import duckdb
 import pyarrow as pa
 
 from pipeline.core.errors import DataError
+from pipeline.core.prefetch import prefetched
 from pipeline.data.ingest.mapping import Mapping
 from pipeline.data.ingest.text_files import (
     LONGEST_LINE,
@@ -23,9 +25,12 @@ from pipeline.data.ingest.text_files import (
     needs_copy,
     reading,
     refuse_no_text,
-    refuse_unread,
+    unread,
 )
 from pipeline.data.log_store.engine import engine, name, refuse_no_select, shut, text
+
+Item = TypeVar("Item")
+Report = Callable[[int], None]
 
 ROWS = 1 << 16  # of a block
 NO_NULL = "\x1e\x1f\x1e"  # that no cell is: which texts are null the mapping alone says
@@ -37,13 +42,11 @@ class RowBlock:
     """Rows of a file.
 
     Attributes:
-        path: of the file.
         row: number of the first of them, from 1.
         table: the columns that the mapping reads; those of text files are text.
         read: share of the file that was read so far, 0 to 1.
     """
 
-    path: Path
     row: int
     table: pa.Table
     read: float
@@ -67,6 +70,71 @@ def opened(path: Path, mapping: Mapping) -> Iterator["LogFile"]:
         copy = Path(place) / "log.txt"
         copy_as_text(path, mapping, copy)
         yield LogFile(path, mapping, copy)
+
+
+def refuse(sentence: str, records: int = 1) -> NoReturn:
+    """Refuse `records` records.
+
+    Raises:
+        DataError: always.
+    """
+    raise DataError(sentence)
+
+
+def worked(
+    path: Path,
+    mapping: Mapping,
+    work: Callable[[pa.Table], Item],
+    report: Report,
+    *,
+    reject: Callable[[str, int], None] = refuse,
+    rows: int = 0,
+) -> Generator[Item, None, None]:
+    """What `work` makes of the rows of a file, block by block.
+
+    Args:
+        work: refuses some rows, by a DataError or an Arrow error, exactly where it refuses one.
+        report: called with the bytes of the file that were read since the last call.
+        reject: called with a sentence on records that cannot be read, the first row that `work`
+            refuses among them, and their number; where it raises nothing, they are left out.
+        rows: of a block; 0: ROWS.
+    """
+    size, reported = path.stat().st_size if path.is_file() else 0, 0
+    with opened(path, mapping) as file, closing(prefetched(file.blocks(rows))) as blocks:
+        for block in blocks:
+            row, table = block.row, block.table
+            while len(table):
+                fit = len(table)
+                try:
+                    made = work(table)
+                except (DataError, pa.ArrowException):
+                    fit, fault = _first_refused(table, work)
+                    reject(f"{path}, {file.place_of(row + fit)}: {fault}", 1)
+                    made = work(table.slice(0, fit))
+                yield made
+                row, table = row + fit + 1, table.slice(min(fit + 1, len(table)))
+            report(int(size * block.read) - reported)
+            reported = max(reported, int(size * block.read))
+        if file.rejected:
+            reject(f"{path}, record {file.rejected[0]} cannot be read", len(file.rejected))
+    report(size - reported)
+
+
+def _first_refused(table: pa.Table, work: Callable[[pa.Table], object]) -> tuple[int, str]:
+    """The position of the first row that `work` refuses, and why; there is one."""
+    low, high, fault = 0, len(table), "the rows from here on cannot be read together"
+    while high - low > 1:
+        middle = (low + high) // 2
+        try:
+            work(table.slice(low, middle - low))
+            low = middle
+        except (DataError, pa.ArrowException):
+            high = middle
+    try:
+        work(table.slice(low, 1))
+    except (DataError, pa.ArrowException) as error:
+        fault = str(error).splitlines()[0]
+    return low, fault
 
 
 class LogFile:
@@ -108,7 +176,7 @@ class LogFile:
         with self._rows() as (database, found):
             for batch in found.to_arrow_reader(rows or ROWS):
                 read = max(database.query_progress(), 0) / 100
-                yield RowBlock(self.path, row, pa.Table.from_batches([batch]), read)
+                yield RowBlock(row, pa.Table.from_batches([batch]), read)
                 row += batch.num_rows
             if self._mapping.kind == "csv" and self._mapping.max_rejected:
                 self.rejected = [int(line) for (line,) in database.execute(REJECTED).fetchall()]
@@ -179,50 +247,50 @@ class LogFile:
             with reading(self._place):
                 yield
         except duckdb.Error as error:
-            said = str(error).partition("Error: ")[2] or str(error)
-            if "valid UTF8" in said:
-                raise DataError(
-                    f"{self.path}: a text is not in UTF-8: {said.splitlines()[0]}; write the file "
-                    "again, in UTF-8 or with such columns as bytes"
-                ) from None
-            if self._mapping.select and not isinstance(error, duckdb.IOException):
-                raise DataError(
-                    f"{self.path}: select of the mapping: {said.splitlines()[0]}; correct it, or "
-                    "the file"
-                ) from None
-            if self._mapping.kind == "parquet":
-                raise DataError(
-                    f"{self.path} is no whole Parquet file: {said.splitlines()[0]}; fetch or write "
-                    "it again, or say kind: csv in the mapping where it is text"
-                ) from None
-            if isinstance(error, duckdb.IOException):
-                refuse_unread(self.path, str(error))
-            self._refuse(str(error))
+            raise DataError(f"{self.path}{self._fault(error, str(error))}") from None
 
-    def _refuse(self, said: str) -> NoReturn:
+    def _fault(self, error: duckdb.Error, said: str) -> str:
+        """What the engine refuses, after the name of the file."""
+        first = (said.partition("Error: ")[2] or said).splitlines()[0]
+        if "valid UTF8" in said:
+            return (
+                f": a text is not in UTF-8: {first}; write the file again, in UTF-8 or with such "
+                "columns as bytes"
+            )
+        if self._mapping.select and not isinstance(error, duckdb.IOException):
+            return f": select of the mapping: {first}; correct it, or the file"
+        if self._mapping.kind == "parquet":
+            return (
+                f" is no whole Parquet file: {first}; fetch or write it again, or say kind: csv in "
+                "the mapping where it is text"
+            )
+        if isinstance(error, duckdb.IOException):
+            return unread(said)
+        return self._fault_of_text(said)
+
+    def _fault_of_text(self, said: str) -> str:
         record = said.partition("CSV Error on Line: ")[2].partition("\n")[0]
         if record:
             line = line_of(self._place, self._mapping, record=int(record))
-            raise DataError(f"{self.path}, line {line}: {_fault(said)}") from None
+            return f", line {line}: {_fault_of_record(said)}"
         if "invalid state" in said:
             line = carriage_return(self._place)
-            where = f", line {line}" if line else ""
-            raise DataError(
-                f"{self.path}{where}: a carriage return ends no line, or ends some lines alone; "
-                "end all lines by \\n or all by \\r\\n, and quote others"
-            ) from None
-        raise DataError(f"{self.path}: {said.splitlines()[0]}") from None
+            return (
+                f"{f', line {line}' if line else ''}: a carriage return ends no line, or ends some "
+                "lines alone; end all lines by \\n or all by \\r\\n, and quote others"
+            )
+        return f": {said.splitlines()[0]}"
 
 
-def _fault(said: str) -> str:
+def _fault_of_record(said: str) -> str:
     """What the engine says of a record, with the next step."""
     line = said.partition("Original Line: ")[2].partition("\nPossible")[0].strip().splitlines()
     shown = line[0][:100] if line else ""
     if "Expected Number of Columns" in said:
-        numbers = [word for word in said.partition("Expected Number")[2].split() if word.isdigit()]
+        expected, found = re.findall(r"\d+", said.partition("Expected Number")[2])[:2]
         return (
-            f"Expected {numbers[0]} columns, got {numbers[1]}: {shown}; mend the line, or "
-            "delimiter and quote in the mapping"
+            f"Expected {expected} columns, got {found}: {shown}; mend the line, or delimiter and "
+            "quote in the mapping"
         )
     if "unterminated quote" in said or "Maximum line size" in said:
         return (

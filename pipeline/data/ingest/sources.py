@@ -1,7 +1,7 @@
 """The logs that a command can bring: their names, and landing one of them."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
@@ -15,18 +15,12 @@ from pipeline.data.ingest.file_reader import land_files
 from pipeline.data.ingest.mapping import read_mapping, shipped
 from pipeline.data.ingest.simulated import Simulation
 from pipeline.data.log_store.labels import stray_rows
-from pipeline.data.log_store.landing import (
-    DEFAULTS,
-    DayChange,
-    LandingOptions,
-    land_log,
-)
-from pipeline.data.log_store.manifest import DayEntry, Manifest, amount
-from pipeline.data.log_store.store import standing_log
-from pipeline.data.log_store.upkeep import seen_again
+from pipeline.data.log_store.landing import DEFAULTS, LandingOptions, land_log
+from pipeline.data.log_store.manifest import DayEntry, amount
+from pipeline.data.log_store.store import seen_again, standing_log
 
-FETCHED = {"flights": fetched.ROWS, "obd": obd.ROWS}  # rows of each
-FORMATS = (*FETCHED, "simulated")
+PUBLIC = {"flights": fetched, "obd": obd}
+FORMATS = (*PUBLIC, "simulated")
 MOST_CHANGES = 20  # days whose new version is reported one by one
 
 
@@ -36,7 +30,9 @@ def expected_rows(log_format: str, **size: int) -> int:
     Raises:
         DataError: there is no such format or size.
     """
-    return Simulation(**size).rows if log_format == "simulated" else FETCHED.get(log_format, 0)
+    if log_format == "simulated":
+        return Simulation(**size).rows
+    return PUBLIC[log_format].ROWS if log_format in PUBLIC else 0
 
 
 def land(
@@ -69,26 +65,20 @@ def land(
     if unknown or (size and log_format != "simulated"):
         raise DataError(f"{log_format} is what it is: it takes no {', '.join(unknown or size)}")
     if log_format == "simulated":
-        simulation = Simulation(**size)
-        kind, days = simulation.kind(), simulation.tables
+        kind, days = Simulation(**size).kind(), Simulation(**size).tables
     else:
-        public = {"flights": fetched, "obd": obd}[log_format]
-        kind, days = public.KIND, public.days
-    manifest, changed = land_log(folder, kind, lambda: _counted(days(), report))
-    rows = sum(entry.rows for entry in manifest.days.values())
+        kind, days = PUBLIC[log_format].KIND, PUBLIC[log_format].days
+
+    def counted() -> Iterator[tuple[str, pa.Table]]:
+        for day, table in days():
+            yield day, table
+            report(len(table))
+
+    manifest, changed = land_log(folder, kind, counted)
     return (
         f"{folder} {'now holds' if changed else 'already held'} {log_format}: "
-        f"{amount(rows, 'row')} on {amount(len(manifest.days), 'day')}, {min(manifest.days)}.."
-        f"{max(manifest.days)}"
+        f"{_extent(manifest.days)}"
     )
-
-
-def _counted(
-    days: Iterable[tuple[str, pa.Table]], report: Callable[[int], None]
-) -> Iterator[tuple[str, pa.Table]]:
-    for day, table in days:
-        yield day, table
-        report(len(table))
 
 
 def land_sources(
@@ -120,7 +110,7 @@ def land_sources(
     if options.as_of is not None:
         sources, given = _unseen(folder, sources)
         if not sources:
-            days = seen_again(folder, given, options.as_of).days
+            days = seen_again(folder, given, options.as_of)
             return f"{amount(len(days), 'day')} came as before; labels are as of {options.as_of}"
     if mapping in ali_ccp.FORMATS:
         name, land_them = mapping, partial(ali_ccp.land_files, folder, mapping, sources)
@@ -134,11 +124,17 @@ def land_sources(
     landed = land_them(limit_days, report, options=known)
     if options.as_of is not None:
         seen_again(folder, given, options.as_of)
+    dropped = sum((Counter(entry.dropped) for entry in landed.days.values()), Counter[str]())
     if not any(entry.rows for entry in landed.days.values()):
-        dropped = sum(sum(entry.dropped.values()) for entry in landed.days.values())
-        why = f"all {dropped:,} rows were dropped by the mapping's rules" if dropped else "no rows"
+        count = dropped.total()
+        why = f"all {count:,} rows were dropped by the mapping's rules" if count else "no rows"
         raise DataError(f"{', '.join(map(str, sources))}: {why}; nothing was landed")
-    lines = [_sentence(folder, landed.manifest, landed.days), *_changes_in_words(landed.changes)]
+    left_out = "".join(f"; dropped {rows:,} ({rule})" for rule, rows in sorted(dropped.items()))
+    holds = f"it holds {landed.manifest.format} and {landed.manifest.extent()}"
+    lines = [f"{folder} took {_extent(landed.days)}{left_out}; {holds}"]
+    lines += landed.changes[:MOST_CHANGES]
+    if more := len(landed.changes[MOST_CHANGES:]):
+        lines.append(f"{amount(more, 'more day')} with new versions")
     lines += stray_rows(landed.manifest.days)
     if options.event_id and not heeded:
         lines.append(
@@ -157,21 +153,8 @@ def _unseen(folder: Path, sources: Sequence[Path]) -> tuple[list[Path], list[str
     return new, [*found.values()]
 
 
-def _changes_in_words(changes: Sequence[DayChange]) -> list[str]:
-    lines = [str(change) for change in changes[:MOST_CHANGES]]
-    more = len(changes) - len(lines)
-    return [*lines, f"{amount(more, 'more day')} with new versions"] if more else lines
-
-
-def _sentence(folder: Path, manifest: Manifest, landed: dict[str, DayEntry]) -> str:
-    rows = sum(entry.rows for entry in landed.values())
-    days = [day for day, entry in landed.items() if entry.rows]
-    extent = f", {min(days)}..{max(days)}" if days else ""
-    dropped: Counter[str] = Counter()
-    for entry in landed.values():
-        dropped.update(entry.dropped)
-    left_out = "".join(f"; dropped {rows:,} ({rule})" for rule, rows in sorted(dropped.items()))
-    return (
-        f"{folder} took {amount(rows, 'row')} on {amount(len(days), 'day')}{extent}{left_out}; it "
-        f"holds {manifest.format} and {manifest.extent()}"
-    )
+def _extent(days: Mapping[str, DayEntry]) -> str:
+    """How many rows there are on how many days; days without rows are none."""
+    rows = {day: entry.rows for day, entry in days.items() if entry.rows}
+    extent = f", {min(rows)}..{max(rows)}" if rows else ""
+    return f"{amount(sum(rows.values()), 'row')} on {amount(len(rows), 'day')}{extent}"

@@ -2,13 +2,14 @@
 
 import csv
 import re
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
 from shutil import copyfileobj
-from typing import IO, Any, NoReturn, TypeAlias
+from typing import IO, Any, TypeAlias
 from unicodedata import normalize
 
 import pyarrow as pa
@@ -46,19 +47,15 @@ def reading(path: Path) -> Iterator[None]:
     except FileNotFoundError:
         raise DataError(f"{path} does not exist; name a file of the log") from None
     except OSError as error:
-        refuse_unread(path, str(error))
+        raise DataError(f"{path}{unread(str(error))}") from None
 
 
-def refuse_unread(path: Path, reason: str) -> NoReturn:
-    """Refuse a file that ends too early.
-
-    Raises:
-        DataError: always.
-    """
-    raise DataError(
-        f"{path} cannot be read to its end: {reason.splitlines()[0]}; where it is cut short or "
-        "damaged, fetch or write it again, and where it is plain text, let its name say so"
-    ) from None
+def unread(reason: str) -> str:
+    """What is wrong with a file that ends too early, after its name."""
+    return (
+        f" cannot be read to its end: {reason.splitlines()[0]}; where it is cut short or damaged, "
+        "fetch or write it again, and where it is plain text, let its name say so"
+    )
 
 
 def open_bytes(path: Path) -> IO[bytes]:
@@ -195,7 +192,8 @@ def line_of(path: Path, mapping: Mapping, *, row: int | None = None, record: int
     with reading(path), open_bytes(path) as stream:
         records = _records(TextIOWrapper(stream, "utf-8", "replace", newline="\n"), mapping)
         if row is None:
-            return _last_line(islice(records, record - 1), records) + 1
+            deque(islice(records, record - 1), 0)
+            return records.line_num + 1
         header = mapping.positions is None
         count = row - 1 + header
         while count:
@@ -204,12 +202,6 @@ def line_of(path: Path, mapping: Mapping, *, row: int | None = None, record: int
         while not next(records):
             before = records.line_num
         return before + 1
-
-
-def _last_line(passed: Iterator[list[str]], records: Records) -> int:
-    for _ in passed:
-        pass
-    return records.line_num
 
 
 def carriage_return(path: Path) -> int:

@@ -1,19 +1,18 @@
 """Rows of a source as rows of the log: types, days, dropped rows and made columns."""
 
+import re
 from collections.abc import Mapping as Names
 from dataclasses import dataclass, field
-from datetime import datetime
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.core.errors import DataError
-from pipeline.data.ingest.mapping import DateRule, Mapping
+from pipeline.data.ingest.mapping import TYPES, Mapping
 from pipeline.data.log_store.day_rows import local_days
-from pipeline.encoding.stamps import not_of_form, time_stamps
+from pipeline.encoding.stamps import OWN_NAME, time_stamps
 from pipeline.encoding.values import as_text
-from pipeline.formats.days import day_number
 
 
 @dataclass(frozen=True)
@@ -78,48 +77,23 @@ def transform(mapping: Mapping, source: pa.Table, days: np.ndarray | None = None
 def _days_of(
     mapping: Mapping, source: pa.Table, days: np.ndarray | None
 ) -> tuple[pa.ChunkedArray | None, np.ndarray]:
-    """The instants of rows, None where the mapping has no time, and their days."""
-    if mapping.time:
-        stamps = time_stamps(source[mapping.time.column], mapping.time.rule)
-        return stamps, _days_of_stamps(stamps, mapping)
-    if mapping.date:
-        return None, _days_of_dates(source[mapping.date.column], mapping.date)
-    assert days is not None
-    return None, days
-
-
-def _days_of_stamps(stamps: pa.ChunkedArray, mapping: Mapping) -> np.ndarray:
-    assert mapping.time is not None
+    """The instants of rows, None where the mapping has no time or date, and their days."""
+    rule = mapping.time or mapping.date
+    if rule is None:
+        assert days is not None
+        return None, days
+    stamps = time_stamps(source[rule.column], rule.rule)
     if stamps.null_count:
         raise DataError(
-            f"column {mapping.time.column} has no time stamp, so the row has no day; fill it "
-            "in, or remove the row"
+            f"column {rule.column} has no {'time stamp' if mapping.time else 'date'}, so the row "
+            "has no day; fill it in, or remove the row"
         )
     try:
-        return local_days(stamps, mapping.time_zone)
+        return stamps, local_days(stamps, mapping.time_zone if mapping.time else "UTC")
     except OverflowError:
         raise DataError(
-            f"column {mapping.time.column} holds a time stamp too near the end of the calendar"
+            f"column {rule.column} holds a time too near the end of the calendar"
         ) from None
-
-
-def _days_of_dates(column: pa.ChunkedArray, rule: DateRule) -> np.ndarray:
-    """The days that texts name: int32 [n]."""
-    coded = column.combine_chunks().dictionary_encode()
-    if coded.null_count:
-        raise DataError(
-            f"column {rule.column} has no date, so the row has no day; fill it in, or remove "
-            "the row"
-        )
-    days = [day_number(_date(text, rule)) for text in coded.dictionary.to_pylist()]
-    return np.array(days, np.int32)[coded.indices.to_numpy()]
-
-
-def _date(text: str, rule: DateRule) -> str:
-    try:
-        return datetime.strptime(text, rule.format).date().isoformat()
-    except ValueError:
-        raise DataError(not_of_form(text, rule.column, rule.format, "date")) from None
 
 
 def _rules(mapping: Mapping, source: pa.Table) -> dict[str, pa.ChunkedArray]:
@@ -140,3 +114,49 @@ def _first_broken(rules: Names[str, pa.ChunkedArray], rows: int) -> np.ndarray:
     for place, kept in reversed(list(enumerate(rules.values()))):
         first[~kept.to_numpy(zero_copy_only=False).astype(bool)] = place
     return first
+
+
+def typed(table: pa.Table, mapping: Mapping) -> pa.Table:
+    """The columns with the types that the mapping declares; text by the rule of `as_text`.
+
+    Raises:
+        DataError: a value does not fit its type.
+    """
+    columns, stamps = {}, {rule.column for rule in (mapping.time, mapping.date) if rule}
+    stamps |= {made.of for made in mapping.made.values() if made.of and made.rule == "within"}
+    for name, kind in mapping.source_types.items():
+        try:
+            columns[name] = mapping.reading.typed(table[name], kind, is_stamp=name in stamps)
+        except (DataError, pa.ArrowException) as error:
+            raise DataError(_fault(name, table[name], kind, mapping, str(error))) from None
+    return pa.table(columns)
+
+
+def _fault(
+    name: str, column: pa.ChunkedArray, kind: pa.DataType, mapping: Mapping, said: str
+) -> str:
+    """What is wrong with a column of one row; with more rows nobody reads it."""
+    value = None if len(column) != 1 or kind == pa.string() else column[0].as_py()
+    if not isinstance(value, str):
+        return f"column {name}: {said.splitlines()[0]}"
+    if value.strip() == name:
+        return f"column {name} is {value!r}, {OWN_NAME}"
+    word = next(word for word, declared in TYPES.items() if declared == kind)
+    return f"column {name} is {value!r}, which is no {word}{_step(value, mapping)}"
+
+
+def _step(value: str, mapping: Mapping) -> str:
+    if re.fullmatch(r"[+-]?\d{1,3}([,.]\d{3})+", value):
+        sign = "," if "," in value else "."
+        return (
+            f"; where {sign} parts thousands, say thousands: '{sign}' in the mapping, and where it "
+            f"is the decimal sign, decimal: '{sign}'"
+        )
+    if re.fullmatch(r"[+-]?\d+,\d+", value) and mapping.decimal == ".":
+        return "; where a comma is the decimal sign, say decimal: ',' in the mapping"
+    if re.search(r"\d", value):
+        return "; correct the value, or the column's type in the mapping"
+    return (
+        "; in the mapping number_nulls lists spellings of a missing number, and a made column by "
+        "the rule equals is 1 where a text is one of its values"
+    )

@@ -5,7 +5,7 @@ categorical features are text (`as_text`), numeric features and labels are numbe
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from typing import Any, Protocol
 
@@ -189,14 +189,8 @@ def summary(facts: Mapping[str, DayFacts], time_zone: str) -> dict[str, Any]:
 def by_day(facts: Mapping[str, DayFacts]) -> dict[str, dict[str, Any]]:
     """The counts of each day of `facts`, for artifacts/validation/days.json."""
     return {
-        day: {
-            "rows": found.rows,
-            "impressions": found.impressions,
-            "responses": found.responses,
-            "response_rate": found.responses / found.impressions,
-            "field_values": found.field_values,
-            "nulls": found.nulls,
-        }
+        day: {key: value for key, value in asdict(found).items() if key != "logged_scores"}
+        | {"response_rate": found.responses / found.impressions}
         for day, found in facts.items()
     }
 

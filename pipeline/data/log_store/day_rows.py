@@ -99,10 +99,7 @@ def days_between(first: str, last: str, time_zone: str) -> list[str]:
 
 
 def read_day(
-    folder: Path,
-    day: str,
-    columns: Sequence[str] | None = None,
-    manifest: Manifest | None = None,
+    folder: Path, day: str, columns: Sequence[str] | None = None, manifest: Manifest | None = None
 ) -> pa.Table:
     """The rows of `day` in the order they were landed.
 

@@ -45,6 +45,8 @@ class PartWriter:
         path: of the file.
         waiting_bytes: of rows that are not yet written.
         is_cut: whether rows were written before they were a whole block.
+        dropped: rule → rows that it left out.
+        sources: name and sha256 of a file → rows that are from it, in their order.
     """
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
@@ -54,6 +56,8 @@ class PartWriter:
         self._waiting: list[pa.Table] = []
         self._waiting_rows = self.waiting_bytes = 0
         self.is_cut = False
+        self.dropped: Counter[str] = Counter()
+        self.sources: Counter[tuple[str, str]] = Counter()
 
     def add(self, table: pa.Table) -> None:
         """Add rows."""
@@ -172,30 +176,6 @@ class DayFiles:
         return replace(entry, sources=tuple(runs) if any(run.file for run in runs) else ())
 
 
-class _Day:
-    """A day whose rows are still coming."""
-
-    def __init__(self, path: Path, schema: pa.Schema) -> None:
-        self.writer = PartWriter(path, schema)
-        self._schema = schema
-        self.dropped: Counter[str] = Counter()
-        self.sources: Counter[tuple[str, str]] = Counter()
-
-    def finish(self, event_id: str | None) -> DayEntry:
-        """Its entry, of every event the first row alone."""
-        entry = self.writer.entry()
-        sources = [SourceRows(*file, rows) for file, rows in self.sources.items()]
-        again = _repeated(self.writer.path, event_id) if event_id else 0
-        if again or self.writer.is_cut:
-            facts = {"place": places_of(sources)}
-            rows = DayFiles([self.writer.path], self._schema, facts, event_id)
-            entry = rows.rewritten(ONCE if again else ALL, sources)
-        if again:
-            self.dropped[f"{event_id} came before"] += again
-        known = entry.sources or tuple(source for source in sources if source.file)
-        return replace(entry, dropped=dict(self.dropped), sources=known)
-
-
 def _repeated(path: Path, event_id: str) -> int:
     """How many rows of a file have the id of another one before."""
     column, file = name(event_id), text(str(path))
@@ -232,7 +212,7 @@ class DayWriter:
                 f"log.event_id is {event_id}, which is no column of the log; it has {schema.names}"
             )
         self._folder, self._schema, self._event_id = folder, schema, event_id
-        self._days: dict[int, _Day] = {}
+        self._days: dict[int, PartWriter] = {}
 
     def add(self, table: pa.Table, numbers: np.ndarray, source: tuple[str, str] = ("", "")) -> None:
         """Add rows.
@@ -244,11 +224,10 @@ class DayWriter:
         """
         table = table.select(self._schema.names)
         for number, rows in _by_day(table, numbers):
-            self._day(number).writer.add(rows)
+            self._day(number).add(rows)
             self._day(number).sources[source] += len(rows)
-        writers = [day.writer for day in self._days.values()]
-        while sum(writer.waiting_bytes for writer in writers) > BUDGET:
-            max(writers, key=lambda writer: writer.waiting_bytes).spill()
+        while sum(day.waiting_bytes for day in self._days.values()) > BUDGET:
+            max(self._days.values(), key=lambda day: day.waiting_bytes).spill()
 
     def drop(self, rule: str, numbers: np.ndarray) -> None:
         """Count rows that a rule left out; `numbers` are their days."""
@@ -264,13 +243,27 @@ class DayWriter:
         """Every day with rows in ascending order, its file and its entry, one by one."""
         for number in sorted(self._days):
             day = self._days.pop(number)
-            yield day_name(number), day.writer.path, day.finish(self._event_id)
+            yield day_name(number), day.path, self._entry(day)
 
-    def _day(self, number: int) -> _Day:
+    def _day(self, number: int) -> PartWriter:
         if number not in self._days:
             path = day_folder(self._folder, day_name(number)) / PART
-            self._days[number] = _Day(path, self._schema)
+            self._days[number] = PartWriter(path, self._schema)
         return self._days[number]
+
+    def _entry(self, day: PartWriter) -> DayEntry:
+        """The entry of a day, of every event the first row alone."""
+        entry = day.entry()
+        sources = [SourceRows(*file, rows) for file, rows in day.sources.items()]
+        again = _repeated(day.path, self._event_id) if self._event_id else 0
+        if again or day.is_cut:
+            facts = {"place": places_of(sources)}
+            rows = DayFiles([day.path], self._schema, facts, self._event_id)
+            entry = rows.rewritten(ONCE if again else ALL, sources)
+        if again:
+            day.dropped[f"{self._event_id} came before"] += again
+        known = entry.sources or tuple(source for source in sources if source.file)
+        return replace(entry, dropped=dict(day.dropped), sources=known)
 
 
 def _by_day(table: pa.Table, numbers: np.ndarray) -> Iterator[tuple[int, pa.Table]]:

@@ -1,6 +1,5 @@
 """DuckDB as this project uses it: bounded memory, then the temporary folder, and no downloads."""
 
-import json
 from glob import escape
 from pathlib import Path
 from tempfile import gettempdir
@@ -33,14 +32,10 @@ def refuse_no_select(database: duckdb.DuckDBPyConnection, query: str) -> None:
     Raises:
         DataError: it is another statement, several, or none.
     """
-    said = database.execute("SELECT json_serialize_sql(?)", [query]).fetchall()[0][0]
-    parsed = json.loads(said)
-    if parsed["error"]:
-        reason = parsed["error_message"].splitlines()[0]
-        raise DataError(f"select of the mapping is no SELECT: {reason}; correct it")
-    if len(parsed["statements"]) != 1:
+    found = [statement.type.name for statement in database.extract_statements(query)]
+    if found != ["SELECT"]:
         raise DataError(
-            f"select of the mapping has {len(parsed['statements'])} statements; give one SELECT"
+            f"select of the mapping is {' and '.join(found) or 'empty'}; give one SELECT"
         )
 
 

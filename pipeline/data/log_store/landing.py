@@ -1,6 +1,6 @@
 """Landing: a log, or some days of it, become whole under their names or stay as they were."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -77,32 +77,6 @@ class LandingOptions:
     allow_shrink: bool = False
 
 
-@dataclass(frozen=True)
-class DayChange:
-    """A day that was landed again with other rows; the content hashes name its versions.
-
-    Attributes:
-        before, after: the day's entries.
-        responses_before, responses_after: sums of the label; None where it is not known.
-    """
-
-    day: str
-    before: DayEntry
-    after: DayEntry
-    responses_before: int | None
-    responses_after: int | None
-
-    def __str__(self) -> str:
-        responses = ""
-        if self.responses_before is not None and self.responses_after is not None:
-            responses = f", {self.responses_before:,} -> {self.responses_after:,} responses"
-        return (
-            f"{self.day} has a new version: {self.before.rows:,} -> {self.after.rows:,} rows"
-            f"{responses} (content {self.before.content_sha256[:8]} -> "
-            f"{self.after.content_sha256[:8]})"
-        )
-
-
 DEFAULTS = LandingOptions()
 
 
@@ -113,12 +87,12 @@ class Landed:
     Attributes:
         manifest: of the log as it is now.
         days: what came: day → its entry, also where no row was left to land.
-        changes: the days that were there with other rows.
+        changes: a sentence on each day that was there with other rows.
     """
 
     manifest: Manifest
     days: dict[str, DayEntry]
-    changes: list[DayChange]
+    changes: list[str]
 
 
 def land_log(
@@ -190,35 +164,40 @@ def land_days(
             manifest = replace(
                 standing_log(folder) or kind.manifest({}), reading=kind.manifest({}).reading
             )
-            whole = _merge(folder, kind, manifest, whole, options)
-            whole = _labelled(manifest, staged, whole, options)
-            changes = list(_changes_of(folder, manifest, whole, options.label))
-            if whole:
-                manifest = commit(folder, manifest, whole)
+            merged = _merge(folder, kind, manifest, whole, options)
+            labelled, changes = _labelled(folder, manifest, staged, merged, options)
+            manifest = commit(folder, manifest, labelled) if labelled else manifest
         return Landed(manifest, {day: entry for day, (_, entry) in staged.items()}, changes)
 
 
 def _labelled(
+    folder: Path,
     standing: Manifest,
     came: Mapping[str, tuple[Path, DayEntry]],
     whole: Mapping[str, tuple[Path, DayEntry]],
     options: LandingOptions,
-) -> dict[str, tuple[Path, DayEntry]]:
-    """The days as they will be, with the day up to which their labels are known.
+) -> tuple[dict[str, tuple[Path, DayEntry]], list[str]]:
+    """The days as they will be, with the day up to which their labels are known; and the changes.
 
     Where only some of a day's files came, its labels are known as far as they were before.
     """
     as_of = options.as_of or max(
         ordinary_days({day: entry for day, (_, entry) in came.items()}), default=""
     )
-    labelled = {}
+    labelled, changes = {}, []
     for day, (file, entry) in whole.items():
-        before = standing.days.get(day)
-        until = as_of
+        before, until, responses = standing.days.get(day), as_of, _responses([file], options.label)
         if before is not None and not _all_came(before, came[day][1]):
             until = labels_until(before) or as_of
-        labelled[day] = file, with_labels(entry, before, until, _sum([file], options.label))
-    return labelled
+        labelled[day] = file, with_labels(entry, before, until, responses)
+        if before is not None and before.content_sha256 != entry.content_sha256:
+            files = (day_folder(folder, day) / name for name in before.files)
+            known = _responses(files, options.label)
+            grown = "" if None in (known, responses) else f", {known:,} -> {responses:,} responses"
+            versions = " -> ".join(found.content_sha256[:8] for found in (before, entry))
+            rows = f"{before.rows:,} -> {entry.rows:,} rows"
+            changes.append(f"{day} has a new version: {rows}{grown} (content {versions})")
+    return labelled, changes
 
 
 def _all_came(before: DayEntry, came: DayEntry) -> bool:
@@ -289,33 +268,13 @@ def _write_part(path: Path, kind: LogKind, day: str, table: pa.Table) -> DayEntr
     return writer.entry()
 
 
-def _changes_of(
-    folder: Path,
-    standing: Manifest,
-    staged: Mapping[str, tuple[Path, DayEntry]],
-    label: str | None,
-) -> Iterator[DayChange]:
-    """The days that stand with other rows than those that come.
-
-    Args:
-        folder: the log's folder, and `standing` its manifest.
-        staged: day → its new file and entry.
-        label: column with the responses; None: they are not counted.
-    """
-    for day, (file, entry) in staged.items():
-        before = standing.days.get(day)
-        if before is not None and before.content_sha256 != entry.content_sha256:
-            files = [day_folder(folder, day) / name for name in before.files]
-            yield DayChange(day, before, entry, _sum(files, label), _sum([file], label))
-
-
-def _sum(files: Sequence[Path], label: str | None) -> int | None:
-    """The responses in `files`; None where no column says them, or a file is damaged."""
+def _responses(files: Iterable[Path], label: str | None) -> int | None:
+    """The responses in files of a day; None where no column says them, or a file is damaged."""
     total = 0
     try:
-        for path in files:
-            with pq.ParquetFile(path) as file:
-                for batch in file.iter_batches(columns=[label]):
+        for file in files:
+            with pq.ParquetFile(file) as rows:
+                for batch in rows.iter_batches(columns=[label]):
                     total += int(np.nansum(as_numbers(batch.column(0))))
     except (OSError, pa.ArrowInvalid, IndexError, TypeError, DataError):
         return None

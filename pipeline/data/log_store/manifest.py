@@ -242,13 +242,10 @@ def _bytes_of(name: str, column: pa.Array) -> list[bytes | memoryview]:
     if pa.types.is_string(column.type):
         lengths = pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False)
         return [lengths.astype("<i8").tobytes(), _text_of(column.drop_null())]
-    if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.int64())
-    elif pa.types.is_date32(column.type):
-        column = column.cast(pa.int32())
-    elif pa.types.is_boolean(column.type):
-        column = column.cast(pa.uint8())
-    elif not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+    stored = [(pa.types.is_timestamp, pa.int64()), (pa.types.is_date32, pa.int32())]
+    for is_type, kind in [*stored, (pa.types.is_boolean, pa.uint8())]:
+        column = column.cast(kind) if is_type(column.type) else column
+    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
         raise DataError(f"column {name} has type {column.type}, which a log's manifest cannot hash")
     numbers = column.fill_null(pa.scalar(0).cast(column.type)).to_numpy(zero_copy_only=False)
     return [numbers.astype(numbers.dtype.newbyteorder("<")).tobytes()]

@@ -109,11 +109,7 @@ def split_by_count(
         )
     names = calendar_days(end, needed, time_zone)
     first, test = counts["training"], needed - counts["test"]
-    splits = {
-        "training": names[:first],
-        "calibration": names[first:test],
-        "test": names[test:],
-    }
+    splits = {"training": names[:first], "calibration": names[first:test], "test": names[test:]}
     wanted = f"split {shape} needs every day {names[0]}..{end}{_waiting(maturity)}"
     _refuse_missing(splits, days, f"{wanted}, the", "land it, or choose another split.last_day")
     return splits
@@ -178,13 +174,8 @@ def with_gap(splits: Mapping[str, list[str]], maturity_days: int) -> dict[str, l
             "days in the split section"
         )
     kept, gap = days[:-maturity_days], days[-maturity_days:]
-    return {
-        name: part
-        for split, own in splits.items()
-        for name, part in (
-            [("calibration", kept), ("gap", gap)] if split == "calibration" else [(split, own)]
-        )
-    }
+    parts = {"training": splits["training"], "calibration": kept, "gap": gap}
+    return {**parts, "test": splits["test"]}
 
 
 def _waiting(maturity: LabelMaturity) -> str:

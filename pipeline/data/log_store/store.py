@@ -2,7 +2,7 @@
 
 import logging
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +12,7 @@ from filelock import FileLock, Timeout
 
 from pipeline.core.errors import DataError
 from pipeline.core.files import publish
+from pipeline.data.log_store.labels import labels_until, with_labels
 from pipeline.data.log_store.manifest import (
     COMING,
     MANIFEST,
@@ -133,3 +134,45 @@ def writing(folder: Path) -> Iterator[None]:
             f"{folder} cannot be written: {reason}; every day in it is whole, the old one or the "
             f"new: mend that and land again"
         ) from error
+
+
+def seen_again(folder: Path, files: Collection[str], as_of: str) -> dict[str, DayEntry]:
+    """Note that the labels of days all of whose files came are known as of a day.
+
+    Args:
+        folder: the log's folder.
+        files: sha256 of each that came, whether it brought anything new or not.
+        as_of: the logical day.
+
+    Raises:
+        DataError: the disk takes no more.
+    """
+    with landing_lock(folder), writing(folder):
+        manifest = read_manifest(folder / MANIFEST)
+        known = {
+            day: with_labels(entry, entry, as_of, entry.labels.get(labels_until(entry) or ""))
+            for day, entry in manifest.days.items()
+            if entry.sources and {source.sha256 for source in entry.sources} <= {*files}
+        }
+        write_manifest(folder / MANIFEST, replace(manifest, days={**manifest.days, **known}))
+        return known
+
+
+def drop_days(folder: Path, days: Sequence[str]) -> dict[str, DayEntry]:
+    """Take days out of a log; what was taken out comes back.
+
+    Raises:
+        DataError: a day is neither in the manifest nor in the folder; nothing is taken out then.
+    """
+    with landing_lock(folder), writing(folder):
+        manifest = read_manifest(folder / MANIFEST)
+        for day in days:
+            if not day_folder(folder, day).exists():
+                manifest.entry(day)
+        gone = {day: manifest.days[day] for day in days if day in manifest.days}
+        rest = {day: entry for day, entry in manifest.days.items() if day not in days}
+        # first the manifest: a folder that it lacks is no day
+        write_manifest(folder / MANIFEST, replace(manifest, days=rest, origin={}))
+        for day in days:
+            shutil.rmtree(day_folder(folder, day), ignore_errors=True)
+        return gone
