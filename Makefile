@@ -1,6 +1,7 @@
 # make demo [DATA=flights|simulated|obd]   real data through the whole pipeline, then the result and the verdict
 # make test [COVERAGE=--cov]              every test, and what the fast ones cover
 # make check                              format, lint and types
+# make fuzz [SECONDS=300]                 generated inputs at the public faces; the last line counts
 # make docs                               the documentation as a site: site/index.html
 # make up [PORT=4300] | make down         a local Prefect server and worker with the deployments
 # PYTHON=python3.12 chooses the interpreter, VENV=folder the environment, TORCH_INDEX the index torch comes from.
@@ -23,7 +24,7 @@ export PREFECT_SERVER_ANALYTICS_ENABLED := false
 export DVC_NO_ANALYTICS := 1
 export GX_ANALYTICS_ENABLED := false
 
-.PHONY: demo test check docs up down clean
+.PHONY: demo test check fuzz docs up down clean
 
 demo: $(STAMP)
 	@$(BIN)/adacalib demo $(DATA)
@@ -36,6 +37,9 @@ check: $(STAMP)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
+
+fuzz: $(STAMP)
+	@$(BIN)/python -m bench.fuzz --seconds $(or $(SECONDS),300)
 
 docs: $(STAMP)
 	@$(BIN)/python docs/params.py

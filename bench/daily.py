@@ -39,7 +39,7 @@ def make_project(folder: Path, rows: int) -> None:
     for name in ("pipeline", ".dvc"):
         kept_out = shutil.ignore_patterns("__pycache__", "cache", "tmp", "config.local")
         shutil.copytree(ROOT / name, folder / name, ignore=kept_out)
-    for name in ("params.yaml", "dvc.yaml", ".dvcignore"):
+    for name in ("params.yaml", "pins.yaml", "dvc.yaml", ".dvcignore"):
         shutil.copy(ROOT / name, folder / name)
     values = YAML(typ="safe", pure=True).load((ROOT / "examples/simulated.yaml").read_text())
     grid = {"split.retrain_every_days": 7, "split.training_until": day_name(day_number(LAST) - 29)}

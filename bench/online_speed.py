@@ -41,7 +41,7 @@ def prepared(folder: Path, rows: int) -> Path:
         database.execute("SELECT setseed(0.5)")
         log = folder / "log.parquet"
         database.execute(LOG.format(rows=rows, users=max(2, rows * USERS // ROWS), target=log))
-    for name in ("dvc.yaml", "params.yaml"):
+    for name in ("dvc.yaml", "params.yaml", "pins.yaml"):
         shutil.copy(name, folder)
     (folder / ".dvc").mkdir()
     return log

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from pipeline.checkpoint.bundle import load, merge
 from pipeline.checkpoint.runtimes import export
-from pipeline.core.checksums import file_sums
+from pipeline.core.checksums import manifest_sums
 from pipeline.core.files import write_json
 from pipeline.encoding.features import Encoder, Scaling
 from pipeline.encoding.vocabulary import Vocabulary
@@ -60,7 +60,7 @@ def make_model(folder: Path, vocabulary: int, seed: int) -> Path:
     write_maps(calibrator / "maps.parquet", {"adacalib": serving_map})
     write_rolling(calibrator / FILE, {"adacalib": {0: DayMap.of(serving_map, np.zeros(0, int))}})
     field = encoder.manifest()["field"]
-    about = {"chosen": "adacalib", "field": field, "base_sha256": file_sums(base)}
+    about = {"chosen": "adacalib", "field": field, "made_of": manifest_sums({"base": base})}
     write_json(calibrator / "manifest.json", about)
     merge(base, calibrator, folder / "model")
     export(load(folder / "model"), folder / "model")

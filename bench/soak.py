@@ -1,11 +1,13 @@
-"""python -m bench.soak [--days N] [--seed N] [--place DIR] [--json OUT]: faults, the same bytes.
+"""python -m bench.soak [--days N] [--faults N] [--seed N] [--place DIR] [--json OUT]
 
-Fifteen simulated days are refreshed by the deployed flow, twelve of them with a fault injected. A
-day that did not come through is asked for once more, as its next slot would; whoever watches over
-processes is played by `flows.local up`. At the end the bytes in production must be those that
-`dvc repro` makes of the same days in a project where nothing ever went wrong, and nothing may be
-left: no process, no lock, no half-written file. The stages are small stand-ins; git, DVC, landing,
-locks, registry, Prefect's server, its worker and the flows are real.
+Simulated days are refreshed by the deployed flow, with faults drawn by a seed: killed processes,
+damaged files, remotes that fail, days that are late or cut short (bench/soak_faults.py). A day that
+did not come through is asked for again, as its next slot would; whoever watches over processes is
+played by `flows.local up`. Days roll and the base is retrained weekly. At the end the bytes in
+production must be those that `dvc repro` makes of the same days in a project where nothing ever
+went wrong, and nothing may be left: no process, no lock, no half-written file. Most stages are
+small stand-ins, with --own-stages they are the project's; git, DVC, landing, split, locks,
+registry, Prefect's server, its worker and the flows are real.
 """
 
 import argparse
@@ -13,7 +15,6 @@ import contextlib
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -27,25 +28,12 @@ from typing import Any
 
 import psutil
 
-from bench.soak_project import day_of, deliver, make_project, undisturbed
+from bench.soak_faults import LATE, drawn, run_with
+from bench.soak_project import MAPPING, day_of, deliver, make_project, undisturbed
 from pipeline.registry.promote import production
 from pipeline.registry.tools.dvc import folder_md5
 from pipeline.registry.tools.programs import git
 
-FAULTS = {
-    2: "kill -9 flow",
-    3: "kill -9 worker",
-    4: "kill -9 dvc",
-    5: "kill -9 stage",
-    6: "kill -9 server",
-    7: "truncated day",
-    8: "missing day",
-    9: "late day",
-    10: "full disk",
-    11: "kill -9 flow and worker",
-    12: "SIGTERM flow",
-    13: "kill -9 flow, any time",
-}
 ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 SECONDS = 400.0  # that a run may take on a busy machine
 PORT = 4297
@@ -57,7 +45,6 @@ class Soak:
 
     project: Path
     inbox: Path
-    mark: Path
     rows: list[dict[str, Any]] = field(default_factory=list)
 
     @property
@@ -67,7 +54,7 @@ class Soak:
 
     def environment(self) -> dict[str, str]:
         """Of everything that is started for the project."""
-        own = {"PREFECT_HOME": str(self.project / ".prefect"), "SOAK_MARK": str(self.mark)}
+        own = {"PREFECT_HOME": str(self.project / ".prefect"), "SOAK_SECONDS": "1.5"}
         own["PREFECT_WORKER_QUERY_SECONDS"] = "1"  # it looks for runs; the soak waits for it
         return {**os.environ, **own}
 
@@ -96,10 +83,10 @@ class Soak:
         except OSError:
             return None
 
-    def start(self, day: str) -> str:
+    def start(self, day: str, source: str) -> str:
         """Ask for the deployed refresh of a day, and give its run's id."""
         deployed = until(lambda: self.ask("deployments/name/refresh/refresh"))
-        parameters = {"day": day, "source": f"{self.inbox}/{{day}}.csv.gz"}
+        parameters = {"day": day, "source": source, "mapping": MAPPING}
         body = {"parameters": parameters, "state": {"type": "SCHEDULED"}}
         return until(lambda: self.ask(f"deployments/{deployed['id']}/create_flow_run", body))["id"]
 
@@ -132,6 +119,36 @@ class Soak:
                         found.append(process)
         return found
 
+    def ended(self, run: str) -> bool:
+        """Whether a run has ended, as far as the server knows, or was never heard of again."""
+        found = self.ask(f"flow_runs/{run}")
+        return bool(found and found["state_type"] in ENDED)
+
+    def force(self, run: str, state: str) -> None:
+        """Tell the server that a run has another state."""
+        body = {"state": {"type": state, "message": "by hand"}, "force": True}
+        self.ask(f"flow_runs/{run}/set_state", body)
+
+    def alive(self) -> bool:
+        """Whether server and worker are."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return all(self.process(name).is_running() for name in ("server", "worker"))
+        return False
+
+    def refresh(
+        self, day: str, meanwhile: Callable[[str], None] | None = None, source: str = ""
+    ) -> str:
+        """One run of a day, and what happens to it meanwhile; the name of its state."""
+        run = self.start(day, source or f"{self.inbox}/{{day}}.csv.gz")
+        if meanwhile:
+            meanwhile(run)
+        time.sleep(2)
+        if not self.alive():
+            self.local("up")
+        state, sentence = self.end(run)
+        print(f"  {day}: {state}: {sentence.splitlines()[0] if sentence else ''}", file=sys.stderr)
+        return state
+
 
 def until(true: Callable[[], Any], seconds: float = SECONDS) -> Any:
     """What `true` says, once it says something."""
@@ -143,86 +160,19 @@ def until(true: Callable[[], Any], seconds: float = SECONDS) -> Any:
     raise TimeoutError("the soak waited in vain")
 
 
-def stage_at_work(soak: Soak) -> psutil.Process:
-    """The stage that has written half of its output."""
-    until(lambda: soak.mark.exists() and soak.mark.read_text())
-    return psutil.Process(int(soak.mark.read_text()))
-
-
-def kill(soak: Soak, fault: str, chance: random.Random) -> None:
-    """Do to a run at work what a fault says."""
-    how = signal.SIGTERM if fault.startswith("SIGTERM") else signal.SIGKILL
-    if fault.endswith("any time"):
-        until(soak.at_work)
-        time.sleep(chance.uniform(0, 15))
-        victims = soak.at_work()
-    else:
-        stage = stage_at_work(soak)
-        above = stage.parents()
-        dvc = next(p for p in above if any("/dvc" in word for word in p.cmdline()[:2]))
-        flow = dvc.parent()
-        named = {"flow": flow, "dvc": dvc, "stage": stage}
-        named |= {name: soak.process(name) for name in ("worker", "server") if name in fault}
-        victims = [process for name, process in named.items() if name in fault]
-    for victim in victims:
-        victim.send_signal(how)
-
-
-def refresh(soak: Soak, day: str, fault: str = "", chance: random.Random | None = None) -> str:
-    """One run of a day; with a fault, that happens in the middle of it."""
-    soak.mark.unlink(missing_ok=True)
-    run = soak.start(day)
-    if chance:
-        kill(soak, fault, chance)
-    if "worker" in fault or "server" in fault:
-        time.sleep(2)
-        soak.local("up")
-    state, sentence = soak.end(run)
-    print(f"  {day}: {state}: {sentence.splitlines()[0] if sentence else ''}", file=sys.stderr)
-    return state
-
-
-def run_day(soak: Soak, number: int, chance: random.Random) -> list[str]:
+def run_day(soak: Soak, number: int, faults: list[str], seed: int) -> list[str]:
     """The states of a day's runs, until it was promoted or its deadline passed."""
-    day, fault = day_of(number), FAULTS.get(number, "")
-    if "kill" in fault or "SIGTERM" in fault:
-        deliver(soak.inbox, day)
-        states = [refresh(soak, day, fault, chance)]
-    elif fault == "truncated day":
-        deliver(soak.inbox, day, whole=False)
-        states = [refresh(soak, day)]
-        deliver(soak.inbox, day)
-    elif fault in ("missing day", "late day"):
-        states = [refresh(soak, day)]
-        if fault == "late day":
-            deliver(soak.inbox, day)  # after its deadline: the next day takes it along
-        return states
-    elif fault == "full disk":
-        deliver(soak.inbox, day)
-        states = [on_a_full_disk(soak, day)]
-    else:
-        deliver(soak.inbox, day)
-        states = []
-    for _ in range(3):
+    states = []
+    for turn, fault in enumerate(faults):
+        print(f" {day_of(number)}: {fault}", file=sys.stderr)
+        chance = random.Random(f"{seed} {number} {turn}")
+        states.append(run_with(fault, soak, number, chance))
+    deliver(soak.inbox, day_of(number))  # after its deadline: the next day takes it along
+    for _ in range(0 if LATE in faults else 4):
         if states[-1:] == ["Promoted"]:
             break
-        states.append(refresh(soak, day))
+        states.append(soak.refresh(day_of(number)))
     return states
-
-
-def on_a_full_disk(soak: Soak, day: str) -> str:
-    """A run whose artifacts are on a disk of a few pages; only root may mount one."""
-    artifacts = soak.project / ".release/artifacts"
-    shutil.rmtree(artifacts, ignore_errors=True)
-    artifacts.mkdir(parents=True)
-    mount = ["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(artifacts)]
-    if subprocess.run(mount, check=False, capture_output=True).returncode:
-        print("  no right to mount a tmpfs: the full disk is left out", file=sys.stderr)
-        return "Left out"
-    try:
-        return refresh(soak, day)
-    finally:
-        subprocess.run(["umount", "--lazy", str(artifacts)], check=True)
 
 
 def leftovers(soak: Soak) -> list[str]:
@@ -236,7 +186,8 @@ def leftovers(soak: Soak) -> list[str]:
     for process in psutil.process_iter(["cmdline", "cwd"]):
         if str(process.info["cwd"] or "").startswith(ours):
             found.append(" ".join(process.info["cmdline"] or []))
-    return [name for name in found if not name.endswith("adacalib-release.lock")]
+    stay = ("adacalib-release.lock", ".data.tmp-lock")  # empty files by which runs wait
+    return [name for name in found if not name.endswith(stay)]
 
 
 def seconds_of(command: list[str], folder: Path, environment: dict[str, str]) -> float:
@@ -250,6 +201,7 @@ def overhead(soak: Soak, day: str) -> dict[str, float]:
     """Seconds of a refresh and of `dvc repro` where everything is cached, the server running."""
     source = f"{soak.inbox}/{{day}}.csv.gz"
     command = [sys.executable, "-m", "flows.refresh", "--day", day, "--source", source]
+    command += ["--mapping", MAPPING]
     refreshing = seconds_of(command, soak.project, soak.environment())
     dvc = [str(Path(sys.executable).parent / "dvc"), "repro"]
     return {
@@ -258,53 +210,56 @@ def overhead(soak: Soak, day: str) -> dict[str, float]:
     }
 
 
-def soak_days(place: Path, days: int, seed: int) -> dict[str, Any]:
+def soak_days(place: Path, given: argparse.Namespace) -> dict[str, Any]:
     """Run the soak in a folder, and say what came of it; days that are done are not run again."""
-    soak, done = Soak(place / "project", place / "inbox", place / "mark"), place / "days.json"
+    soak, done = Soak(place / "project", place / "inbox"), place / "days.json"
     if done.exists():
         soak.rows = json.loads(done.read_text())
     else:
-        make_project(soak.project, soak.inbox)
+        make_project(soak.project, soak.inbox, given.own_stages)
+    faults = drawn(given.days, given.faults, given.seed)
     try:
         soak.local("up")
-        for number in range(len(soak.rows) + 1, days + 1):
-            start = time.monotonic()
-            states = run_day(soak, number, random.Random(f"{seed} {number}"))
-            seconds = round(time.monotonic() - start, 1)
-            row = {"day": day_of(number), "fault": FAULTS.get(number, ""), "states": states}
-            soak.rows.append(row | {"seconds": seconds})
+        for number in range(len(soak.rows) + 1, given.days + 1):
+            start, of_day = time.monotonic(), faults.get(number, [])
+            states = run_day(soak, number, of_day, given.seed)
+            row = {"day": day_of(number), "faults": of_day, "states": states}
+            soak.rows.append(row | {"seconds": round(time.monotonic() - start, 1)})
             done.write_text(json.dumps(soak.rows))
-        cached = overhead(soak, day_of(days))
+        cached = overhead(soak, day_of(given.days))
     finally:
         soak.local("down")
-    came = [day_of(n) for n in range(days + 1) if FAULTS.get(n) != "missing day"]
-    undisturbed(place / "undisturbed", place / "same", came)
-    current = production(soak.project)
-    model = Path("artifacts/model")
-    same = folder_md5(soak.project / ".release" / model) == folder_md5(
-        place / "undisturbed" / model
-    )
-    log = git(soak.project, "log", "--format=%s", "--first-parent", "main..release").output.split()
-    return {
-        "days": soak.rows,
-        "production": asdict(current) if current else None,
-        "same_bytes": bool(current and current.last_day == day_of(days) and same),
-        "commits_a_day": len(log) == len(set(log)),
-        "pushed": git(soak.project, "rev-parse", "release").output
-        == git(Path(f"{soak.project}-remote.git"), "rev-parse", "release").output,
-        "leftovers": leftovers(soak),
+    came = [day_of(number) for number in range(1, given.days + 1)]
+    undisturbed(place / "undisturbed", place / "same", came, given.own_stages)
+    return outcome(soak, place / "undisturbed", came[-1]) | {
         "overhead_seconds": cached["refresh"] - cached["dvc repro"],
         "cached_seconds": cached,
         "seconds": sum(row["seconds"] for row in soak.rows),
     }
 
 
+def outcome(soak: Soak, calm: Path, last_day: str) -> dict[str, Any]:
+    """What is in production and at the remotes, beside a project where nothing went wrong."""
+    current, model = production(soak.project), Path("artifacts/model")
+    same = folder_md5(soak.project / ".release" / model) == folder_md5(calm / model)
+    log = git(soak.project, "log", "--format=%s", "--first-parent", "main..release").output.split()
+    there = git(Path(f"{soak.project}-remote.git"), "rev-parse", "release").output
+    return {
+        "days": soak.rows,
+        "production": asdict(current) if current else None,
+        "same_bytes": bool(current and current.last_day == last_day and same),
+        "commits_a_day": len(log) == len(set(log)),
+        "pushed": git(soak.project, "rev-parse", "release").output == there,
+        "leftovers": leftovers(soak),
+    }
+
+
 def table(result: dict[str, Any]) -> str:
     """The result in words."""
-    lines = [f"{'day':10}  {'fault':24} {'s':>6}  states of its runs"]
+    lines = ["| day | faults | s | states of its runs |", "|---|---|---|---|"]
     for row in result["days"]:
-        states = " → ".join(row["states"])
-        lines.append(f"{row['day']:10}  {row['fault']:24} {row['seconds']:6.1f}  {states}")
+        cells = (row["day"], ", ".join(row["faults"]), f"{row['seconds']:.0f}")
+        lines.append(f"| {' | '.join(cells)} | {' → '.join(row['states'])} |")
     cached = result["cached_seconds"]
     return "\n".join(
         [
@@ -322,13 +277,15 @@ def main() -> None:
     """Run the soak; exit code 1 where it did not end as it should."""
     parser = argparse.ArgumentParser(prog="python -m bench.soak", description=__doc__)
     parser.add_argument("--days", type=int, default=15)
-    parser.add_argument("--seed", type=int, default=1, help="of the random moments")
+    parser.add_argument("--faults", type=int, default=15)
+    parser.add_argument("--seed", type=int, default=1, help="of the faults and their moments")
+    parser.add_argument("--own-stages", action="store_true", help="no stand-ins")
     parser.add_argument("--json", type=Path, help="write the result there")
     parser.add_argument("--place", type=Path, help="an empty folder; or one to go on where it was")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # nothing of it stays in either case
     with TemporaryDirectory(prefix="adacalib-soak-") as place:
-        result = soak_days(given.place or Path(place), given.days, given.seed)
+        result = soak_days(given.place or Path(place), given)
     print(table(result))
     if given.json:
         given.json.write_text(json.dumps(result, indent=2) + "\n")

@@ -15,8 +15,10 @@ from prefect.states import Completed
 from flows.schedule_slots import days_of
 from flows.states import failing_in_one_sentence
 from pipeline.core.errors import AdaCalibError, ToolError
-from pipeline.core.files import read_json
+from pipeline.core.files import read_json, sha256_of
+from pipeline.data.log_store.manifest import MANIFEST, day_folder
 from pipeline.params.params_file import read_params
+from pipeline.registry.tools.dvc import restore_data
 from pipeline.registry.tools.programs import run_program
 
 DAY = "{day}"
@@ -65,6 +67,27 @@ def files_to_land(
     return [file for d in [*before, day] for file in files_of(source, d, checkout)]
 
 
+def bring_back(folder: Path) -> tuple[str, ...]:
+    """Bring back files of landed days that were overwritten in place; a sentence for each.
+
+    Also where size and time stamp are as they were, by which DVC takes them for the same. Only
+    files that were touched since the last landing are read.
+    """
+    manifest, sentences = folder / "data" / MANIFEST, []
+    if not manifest.exists():
+        return ()
+    for day, entry in read_json(manifest)["days"].items():
+        for name, sha256 in entry.get("files", {}).items():
+            file = day_folder(manifest.parent, day) / name
+            touched = file.exists() and file.stat().st_ctime > manifest.stat().st_ctime
+            if touched and sha256_of(file) != sha256:
+                file.unlink()
+                sentences.append(f"{file} was overwritten; DVC's cache gave it again")
+    if sentences:
+        restore_data(folder)
+    return tuple(sentences)
+
+
 def _days_before(day: str, number: int) -> list[str]:
     end = date.fromisoformat(day)
     return [(end - timedelta(days=n)).isoformat() for n in range(number, 0, -1)]
@@ -106,7 +129,7 @@ class Brought:
 
     Attributes:
         missing: why it could not be had yet; empty where it is there.
-        changes: sentences on earlier days that grew or shrank.
+        changes: sentences on earlier days that grew or shrank, or were overwritten.
     """
 
     missing: str
@@ -128,6 +151,7 @@ def bring(
     Raises:
         ToolError: what came was refused; the sentence is the reader's.
     """
+    restored = bring_back(release)
     files: list[str] = []
     if source is not None:
         window = read_params(release / "params.yaml").log.maturity_days
@@ -147,6 +171,6 @@ def bring(
         changes = tuple(line for line in (landed.message or "").split("\n") if CHANGED in line)
     days = landed_days(release)
     if day in days:
-        return Brought("", changes)
+        return Brought("", restored + changes)
     reach = f"{days[0]}..{days[-1]}" if days else "no day"
     return Brought(f"{day} has not landed; the log in {release}/data holds {reach}")

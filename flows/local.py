@@ -18,22 +18,26 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import psutil
 
-from flows.settings import POOL, STATE, home
+from flows.settings import POOL, STATE, home, masked
 from pipeline.core.errors import AdaCalibError, ToolError
-from pipeline.core.files import read_json, write_json
+from pipeline.core.files import make_folder, read_json, write_json
 from pipeline.params.params_file import read_params
+from pipeline.registry.tools.locks import hold
 from pipeline.registry.tools.programs import process_group
 from pipeline.serving.sockets import listening
 
 HOST = "127.0.0.1"
 PARTS = ("worker", "server")  # in the order in which they are stopped
 START_SECONDS = 180
+PATIENCE = 900  # seconds to wait for others that start a server in the same home
 STOP_SECONDS = 30
 AT_WORK = ["PENDING", "RUNNING", "CANCELLING"]
 
@@ -65,15 +69,16 @@ def up(port: int) -> str:
     environment["ADACALIB_TIME_ZONE"] = read_params().log.time_zone
     try:
         listen = ("--host", HOST, "--port", str(port), "--log-level", "WARNING")
-        server = _start("server", environment, "server", "start", *listen)
-        _await_part("server", server.poll, lambda: _ask(f"{url}/api/health"))
+        with _first_start():
+            server = _start("server", environment, "server", "start", *listen)
+            _await_part("server", server.poll, lambda: _ask(f"{url}/api/health"), _log("server"))
         end_orphaned_runs(f"{url}/api")
         name = f"{POOL} {server.pid}"
         serve = ("--pool", POOL, "--type", "process", "--name", name)  # which makes the pool, too
         at_home = environment | {"ADACALIB_HOME": str(Path.cwd())}
         worker = _start("worker", at_home, "worker", "start", *serve)
         workers = f"{url}/api/work_pools/{POOL}/workers/filter"
-        _await_part("worker", worker.poll, lambda: name in str(_ask(workers, {})))
+        _await_part("worker", worker.poll, lambda: name in str(_ask(workers, {})), _log("worker"))
         _deploy(environment)
     except BaseException:
         down()
@@ -110,9 +115,24 @@ def _process(entry: dict[str, Any] | None) -> psutil.Process | None:
     return None
 
 
+def _log(name: str) -> Path:
+    return home() / f"{name}.log"
+
+
+def _first_start() -> AbstractContextManager[None]:
+    """Start one server at a time: a second one would find the database half made by the first.
+
+    Raises:
+        AdaCalibError: another start takes too long, or no file can be made in home().
+    """
+    make_folder(home())
+    report = partial(print, file=sys.stderr)
+    return hold(home() / "start.lock", "the start of a server", str(home()), PATIENCE, report)
+
+
 def _start(name: str, environment: dict[str, str], *arguments: str) -> "subprocess.Popen[bytes]":
     """Start a prefect command that goes on, in a session of its own, and note it for `down`."""
-    with (home() / f"{name}.log").open("wb") as log:
+    with _log(name).open("wb") as log:
         child = subprocess.Popen(
             [sys.executable, "-m", "prefect", *arguments],
             env=environment,
@@ -137,8 +157,8 @@ def _ask(url: str, query: dict[str, Any] | None = None) -> Any:
     return None
 
 
-def _await_part(name: str, ended: Callable[[], Any], ready: Callable[[], Any]) -> None:
-    """Wait until `ready` says something, as long as the part lives.
+def _await_part(name: str, ended: Callable[[], Any], ready: Callable[[], Any], log: Path) -> None:
+    """Wait until `ready` says something, as long as the part lives; `log` has what it writes.
 
     Raises:
         ToolError: it has ended, or it takes too long.
@@ -150,7 +170,8 @@ def _await_part(name: str, ended: Callable[[], Any], ready: Callable[[], Any]) -
         if ended() is not None:
             break
         time.sleep(0.2)
-    raise ToolError(f"the Prefect {name} did not start; see its last words in {home()}/{name}.log")
+    last = " ".join(log.read_text(errors="replace").split())[-500:] or "nothing"
+    raise ToolError(f"the Prefect {name} did not start; the last that it wrote: {masked(last)}")
 
 
 def _deploy(environment: dict[str, str]) -> None:
@@ -216,7 +237,7 @@ def some_server() -> Iterator[None]:
     Prefect would start one of its own, which outlives a run that is killed; this one does not.
 
     Raises:
-        ToolError: it did not start.
+        AdaCalibError: it did not start; the sentence has its last words.
     """
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
@@ -230,10 +251,13 @@ def some_server() -> Iterator[None]:
     command = [sys.executable, "-m", "prefect", "server", "start", *listen, *quiet]
     ending = ExitStack()
     atexit.register(ending.close)  # after what Prefect itself sends at the end
-    log = ending.enter_context((home() / "server.log").open("w"))
-    server = ending.enter_context(process_group(command, Path(), log, subprocess.STDOUT))
-    ending.callback(_end, server)
-    _await_part("server", server.poll, lambda: _ask(f"http://{HOST}:{port}/api/health"))
+    with _first_start():
+        log = NamedTemporaryFile("w", dir=home(), prefix="server-")  # noqa: SIM115
+        ending.enter_context(log)
+        server = ending.enter_context(process_group(command, Path(), log.file, subprocess.STDOUT))
+        ending.callback(_end, server)
+        health = f"http://{HOST}:{port}/api/health"
+        _await_part("server", server.poll, lambda: _ask(health), Path(log.name))
     with temporary_settings({PREFECT_API_URL: f"http://{HOST}:{port}/api"}):
         yield
 

@@ -11,7 +11,7 @@ from prefect.states import Completed
 
 from flows.notifications import News, notify
 from flows.states import command_line, failing_in_one_sentence
-from flows.worktree import release_worktree
+from flows.worktree import refuse_declared_dead, release_worktree
 from pipeline.registry.promote import production
 from pipeline.registry.promote import promote as promote_model
 from pipeline.registry.promote import rollback as roll_back_model
@@ -28,6 +28,7 @@ def promote(folder: str = ".") -> State:
         folder: the checkout; the model is that of its release worktree.
     """
     with release_worktree(Path(folder), "promotion", PATIENCE) as release:
+        refuse_declared_dead(release)
         before = production(release)
         sentence = promote_model(release)
         after = production(release)
@@ -46,6 +47,7 @@ def rollback(version: str | None = None, folder: str = ".") -> State:
         folder: the checkout.
     """
     with release_worktree(Path(folder), "rollback", PATIENCE) as release:
+        refuse_declared_dead(release)
         sentence = roll_back_model(release, version)
         now = production(release)
     notify(News("rolled back", now.last_day if now else "-", "rollback", sentence))

@@ -27,11 +27,12 @@ from flows.notifications import News, notify
 from flows.schedule_slots import check_day, days_between, named, newer_slots, scheduled_day
 from flows.settings import masked
 from flows.stages import run_stages
-from flows.states import command_line, failing_in_one_sentence
+from flows.states import command_line, failed, failing_in_one_sentence
 from flows.worktree import (
     commit_day,
     fetch_days,
     newest_day,
+    refuse_declared_dead,
     release_worktree,
     share,
     take_code,
@@ -149,10 +150,8 @@ def refresh(
                 return run.end(state)
             get_run_logger().info(f"{state.message}; waiting for it until {deadline:%H:%M} UTC")
             time.sleep(LOOK_AGAIN)
-    except AdaCalibError as error:
-        return run.end(Failed(message=masked(str(error))))
-    except OSError as error:  # a full disk, no right to write
-        return run.end(Failed(message=masked(f"{error}; make room or give the right, run again")))
+    except (AdaCalibError, OSError) as error:
+        return run.end(failed(error))
     except (KeyboardInterrupt, TerminationSignal):
         run.end(Failed(name="Stopped", message="the next run begins where this one was"))
         raise
@@ -269,8 +268,10 @@ def _share(release: Path, day: str) -> None:
     """Push the day.
 
     Raises:
-        ToolError: a remote refused; the commit stays, and the next run pushes it.
+        ToolError: a remote refused, or this run counts no more; the commit stays, and the next run
+            pushes it.
     """
+    refuse_declared_dead(release)
     shared = share(str(release), return_state=True)
     if not shared.is_completed():
         raise ToolError(
@@ -291,6 +292,7 @@ def _judge(run: DayRun, release: Path, promotion: bool) -> State:
     held = on_hold(release)
     if held:
         return Completed(name="Refused", message=f"{run.day} stays out of production\n- {held}")
+    refuse_declared_dead(release)
     before = production(release)
     state: State = Completed(name="Promoted", message=promote(release))
     run.promoted = before != production(release)

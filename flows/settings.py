@@ -39,7 +39,10 @@ NOTIFY = "ADACALIB_NOTIFY"
 _SECRET = re.compile(
     rf"TOKEN|SECRET|PASSW|CREDENTIAL|API_KEY|ACCESS_KEY|AUTH_STRING|CONNECTION_STRING|{NOTIFY}"
 )
-_USER_INFO = re.compile(r"(?<=://)[^/\s@'\"]+(?=@)")
+# Users, passwords and signatures in addresses.
+_IN_ADDRESS = re.compile(
+    r"(?<=://)[^/\s@'\"]+(?=@)|(?<=[?&])(?i:[\w-]*(?:token|secret|sig|signature|key))=[^&\s'\"]+"
+)
 _SHORTEST = 6  # characters; what is shorter is no secret, and would be masked inside of words
 _remembered: set[str] = set()
 
@@ -64,8 +67,8 @@ def remember(secret: str) -> None:
 
 
 def masked(text: str) -> str:
-    """`text` without secrets: values of secret variables, users and passwords in addresses."""
-    text = _USER_INFO.sub(MASK, text)
+    """`text` without secrets: values of secret variables; users, signatures … in addresses."""
+    text = _IN_ADDRESS.sub(MASK, text)
     for secret in sorted(_secrets(), key=len, reverse=True):
         text = text.replace(secret, MASK)
     return text

@@ -2,7 +2,7 @@
 
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any, ParamSpec
 
@@ -29,15 +29,39 @@ def failing_in_one_sentence(body: Callable[P, State]) -> Callable[P, State]:
     @wraps(body)
     def run(*args: P.args, **kwargs: P.kwargs) -> State:
         try:
-            return body(*args, **kwargs)
-        except AdaCalibError as error:
-            return Failed(message=masked(str(error)))
+            refuse_secrets([*args, *kwargs.values()])
+            state = body(*args, **kwargs)
+            state.message = masked(state.message or "")
+            return state
+        except (AdaCalibError, OSError) as error:
+            return failed(error)
         except Exception as error:
             if masked(str(error)) != str(error):
                 raise RuntimeError(f"{type(error).__name__}: {masked(str(error))}") from None
             raise
 
     return run
+
+
+def failed(error: Exception) -> State:
+    """The state of a run that was refused, or met a full disk or a place that it may not write."""
+    step = "; make room or give the right, run again" if isinstance(error, OSError) else ""
+    return Failed(message=masked(f"{error}{step}"))
+
+
+def refuse_secrets(given: Iterable[Any]) -> None:
+    """Refuse parameters of a run that hold a secret: Prefect stores parameters in clear.
+
+    Raises:
+        AdaCalibError: one does.
+    """
+    for value in given:
+        if isinstance(value, str) and masked(value) != value:
+            raise AdaCalibError(
+                f"{masked(value)} holds a secret, and parameters of runs are stored in clear: name "
+                "the address without it, and give keys in the environment or in the store's own "
+                "settings"
+            )
 
 
 def command_line(*flows: Flow[..., State]) -> None:
@@ -54,28 +78,30 @@ def command_line(*flows: Flow[..., State]) -> None:
 def _command(flow: Flow[..., State]) -> Callable[..., None]:
     @wraps(flow.fn)
     def run(**given: Any) -> None:
-        run_and_print(flow.name, lambda: flow(**given, return_state=True))
+        run_and_print(flow.name, lambda: flow(**given, return_state=True), given.values())
 
     return run
 
 
-def run_and_print(name: str, start: Callable[[], State]) -> None:
+def run_and_print(name: str, start: Callable[[], State], given: Iterable[Any] = ()) -> None:
     """Run a flow and print how it ended; where it did not complete, on stderr with exit code 1.
 
     Args:
         name: what the sentence begins with.
         start: runs the flow and returns its final state.
+        given: its parameters, in which no secret may be.
     """
     # A service manager's way to stop is a person's too: what was begun is let go of, then it ends.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
+        refuse_secrets(given)
         with some_server():
             state = start()
     except KeyboardInterrupt:
         print(f"{name}: stopped; the next run begins where this one was", file=sys.stderr)
         sys.exit(130)
-    except AdaCalibError as error:
-        sys.exit(f"{name}: {error}")
+    except (AdaCalibError, OSError) as error:
+        sys.exit(f"{name}: {failed(error).message}")
     except RuntimeError as error:  # Prefect's own: a flow's mistakes are in its state
         sys.exit(
             f"{name}: {masked(str(error))}; start that server (python -m flows.local up), or unset "

@@ -8,12 +8,14 @@ and a branch of its own.
 
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from uuid import UUID
 
-from prefect import task
+from prefect import get_client, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
+from prefect.runtime import flow_run
 from prefect.states import Completed
 
 from flows.states import failing_in_one_sentence
@@ -21,7 +23,7 @@ from pipeline.core.errors import ReleaseError, ToolError
 from pipeline.data.log_store.manifest import amount
 from pipeline.registry.commits import NAMING, authority
 from pipeline.registry.tools.dvc import push, restore_data, share_cache
-from pipeline.registry.tools.locks import hold, run_lock
+from pipeline.registry.tools.locks import hold, refuse_lost, run_lock
 from pipeline.registry.tools.programs import git, git_folder
 from pipeline.registry.tools.stores import dvc_remote
 
@@ -72,6 +74,26 @@ def release_worktree(
         if (worktree / "data.dvc").exists() and not (worktree / "data").exists():
             restore_data(worktree)  # what the cache does not have is landed again
         yield worktree
+
+
+def refuse_declared_dead(checkout: Path) -> None:
+    """Refuse to publish where another run has the release worktree by now, or where Prefect's
+    server takes this run for ended, whoever told it so.
+
+    Raises:
+        ToolError: it is so, or the server does not answer.
+    """
+    refuse_lost(run_lock(checkout, RELEASE))
+    if not flow_run.id:
+        return
+    state = None
+    with suppress(Exception), get_client(sync_client=True) as client:  # whatever a transport raises
+        state = client.read_flow_run(UUID(flow_run.id)).state
+    if state is None or not state.is_running():
+        known = f"has this run as {state.name}" if state else "does not answer"
+        raise ToolError(
+            f"Prefect's server {known}, so it publishes nothing; the next run begins where it was"
+        )
 
 
 def _usable(worktree: Path) -> bool:

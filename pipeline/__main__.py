@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -35,10 +36,15 @@ def main() -> None:
     # Threads that wait for one another give the core away: where others use it too, spinning made
     # training ten times slower. It changes no result, and has to be set before torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that what was begun goes
     try:
         run_stage(sys.argv[1], [Path(argument) for argument in sys.argv[2:]])
     except AdaCalibError as error:
         sys.exit(f"{sys.argv[1]}: {error}")
+    except KeyboardInterrupt:
+        sys.exit(f"{sys.argv[1]}: stopped, nothing is half-written; run it again")
+    except OSError as error:  # a full disk, a place that may not be written
+        sys.exit(f"{sys.argv[1]}: {error}; make room or give the right, and run it again")
 
 
 if __name__ == "__main__":

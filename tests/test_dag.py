@@ -6,13 +6,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
+from pipeline.checkpoint.bundle import LIBRARIES
 from pipeline.core.files import write_json
 from pipeline.params.dag import code_of
 from pipeline.params.params_file import STAGES, read_params, set_values
 from pipeline.params.sections import Params, SplitParams
 from pipeline.stages import split
-from tests.source_tree import DAG, ROOT, data_paths, imported_by, nodes
+from tests.source_tree import DAG, ROOT, data_paths, imported_by, imports, nodes
 from tests.tiny_logs import tiny_day, tiny_log_params, write_log
 
 
@@ -28,7 +30,28 @@ def test_stages_have_one_name_everywhere():
 def test_a_stage_lists_its_own_section_and_the_contract_only_where_it_reads_it(stage):
     log = ["log"] if stage in {"validate", "split", "train_base"} else []
     last_day = ["split"] if stage == "validate" else []
-    assert DAG[stage]["params"] == [*log, *last_day, stage]
+    assert DAG[stage]["params"][:-1] == [*log, *last_day, stage]
+
+
+MODULES = {"sklearn": "scikit-learn", "vl_convert": "vl-convert-python"}
+PINS = YAML(typ="safe", pure=True).load((ROOT / "pins.yaml").read_text())
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_depends_on_the_versions_of_the_libraries_that_it_uses_and_on_no_others(stage):
+    """Merge also on those that its lineage names."""
+    names = {name.split(".")[0] for file in code_used_by(stage) for name in imports(file)}
+    used = {MODULES.get(name, name.replace("_", "-")) for name in names}
+    used |= set(LIBRARIES) if stage == "merge" else set()
+    assert DAG[stage]["params"][-1] == {"pins.yaml": sorted(used & PINS.keys())}
+
+
+def test_pins_have_one_version():
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    installed = dict(line.split("==") for line in lines if "==" in line)
+    assert {name: str(pin) for name, pin in PINS.items()} == {
+        name: installed[name] for name in PINS
+    }
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -84,7 +107,7 @@ def test_what_training_does_not_use_is_no_dependency_of_it():
 
 def copy_of_the_walk(folder: Path) -> None:
     """The project's code and parameters, under DVC alone."""
-    for name in ("dvc.yaml", "params.yaml", ".dvcignore", "pipeline"):
+    for name in ("dvc.yaml", "params.yaml", "pins.yaml", ".dvcignore", "pipeline"):
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copyfile
         copy(ROOT / name, folder / name)
     dvc(folder, "init", "--no-scm")
@@ -110,6 +133,19 @@ def test_dvc_leaves_the_base_model_fresh_where_other_code_changes(tmp_path):
     assert dvc(tmp_path, "status", "--json", "train_base").strip() == "{}"
     (tmp_path / "pipeline/model/network.py").write_text("# touched\n")
     assert "pipeline/model" in dvc(tmp_path, "status", "--json", "train_base")
+
+
+@pytest.mark.slow
+def test_dvc_runs_again_what_a_library_with_another_pin_has_made(tmp_path):
+    copy_of_the_walk(tmp_path)
+    for name in ("split/training.json", "base/manifest.json"):
+        write_json(tmp_path / "artifacts" / name, {})
+    dvc(tmp_path, "commit", "--force", "train_base")
+    pins = (tmp_path / "pins.yaml").read_text()
+    (tmp_path / "pins.yaml").write_text(pins.replace("onnx: ", "onnx: 9"))
+    assert dvc(tmp_path, "status", "--json", "train_base").strip() == "{}"
+    (tmp_path / "pins.yaml").write_text(pins.replace("torch: ", "torch: 9"))
+    assert '"torch": "modified"' in dvc(tmp_path, "status", "--json", "train_base")
 
 
 @pytest.mark.slow

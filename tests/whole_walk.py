@@ -78,7 +78,7 @@ def copy_code(folder: Path) -> Path:
     for name in ("pipeline", ".dvc"):
         kept_out = shutil.ignore_patterns("__pycache__", "cache", "tmp", "config.local")
         shutil.copytree(ROOT / name, folder / name, ignore=kept_out)
-    for name in ("params.yaml", "dvc.yaml", ".dvcignore"):
+    for name in ("params.yaml", "pins.yaml", "dvc.yaml", ".dvcignore"):
         shutil.copy(ROOT / name, folder / name)
     (folder / ".dvc" / "config.local").write_text("[core]\n    no_scm = true\n")
     return folder

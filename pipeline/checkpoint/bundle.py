@@ -6,18 +6,26 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
 from torch import nn
 
 from pipeline.checkpoint.merged_model import PROBABILITY_CLIP, MergedModel, MergedNetwork
 from pipeline.checkpoint.serving_table import WEIGHTS, arrays_of, map_of
-from pipeline.core.checksums import MANIFEST, file_sums, json_sha256, verify, write_checksums
+from pipeline.core.checksums import (
+    MANIFEST,
+    file_sums,
+    json_sha256,
+    refuse_others,
+    verify,
+    write_checksums,
+)
 from pipeline.core.errors import ArtifactError
 from pipeline.core.files import read_json, sha256_of
 from pipeline.encoding.features import Encoder
 from pipeline.formats.maps import PiecewiseLinearMap, read_maps, write_maps
 from pipeline.formats.rolling import FILE, read_rolling, write_rolling
-from pipeline.model.network import network_from
+from pipeline.model.network import fill, network_from
 from pipeline.model.scoring import base_state
 from pipeline.params.dag import code_of
 
@@ -26,7 +34,7 @@ LIBRARIES = ("numpy", "onnx", "pyarrow", "safetensors", "scikit-learn", "scipy",
 """Libraries whose version may decide bytes."""
 
 KNOWN_ELSEWHERE = (  # of a calibrator: in the lineage or with the field, or evidence
-    "params", "field", "base_sha256", "label_days", "learning_days", "responses",
+    "params", "field", "made_of", "label_days", "learning_days", "responses",
 )  # fmt: skip
 FORMAT = "adacalib model 1"
 TABLE = "calibration.parquet"
@@ -70,15 +78,17 @@ def merge(
     """
     base, base_tensors = base_state(base_folder)
     calibrator = read_json(calibrator_folder / MANIFEST)
-    _refuse_other_base(base_folder, calibrator_folder, calibrator)
+    refuse_others(calibrator_folder, calibrator.get("made_of", {}), {"base": base_folder})
     base["field"] = calibrator["field"]
     serving_map, chosen = _chosen_map(calibrator_folder, calibrator)
     rolling = read_rolling(calibrator_folder / FILE)
-    auxiliary = _auxiliary_tensors(calibrator_folder, chosen)
+    ships = chosen == "adacalib" and calibrator.get("auxiliary")
+    auxiliary = _auxiliary_tensors(calibrator_folder) if ships else {}
     target.mkdir()
     arrays = {name: torch.from_numpy(array) for name, array in arrays_of(serving_map).items()}
     tensors = _under(BASE, base_tensors) | _under(AUXILIARY, auxiliary) | arrays
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, target / WEIGHTS)
+    whole = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    (target / WEIGHTS).write_bytes(save(whole))
     write_maps(target / TABLE, {chosen: serving_map}, base["field"]["values"])
     write_rolling(target / FILE, {chosen: rolling[chosen]})
     write_checksums(
@@ -97,15 +107,6 @@ def merge(
     )
 
 
-def _refuse_other_base(base: Path, folder: Path, calibrator: Mapping[str, Any]) -> None:
-    for file, sha256 in file_sums(base).items():
-        if calibrator["base_sha256"].get(file) != sha256:
-            raise ArtifactError(
-                f"{folder} was fitted on scores of another base model than {base}, whose {file} "
-                "differs; run dvc repro"
-            )
-
-
 def _chosen_map(folder: Path, calibrator: dict[str, Any]) -> tuple[PiecewiseLinearMap, str]:
     """The map that ships and its name.
 
@@ -120,10 +121,19 @@ def _chosen_map(folder: Path, calibrator: dict[str, Any]) -> tuple[PiecewiseLine
     return map_of(arrays_of(maps[chosen]), len(calibrator["field"]["values"])), chosen
 
 
-def _auxiliary_tensors(folder: Path, chosen: str) -> dict[str, torch.Tensor]:
-    """The weights of AdaCalib's auxiliary network; none where another map ships or it has none."""
+def _auxiliary_tensors(folder: Path) -> dict[str, torch.Tensor]:
+    """The weights of AdaCalib's auxiliary network.
+
+    Raises:
+        ArtifactError: the file is missing or damaged.
+    """
     path = folder / "auxiliary.safetensors"
-    return load_file(path) if chosen == "adacalib" and path.is_file() else {}
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise ArtifactError(
+            f"{path} is missing or damaged ({error}); run dvc repro calibrate"
+        ) from None
 
 
 def _without(document: Mapping[str, Any], *names: str) -> dict[str, Any]:
@@ -158,19 +168,19 @@ def load(folder: Path) -> MergedModel:
     tensors = load_file(folder / WEIGHTS)
     encoder = Encoder.from_manifest(manifest["base"])
     base = network_from(manifest["base"]["network"])
-    base.load_state_dict(_below(BASE, tensors))
+    fill(base, _below(BASE, tensors), folder / WEIGHTS)
     arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
     serving_map = map_of(arrays, len(encoder.field_values.names))
-    auxiliary = _auxiliary_network(encoder, tensors) if manifest["auxiliary"] else None
+    auxiliary = _auxiliary_network(encoder) if manifest["auxiliary"] else None
+    if auxiliary:
+        fill(auxiliary, _below(AUXILIARY, tensors), folder / WEIGHTS)
     return MergedModel(manifest, encoder, MergedNetwork(base, serving_map, auxiliary).eval())
 
 
-def _auxiliary_network(encoder: Encoder, tensors: Mapping[str, torch.Tensor]) -> nn.Module:
+def _auxiliary_network(encoder: Encoder) -> nn.Module:
     from pipeline.calibration.paper.auxiliary import AuxiliaryNetwork
 
-    network = AuxiliaryNetwork(encoder.vocabulary_sizes, len(encoder.numeric_columns))
-    network.load_state_dict(_below(AUXILIARY, tensors))
-    return network
+    return AuxiliaryNetwork(encoder.vocabulary_sizes, len(encoder.numeric_columns))
 
 
 def lineage_of(split: Path, base: Path, calibrator: Path, params: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -286,6 +287,7 @@ def main() -> None:
     """Run the command line; a refusal is one sentence on stderr and exit code 1."""
     debug = "--debug" in sys.argv
     sys.argv = [argument for argument in sys.argv if argument != "--debug"]
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was begun is let go of
     try:
         app()
     except AdaCalibError as error:

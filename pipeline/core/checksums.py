@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -20,6 +21,33 @@ def file_sums(folder: Path) -> dict[str, str]:
 def json_sha256(value: Any) -> str:
     """The sha256 of a value as JSON with sorted keys, in hexadecimal."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def manifest_sums(parts: Mapping[str, Path]) -> dict[str, str]:
+    """What an artifact notes of those that it is made of: name → sha256 of what its manifest says.
+
+    Raises:
+        ArtifactError: a manifest is missing or damaged.
+    """
+    return {name: json_sha256(read_json(folder / MANIFEST)) for name, folder in parts.items()}
+
+
+def refuse_others(artifact: Path, noted: Mapping[str, str], parts: Mapping[str, Path]) -> None:
+    """Refuse an artifact beside others than those that it was made of.
+
+    Args:
+        artifact: its folder or file.
+        noted: its own `manifest_sums` of then; empty where it has none.
+        parts: the artifacts beside it, by their names there.
+
+    Raises:
+        ArtifactError: one of them is another, or has no manifest.
+    """
+    for name, found in manifest_sums(parts).items():
+        if noted.get(name) != found:
+            raise ArtifactError(
+                f"{artifact} was made with other {name} than {parts[name]}; run dvc repro"
+            )
 
 
 def _sum_of(manifest: dict[str, Any]) -> str:

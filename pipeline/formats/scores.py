@@ -228,7 +228,7 @@ def read_scores_manifest(folder: Path) -> dict[str, Any]:
     rows whose field value was null or unseen, and the file's `sha256`), `field` (`columns`,
     `values`: index = id, the first null, and `pooled`), `features` ({"categorical": [{"name",
     "size"}], "numeric": [names]}, empty lists where none were kept), `conventions` and
-    `base_sha256`: file of the base → sha256.
+    `made_of`: `split` and `base` → sha256 of its manifest.
 
     Raises:
         ArtifactError: it is missing or damaged.

@@ -1,11 +1,14 @@
 """The file that is deployed, on raw rows of the newest test day: it says what was measured."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pipeline.checkpoint.serving_table import END_TO_END
+from pipeline.core.checksums import MANIFEST, file_sums, refuse_others
 from pipeline.core.errors import ArtifactError
+from pipeline.core.files import read_json
 from pipeline.formats.maps import PiecewiseLinearMap
 from pipeline.formats.scores import Scores
 from pipeline.serving.predictor import ServedScores
@@ -47,3 +50,20 @@ def prove_deployed(
                 f"by {largest:.3g}, at most {limits[name]:g} is allowed; run dvc repro merge"
             )
     return {"rows": len(stored), **found}
+
+
+def refuse_another_run(calibrator: Path, parts: dict[str, Path], model: Path) -> None:
+    """Refuse a calibrator and a model that were not made of one another, or of these parts.
+
+    Args:
+        calibrator: its folder.
+        parts: what it was made of, by name.
+        model: the checkpoint.
+
+    Raises:
+        ArtifactError: one is of another run.
+    """
+    refuse_others(calibrator, read_json(calibrator / MANIFEST).get("made_of", {}), parts)
+    lineage = read_json(model / MANIFEST)["lineage"] or {}
+    if lineage.get("calibrator") not in (None, file_sums(calibrator)):
+        raise ArtifactError(f"{model} was merged of another calibrator; run dvc repro")

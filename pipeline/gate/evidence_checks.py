@@ -49,7 +49,9 @@ _ADVICE = {
 def _memorisation(tables: Any, limit: float) -> GateCheck:
     """How surely training-day rates rise more steeply with the score than calibration-day rates."""
     slopes = found(tables, "memorisation")
-    value, low, high = (number(slopes, name) for name in ("steeper", "low", "high"))
+    value, low, high, ends = (
+        number(slopes, name) for name in ("steeper", "low", "high", "ends_low")
+    )
     none = found(tables, "memorisation", "training_days") == 0
     passed = none or (low <= limit and math.isfinite(value + high))
     if none:
@@ -62,13 +64,15 @@ def _memorisation(tables: Any, limit: float) -> GateCheck:
             f"log odds of training days rise by {value:+.3g} (interval {low:+.3g} to {high:+.3g}) "
             "more over a standard deviation of the score than those of calibration days"
         )
-        sentence += (
-            f", at most {limit:g}"
-            if passed
-            else f"; surely more than {limit:g} (gate.max_memorisation) means that the base model "
-            "has memorised its training rows: stop earlier (train_base.patience) or raise "
-            "train_base.weight_decay"
-        )
+        if passed and not max(value, ends) > limit:
+            sentence += f", at most {limit:g}"
+        else:  # the gap is large, however badly a line fits it
+            surely = "; warning: perhaps" if passed else "; surely"
+            sentence += (
+                f"{surely} more than {limit:g} (gate.max_memorisation) means that the base model "
+                "has memorised its training rows (memorisation.by_bin in reports/tables.json): "
+                "stop earlier (train_base.patience) or raise train_base.weight_decay"
+            )
     return GateCheck("memorisation", 0.0 if none else low, limit, passed, sentence)
 
 

@@ -3,10 +3,13 @@
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
 from torch import nn
+
+from pipeline.core.errors import ArtifactError
 
 LOGGED = "served"  # kind of a network that passes on the logged score
 EMBEDDING_SPREAD = 0.1  # standard deviation of an embedding before training
@@ -106,3 +109,21 @@ def initialise(network: BaseNetwork, seed: int, response_rate: float) -> None:
         layer.weight.uniform_(-bound, bound, generator=generator)
         layer.bias.uniform_(-bound, bound, generator=generator)
     linear[-1].bias.fill_(math.log(response_rate / (1.0 - response_rate)))
+
+
+def fill(network: nn.Module, tensors: Mapping[str, torch.Tensor], place: Path) -> None:
+    """Give a network its weights.
+
+    Args:
+        network: of any kind.
+        tensors: by the names that the network gives them.
+        place: where they were read, for the sentence.
+
+    Raises:
+        ArtifactError: a tensor is missing, has another shape, or is not the network's.
+    """
+    try:
+        network.load_state_dict(tensors)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise ArtifactError(f"{place} has other weights: {reason}; run dvc repro") from None

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save
 from pipeline.core.errors import ArtifactError
 from pipeline.core.files import read_json, sha256_of, write_json
 from pipeline.encoding.features import Encoded, Encoder
-from pipeline.model.network import LoggedScoreNetwork, Network, network_from
+from pipeline.model.network import LoggedScoreNetwork, Network, fill, network_from
 
 WEIGHTS = "weights.safetensors"
 MANIFEST = "manifest.json"
@@ -123,6 +123,6 @@ def load_base(folder: Path, field: Mapping[str, Any] | None = None) -> Base:
     """
     manifest, tensors = base_state(folder)
     network = network_from(manifest["network"])
-    network.load_state_dict(tensors)
+    fill(network, tensors, folder / WEIGHTS)
     known = manifest | ({"field": field} if field else {})
     return Base(manifest, Encoder.from_manifest(known), network.eval())

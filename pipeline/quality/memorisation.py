@@ -28,27 +28,30 @@ def memorisation(calibration: Scores, training: Iterable[Scores]) -> dict[str, A
     of the calibration days' logits: 0 where training rows are like fresh ones, 0.7 where a row that
     lies a deviation higher has odds higher by twice as much as a fresh row has. A shift of all
     rates alike (a season) is the line's height and is not counted. The interval's standard error
-    grows with whatever the line leaves unexplained.
+    grows with whatever the line leaves unexplained; `ends_low` does not: it is how far, at the
+    least, the difference rises over a deviation from the lowest bin to the highest, by the counts
+    of those two alone.
 
     Args:
         calibration: rows of the calibration days.
         training: rows of the training days, day by day; counts add up.
 
     Returns:
-        `training_days`, `steeper`, `low` and `high` (NaN with fewer than three bins, or without
-        training rows), and `by_bin`: `logit`, and impressions and responses of both.
+        `training_days`, `steeper`, `low`, `high` and `ends_low` (NaN with fewer than three bins, or
+        without training rows), and `by_bin`: `logit`, and impressions and responses of both.
     """
     bounds, _ = tabulate(_as_one(calibration), [BINS], BINS)
     days = [count_bins(_as_one(rows), bounds) for rows in training]
     impressions = sum((d.impressions for d in days), np.zeros_like(bounds.impressions))
     responses = sum((d.responses for d in days), np.zeros_like(bounds.responses))
     logit = bounds.logit_sum / bounds.impressions
-    steeper, error = _slope(bounds, impressions, responses, logit)
+    steeper, error, ends_low = _slope(bounds, impressions, responses, logit)
     return {
         "training_days": len(days),
         "steeper": steeper,
         "low": steeper - Z * error,
         "high": steeper + Z * error,
+        "ends_low": ends_low,
         "by_bin": {
             "logit": logit.tolist(),
             "calibration_impressions": bounds.impressions.tolist(),
@@ -66,11 +69,11 @@ def _as_one(rows: Scores) -> Scores:
 
 def _slope(
     calibration: BinTable, impressions: np.ndarray, responses: np.ndarray, logit: np.ndarray
-) -> tuple[float, float]:
-    """Rise of the difference of log odds over a deviation of the score, and its standard error."""
+) -> tuple[float, float, float]:
+    """Rise of the difference over a deviation, its standard error; the least from end to end."""
     seen = impressions > 0
     if seen.sum() < 3:
-        return float("nan"), float("nan")
+        return float("nan"), float("nan"), float("nan")
     sides = (
         (impressions[seen], responses[seen]),
         (calibration.impressions[seen], calibration.responses[seen]),
@@ -82,4 +85,7 @@ def _slope(
     line, covariance = np.polyfit(logit[seen], difference, 1, w=np.sqrt(weight), cov="unscaled")
     left = (weight * (difference - np.polyval(line, logit[seen])) ** 2).sum() / (seen.sum() - 2)
     error = np.sqrt(max(1.0, left) * covariance[0, 0])
-    return float(line[0] * deviation), float(error * deviation)
+    ends = [-1, 0]
+    rise = np.subtract(*difference[ends]) - Z * np.sqrt((1 / weight[ends]).sum())
+    least = rise / np.subtract(*logit[seen][ends])
+    return tuple(float(found * deviation) for found in (line[0], error, least))  # type: ignore

@@ -1,7 +1,6 @@
 """Promotion and rollback: acts that change what is in production whole, or leave it alone."""
 
 import json
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from pipeline.core.errors import ArtifactError, ReleaseError, ToolError
 from pipeline.core.files import read_json, sha256_of
 from pipeline.registry import commits, tags
 from pipeline.registry.override import GATE, OVERRIDE, Override, overridden, override_of
+from pipeline.registry.read_back import push_and_read_back, read_back
 from pipeline.registry.tools import dvc, stores
 from pipeline.registry.tools.programs import git
 
@@ -113,7 +113,7 @@ def promote(folder: Path) -> str:
     refuse_unfit(folder, gate, history, current)
     who, remote = commits.identity(folder), _remote_for(folder, authority)
     commit = commits.commit_naming_files(folder, f"Model of days up to {gate['last_day']}", who)
-    kept = _push_and_read_back(folder, commit, gate["model_sha256"], remote)
+    kept = push_and_read_back(folder, commit, gate["model_sha256"], remote)
     new = dvc.assign(folder, commit, who, authority, history[-1] if history else None)
     return f"{new.version} is in production ({_reach(authority)}); {kept}"
 
@@ -248,45 +248,6 @@ def _refuse_stale(folder: Path) -> None:
         )
 
 
-def _push_and_read_back(
-    folder: Path, commit: str, model_sha256: str, remote: stores.Remote | None
-) -> str:
-    """Bring data and model where others find them, and prove it; says where that is."""
-    if remote is None:
-        _read_back(folder, commit, model_sha256, remote)
-        return "its bytes are in this folder's DVC cache alone: DVC has no default remote"
-    dvc.push(folder)
-    try:
-        _read_back(folder, commit, model_sha256, remote)
-    except ToolError as error:
-        md5 = str(dvc.locked_md5(folder))
-        raise ToolError(
-            f"{error}; DVC sends nothing of a folder again while the remote has its list: "
-            f"remove files/md5/{md5[:2]}/{md5[2:]} there and promote again"
-        ) from None
-    return f"its bytes were read back from DVC remote {remote.address}"
-
-
-def _read_back(folder: Path, commit: str, model_sha256: str, remote: stores.Remote | None) -> None:
-    """Refuse a version that others could not fetch, or whose bytes are not the judged ones."""
-    with tempfile.TemporaryDirectory(prefix="adacalib-") as place:
-        copy = Path(place) / "model"
-        dvc.fetch(folder, commit, copy, remote=remote, cached=remote is None)
-        check_copy(copy, model_sha256)
-
-
-def check_copy(copy: Path, model_sha256: str) -> None:
-    """Refuse a copy of a model that is not, to the last byte, the one that was judged.
-
-    Raises:
-        ArtifactError: a file is missing, added or damaged.
-        ReleaseError: it is another model.
-    """
-    verify(copy)
-    if sha256_of(copy / MANIFEST) != model_sha256:
-        raise ReleaseError("DVC gives another model than the one that was judged; run dvc repro")
-
-
 def rollback(folder: Path, version: str | None = None) -> str:
     """Put an earlier version back into production; one sentence says which.
 
@@ -309,9 +270,9 @@ def rollback(folder: Path, version: str | None = None) -> str:
     commit = _commit_of(folder, chosen, history[-1].version)
     judged, remote = gate_of(folder, commit)["model_sha256"], _remote_for(folder, authority)
     try:
-        _read_back(folder, commit, judged, remote)
-    except ToolError as error:
-        raise ToolError(
+        read_back(folder, commit, judged, remote)
+    except (ArtifactError, ToolError) as error:
+        raise type(error)(
             f"{error}; production stays as it is: send the bytes of {chosen} there, git restore "
             f"--source {commit[:10]} dvc.lock data.dvc, dvc push, git restore dvc.lock data.dvc, "
             "and roll back again"

@@ -13,8 +13,9 @@ from pipeline.core.checksums import MANIFEST, verify
 from pipeline.core.errors import AdaCalibError, ArtifactError, ReleaseError, ToolError
 from pipeline.core.files import make_folder, publish, sha256_of
 from pipeline.registry import commits, tags
-from pipeline.registry.promote import Production, check_copy, described
-from pipeline.registry.tools import dvc, stores
+from pipeline.registry.promote import Production, described
+from pipeline.registry.read_back import bring
+from pipeline.registry.tools import stores
 from pipeline.registry.tools.locks import hold
 
 SEEN = "assignment"  # the number of the assignment that was followed last
@@ -115,18 +116,13 @@ def _bring(
     folder: Path, current: Production, store: Path, remote: stores.Remote | None, target: Path
 ) -> Path:
     """A folder in the store with the version's bytes, verified."""
-    where = f"DVC remote {remote.address}" if remote else "DVC's cache"
     stays = f"{target} stays as it is; send it again from a clone that has it: dvc push"
     with tempfile.TemporaryDirectory(prefix=".adacalib-", dir=store) as scratch:
         copy = Path(scratch) / "model"
         try:
-            dvc.fetch(folder, current.commit, copy, remote=remote, cached=remote is None)
-            check_copy(copy, current.model_sha256)
-        except ToolError as error:
-            raise ToolError(f"{error}; {stays}") from None
-        except ArtifactError as error:
-            what = str(error).partition(";")[0].replace(f"{copy}/", "")
-            raise ArtifactError(f"{current.version} at {where}: {what}; {stays}") from None
+            bring(folder, current.commit, copy, current.model_sha256, remote)
+        except (ArtifactError, ToolError) as error:
+            raise type(error)(f"{current.version}: {error}; {stays}") from None
         version = Path(tempfile.mkdtemp(prefix=f"{current.version}-", dir=store))
         version.chmod(0o755)  # whoever serves may be another user
         copy.replace(version)

@@ -63,7 +63,7 @@ def opened(
             yield [schema.field(name) for name in keep], rows
     except FileNotFoundError:
         raise DataError(f"{source} does not exist; name a Parquet or CSV file") from None
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(f"{source} is no whole file of rows ({error}); write it again") from None
 
 

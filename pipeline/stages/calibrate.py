@@ -14,6 +14,7 @@ from pipeline.calibration.paper.paper_fit import fit_paper
 from pipeline.calibration.paper.paper_network import PaperSettings
 from pipeline.calibration.paper.paper_rows import RowFeatures
 from pipeline.calibration.roll import TOO_FEW_DAYS, Rolled, roll
+from pipeline.core.checksums import manifest_sums, refuse_others
 from pipeline.core.errors import CheckFailedError, ParamsError
 from pipeline.core.files import publish, read_json, write_json
 from pipeline.formats.days import day_name, day_number
@@ -59,11 +60,12 @@ def run(
 
     Raises:
         CheckFailedError: the tables did not pass their check.
-        ArtifactError: an artifact is missing or damaged.
+        ArtifactError: an artifact is missing or damaged, or they do not belong to one another.
         NotEnoughDataError: the calibration days hold no impressions.
         ParamsError: the auxiliary network is asked for and the scores carry no features.
     """
-    _require_passed(check)
+    parts = {"scores": scores, "tables": tables}
+    _require_passed(check, parts)
     scored = read_scores_manifest(scores)
     statistics = replace(_tables(tables), of_parents=FieldTree.of(scored["field"]))
     horizon = 1 + scored.get("conventions", {}).get("maturity_days", 0)
@@ -83,7 +85,7 @@ def run(
     chosen = "adacalib" if params.choose == "always" else choice.name if choice else TOO_FEW_DAYS
     about |= {"variant": params.variant, "choose": params.choose, "chosen": chosen}
     about |= {"auxiliary": paper is not None and paper.auxiliary is not None}
-    about |= {"field": scored["field"], "base_sha256": scored["base_sha256"]}
+    about |= {"field": scored["field"], "made_of": scored["made_of"] | manifest_sums(parts)}
     about |= {"held_out": choice and asdict(choice)}
     about |= {"learning_days": _learning_days(judged, chosen, params, _share(tables))}
     about |= _days(scored["parts"], judged, shipped, scored["field"]["values"])
@@ -103,11 +105,12 @@ def run(
             (folder / "auxiliary.safetensors").write_bytes(save(paper.auxiliary.state_dict()))
 
 
-def _require_passed(check: Path) -> None:
+def _require_passed(check: Path, parts: dict[str, Path]) -> None:
     report = read_json(check)
     if not report["passed"]:
         breaches = "; ".join(map(str, report["breaches"]))
         raise CheckFailedError(f"{check} did not pass: {breaches}; run dvc repro tabulate")
+    refuse_others(check, report.get("made_of", {}), parts)
 
 
 def _tables(tables: Path) -> FieldTables:

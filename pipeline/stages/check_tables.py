@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from pipeline.calibration.statistics.counting import largest_ties
 from pipeline.calibration.statistics.grid import bins_of_days
+from pipeline.core.checksums import manifest_sums, refuse_others
 from pipeline.core.errors import ArtifactError, CheckFailedError
 from pipeline.core.files import publish, read_json, sha256_of, write_json
 from pipeline.engine.day_map import map_days
@@ -43,9 +44,10 @@ def run(scores: Path, tables: Path, pin: Path, report: Path, *, params: CheckTab
 
     Raises:
         CheckFailedError: a breach, named by field value, K and bin; no report is written.
-        ArtifactError: scores or tables are missing or damaged, or the champion is not what is
-            pinned.
+        ArtifactError: scores or tables are missing or damaged, the tables are of other scores, or
+            the champion is not what is pinned.
     """
+    refuse_others(tables, read_tables_manifest(tables).get("made_of", {}), {"scores": scores})
     kept = Reuse(report, "checks", {})
     bins, cells, log, candidates = _evidence(scores, tables, params, kept)
     checks = check_tables(bins, cells, log, candidates, params.equal_frequency_tolerance)
@@ -60,6 +62,7 @@ def run(scores: Path, tables: Path, pin: Path, report: Path, *, params: CheckTab
         report,
         {
             "passed": True,
+            "made_of": manifest_sums({"scores": scores, "tables": tables}),
             "checks": [asdict(check) for check in checks],
             "breaches": [],
             "bounds": _bounds(bins, newest, tables),

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.core.checksums import MANIFEST
+from pipeline.core.checksums import MANIFEST, manifest_sums
 from pipeline.core.files import publish, read_json, write_json
 from pipeline.core.progress import followed
 from pipeline.data.log_store.day_rows import read_days
@@ -28,7 +28,7 @@ from pipeline.formats.scores import (
     read_scores_manifest,
 )
 from pipeline.gate.champion_comparison import Champion, report_of, score_champion
-from pipeline.gate.deployed import prove_deployed
+from pipeline.gate.deployed import prove_deployed, refuse_another_run
 from pipeline.metrics.alarm import sound_day, watched
 from pipeline.metrics.comparison import (
     age_cost,
@@ -76,19 +76,20 @@ def run(
 
     Raises:
         DataError: a day that is read from the log is missing or damaged.
-        ArtifactError: an artifact is missing or damaged, the champion is not what is pinned, or the
-            deployed file is not what was measured.
+        ArtifactError: an artifact is missing, damaged or of another run, the champion is not what
+            is pinned, or the deployed file is not what was measured.
     """
     contract, about = read_json(split / "manifest.json"), read_json(calibrator / "manifest.json")
     days, manifest = contract["parts"]["test"], read_json(model / MANIFEST)
+    refuse_another_run(calibrator, {"split": split, "scores": scores}, model)
     rows, conventions = read_scores(scores, "test"), manifest["conventions"]
     truth, value = (_column(data, days, conventions.get(role)) for role in ("truth", "value"))
     champion = _champion(data, days, rows, pin, manifest)
     deployed, features = _deployed(data, days, scores, calibrator, load(model, threads=0))
     rolling, frozen = read_rolling(calibrator / FILE), read_maps(calibrator / "frozen.parquet")
-    forecasts = _forecasts(rows, rolling, frozen[about["chosen"]], about["chosen"], features)
-    measured, of_value = _measured(forecasts, rows, truth, value, about["chosen"])
-    horizon = about["rolling"]["horizon_days"]
+    chosen, horizon = about["chosen"], about["rolling"]["horizon_days"]
+    forecasts = _forecasts(rows, rolling, frozen[chosen], chosen, features)
+    measured, of_value = _measured(forecasts, rows, truth, value, chosen)
     resampling = Resampling(params.confidence, params.replicates, params.seed, horizon)
     found, names = compare(measured, resampling), manifest["base"]["field"]["values"]
     history = _history(scores, about, measured["model"].days, rolling["adacalib"])
@@ -99,6 +100,7 @@ def run(
         found["methods"]["champion"] = summarise(measured["champion"], resampling)
     largest = _largest(measured["model"], manifest, params, resampling)
     found |= {
+        "made_of": manifest_sums({"model": model}),
         "procedure": _procedure(about, manifest, days),
         "age": _age(measured, about, resampling) | {"frozen": _frozen_points(rows, frozen)},
         "worth": of_value and worth_report(of_value, names, OVERCHARGED, resampling),
@@ -109,11 +111,9 @@ def run(
         "maturity": _maturity(contract),
     }
     if champion and champion.served:
-        newest = _alarm(measured, champion.served[-1], largest, params)
-        found["champion"]["served"]["newest"] = newest
-    extent = _extent(rows, days, read_scores_manifest(scores)) | _pooled(rows, manifest)
-    extent["unseen_impressions"] = found["new_values"]["unseen"]["impressions"]
-    write_json(evaluation, extent | found)
+        found["champion"]["served"]["newest"] = _alarm(measured, champion, largest, params)
+    found["unseen_impressions"] = found["new_values"]["unseen"]["impressions"]
+    write_json(evaluation, _extent(rows, days, read_scores_manifest(scores), manifest) | found)
     _write_sums(sums, measured)
 
 
@@ -234,7 +234,7 @@ def _largest(
 
 def _alarm(
     measured: dict[str, Measurement],
-    day: int,
+    champion: Champion,
     largest: list[dict[str, Any]],
     params: EvaluateParams,
 ) -> list[dict[str, Any]]:
@@ -243,7 +243,7 @@ def _alarm(
     Each with the ends between which it lies on a day as sound as those before, as today's procedure
     forecasts them, and whether it lies beyond.
     """
-    ids = np.array([row["field_value_id"] for row in largest])
+    day, ids = champion.served[-1], np.array([row["field_value_id"] for row in largest])
     ours, theirs = (watched(measured[name].counts, ids) for name in ("model", "champion"))
     before, of_day = measured["model"].days < day, measured["champion"].days == day
     history = ResponseCounts(*(column[before] for column in vars(ours).values()))
@@ -269,7 +269,9 @@ def _maturity(contract: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _extent(rows: Scores, days: list[str], scored: dict[str, Any]) -> dict[str, Any]:
+def _extent(
+    rows: Scores, days: list[str], scored: dict[str, Any], manifest: dict[str, Any]
+) -> dict[str, Any]:
     """What the report says of the test rows themselves; of a sampled log also what they stand for.
 
     Responses are those that the log holds: they are the evidence, however often each counts.
@@ -285,6 +287,7 @@ def _extent(rows: Scores, days: list[str], scored: dict[str, Any]) -> dict[str, 
         **counted,
         "field_values": len(np.unique(rows.field_value_id)),
         **({"before_sampling": amounts} if amounts != counted else {}),
+        **_pooled(rows, manifest),
     }
 
 

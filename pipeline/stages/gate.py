@@ -4,7 +4,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from pipeline.checkpoint.serving_table import falls, read_table
-from pipeline.core.checksums import MANIFEST, verify
+from pipeline.core.checksums import MANIFEST, refuse_others, verify
 from pipeline.core.files import read_json, sha256_of, write_json
 from pipeline.gate.judge import judge
 from pipeline.gate.monotonicity import probe
@@ -17,11 +17,12 @@ def run(tables: Path, evaluation: Path, model: Path, report: Path, *, params: Ga
     The map is proved not to fall on its knots, and the deployed file is looked at score by score.
 
     Raises:
-        ArtifactError: a report or the model is missing or damaged.
+        ArtifactError: a report or the model is missing or damaged, or another model was evaluated.
     """
     manifest = verify(model)
     field_values = manifest["base"]["field"]["values"]
     measured = read_json(evaluation)
+    refuse_others(evaluation, measured.get("made_of", {}), {"model": model})
     fallen, parity = probe(model, field_values)
     fallen = [*falls(read_table(model, len(field_values)), field_values), *fallen]
     about = manifest["calibrator"]

@@ -6,6 +6,7 @@ from pipeline.checkpoint.bundle import lineage_of, load, merge
 from pipeline.checkpoint.parity import prove_parity
 from pipeline.checkpoint.runtimes import export, runtimes_of
 from pipeline.checkpoint.serving_table import falls, read_table
+from pipeline.core.checksums import refuse_others
 from pipeline.core.errors import ArtifactError
 from pipeline.core.files import publish, read_json
 from pipeline.data.log_store.day_rows import read_days
@@ -21,9 +22,12 @@ def run(
 
     Raises:
         DataError: the newest test day is missing or damaged.
-        ArtifactError: a part is missing or damaged, the checkpoint differs from its parts, or a
-            calibrated logit falls somewhere; nothing is published then.
+        ArtifactError: a part is missing or damaged, they were not made of one another, the
+            checkpoint differs from its parts, or a calibrated logit falls somewhere; nothing is
+            published then.
     """
+    noted = read_json(calibrator / "manifest.json").get("made_of", {})
+    refuse_others(calibrator, noted, {"split": split})
     days = read_json(split / "manifest.json")["parts"]["test"]
     with publish(model) as folder:
         lineage = lineage_of(split, base, calibrator, params.model_dump(mode="json"))

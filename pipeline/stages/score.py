@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.core.checksums import file_sums, json_sha256
+from pipeline.core.checksums import file_sums, json_sha256, manifest_sums
 from pipeline.core.errors import ArtifactError
 from pipeline.core.files import publish, read_json
 from pipeline.data.log_store.day_rows import read_day
@@ -87,7 +87,8 @@ def run(data: Path, split: Path, base: Path, target: Path, *, params: ScoreParam
         manifest = _manifest(model, last, divided, described, params)
         if parents:
             manifest["field"]["tree"] = tree_of(last, nearest)
-        write_scores_manifest(folder, manifest | {"base_sha256": own})
+        of = manifest_sums({"split": split, "base": base})
+        write_scores_manifest(folder, manifest | {"made_of": of})
 
 
 def _refuse_leak(splits: dict[str, list[str]], model: Base) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from pipeline.calibration.statistics.counting import count_cells, fitting_grid, with_later_days
 from pipeline.calibration.statistics.out_of_core import Pieces, tabulate_pieces
+from pipeline.core.checksums import manifest_sums
 from pipeline.core.errors import AdaCalibError, NotEnoughDataError
 from pipeline.engine.day_map import map_days
 from pipeline.engine.reuse import Made, Reuse
@@ -47,7 +48,8 @@ def run(scores: Path, tables: Path, *, params: TabulateParams) -> None:
     bins, cells, counted = _tables(scores, tables, manifest, later, params)
     made_until, n = day_number(max(days)), len(manifest["field"]["values"])
     found = with_later_days((bins, cells), made_until, counted, params.candidates, n)
-    made_of = {
+    about = {
+        "made_of": manifest_sums({"scores": scores}),
         "candidates": params.candidates,
         "grid_cells": params.grid_cells,
         "days": days,
@@ -58,8 +60,8 @@ def run(scores: Path, tables: Path, *, params: TabulateParams) -> None:
     }
     if any("in_the_log" in manifest["days"][day] for day in days):
         of_days = [manifest["days"][day].get("in_the_log", manifest["days"][day]) for day in days]
-        made_of["in_the_log"] = _totals(of_days)
-    write_tables(tables, found.bins, found.cells, made_of)
+        about["in_the_log"] = _totals(of_days)
+    write_tables(tables, found.bins, found.cells, about)
 
 
 def _tables(

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import torch
+from safetensors.torch import save_file
 
 from pipeline.checkpoint.bundle import load, merge
 from pipeline.checkpoint.onnx_graph import onnx_model
-from pipeline.core.checksums import MANIFEST, file_sums, write_checksums
+from pipeline.core.checksums import MANIFEST, manifest_sums, write_checksums
 from pipeline.core.files import read_json, write_json
 from pipeline.encoding.features import Encoder, Scaling
 from pipeline.encoding.vocabulary import Vocabulary
@@ -87,7 +89,7 @@ def write_parts(
     write_base(base, network, manifest)
     whole = serving_map or bent_map(len(known) + 1)
     field = replace(encoder, field_values=Vocabulary(known)).manifest()["field"]
-    about = {"chosen": chosen, "field": field, "base_sha256": file_sums(base)}
+    about = {"chosen": chosen, "field": field, "made_of": manifest_sums({"base": base})}
     write_calibrator(calibrator, {chosen: whole}, {chosen: {"2013-09-30": whole}}, about)
     return base, calibrator
 
@@ -131,3 +133,10 @@ def write_sums(folder: Path) -> None:
     manifest = read_json(folder / MANIFEST)
     (folder / MANIFEST).unlink()
     write_checksums(folder, {key: manifest[key] for key in manifest.keys() - {"files", "sha256"}})
+
+
+def add_auxiliary(calibrator: Path, tensors: dict[str, torch.Tensor]) -> None:
+    """Give a calibrator the weights of an auxiliary network."""
+    save_file(tensors, calibrator / "auxiliary.safetensors")
+    about = read_json(calibrator / "manifest.json")
+    write_json(calibrator / "manifest.json", about | {"auxiliary": True})

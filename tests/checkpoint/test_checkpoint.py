@@ -7,7 +7,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from safetensors.torch import save_file
 
 from pipeline.calibration.paper.auxiliary import AuxiliaryNetwork
 from pipeline.checkpoint.bundle import load, merge
@@ -20,7 +19,14 @@ from pipeline.core.errors import ArtifactError, DataError
 from pipeline.core.files import read_json, write_json
 from pipeline.formats.maps import PiecewiseLinearMap, read_maps
 from pipeline.model.scoring import load_base
-from tests.checkpoint.parts import CONVENTIONS, bent_map, load_parts, rows, write_parts
+from tests.checkpoint.parts import (
+    CONVENTIONS,
+    add_auxiliary,
+    bent_map,
+    load_parts,
+    rows,
+    write_parts,
+)
 
 
 @pytest.fixture(scope="module")
@@ -170,11 +176,9 @@ def test_a_manifest_whose_words_were_changed_is_refused(copy):
 def test_a_calibrator_of_another_base_is_refused(parts, tmp_path):
     base, calibrator = write_parts(tmp_path)
     manifest = read_json(calibrator / "manifest.json")
-    for file, sha256 in manifest["base_sha256"].items():
-        others = manifest["base_sha256"] | {file: sha256[::-1]}
-        write_json(calibrator / "manifest.json", manifest | {"base_sha256": others})
-        with pytest.raises(ArtifactError, match=f"another base model .* whose {file} differs"):
-            merge(base, calibrator, tmp_path / "model")
+    write_json(calibrator / "manifest.json", manifest | {"made_of": {"base": "0" * 64}})
+    with pytest.raises(ArtifactError, match="calibrator was made with other base than"):
+        merge(base, calibrator, tmp_path / "model")
     write_json(calibrator / "manifest.json", manifest | {"chosen": "isotonic"})
     with pytest.raises(ArtifactError, match="chose the map 'isotonic'"):
         merge(base, calibrator, tmp_path / "model")
@@ -211,7 +215,7 @@ def test_the_auxiliary_network_is_added_where_adacalib_ships_with_one(tmp_path):
     parts = load_parts(base, calibrator)
     auxiliary = AuxiliaryNetwork(parts.encoder.vocabulary_sizes, len(parts.encoder.numeric_columns))
     torch.nn.init.normal_(auxiliary.last.weight)
-    save_file(auxiliary.state_dict(), calibrator / "auxiliary.safetensors")
+    add_auxiliary(calibrator, auxiliary.state_dict())
     merge(base, calibrator, tmp_path / "model")
     model, table = load(tmp_path / "model"), rows(100)
     encoded = parts.encoder.encode(table)
@@ -223,6 +227,22 @@ def test_the_auxiliary_network_is_added_where_adacalib_ships_with_one(tmp_path):
     np.testing.assert_allclose(added, term.double().numpy(), atol=1e-4)
     assert np.ptp(added) > 0.1
     prove(model, parts, serving_map, [table])
+
+
+def test_a_network_that_lacks_a_tensor_is_refused_by_its_name(tmp_path):
+    """So is one whose file is gone, though the calibrator says that it ships."""
+    base, calibrator = write_parts(tmp_path)
+    encoder = load_base(base).encoder
+    auxiliary = AuxiliaryNetwork(encoder.vocabulary_sizes, len(encoder.numeric_columns))
+    tensors = auxiliary.state_dict()
+    lost = sorted(tensors)[0]
+    add_auxiliary(calibrator, {name: tensor for name, tensor in tensors.items() if name != lost})
+    merge(base, calibrator, tmp_path / "model")
+    with pytest.raises(ArtifactError, match=f"Missing key.*{lost}.*run dvc repro"):
+        load(tmp_path / "model")
+    (calibrator / "auxiliary.safetensors").unlink()
+    with pytest.raises(ArtifactError, match=r"auxiliary\.safetensors is missing or damaged"):
+        merge(base, calibrator, tmp_path / "other")
 
 
 def test_parity_notices_a_network_that_is_not_the_base(parts, checkpoint):

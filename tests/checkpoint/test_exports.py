@@ -11,14 +11,13 @@ import pytest
 import torch
 from google.protobuf import text_format
 from onnx import numpy_helper
-from safetensors.torch import save_file
 
 from pipeline.calibration.paper.auxiliary import AuxiliaryNetwork
 from pipeline.checkpoint.bundle import load, merge
 from pipeline.checkpoint.onnx_graph import null_text
 from pipeline.checkpoint.parity import prove_parity
 from pipeline.checkpoint.runtimes import export, runtimes_of
-from pipeline.core.checksums import file_sums, verify, write_checksums
+from pipeline.core.checksums import file_sums, manifest_sums, verify, write_checksums
 from pipeline.core.errors import ArtifactError, ReleaseError
 from pipeline.core.files import write_json
 from pipeline.encoding.features import Encoder, Scaling
@@ -28,7 +27,14 @@ from pipeline.model.network import initialise, network_from
 from pipeline.model.scoring import load_base, write_base
 from pipeline.serving.predictor import load as load_predictor
 from pipeline.serving.triton import triton_repository
-from tests.checkpoint.parts import CONVENTIONS, bent_map, load_parts, rows, write_parts
+from tests.checkpoint.parts import (
+    CONVENTIONS,
+    add_auxiliary,
+    bent_map,
+    load_parts,
+    rows,
+    write_parts,
+)
 from tests.checkpoint.triton_schema import TYPES, model_config
 
 
@@ -143,7 +149,7 @@ def test_the_auxiliary_term_is_in_every_form(tmp_path):
     encoder = load_base(base).encoder
     auxiliary = AuxiliaryNetwork(encoder.vocabulary_sizes, len(encoder.numeric_columns))
     torch.nn.init.normal_(auxiliary.last.weight)
-    save_file(auxiliary.state_dict(), calibrator / "auxiliary.safetensors")
+    add_auxiliary(calibrator, auxiliary.state_dict())
     prove(*exported(tmp_path, (base, calibrator)), [rows(50)])
 
 
@@ -161,7 +167,11 @@ def parts_of(folder, encoder, conventions):
     known = encoder.manifest()
     write_base(base, network, {"conventions": conventions, "network": sizes, **known})
     write_maps(calibrator / "maps.parquet", {"adacalib": bent_map(len(known["field"]["values"]))})
-    about = {"chosen": "adacalib", "field": known["field"], "base_sha256": file_sums(base)}
+    about = {
+        "chosen": "adacalib",
+        "field": known["field"],
+        "made_of": manifest_sums({"base": base}),
+    }
     write_json(calibrator / "manifest.json", about)
     return base, calibrator
 

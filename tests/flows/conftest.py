@@ -146,6 +146,25 @@ def run_day(checkout: Path, day: str) -> None:
         commit_day(release, day, WHO)
 
 
+def add_remotes(checkout: Path) -> Path:
+    """A bare git remote, and a DVC remote `stored` beside it."""
+    bare, stored = checkout.parent / "remote.git", checkout.parent / "stored"
+    git(checkout.parent, "init", "--quiet", "--bare", str(bare))
+    git(checkout, "remote", "add", "origin", str(bare))
+    run_program(["dvc", "remote", "add", "--quiet", "--default", "kept", str(stored)], checkout)
+    save(checkout)
+    return bare
+
+
+def refuse_first_push(bare: Path, stored: Path) -> Path:
+    """Let a git remote refuse the first push, and note what DVC's remote held at each."""
+    (bare / "hooks/pre-receive").write_text(
+        f"#!/bin/sh\nfind {stored} -type f | wc -l >> held\n[ $(wc -l < held) -gt 1 ]\n"
+    )
+    (bare / "hooks/pre-receive").chmod(0o755)
+    return bare
+
+
 @dataclass(frozen=True)
 class Server:
     """A Prefect server and a worker, as `make up` starts them in a project of their own."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from prefect.runtime import flow_run
 
 from flows.local import end_orphaned_runs
 from flows.refresh import refresh
@@ -20,8 +21,9 @@ from pipeline.params.params_file import set_values
 from pipeline.registry.history import last_refresh
 from pipeline.registry.promote import production
 from pipeline.registry.tools.dvc import reproduce
-from pipeline.registry.tools.programs import run_program
-from tests.flows.conftest import SECONDS, Server, until
+from pipeline.registry.tools.locks import run_lock
+from pipeline.registry.tools.programs import git, run_program
+from tests.flows.conftest import SECONDS, Server, add_remotes, until
 
 DAY = "2013-09-29"
 
@@ -161,3 +163,58 @@ def test_a_run_that_was_killed_with_its_worker_gives_its_turn_back(prefect_serve
     end_orphaned_runs(prefect_server.api)
     (ended,) = prefect_server.ask("flow_runs/filter", flow_runs={"id": {"any_": [run]}})
     assert (ended["state_type"], turns()) == ("CRASHED", [0])
+
+
+TAKE_OVER = """
+import os, sys
+from pathlib import Path
+from pipeline.registry.tools.locks import hold
+with hold(Path(sys.argv[1]), "another run", "the worktree"):
+    os._exit(0)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dead", ["declared dead", "lock taken over"])
+def test_a_run_that_counts_no_more_publishes_nothing(checkout, prefect_server, monkeypatch, dead):
+    """Whoever forced it to Crashed, or removed its lock's file and began another run."""
+
+    def outlive(folder, day):
+        if dead == "declared dead":
+            crashed = {"type": "CRASHED", "message": "no heartbeat"}
+            path = f"flow_runs/{flow_run.id}/set_state"
+            prefect_server.ask(path, state=crashed, force=True)
+        else:
+            lock = run_lock(folder, "release")
+            lock.unlink()
+            subprocess.run([sys.executable, "-c", TAKE_OVER, str(lock)], check=True)
+        return []
+
+    add_remotes(checkout)
+    monkeypatch.setattr("flows.refresh.add_day", outlive)
+    state = refresh(DAY, str(checkout), return_state=True)
+    assert "publishes nothing" in (state.message or ""), state
+    assert production(checkout) is None
+    bare = checkout.parent / "remote.git"
+    assert not git(bare, "for-each-ref").output
+
+    monkeypatch.undo()
+    assert refresh(DAY, str(checkout), return_state=True).name == "Promoted"
+    assert git(bare, "log", "-1", "--format=%s", "release").output == f"day={DAY}\n"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("prefect_server")
+def test_a_landed_file_that_was_overwritten_in_place_is_noticed_and_brought_back(checkout):
+    """Its size and time stamp are as they were; nothing else is new."""
+    assert refresh(DAY, str(checkout), return_state=True).name == "Promoted"
+    (file,) = (checkout / f".release/data/day={DAY}").iterdir()
+    good, stamp = file.read_bytes(), file.stat()
+    with file.open("r+b") as opened:
+        opened.seek(len(good) // 2)
+        opened.write(bytes([good[len(good) // 2] ^ 1]))
+    os.utime(file, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+    state = refresh(DAY, str(checkout), return_state=True)
+    assert state.name == "Promoted"
+    assert f"day={DAY}/{file.name} was overwritten" in state.message
+    assert file.read_bytes() == good

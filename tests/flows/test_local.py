@@ -12,7 +12,8 @@ import pytest
 
 from flows.local import down, end_orphaned_runs, up
 from pipeline.core.errors import ToolError
-from tests.flows.conftest import free_port
+from tests.flows.conftest import SECONDS, free_port
+from tests.read_only import read_only
 
 
 @pytest.fixture
@@ -35,9 +36,7 @@ def test_a_port_that_is_taken_is_refused_and_nothing_is_started(project_of_its_o
 
 
 @pytest.mark.slow
-def test_a_server_that_ends_at_once_names_the_place_of_its_last_words(
-    project_of_its_own, monkeypatch
-):
+def test_a_server_that_ends_at_once_is_quoted_with_its_last_words(project_of_its_own, monkeypatch):
     monkeypatch.setenv("PREFECT_API_REQUEST_TIMEOUT", "no number")
     refused = subprocess.run(
         [sys.executable, "-m", "flows.local", "up", "--port", str(free_port())],
@@ -46,8 +45,24 @@ def test_a_server_that_ends_at_once_names_the_place_of_its_last_words(
         text=True,
     )
     assert refused.returncode == 1
-    assert refused.stderr.startswith("up: the Prefect server did not start; see its last words in ")
+    assert refused.stderr.startswith("up: the Prefect server did not start; the last that it wrote")
+    assert "no number" in refused.stderr
+    assert len(refused.stderr.strip().splitlines()) == 1
     assert not (project_of_its_own / ".prefect/local.json").exists()
+
+
+@pytest.mark.slow
+def test_six_first_starts_at_once_from_one_cold_home_all_run(project_of_its_own):
+    """One makes the database, the others wait; none of their servers is left."""
+    command = [sys.executable, "-m", "flows.stages", "validate"]
+    several = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(6)
+    ]
+    ended = [process.communicate(timeout=2 * SECONDS) for process in several]
+    assert [process.returncode for process in several] == [0] * 6, [words for _, words in ended]
+    assert any("waiting for the start of a server" in words for _, words in ended)
+    assert not list((project_of_its_own / ".prefect").glob("server-*"))
 
 
 def test_down_leaves_another_process_alone_that_has_the_number_now(project_of_its_own):
@@ -64,3 +79,20 @@ def test_other_programs_of_the_machine_are_no_runs():
     nowhere = f"http://127.0.0.1:{free_port()}/api"
     with subprocess.Popen(["sh", "-m"], stdin=subprocess.PIPE):
         end_orphaned_runs(nowhere)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["home", "checkout"])
+def test_a_place_that_may_not_be_written_is_named_in_one_sentence(project_of_its_own, place):
+    """Prefect's home, made by another user, and a checkout on a disk that takes nothing."""
+    home = project_of_its_own / ".prefect" if place == "home" else project_of_its_own.parent / "own"
+    home.mkdir()
+    command = [sys.executable, "-m", "flows.refresh", "--day", "2013-09-29"]
+    own = os.environ | {"PREFECT_HOME": str(home)}
+    with read_only(home if place == "home" else project_of_its_own):
+        refused = subprocess.run(command, check=False, capture_output=True, text=True, env=own)
+    assert refused.returncode == 1
+    lines = [line for line in refused.stderr.splitlines() if line.startswith("refresh: ")]
+    assert len(lines) == 1
+    assert str(home if place == "home" else project_of_its_own) in lines[0]
+    assert "Traceback" not in refused.stderr

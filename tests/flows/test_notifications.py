@@ -2,15 +2,21 @@
 
 import json
 import logging
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
+from prefect.client.schemas.objects import State
+from prefect.states import Completed
 
 from flows import watch
 from flows.notifications import NEXT_STEPS, News, notify
 from flows.settings import NOTIFY, masked
+from flows.states import failing_in_one_sentence
 from pipeline.registry.promote import Production
 
 LATE = News("late", "2013-09-30", "land", "2013-09-30 has not landed")
@@ -96,6 +102,10 @@ def test_every_kind_of_news_has_a_next_step(what):
         ("took https://bob:hunter2@git.example.org/x.git no", "took https://***@git.example.org/x"),
         ("the key is 0123456789abcdef", "the key is ***"),
         ("POST /services/T0KEN1/B0KEN2 failed", "POST /services/***/*** failed"),
+        (
+            "s3 gave https://b.example.org/x?X-Amz-Signature=abc&n=1",
+            "s3 gave https://b.example.org/x?**",
+        ),
         ("nothing to hide at https://git.example.org", "nothing to hide at https://git.example"),
     ],
 )
@@ -124,3 +134,30 @@ def test_people_are_notified_when_nothing_was_promoted_for_days(tmp_path, monkey
     assert state.name == name
     assert [news.what for news in sent] == (["overdue"] if name == "Overdue" else [])
     assert state.is_completed() == (name == "InOrder")
+
+
+@pytest.mark.parametrize("address", ["https://bob:hunter2@h.org/{day}", "s3://b/{day}?sig=hunter2"])
+@pytest.mark.parametrize("module", ["refresh", "backfill"])
+def test_an_address_with_a_secret_is_refused_before_prefect_hears_of_it(tmp_path, module, address):
+    days = {
+        "refresh": ["--day", "2013-09-30"],
+        "backfill": ["--first", "2013-09-30", "--last", "2013-09-30"],
+    }
+    command = [sys.executable, "-m", f"flows.{module}", *days[module], "--source", address]
+    own = os.environ | {"PREFECT_HOME": str(tmp_path / "prefect")}
+    refused = subprocess.run(command, check=False, capture_output=True, text=True, env=own)
+    assert refused.returncode == 1
+    assert refused.stderr.count("\n") == 1
+    assert "holds a secret" in refused.stderr
+    assert "hunter2" not in refused.stdout + refused.stderr
+    assert not (tmp_path / "prefect/prefect.db").exists()
+
+
+def test_a_deployed_run_with_such_an_address_fails_and_no_state_shows_a_secret():
+    @failing_in_one_sentence
+    def body(source: str) -> State:
+        return Completed(message=f"took {source} and https://bob:hunter2@h.org")
+
+    assert body("https://bob:hunter2@h.org").is_failed()
+    assert "hunter2" not in body("https://bob:hunter2@h.org").message
+    assert body("s3://b/x").message == "took s3://b/x and https://***@h.org"

@@ -19,9 +19,8 @@ from pipeline.core.files import read_json
 from pipeline.params.params_file import read_params, set_values
 from pipeline.registry.history import last_refresh
 from pipeline.registry.promote import Production, production
-from pipeline.registry.tools.programs import git, run_program
 from pipeline.report.result_tables import METRICS
-from tests.flows.conftest import Server, save, until
+from tests.flows.conftest import Server, add_remotes, refuse_first_push, save, until
 
 STAGES = ("validate", "merge", "evaluate", "gate")
 GATE = {
@@ -118,20 +117,6 @@ def run_names(server, parent_id) -> dict[str, tuple[str, str]]:
     return {run["name"]: (run["state_name"], run["state"]["message"]) for run in runs}
 
 
-def add_remotes(checkout: Path) -> Path:
-    """A git remote that refuses the first push, and notes what DVC's remote held at each."""
-    bare, stored = checkout.parent / "remote.git", checkout.parent / "stored"
-    git(checkout.parent, "init", "--quiet", "--bare", str(bare))
-    git(checkout, "remote", "add", "origin", str(bare))
-    run_program(["dvc", "remote", "add", "--quiet", "--default", "kept", str(stored)], checkout)
-    save(checkout)
-    (bare / "hooks/pre-receive").write_text(
-        f"#!/bin/sh\nfind {stored} -type f | wc -l >> held\n[ $(wc -l < held) -gt 1 ]\n"
-    )
-    (bare / "hooks/pre-receive").chmod(0o755)
-    return bare
-
-
 def everything_kept(checkout: Path, server: Server) -> bytes:
     """All that a run leaves behind: git's objects, files, Prefect's database and logs."""
     batch = ["git", "cat-file", "--batch-all-objects", "--batch", "--buffer"]
@@ -154,7 +139,7 @@ def test_a_day_is_landed_run_committed_pushed_and_promoted_and_nothing_shows_a_s
     monkeypatch.setenv("CHEAP_TOKEN", "k3pt-qu1et-of-a-stage")
     monkeypatch.setenv("ADACALIB_NOTIFY", "json://k3pt-qu1et-user@127.0.0.1:9/k3pt-qu1et-path")
     monkeypatch.setattr("flows.refresh.share", share.with_options(retries=0))
-    bare = add_remotes(checkout)
+    bare = refuse_first_push(add_remotes(checkout), checkout.parent / "stored")
     before = (
         git_output(checkout, "status", "--porcelain"),
         git_output(checkout, "rev-parse", "HEAD"),

@@ -416,6 +416,17 @@ def test_without_training_rows_nothing_is_memorised():
     assert verdict(good(), none).passed
 
 
+@pytest.mark.parametrize("gap", [{"steeper": 0.83, "low": 0.41, "high": 1.26}, {"ends_low": 0.9}])
+def test_a_large_gap_is_a_warning_where_its_interval_leaves_it_open(gap):
+    checks = {
+        check.name: check for check in verdict(good(), changed_tables("memorisation", **gap)).checks
+    }
+    assert checks["memorisation"].passed
+    assert "warning: perhaps more than 0.5" in checks["memorisation"].sentence
+    usual = {check.name: check for check in verdict(good()).checks}
+    assert "warning" not in usual["memorisation"].sentence
+
+
 def test_only_what_is_wrong_with_the_artifact_itself_is_structural():
     checks = verdict(good()).checks
     assert [c.name for c in checks if c.structural] == ["tables", "parity", "monotone"]

@@ -55,6 +55,24 @@ def test_the_order_and_grouping_of_training_rows_change_nothing():
     assert memorisation(day(1), [second, first])["by_bin"] == both["by_bin"]
 
 
+def test_rows_known_by_heart_at_both_ends_show_however_badly_a_line_fits():
+    """Top bin .846 against .300, lowest .0005 against .008, like rates in between."""
+    fresh = day(1, rows=40_000)
+    order = np.argsort(fresh.uncalibrated_logit)
+    known = fresh.responses.copy()
+    for rows, fresh_rate, known_rate in (
+        (order[:2000], 0.008, 0.0005),
+        (order[-2000:], 0.3, 0.846),
+    ):
+        at = np.arange(len(rows))
+        fresh.responses[rows] = at < fresh_rate * len(rows)
+        known[rows] = at < known_rate * len(rows)
+    found = memorisation(fresh, [replace(fresh, responses=known)])
+    assert found["low"] < 0.5 < found["ends_low"]
+    alike = memorisation(fresh, [fresh])
+    assert alike["ends_low"] < 0 < alike["high"]
+
+
 @pytest.mark.parametrize("training", [[], [day(2, rows=0)]])
 def test_without_training_rows_nothing_is_told(training):
     assert math.isnan(memorisation(day(1), training)["steeper"])

@@ -1,6 +1,7 @@
 """DVC in a process group of its own."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -186,3 +187,17 @@ def test_a_lock_whose_holders_number_belongs_to_another_program_is_forgotten(fol
         f'{{"write": {{"{output}": {{"pid": {os.getpid()}, "cmd": "dvc repro"}}}}, "read": {{}}}}'
     )
     assert dvc.reproduce(None, folder, [].append, patience=0.0) == ["gate"]
+
+
+@pytest.mark.slow
+def test_a_run_cache_that_was_killed_before_it_was_written_is_no_obstacle(folder):
+    """DVC makes the folder of an entry first, and dies of one that is empty."""
+    before = (folder / "artifacts/model/weights.txt").read_bytes()
+    entries = list((folder / ".dvc/cache/runs").glob("*/*/*"))
+    assert entries
+    for entry in entries:
+        entry.unlink()
+    (folder / "dvc.lock").unlink()
+    shutil.rmtree(folder / "artifacts/model")
+    assert reproduce(None, folder) == ["merge", "gate"]
+    assert (folder / "artifacts/model/weights.txt").read_bytes() == before

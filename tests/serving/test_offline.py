@@ -138,6 +138,13 @@ def test_a_wrong_csv_file_is_named_and_nothing_is_left(made, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["in.csv"]
 
 
+def test_a_header_that_is_no_text_is_refused(made, tmp_path):
+    (tmp_path / "in.csv").write_bytes(b"\x80\n")
+    with pytest.raises(DataError, match=r"in\.csv is no whole file of rows"):
+        score_files(load(made[0]), [tmp_path / "in.csv"], tmp_path / "out.csv")
+    assert not (tmp_path / "out.csv").exists()
+
+
 def test_what_is_kept_travels_beside_the_scores_as_it_is(made, tmp_path):
     table = rows(20).append_column("id", pa.array(range(20), pa.uint64()))
     pq.write_table(table, tmp_path / "in.parquet")

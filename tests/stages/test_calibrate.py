@@ -8,7 +8,8 @@ import pytest
 from safetensors.torch import load_file
 
 from pipeline.calibration.paper.auxiliary import AuxiliaryNetwork
-from pipeline.core.errors import CheckFailedError, ParamsError
+from pipeline.core.checksums import manifest_sums
+from pipeline.core.errors import ArtifactError, CheckFailedError, ParamsError
 from pipeline.core.files import read_json, sha256_of, write_json
 from pipeline.formats.days import day_number
 from pipeline.formats.maps import read_maps
@@ -54,7 +55,7 @@ def score_files(folder, scores, parts=PARTS, *, maturity_days=0, features=True):
             "binning_days": parts["calibration"],
             "days": days,
             "field": {"columns": ["item"], "values": FIELD_VALUES, "pooled": []},
-            "base_sha256": {"manifest.json": "0" * 64},
+            "made_of": {"split": "0" * 64, "base": "1" * 64},
             "features": {"categorical": kinds, "numeric": []},
             "conventions": {"maturity_days": maturity_days},
         },
@@ -70,7 +71,8 @@ def inputs_of(folder, rows=8000, parts=PARTS, spoil=None, **manifest):
     score_files(folder / "scores", scores, parts, **manifest)
     section = TabulateParams(candidates=(2, 4), grid_cells=40)
     tabulate.run(folder / "scores", folder / "tables", params=section)
-    write_json(folder / "tables.json", {"passed": True, "breaches": []})
+    of = manifest_sums({name: folder / name for name in ("scores", "tables")})
+    write_json(folder / "tables.json", {"passed": True, "breaches": [], "made_of": of})
     return folder
 
 
@@ -204,3 +206,11 @@ def test_a_temperature_of_zero_is_refused_when_params_are_read(tmp_path, tempera
     file.write_text(Path("params.yaml").read_text())
     with pytest.raises(ParamsError, match="temperatures"):
         set_values(file, {"calibrate.temperatures": [1.0, float(temperature)]})
+
+
+def test_tables_that_were_not_the_ones_checked_are_refused(inputs):
+    about = read_json(inputs / "tables" / "manifest.json")
+    write_json(inputs / "tables" / "manifest.json", about | {"grid_cells": 41})
+    with pytest.raises(ArtifactError, match=r"tables\.json was made with other tables than"):
+        run(inputs)
+    assert not (inputs / "calibrator").exists()

@@ -1,5 +1,6 @@
 """check_tables: a report where the tables hold, a refusal and no report where they do not."""
 
+import dataclasses
 import shutil
 
 import numpy as np
@@ -150,3 +151,23 @@ def test_data_docs_are_built_from_the_same_evidence(walk, tmp_path):
     index = build_docs(walk[0], walk[1], tmp_path / "data_docs", PARAMS)
     assert index.is_file()
     assert len(list((tmp_path / "data_docs" / "expectations").glob("*.html"))) == 4
+
+
+def test_tables_of_other_scores_are_refused(walk, tmp_path):
+    """Whatever they hold: a value more, or the same."""
+    other = write_scores(tmp_path / "other", rows=201)
+    with pytest.raises(ArtifactError, match=r"tables was made with other scores than .* dvc repro"):
+        run(other, *walk[1:], params=PARAMS)
+    assert not walk[3].exists()
+
+
+def test_a_value_that_the_log_has_not_fails_the_stage_by_its_id(walk):
+    def add(table):
+        last = table.take(np.flatnonzero(table.field_value_id == table.field_value_id.max()))
+        more = dataclasses.replace(last, field_value_id=last.field_value_id + 90)
+        columns = zip(vars(table).values(), vars(more).values(), strict=True)
+        return type(table)(*(np.concatenate(pair) for pair in columns))
+
+    break_table(walk[1], add, add)
+    with pytest.raises(CheckFailedError, match="field value id 9"):
+        run(*walk, params=PARAMS)

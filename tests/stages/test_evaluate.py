@@ -12,7 +12,7 @@ from scipy.special import expit
 from sklearn.metrics import log_loss
 
 from pipeline.checkpoint.bundle import load
-from pipeline.core.checksums import write_checksums
+from pipeline.core.checksums import manifest_sums, write_checksums
 from pipeline.core.errors import ArtifactError
 from pipeline.core.files import read_json, sha256_of, write_json
 from pipeline.encoding.values import NULL_NAME
@@ -98,9 +98,17 @@ def write_walk(folder, tables, conventions=None, shipped=None, **about):
     of_days = {"calibration": [], "test": DAYS}
     write_split(folder, of_days, parts.CONVENTIONS, binning_days=DAYS[:1])
     score.run(folder / "data", folder / "split", base, folder / "scores", params=SCORE)
+    note_parts(folder)
     write_pin(folder / "champion.json", None)
     names = ("data", "split", "scores", "calibrator", "model", "champion.json")
     return tuple(folder / name for name in names)
+
+
+def note_parts(folder):
+    """Let the calibrator say that it was made from the split and the scores beside it."""
+    of = manifest_sums({name: folder / name for name in ("split", "scores")})
+    about = folder / "calibrator" / "manifest.json"
+    write_json(about, read_json(about) | {"made_of": of})
 
 
 def evaluate(folder, inputs):
@@ -528,8 +536,23 @@ def test_young_labels_on_the_days_that_decide_are_named(tmp_path, inputs):
         },
     }
     write_json(tmp_path / "split" / "manifest.json", contract)
+    note_parts(tmp_path)
     assert evaluate(tmp_path, inputs)["maturity"] == {
         "maturity_days": 2,
         "newest_mature_day": "2013-09-28",
         "young_days": ["2013-09-29", "2013-09-30"],
     }
+
+
+def test_artifacts_of_another_run_are_refused(tmp_path, inputs):
+    """Scores of another run, and a model that was merged of another calibrator."""
+    set_lineage(inputs[4], MADE | {"calibrator": {"manifest.json": "0" * 64}})
+    with pytest.raises(
+        ArtifactError, match="model was merged of another calibrator; run dvc repro"
+    ):
+        evaluate(tmp_path, inputs)
+    set_lineage(inputs[4], None)
+    scored = read_json(inputs[2] / "manifest.json")
+    write_json(inputs[2] / "manifest.json", scored | {"params": {"score": "another"}})
+    with pytest.raises(ArtifactError, match="calibrator was made with other scores than"):
+        evaluate(tmp_path, inputs)

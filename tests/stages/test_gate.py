@@ -5,7 +5,7 @@ import pytest
 
 from pipeline.checkpoint.bundle import load, merge
 from pipeline.checkpoint.onnx_graph import onnx_model
-from pipeline.core.checksums import write_checksums
+from pipeline.core.checksums import manifest_sums, write_checksums
 from pipeline.core.errors import ArtifactError
 from pipeline.core.files import read_json, sha256_of, write_json
 from pipeline.formats.maps import from_knots
@@ -22,9 +22,14 @@ def evidence(tmp_path):
     """The files the stage reads: tables, evaluation, model."""
     paths = tmp_path / "tables.json", tmp_path / "evaluation.json", tmp_path / "model"
     write_json(paths[0], TABLES)
-    write_json(paths[1], good())
     write_model(tmp_path, paths[2])
+    write_evaluation(paths[1], paths[2])
     return paths
+
+
+def write_evaluation(path, model):
+    """The evaluation of a model, which is good."""
+    write_json(path, good() | {"made_of": manifest_sums({"model": model})})
 
 
 def write_model(folder, model, serving_map=None):
@@ -55,7 +60,7 @@ def test_a_verdict_names_the_model_it_is_about(evidence, tmp_path):
 
 
 def test_a_no_is_a_fact_and_not_a_failure(evidence, tmp_path):
-    write_json(evidence[1], good() | {"responses": 287})
+    write_json(evidence[1], read_json(evidence[1]) | {"responses": 287})
     run(*evidence, tmp_path / "gate.json", params=PARAMS)
     gate = read_json(tmp_path / "gate.json")
     assert gate["passed"] is False
@@ -86,6 +91,7 @@ def falling_map():
 def test_a_map_that_falls_is_refused_by_value_and_scores_of_the_deployed_file(tmp_path, evidence):
     """10,000 scores through the exported artifact, for every value."""
     write_model(tmp_path / "falling", tmp_path / "falling" / "model", falling_map())
+    write_evaluation(evidence[1], tmp_path / "falling" / "model")
     run(*evidence[:2], tmp_path / "falling" / "model", tmp_path / "gate.json", params=PARAMS)
     gate = read_json(tmp_path / "gate.json")
     assert not gate["passed"]
@@ -110,5 +116,13 @@ def test_many_field_values_get_fewer_scores_each(evidence, monkeypatch):
 
 def test_a_checkpoint_without_the_file_that_is_deployed_gets_no_verdict(tmp_path, evidence):
     merge(*write_parts(tmp_path / "bare"), tmp_path / "bare" / "model")
+    write_evaluation(evidence[1], tmp_path / "bare" / "model")
     with pytest.raises(ArtifactError, match=r"names no model\.onnx; run dvc repro merge"):
         run(*evidence[:2], tmp_path / "bare" / "model", tmp_path / "gate.json", params=PARAMS)
+
+
+def test_an_evaluation_of_another_model_is_refused(evidence, tmp_path):
+    write_json(evidence[1], good() | {"made_of": {"model": "0" * 64}})
+    with pytest.raises(ArtifactError, match=r"evaluation\.json was made with other model than"):
+        run(*evidence, tmp_path / "gate.json", params=PARAMS)
+    assert not (tmp_path / "gate.json").exists()

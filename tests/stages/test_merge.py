@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.checkpoint.bundle import load
-from pipeline.core.checksums import file_sums
+from pipeline.core.checksums import file_sums, manifest_sums
 from pipeline.core.errors import ArtifactError, DataError
 from pipeline.core.files import read_json, sha256_of, write_json
 from pipeline.data.log_store.manifest import (
@@ -47,18 +47,30 @@ def log(tmp_path):
     return tmp_path / "data", tmp_path / "split"
 
 
+def write_parts_of(log, folder, serving_map=None):
+    """A base and a calibrator that were made from the split."""
+    base, calibrator = write_parts(folder, serving_map)
+    about = read_json(calibrator / "manifest.json")
+    of = manifest_sums({"base": base, "split": log[1]})
+    write_json(calibrator / "manifest.json", about | {"made_of": of})
+    return base, calibrator
+
+
 def test_the_published_checkpoint_predicts_the_log(log, tmp_path):
-    stage.run(*log, *write_parts(tmp_path), tmp_path / "model", params=PARAMS)
+    stage.run(*log, *write_parts_of(log, tmp_path), tmp_path / "model", params=PARAMS)
     prediction = load(tmp_path / "model").predict(rows(10))
     assert np.isfinite(prediction.calibrated_logit).all()
 
 
 def test_the_manifest_says_from_which_rows_parameters_code_and_libraries_it_was_made(log, tmp_path):
     """And nothing that differs between machines: clones of a project make the same bytes."""
-    base, calibrator = write_parts(tmp_path)
+    base, calibrator = write_parts_of(log, tmp_path)
     of_base, fitted = (read_json(folder / "manifest.json") for folder in (base, calibrator))
     write_json(base / "manifest.json", of_base | {"params": {"train_base": {"seed": 1}}})
-    fitted |= {"params": {"score": {"a": 2}}, "base_sha256": file_sums(base)}
+    fitted |= {
+        "params": {"score": {"a": 2}},
+        "made_of": manifest_sums({"base": base, "split": log[1]}),
+    }
     write_json(calibrator / "manifest.json", fitted)
     stage.run(*log, base, calibrator, tmp_path / "model", params=PARAMS)
     manifest = read_json(tmp_path / "model" / "manifest.json")
@@ -84,14 +96,16 @@ def test_the_manifest_says_from_which_rows_parameters_code_and_libraries_it_was_
 
 def test_the_bytes_do_not_depend_on_where_and_when(log, tmp_path):
     for name in ("one", "two"):
-        stage.run(*log, *write_parts(tmp_path / name), tmp_path / name / "model", params=PARAMS)
+        stage.run(
+            *log, *write_parts_of(log, tmp_path / name), tmp_path / name / "model", params=PARAMS
+        )
     one, two = (tmp_path / name / "model" for name in ("one", "two"))
     for file in one.iterdir():
         assert file.read_bytes() == (two / file.name).read_bytes()
 
 
 def test_without_parity_there_is_no_artifact(log, tmp_path, monkeypatch):
-    parts = write_parts(tmp_path)
+    parts = write_parts_of(log, tmp_path)
     monkeypatch.setattr(stage, "read_maps", lambda _: {"adacalib": bent_map(5, seed=1)})
     with pytest.raises(ArtifactError, match="nothing was published"):
         stage.run(*log, *parts, tmp_path / "model", params=PARAMS)
@@ -105,15 +119,29 @@ def test_a_map_that_falls_is_refused_with_the_value_and_the_knots(log, tmp_path)
     with pytest.raises(
         ArtifactError, match="field value 'UA' falls by 1 between the knots -1 and 0"
     ):
-        stage.run(*log, *write_parts(tmp_path, falling), tmp_path / "model", params=PARAMS)
+        stage.run(*log, *write_parts_of(log, tmp_path, falling), tmp_path / "model", params=PARAMS)
     assert not list(tmp_path.glob("*model*"))
 
 
 def test_parity_is_proved_on_the_newest_test_day_which_is_named_where_it_is_missing(log, tmp_path):
     """The older ones were looked at when they were the newest."""
     (day_folder(log[0], DAYS[0]) / "part-0.parquet").unlink()
-    stage.run(*log, *write_parts(tmp_path / "one"), tmp_path / "one" / "model", params=PARAMS)
+    stage.run(
+        *log, *write_parts_of(log, tmp_path / "one"), tmp_path / "one" / "model", params=PARAMS
+    )
     (day_folder(log[0], DAYS[1]) / "part-0.parquet").unlink()
     with pytest.raises(DataError, match=DAYS[1]):
-        stage.run(*log, *write_parts(tmp_path), tmp_path / "model", params=PARAMS)
+        stage.run(*log, *write_parts_of(log, tmp_path), tmp_path / "model", params=PARAMS)
+    assert not list(tmp_path.glob("*model*"))
+
+
+def test_a_calibrator_of_another_run_is_refused(log, tmp_path):
+    """On the same base, with the same field values."""
+    parts = write_parts_of(log, tmp_path)
+    divided = read_json(log[1] / "manifest.json")
+    write_json(log[1] / "manifest.json", divided | {"parts": {"test": DAYS[1:]}})
+    with pytest.raises(
+        ArtifactError, match=r"calibrator was made with other split than .* dvc repro"
+    ):
+        stage.run(*log, *parts, tmp_path / "model", params=PARAMS)
     assert not list(tmp_path.glob("*model*"))

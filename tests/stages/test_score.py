@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from pipeline.core.checksums import file_sums
+from pipeline.core.checksums import manifest_sums
 from pipeline.core.errors import ArtifactError, DataError
 from pipeline.core.files import read_json, write_json
 from pipeline.encoding.values import NULL_NAME
@@ -108,7 +108,7 @@ def test_values_that_are_new_on_a_test_day_have_ids_after_those_of_the_days_befo
 
 def test_the_manifest_names_every_file_of_the_base(walked, tmp_path):
     manifest = read_scores_manifest(scored(walked, tmp_path / "scores"))
-    assert manifest["base_sha256"] == file_sums(walked / "base")
+    assert manifest["made_of"] == manifest_sums({n: walked / n for n in ("split", "base")})
 
 
 def test_base_logits_of_any_size_arrive(walked, tmp_path):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from pipeline.calibration.statistics.bins import tabulate
+from pipeline.core.checksums import manifest_sums
 from pipeline.core.errors import AdaCalibError, ArtifactError, NotEnoughDataError
 from pipeline.formats.days import day_number
 from pipeline.formats.scores import read_scores, scored_day, write_day, write_scores_manifest
@@ -97,6 +98,7 @@ def test_the_manifest_says_what_the_tables_were_made_of(tmp_path):
     manifest = read_tables_manifest(tmp_path / "tables")
     rows = read_scores(scores, "calibration")
     assert manifest == {
+        "made_of": manifest_sums({"scores": scores}),
         "candidates": [2, 5],
         "grid_cells": 20,
         "days": PARTS["calibration"],

@@ -155,6 +155,8 @@ def reproduce(
 
     stages = [stage] if stage else []
     finished = run_dvc(folder, "repro", *stages, report=report_progress, patience=patience)
+    if finished.code and _NO_ENTRY in finished.output and _forgot_unsaved_runs(folder):
+        finished = run_dvc(folder, "repro", *stages, report=report_progress, patience=patience)
     if finished.code:
         stopped = re.search(r"ERROR: failed to reproduce '([^']+)'", finished.output)
         refusals = re.findall(rf"^{stopped[1]}: (.+)$", finished.output, re.M) if stopped else []
@@ -162,6 +164,19 @@ def reproduce(
             raise AdaCalibError(f"{stopped[1]}: {refusals[-1]}")
         raise _failure(f"dvc repro {stage or ''}".strip(), finished)
     return re.findall(r"^Running stage '([^']+)':$", finished.output, re.M)
+
+
+# What DVC dies of where it was killed between making a folder of its run cache and writing into it.
+_NO_ENTRY = "join() argument must be str, bytes, or os.PathLike object, not 'NoneType'"
+
+
+def _forgot_unsaved_runs(folder: Path) -> bool:
+    """Whether empty folders of DVC's run cache were removed."""
+    runs = folder / _dvc(folder, "cache", "dir").strip() / "runs"
+    empty = [entry for entry in runs.glob("*/*") if not any(entry.iterdir())]
+    for entry in empty:
+        entry.rmdir()
+    return bool(empty)
 
 
 def status(stage: str | None, folder: Path) -> dict[str, Any]:

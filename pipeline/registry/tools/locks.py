@@ -53,11 +53,28 @@ def hold(
         sentence = f"{_holder(named)} is at work in {place}; run again when it is done"
         raise ToolError(sentence) from None
     with held:
-        named.write_text(f"{purpose} (process {os.getpid()} on {socket.gethostname()})\n")
+        named.write_text(f"{purpose} ({_this_process()})\n")
         try:
             yield
         finally:
             named.unlink(missing_ok=True)
+
+
+def refuse_lost(path: Path) -> None:
+    """Refuse to go on with what the lock at `path` protects where another process has it by now.
+
+    So it is where somebody removed the lock's file while this process held it.
+
+    Raises:
+        ToolError: this process is not the one that is named.
+    """
+    holder = _holder(path.with_suffix(".holder"))
+    if f"({_this_process()})" not in holder:
+        raise ToolError(f"{holder} has taken {path} over, so this run publishes nothing")
+
+
+def _this_process() -> str:
+    return f"process {os.getpid()} on {socket.gethostname()}"
 
 
 def _holder(named: Path) -> str:

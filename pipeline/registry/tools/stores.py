@@ -52,11 +52,20 @@ class Store:
         with _answering(self.name):
             return set(self.objects.all()) if self.objects.fs.exists(self.objects.path) else set()
 
-    def members(self, folder: str) -> set[str]:
-        """The objects of the files of a folder, of which the store has the list."""
+    def has(self, name: str) -> bool:
+        """Whether it has an object."""
+        with _answering(self.name):
+            return bool(self.objects.exists(name))
+
+    def entries(self, folder: str) -> dict[str, str]:
+        """The objects of the files of a folder, of which the store has the list, by their paths."""
         with _answering(self.name):
             content = self.objects.fs.cat_file(self.objects.oid_to_path(folder))
-        return {entry["md5"] for entry in json.loads(content)}
+            return {entry["relpath"]: entry["md5"] for entry in json.loads(content)}
+
+    def members(self, folder: str) -> set[str]:
+        """The objects of the files of a folder, of which the store has the list."""
+        return set(self.entries(folder).values())
 
     def size(self, objects: set[str]) -> int:
         """The bytes of objects."""
