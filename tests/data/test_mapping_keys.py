@@ -21,6 +21,7 @@ from tests.data.logs import mapping
         ({"file_day": "x"}, "'x' has 0 groups"),
         ({"delimiter": "\u00a7"}, ": '\u00a7' is no ASCII character"),
         ({"time_zone": "Europe/Pariss"}, ": there is no time zone 'Europe/Pariss'"),
+        ({"encoding": "rot13"}, "there is no encoding 'rot13'"),
         ({"quote": "\n"}, ": '\\n' is no ASCII character"),
         ({"file_day": "(x"}, "no regular expression"),
         ({"columns": {"item": "string"}}, "columns.item.type"),

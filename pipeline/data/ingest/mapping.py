@@ -43,12 +43,12 @@ def _known(zone: str) -> str:
 
 def _known_encoding(name: str) -> str:
     try:
-        return lookup(name).name
+        b"".decode(name)  # refuses codecs that are of no text, such as rot13
     except LookupError:
         raise ValueError(f"there is no encoding {name!r}; use a name like latin-1") from None
+    return lookup(name).name
 
 
-Zone = Annotated[str, AfterValidator(_known)]
 Encoding = Annotated[str, AfterValidator(_known_encoding)]
 
 
