@@ -49,6 +49,7 @@ def _known_encoding(name: str) -> str:
     return lookup(name).name
 
 
+Zone = Annotated[str, AfterValidator(_known)]
 Encoding = Annotated[str, AfterValidator(_known_encoding)]
 
 
