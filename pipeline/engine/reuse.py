@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +67,7 @@ class Reuse:
         common = common_folder(near)
         self._folder = common / PLACE if common else None
         self._room = 0  # bytes to write before the folder is looked through again
-        self._same = {"kind": kind, "of": finite_json(of), "made_by": _made_by()}
+        self._same = {"kind": kind, "of": finite_json(of), "made_by": made_by()}
 
     def made(self, of: Mapping[str, Any], make: Callable[[], Made]) -> Made:
         """What `make` makes, or made before of the same.
@@ -176,11 +176,18 @@ def _write(path: Path, made: Made) -> int:
 
 
 @cache
-def _made_by() -> dict[str, str]:
+def made_by() -> dict[str, str | None]:
     """The code and the libraries that decide bytes, and the kind of machine."""
     package = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for file in sorted(package.rglob("*.py")):
         digest.update(f"{file.relative_to(package)}\n".encode() + file.read_bytes())
     machine = {"machine": platform.machine(), "python": platform.python_version()}
-    return machine | {"code": digest.hexdigest()} | {name: version(name) for name in LIBRARIES}
+    return machine | {"code": digest.hexdigest()} | {name: _version(name) for name in LIBRARIES}
+
+
+def _version(library: str) -> str | None:
+    """None where it is not installed, as on a host that only scores."""
+    with suppress(PackageNotFoundError):
+        return version(library)
+    return None

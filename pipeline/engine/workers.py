@@ -1,0 +1,200 @@
+"""Worker processes, of this machine or of a cluster that is there: what ADACALIB_DASK names.
+
+Dask carries the work to them, and begins it again elsewhere where one dies. They read and write the
+folders of this checkout, so they see it under the same path; no result depends on them.
+"""
+
+import logging
+import os
+import re
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
+from functools import cache, partial
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from pipeline.core.errors import AdaCalibError
+from pipeline.engine.reuse import made_by
+
+if TYPE_CHECKING:
+    from distributed import Client, Future, LocalCluster
+
+DASK = "ADACALIB_DASK"  # in the environment, as it changes no result
+PATIENCE = 60.0  # seconds without a worker, after which none is waited for
+POLL = 2.0
+
+
+class Workers:
+    """Processes that one function runs in, on one item after another.
+
+    Args:
+        place: as ADACALIB_DASK names them.
+        work: a function of an item; it travels once, with all that it closes over.
+        title: what is done, a verb.
+
+    Raises:
+        AdaCalibError: nobody answers there, or a worker has another code or other folders.
+    """
+
+    def __init__(self, place: str, work: Callable[[Any], Any], title: str) -> None:
+        self._place, self._title, self._seen = place, title, monotonic()
+        with _one_sentence(title):
+            self._client = _client(place)
+            self._work = self._client.submit(_itself, work, pure=False)
+
+    def begin(self, item: Any) -> Callable[[], Any]:
+        """Have the work on an item begun; what waits for its result."""
+        with _one_sentence(f"{self._title} {item}"):
+            future = self._client.submit(_work_on, self._work, item, _checkout(), pure=False)
+        return partial(self._result, future, item)
+
+    def _result(self, future: "Future", item: Any) -> Any:
+        what = f"{self._title} {item}"
+        with _one_sentence(what):
+            while not _done(future):
+                self._refuse_idle(what)
+            error = future.exception()
+            if error is None:
+                return future.result()
+        raise _of_dead_workers(error, what)
+
+    def _refuse_idle(self, what: str) -> None:
+        if _running(self._client):
+            self._seen = monotonic()
+        elif monotonic() - self._seen > PATIENCE:
+            raise AdaCalibError(
+                f"{what}: no worker of {os.environ[DASK]} has been ready for {PATIENCE:.0f} "
+                "seconds; start some, or give them memory, as those that are short of it pause, "
+                "and run this again"
+            )
+
+
+def width_of(place: str) -> int:
+    """How many items the workers of a place work on at a time."""
+    with _one_sentence("looking for workers"):
+        return max(1, sum(worker["nthreads"] for worker in _running(_client(place)).values()))
+
+
+def memory_of(place: str, machine: int) -> int:
+    """The bytes of each worker's thread, the least of them; `machine` where they set no limit."""
+    with _one_sentence("looking for workers"):
+        found = _running(_client(place)).values()
+    limits = [worker["memory_limit"] // worker["nthreads"] for worker in found]
+    return min(filter(None, limits), default=machine)
+
+
+def _itself(work: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return work
+
+
+def _work_on(work: Callable[[Any], Any], item: Any, checkout: Mapping[str, Any]) -> Any:
+    """What a worker does: the work, where it is what and where it should be."""
+    _refuse_other(checkout)
+    return work(item)
+
+
+def _checkout() -> dict[str, Any]:
+    return {"folder": str(Path().absolute()), **made_by()}
+
+
+def _refuse_other(checkout: Mapping[str, Any]) -> None:
+    """Refuse to work where other bytes would come out."""
+    host, folder = socket.gethostname(), Path(checkout["folder"])
+    if not folder.is_dir():
+        raise AdaCalibError(
+            f"the worker on {host} has no folder {folder}; workers need the checkout under the "
+            "same path, by a file system that all machines share"
+        )
+    odd = [name for name, found in made_by().items() if found != checkout[name]]
+    if odd:
+        raise AdaCalibError(
+            f"the worker on {host} has another {odd[0]} ({made_by()[odd[0]]}, here "
+            f"{checkout[odd[0]]}), so other bytes could come out; install there what is here"
+        )
+
+
+def _running(client: "Client") -> dict[str, Any]:
+    found = client.scheduler_info(n_workers=-1)["workers"]
+    return {name: worker for name, worker in found.items() if worker["status"] == "running"}
+
+
+def _done(future: "Future") -> bool:
+    from distributed import wait
+
+    try:
+        wait(future, timeout=POLL)
+    except TimeoutError:
+        return False
+    return True
+
+
+def _of_dead_workers(error: BaseException, what: str) -> BaseException:
+    """An error of the work as it is; that it killed its workers, as one sentence."""
+    from distributed import KilledWorker
+
+    if not isinstance(error, KilledWorker):
+        return error
+    return AdaCalibError(
+        f"{what}: {error.allowed_failures + 1} workers died at it one after the other, the last "
+        f"was {error.last_worker.address}; mostly it is want of memory, so give each more, or "
+        "fewer threads, and run this again: what was made of other days is kept"
+    )
+
+
+@contextmanager
+def _one_sentence(what: str) -> Iterator[None]:
+    """That the scheduler is gone, as one sentence; the next call connects again."""
+    try:
+        yield
+    except (CancelledError, OSError) as error:
+        _client.cache_clear()
+        raise AdaCalibError(
+            f"{what}: the scheduler of {os.environ[DASK]} does not answer "
+            f"({type(error).__name__}); start it and its workers, and run this again: what was "
+            "made of other days is kept"
+        ) from None
+
+
+@cache
+def _client(place: str) -> "Client":
+    """A client of the scheduler at a place, where workers are ready; local ones end with it."""
+    try:
+        import dask
+        from distributed import Client
+    except ModuleNotFoundError:
+        raise AdaCalibError(
+            f'{DASK} is set and Dask is not installed; pip install "adacalib[dask]", or unset it'
+        ) from None
+    local = re.fullmatch(r"local:([1-9]\d{0,3})", place)
+    if not local and not re.match("(tcp|tls)://.", place):
+        raise AdaCalibError(
+            f"{DASK} must be local:N for N worker processes here, or tcp://HOST:PORT of a Dask "
+            f"scheduler; it is {place!r}"
+        )
+    dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"})
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what ends it is one sentence
+    client = Client(_processes(int(local[1])) if local else place, timeout=PATIENCE)
+    client.wait_for_workers(1, timeout=PATIENCE)
+    try:
+        client.run(_refuse_other, _checkout())
+    except ModuleNotFoundError as error:
+        raise AdaCalibError(
+            f"a worker of {place} has no {error.name}; install there what is here"
+        ) from None
+    return client
+
+
+def _processes(number: int) -> "LocalCluster":
+    """Worker processes of this one, with which they end; nobody else can connect to them."""
+    import dask
+    from distributed import LocalCluster
+
+    # a worker that pauses for want of memory waits for ever; one that ends is begun again
+    dask.config.set({"distributed.worker.memory.pause": False})
+    return LocalCluster(
+        n_workers=number, threads_per_worker=1, host="127.0.0.1", security=True,
+        dashboard_address=None, silence_logs=logging.CRITICAL,
+    )  # fmt: skip
