@@ -179,15 +179,19 @@ def score(
     from dataclasses import asdict
 
     from pipeline.core.progress import WorkProgress
+    from pipeline.engine.day_map import map_files
     from pipeline.serving.offline import files_of, score_files
     from pipeline.serving.predictor import load
 
-    predictor = load(model)
+    predictor, over = load(model), map_files()
+    if over:  # worker processes are in other folders
+        sources, target = [source.absolute() for source in sources], target.absolute()
     size = sum(file.stat().st_size for file in files_of(sources) if file.is_file())
     with WorkProgress("score", size, "bytes") as progress:
         counted = score_files(
-            predictor, sources, target, keep=keep or (), threads=threads, report=progress.advance
-        )
+            predictor, sources, target, keep=keep or (), threads=threads,
+            report=progress.advance, over=over,
+        )  # fmt: skip
     answer(str(counted), **asdict(counted))
 
 

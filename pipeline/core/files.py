@@ -92,7 +92,7 @@ def publish(target: Path) -> Iterator[Path]:
 
 def remove_unfinished(folder: Path) -> None:
     """Remove what writers that died left in a folder that is not published yet."""
-    for path in folder.glob(".*.tmp-*"):
+    for path in [*folder.rglob(".*.tmp-*")]:
         _discard(path)
 
 

@@ -5,10 +5,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 from pipeline.core.progress import WorkProgress
-from pipeline.engine.workers import DASK, Workers, memory_of, width_of
+from pipeline.engine.cluster import DASK, Workers, memory_of, width_of
 from pipeline.formats.sort_keys import usable_threads
 
 Item = TypeVar("Item")
@@ -56,6 +57,11 @@ def map_items(
                 yield first()
         while begun:
             yield first()
+
+
+def map_files() -> Callable[..., Iterator[tuple[Any, Any]]] | None:
+    """`map_items` over files to score, where there are worker processes; else None."""
+    return partial(map_items, title="score", unit="files") if processes() else None
 
 
 def processes() -> int | None:

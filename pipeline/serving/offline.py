@@ -4,6 +4,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,7 +12,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from pipeline.core.errors import DataError
-from pipeline.core.files import publish
+from pipeline.core.files import publish, remove_unfinished
 from pipeline.serving.predictor import SCHEMA, Predictor, ServedScores
 from pipeline.serving.row_files import RowBatch, is_rows, opened, written
 
@@ -44,6 +45,9 @@ class Counted:
         return Counted(*(one + more for one, more in pairs))
 
 
+OverFiles = Callable[[Callable[[Path], Counted], Sequence[Path]], Iterable[tuple[Path, Counted]]]
+
+
 def score_files(
     predictor: Predictor,
     sources: Sequence[Path],
@@ -52,6 +56,7 @@ def score_files(
     keep: Sequence[str] = (),
     threads: int = 1,
     report: Callable[[int], None] = lambda _: None,
+    over: OverFiles | None = None,
 ) -> Counted:
     """Publish the scores of the rows of files, in their order, with the columns of `SCHEMA`.
 
@@ -63,6 +68,8 @@ def score_files(
         keep: columns that travel along, before those of the scores.
         threads: batches that are scored at a time; 0 = as many as there are cores.
         report: called with the bytes that were read since the last call.
+        over: what has processes score several files at a time, and reports itself: a function and
+            files → each file with what the function makes of it; None: one file after the other.
 
     Raises:
         DataError: a file is missing, damaged, lacks a column, or holds what it should not; the
@@ -75,17 +82,33 @@ def score_files(
     taken = [name for name in keep if name in SCHEMA.names]
     if taken:
         raise DataError(f"--keep {taken[0]} would be there twice, as scores have such a column")
+    alone, told = [*sources] == [*files], _nothing if over else report
+
+    def scored(file: Path) -> Counted:
+        place, form = (temporary, target) if alone else (temporary / files[file], file)
+        with nullcontext(place) if alone else publish(place) as written_to:
+            batches = _score(
+                predictor, file, (written_to, form), keep=keep,
+                threads=1 if over else threads, report=told,
+            )  # fmt: skip
+            return sum(batches, start=Counted())
+
     total = Counted()
     with publish(target) as temporary:
-        for file, name in files.items():
-            whole = [*sources] == [file]
-            place, form = (temporary, target) if whole else (temporary / name, file)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            for counted in _score(
-                predictor, file, (place, form), keep=keep, threads=threads, report=report
-            ):
-                total += counted
+        for _, counted in (over or _one_by_one)(scored, [*files]):
+            total += counted
+        if not alone:
+            remove_unfinished(temporary)
     return total
+
+
+def _nothing(_: int) -> None: ...
+
+
+def _one_by_one(
+    scored: Callable[[Path], Counted], files: Sequence[Path]
+) -> Iterator[tuple[Path, Counted]]:
+    return ((file, scored(file)) for file in files)
 
 
 def files_of(sources: Sequence[Path]) -> dict[Path, Path]:

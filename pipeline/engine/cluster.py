@@ -10,8 +10,8 @@ import re
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError
-from contextlib import contextmanager
-from functools import cache, partial
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 DASK = "ADACALIB_DASK"  # in the environment, as it changes no result
 PATIENCE = 60.0  # seconds without a worker, after which none is waited for
 POLL = 2.0
+
+_clients: dict[str, "Client"] = {}
 
 
 class Workers:
@@ -117,6 +119,8 @@ def _refuse_other(checkout: Mapping[str, Any]) -> None:
 
 
 def _running(client: "Client") -> dict[str, Any]:
+    if client.status != "running":  # else it is waited for
+        raise ConnectionError(client.status)
     found = client.scheduler_info(n_workers=-1)["workers"]
     return {name: worker for name, worker in found.items() if worker["status"] == "running"}
 
@@ -150,7 +154,7 @@ def _one_sentence(what: str) -> Iterator[None]:
     try:
         yield
     except (CancelledError, OSError) as error:
-        _client.cache_clear()
+        release()
         raise AdaCalibError(
             f"{what}: the scheduler of {os.environ[DASK]} does not answer "
             f"({type(error).__name__}); start it and its workers, and run this again: what was "
@@ -158,9 +162,24 @@ def _one_sentence(what: str) -> Iterator[None]:
         ) from None
 
 
-@cache
+def release() -> None:
+    """Let go of all workers; those of this process end, as they do with it."""
+    while _clients:
+        _, client = _clients.popitem()
+        with suppress(Exception):  # of what is lost nothing can be closed
+            client.close(timeout=1)
+            if client.cluster:
+                client.cluster.close()
+
+
 def _client(place: str) -> "Client":
-    """A client of the scheduler at a place, where workers are ready; local ones end with it."""
+    if place not in _clients:
+        _clients[place] = _connected(place)
+    return _clients[place]
+
+
+def _connected(place: str) -> "Client":
+    """A client of the scheduler at a place, where workers are ready."""
     try:
         import dask
         from distributed import Client
@@ -175,7 +194,8 @@ def _client(place: str) -> "Client":
             f"scheduler; it is {place!r}"
         )
     dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"})
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what ends it is one sentence
+    for name in ("distributed", "distributed.client"):  # what ends it is one sentence
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     client = Client(_processes(int(local[1])) if local else place, timeout=PATIENCE)
     client.wait_for_workers(1, timeout=PATIENCE)
     try:
