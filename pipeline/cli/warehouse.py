@@ -1,5 +1,7 @@
 """Counting in a warehouse: the query that turns logged scores into an aggregated log."""
 
+from contextlib import suppress
+
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
@@ -10,6 +12,7 @@ from pipeline.formats.days import day_number
 from pipeline.params.sections import LogParams
 
 DIALECTS = ("bigquery", "snowflake", "spark", "trino", "duckdb", "clickhouse")
+NAME_ALONE = {exp.Select, exp.Literal, exp.From, exp.Table, exp.Identifier}
 MADE = ("day", "logit", "impressions", "responses")
 QUERY = """
 WITH logged AS (
@@ -158,7 +161,9 @@ def _date(day: str) -> str:
 def _read(table: str, dialect: str) -> str:
     if dialect not in DIALECTS:
         raise ParamsError(f"no dialect {dialect!r}; the dialects are {', '.join(DIALECTS)}")
-    try:
-        return exp.to_table(table, dialect=dialect).sql("duckdb")
-    except SqlglotError:
-        raise ParamsError(f"{table!r} names no table in {dialect}; give its name there") from None
+    with suppress(SqlglotError, ValueError):  # of several statements
+        (found,) = sqlglot.parse(f"SELECT 1 FROM {table}", read=dialect)
+        names = [*found.find_all(exp.Table)] if found else []
+        if found and len(names) == 1 and {type(node) for node in found.walk()} <= NAME_ALONE:
+            return names[0].sql("duckdb")
+    raise ParamsError(f"{table!r} names no table in {dialect}; give its name there")

@@ -216,5 +216,6 @@ def _processes(number: int) -> "LocalCluster":
     dask.config.set({"distributed.worker.memory.pause": False})
     return LocalCluster(
         n_workers=number, threads_per_worker=1, host="127.0.0.1", security=True,
-        dashboard_address=None, silence_logs=logging.CRITICAL,
+        dashboard_address="127.0.0.1:0", worker_dashboard_address="127.0.0.1:0",
+        silence_logs=logging.CRITICAL,
     )  # fmt: skip

@@ -21,7 +21,8 @@ def free_port() -> int:
 
 def start(kind: str, *words: str, path: Path = ROOT, **environment: str) -> subprocess.Popen[bytes]:
     """A Dask scheduler or worker, with its own code path."""
-    command = [sys.executable, "-m", f"distributed.cli.dask_{kind}", *words, "--no-dashboard"]
+    command = [sys.executable, "-m", f"distributed.cli.dask_{kind}", *words, "--dashboard-address"]
+    command.append("127.0.0.1:0")
     env = {**os.environ, "PYTHONPATH": str(path), **environment}
     return subprocess.Popen(command, env=env, cwd=path, stderr=subprocess.DEVNULL)
 
