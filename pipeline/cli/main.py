@@ -157,7 +157,7 @@ def sql(
 
     Examples: adacalib sql ads.served --dialect bigquery --time at; adacalib sql --mapping
     """
-    from pipeline.cli.warehouse import counted_mapping, counting_query
+    from pipeline.data.warehouse import counted_mapping, counting_query
     from pipeline.params.params_file import read_params
 
     if not mapping and (time is None) == (date is None):

@@ -54,14 +54,16 @@ class Workers:
         return partial(self._result, future, item)
 
     def _result(self, future: "Future", item: Any) -> Any:
+        from distributed import KilledWorker
+
         what = f"{self._title} {item}"
         with _one_sentence(what):
             while not _done(future):
                 self._refuse_idle(what)
             error = future.exception()
-            if error is None:
+            if error is None or isinstance(error, KilledWorker):
                 return future.result()
-        raise _of_dead_workers(error, what)
+        raise error  # of the work, as it is
 
     def _refuse_idle(self, what: str) -> None:
         if _running(self._client):
@@ -78,14 +80,6 @@ def width_of(place: str) -> int:
     """How many items the workers of a place work on at a time."""
     with _one_sentence("looking for workers"):
         return max(1, sum(worker["nthreads"] for worker in _running(_client(place)).values()))
-
-
-def memory_of(place: str, machine: int) -> int:
-    """The bytes of each worker's thread, the least of them; `machine` where they set no limit."""
-    with _one_sentence("looking for workers"):
-        found = _running(_client(place)).values()
-    limits = [worker["memory_limit"] // worker["nthreads"] for worker in found]
-    return min(filter(None, limits), default=machine)
 
 
 def _itself(work: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -135,24 +129,19 @@ def _done(future: "Future") -> bool:
     return True
 
 
-def _of_dead_workers(error: BaseException, what: str) -> BaseException:
-    """An error of the work as it is; that it killed its workers, as one sentence."""
-    from distributed import KilledWorker
-
-    if not isinstance(error, KilledWorker):
-        return error
-    return AdaCalibError(
-        f"{what}: {error.allowed_failures + 1} workers died at it one after the other, the last "
-        f"was {error.last_worker.address}; mostly it is want of memory, so give each more, or "
-        "fewer threads, and run this again: what was made of other days is kept"
-    )
-
-
 @contextmanager
 def _one_sentence(what: str) -> Iterator[None]:
-    """That the scheduler is gone, as one sentence; the next call connects again."""
+    """What ended workers or scheduler, as one sentence; the next call connects again."""
+    from distributed import KilledWorker
+
     try:
         yield
+    except KilledWorker as error:
+        raise AdaCalibError(
+            f"{what}: {error.allowed_failures + 1} workers died at it one after the other, the "
+            f"last was {error.last_worker.address}; mostly it is want of memory, so give each more "
+            "or fewer threads, and run this again: what was made of other days is kept"
+        ) from None
     except (CancelledError, OSError) as error:
         release()
         raise AdaCalibError(

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from pipeline.core.progress import WorkProgress
-from pipeline.engine.cluster import DASK, Workers, memory_of, width_of
+from pipeline.engine.cluster import DASK, Workers, width_of
 from pipeline.formats.sort_keys import usable_threads
 
 Item = TypeVar("Item")
@@ -67,13 +67,6 @@ def map_files() -> Callable[..., Iterator[tuple[Any, Any]]] | None:
 def processes() -> int | None:
     """How many worker processes' threads there are; None: threads of this process do the work."""
     return width_of(os.environ[DASK]) if os.environ.get(DASK) else None
-
-
-def memory_of_process() -> int:
-    """Bytes of the machine; where worker processes do the work, those of the one with the least
-    for each of its threads."""
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return memory_of(os.environ[DASK], machine) if os.environ.get(DASK) else machine
 
 
 @contextmanager

@@ -4,16 +4,15 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from pipeline.core.errors import DataError
+from pipeline.core.errors import ArtifactError, DataError
 from pipeline.core.files import publish, remove_unfinished
-from pipeline.serving.predictor import SCHEMA, Predictor, ServedScores
+from pipeline.serving.predictor import SCHEMA, Predictor, ServedScores, verified
 from pipeline.serving.row_files import RowBatch, is_rows, opened, written
 
 Item = TypeVar("Item")
@@ -75,40 +74,31 @@ def score_files(
         DataError: a file is missing, damaged, lacks a column, or holds what it should not; the
             sentence names the column, the first row of the batch, and the row counted from there.
             Or the scores would replace what is there.
-        ArtifactError: the scores would replace a folder.
+        ArtifactError: the scores would replace a folder, or the model was replaced meanwhile.
     """
     files, threads = files_of(sources), threads or os.cpu_count() or 1
     _refuse_replacing(files, sources, target)
     taken = [name for name in keep if name in SCHEMA.names]
     if taken:
         raise DataError(f"--keep {taken[0]} would be there twice, as scores have such a column")
-    alone, told = [*sources] == [*files], _nothing if over else report
+    alone, told = [*sources] == [*files], (lambda _: None) if over else report
 
     def scored(file: Path) -> Counted:
         place, form = (temporary, target) if alone else (temporary / files[file], file)
-        with nullcontext(place) if alone else publish(place) as written_to:
+        with publish(place) as written_to:
             batches = _score(
                 predictor, file, (written_to, form), keep=keep,
                 threads=1 if over else threads, report=told,
             )  # fmt: skip
             return sum(batches, start=Counted())
 
-    total = Counted()
     with publish(target) as temporary:
-        for _, counted in (over or _one_by_one)(scored, [*files]):
-            total += counted
-        if not alone:
-            remove_unfinished(temporary)
+        made = over(scored, [*files]) if over else ((file, scored(file)) for file in files)
+        total = sum((counted for _, counted in made), start=Counted())
+        remove_unfinished(temporary)
+        if over and verified(predictor.folder)[0] != predictor.version:
+            raise ArtifactError(f"{predictor.folder} shows another model by now; score again")
     return total
-
-
-def _nothing(_: int) -> None: ...
-
-
-def _one_by_one(
-    scored: Callable[[Path], Counted], files: Sequence[Path]
-) -> Iterator[tuple[Path, Counted]]:
-    return ((file, scored(file)) for file in files)
 
 
 def files_of(sources: Sequence[Path]) -> dict[Path, Path]:

@@ -85,7 +85,7 @@ class Predictor:
         number_columns: columns that are read as numbers.
         reading: how the log's files were read; None where no mapping said so.
         session: onnxruntime's, for who brings arrays of their own.
-        folder: that it was loaded from; worker processes load it again.
+        folder: that it was loaded from, as worker processes do again.
         vectors: `columns`, `expected` and `tolerance` of the rows that the model was proved on;
             empty for a checkpoint from before there were any.
     """
@@ -128,7 +128,7 @@ class Predictor:
         self._field = [f"{TEXT}{column}" for column in json.loads(self.metadata["field"])]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _load_version, (self.folder, self.version)
+        return load, (self.folder,)
 
     @property
     def columns(self) -> list[str]:
@@ -314,18 +314,6 @@ def load(folder: Path, threads: int = 1) -> Predictor:
     if (folder / VECTORS_FILE).is_file():
         predictor.vectors = read_json(folder / VECTORS_FILE)
         _probe(predictor, folder)
-    return predictor
-
-
-def _load_version(folder: Path, version: str) -> Predictor:
-    """What a worker process scores with.
-
-    Raises:
-        ArtifactError: as `load`, or the folder shows another version meanwhile.
-    """
-    predictor = load(folder)
-    if predictor.version != version:
-        raise ArtifactError(f"{folder} shows another model than when this began; score again")
     return predictor
 
 

@@ -67,20 +67,21 @@ def run(data: Path, split: Path, base: Path, target: Path, *, params: ScoreParam
     first, last = vocabularies[divided["binning_days"][-1]], vocabularies[known[-1]]
     own = file_sums(base)
     kept = Reuse(target, "scores", {"base": own, "params": params.model_dump(mode="json")})
-    ids = _hashes({day: vocabularies.get(day, first) for day in split_of})
+    known_on = {day: vocabularies.get(day, first) for day in split_of}
+    ids = {id(each): json_sha256([each.names, each.pooled]) for each in known_on.values()}
+    ids_on = {day: ids[id(each)] for day, each in known_on.items()}
 
     with publish(target) as folder:
         folder.mkdir()
 
         def scored(day: str) -> dict[str, Any]:
-            vocabulary = vocabularies.get(day, first)
             rate = keep_rate_of(model.conventions, split_of[day])
 
             def make() -> Made:
                 table = read_day(data, day, model.columns, landed)
-                return _score(model, vocabulary, table, day, rate, params)
+                return _score(model, known_on[day], table, day, rate, params)
 
-            of = {"data": hashes[day], "ids": ids[day], "keep_rate": rate}
+            of = {"data": hashes[day], "ids": ids_on[day], "keep_rate": rate}
             made = kept.made(of, make)
             return write_day(folder, day, made.facts, made.payload)
 
@@ -146,13 +147,6 @@ def _vocabularies(
             known = known.extended(first, max_size)
             found = dict.fromkeys(binning_days, known)
     return found
-
-
-def _hashes(vocabularies: Mapping[str, Vocabulary]) -> dict[str, str]:
-    """What the ids of each day's field values follow from."""
-    known = {id(each): each for each in vocabularies.values()}
-    hashes = {place: json_sha256([each.names, each.pooled]) for place, each in known.items()}
-    return {day: hashes[id(each)] for day, each in vocabularies.items()}
 
 
 def _score(

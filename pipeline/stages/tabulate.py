@@ -13,7 +13,7 @@ from pipeline.calibration.statistics.counting import count_cells, fitting_grid, 
 from pipeline.calibration.statistics.out_of_core import Pieces, tabulate_pieces
 from pipeline.core.checksums import manifest_sums
 from pipeline.core.errors import AdaCalibError, NotEnoughDataError
-from pipeline.engine.day_map import map_days, map_items, memory_of_process, processes
+from pipeline.engine.day_map import map_days, map_items, processes
 from pipeline.engine.reuse import Made, Reuse
 from pipeline.formats.days import day_number
 from pipeline.formats.ordered_rows import read_ordered, write_ordered
@@ -143,15 +143,16 @@ def _pieces(scores: Path, manifest: dict[str, Any], ordered: Path | None) -> Pie
 
 
 def _memory() -> int:
-    """Bytes for rows: half of ADACALIB_MEMORY_GB, by default a quarter of the machine's memory, or
-    of what a worker process may use.
+    """Bytes for rows: half of ADACALIB_MEMORY_GB, by default a quarter of the machine's memory; of
+    each worker process, where there are such, by default their share of that.
 
     A matter of the machine, which changes no table, so it comes from the environment.
     """
     try:
         return int(float(os.environ[MEMORY]) * 1e9 / 2)
     except KeyError:
-        return memory_of_process() // 4
+        machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return machine // 4 // (processes() or 1)
     except ValueError:
         value = os.environ[MEMORY]
         raise AdaCalibError(f"{MEMORY} must be a number of gigabytes, it is {value!r}") from None

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from pipeline.cli.main import app
-from pipeline.cli.warehouse import DIALECTS, counted_mapping, counting_query
 from pipeline.core.errors import DataError, ParamsError
 from pipeline.core.files import read_json
 from pipeline.data.ingest.sources import land_sources
 from pipeline.data.log_store.day_rows import local_days
+from pipeline.data.warehouse import DIALECTS, counted_mapping, counting_query
 from pipeline.encoding.values import logged_logit
 from pipeline.formats.days import day_name
 from tests.tiny_logs import tiny_log_params

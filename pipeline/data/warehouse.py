@@ -1,15 +1,16 @@
 """Counting in a warehouse: the query that turns logged scores into an aggregated log."""
 
 from contextlib import suppress
+from typing import Protocol
 
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from pipeline.core.errors import ParamsError
+from pipeline.data.log_store.contract import Contract
 from pipeline.encoding.values import SCORE_CLIP
 from pipeline.formats.days import day_number
-from pipeline.params.sections import LogParams
 
 DIALECTS = ("bigquery", "snowflake", "spark", "trino", "duckdb", "clickhouse")
 NAME_ALONE = {exp.Select, exp.Literal, exp.From, exp.Table, exp.Identifier}
@@ -42,10 +43,18 @@ columns: {{{columns}, logit: float64, impressions: int64, responses: int64}}
 """
 
 
+class ScoredLog(Contract, Protocol):
+    """The `log` section of params.yaml, with what else decides which rows count when."""
+
+    time_zone: str
+    event_id: str | None
+    field_parents: tuple[str, ...]
+
+
 def counting_query(
     table: str,
     dialect: str,
-    log: LogParams,
+    log: ScoredLog,
     *,
     time: str | None,
     date: str | None,
@@ -97,7 +106,7 @@ def counting_query(
     return sqlglot.transpile(query, read="duckdb", write=dialect, pretty=True)[0]
 
 
-def counted_mapping(log: LogParams) -> str:
+def counted_mapping(log: ScoredLog) -> str:
     """The mapping, YAML, by which the rows of `counting_query` land; what params.yaml then says.
 
     Raises:
@@ -110,19 +119,19 @@ def counted_mapping(log: LogParams) -> str:
     )  # fmt: skip
 
 
-def _columns(log: LogParams) -> list[str]:
+def _columns(log: ScoredLog) -> list[str]:
     """By what is counted beside day and logit."""
-    columns = [*log.field, *([log.weight] if log.weight else [])]
+    columns = [*dict.fromkeys((*log.field, *log.field_parents, *filter(None, [log.weight])))]
     taken = sorted({*MADE} & {*columns})
     if taken:
         raise ParamsError(
-            f"the query makes a column {taken[0]} and the log has one in log.field or log.weight; "
+            f"the query makes a column {taken[0]} and log.field, field_parents or weight names one; "
             "count a view in which it is called otherwise"
         )
     return columns
 
 
-def _score(log: LogParams) -> str:
+def _score(log: ScoredLog) -> str:
     name = log.served_logit or log.served_probability
     if name is None:
         raise ParamsError(
@@ -132,7 +141,7 @@ def _score(log: LogParams) -> str:
     return name
 
 
-def _logit(log: LogParams, texts: dict[str, str]) -> str:
+def _logit(log: ScoredLog, texts: dict[str, str]) -> str:
     score = f"CAST({texts[_score(log)]} AS DOUBLE)"
     if log.served_logit:
         return score
