@@ -177,14 +177,16 @@ def score(
     Examples: adacalib score day.parquet scored.csv --keep event_id; adacalib score logs/ scored/
     """
     from dataclasses import asdict
+    from functools import partial
 
     from pipeline.core.progress import WorkProgress
-    from pipeline.engine.day_map import map_files
+    from pipeline.engine.day_map import map_days, processes
     from pipeline.serving.offline import files_of, score_files
     from pipeline.serving.predictor import load
 
-    predictor, over = load(model), map_files()
-    if over:  # worker processes are in other folders
+    predictor, over = load(model), None
+    if processes():  # which are in other folders
+        over = partial(map_days, title="score", unit="files")
         sources, target = [source.absolute() for source in sources], target.absolute()
     size = sum(file.stat().st_size for file in files_of(sources) if file.is_file())
     with WorkProgress("score", size, "bytes") as progress:

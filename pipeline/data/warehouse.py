@@ -1,6 +1,5 @@
 """Counting in a warehouse: the query that turns logged scores into an aggregated log."""
 
-from contextlib import suppress
 from typing import Protocol
 
 import sqlglot
@@ -10,10 +9,9 @@ from sqlglot.errors import SqlglotError
 from pipeline.core.errors import ParamsError
 from pipeline.data.log_store.contract import Contract
 from pipeline.encoding.values import SCORE_CLIP
-from pipeline.formats.days import day_number
+from pipeline.formats.days import day_name, day_number
 
 DIALECTS = ("bigquery", "snowflake", "spark", "trino", "duckdb", "clickhouse")
-NAME_ALONE = {exp.Select, exp.Literal, exp.From, exp.Table, exp.Identifier}
 MADE = ("day", "logit", "impressions", "responses")
 QUERY = """
 WITH logged AS (
@@ -83,12 +81,12 @@ def counting_query(
             the table cannot be.
     """
     columns = _columns(log)
-    named = [time or date, log.label, log.impressions, log.event_id, _score(log)]
-    texts = {name: _name(name) for name in [*named, *columns] if name is not None}
+    names = [time, date, log.label, log.impressions, log.event_id, _score(log), *columns]
+    texts = {name: exp.to_identifier(name).sql("duckdb") for name in names if name}
     at = f"{texts[time]} AT TIME ZONE '{log.time_zone}'" if time else texts[date or ""]
     day = f"CAST({at} AS DATE)"
     limits = [
-        f"AND log_day {sign} {_date(end)}"
+        f"AND log_day {sign} CAST('{day_name(day_number(end))}' AS DATE)"
         for sign, end in zip((">=", "<="), days, strict=True)
         if end
     ]
@@ -125,7 +123,7 @@ def _columns(log: ScoredLog) -> list[str]:
     taken = sorted({*MADE} & {*columns})
     if taken:
         raise ParamsError(
-            f"the query makes a column {taken[0]} and log.field, field_parents or weight names one; "
+            f"the query makes a column {taken[0]} and log: names one for field, parents or weight; "
             "count a view in which it is called otherwise"
         )
     return columns
@@ -158,21 +156,10 @@ def _nth(texts: dict[str, str], event_id: str | None, day: str, time: str | None
     return f"CASE WHEN {event} IS NULL THEN 1 ELSE {first} END"
 
 
-def _name(name: str) -> str:
-    return exp.to_identifier(name).sql("duckdb")
-
-
-def _date(day: str) -> str:
-    day_number(day)  # or it is refused
-    return f"CAST('{day}' AS DATE)"
-
-
 def _read(table: str, dialect: str) -> str:
     if dialect not in DIALECTS:
         raise ParamsError(f"no dialect {dialect!r}; the dialects are {', '.join(DIALECTS)}")
-    with suppress(SqlglotError, ValueError):  # of several statements
-        (found,) = sqlglot.parse(f"SELECT 1 FROM {table}", read=dialect)
-        names = [*found.find_all(exp.Table)] if found else []
-        if found and len(names) == 1 and {type(node) for node in found.walk()} <= NAME_ALONE:
-            return names[0].sql("duckdb")
-    raise ParamsError(f"{table!r} names no table in {dialect}; give its name there")
+    try:
+        return exp.to_table(table, dialect=dialect).sql("duckdb")
+    except SqlglotError:
+        raise ParamsError(f"{table!r} names no table in {dialect}; give its name there") from None

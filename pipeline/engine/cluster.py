@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 DASK = "ADACALIB_DASK"  # in the environment, as it changes no result
 PATIENCE = 60.0  # seconds without a worker, after which none is waited for
 POLL = 2.0
-
-_clients: dict[str, "Client"] = {}
 
 
 class Workers:
@@ -59,21 +57,18 @@ class Workers:
         what = f"{self._title} {item}"
         with _one_sentence(what):
             while not _done(future):
-                self._refuse_idle(what)
+                if _running(self._client):
+                    self._seen = monotonic()
+                elif monotonic() - self._seen > PATIENCE:
+                    raise AdaCalibError(
+                        f"{what}: no worker of {os.environ[DASK]} has been ready for "
+                        f"{PATIENCE:.0f} seconds; start some, or give them memory, as those that "
+                        "are short of it pause, and run this again"
+                    )
             error = future.exception()
             if error is None or isinstance(error, KilledWorker):
                 return future.result()
         raise error  # of the work, as it is
-
-    def _refuse_idle(self, what: str) -> None:
-        if _running(self._client):
-            self._seen = monotonic()
-        elif monotonic() - self._seen > PATIENCE:
-            raise AdaCalibError(
-                f"{what}: no worker of {os.environ[DASK]} has been ready for {PATIENCE:.0f} "
-                "seconds; start some, or give them memory, as those that are short of it pause, "
-                "and run this again"
-            )
 
 
 def width_of(place: str) -> int:
@@ -153,21 +148,17 @@ def _one_sentence(what: str) -> Iterator[None]:
 
 def release() -> None:
     """Let go of all workers; those of this process end, as they do with it."""
-    while _clients:
-        _, client = _clients.popitem()
-        with suppress(Exception):  # of what is lost nothing can be closed
-            client.close(timeout=1)
-            if client.cluster:
-                client.cluster.close()
+    from distributed import Client
+
+    _client.cache_clear()
+    with suppress(Exception):  # there are none, or they are lost, so that nothing can be closed
+        client = Client.current()
+        client.close(timeout=1)
+        client.cluster.close()
 
 
+@cache
 def _client(place: str) -> "Client":
-    if place not in _clients:
-        _clients[place] = _connected(place)
-    return _clients[place]
-
-
-def _connected(place: str) -> "Client":
     """A client of the scheduler at a place, where workers are ready."""
     try:
         import dask

@@ -5,8 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pipeline.core.progress import WorkProgress
 from pipeline.engine.cluster import DASK, Workers, width_of
@@ -17,30 +16,23 @@ Result = TypeVar("Result")
 
 
 def map_days(
-    work: Callable[[str], Result], days: Sequence[str], title: str
-) -> Iterator[tuple[str, Result]]:
-    """`map_items` over days."""
-    return map_items(work, days, title, "days")
-
-
-def map_items(
-    work: Callable[[Item], Result], items: Sequence[Item], title: str, unit: str
+    work: Callable[[Item], Result], days: Sequence[Item], title: str, unit: str = "days"
 ) -> Iterator[tuple[Item, Result]]:
-    """Each of `items` with what `work` makes of it, in their order, by as many threads as there are
-    processors; where ADACALIB_DASK names worker processes, by those.
+    """Each of `days`, or of other items, with what `work` makes of it, in their order, by as many
+    threads as there are processors; where ADACALIB_DASK names worker processes, by those.
 
-    No more items are under way than threads, and one that waits to be taken: what does not depend
-    on the number of items does not grow with it.
+    No more days are under way than threads, and one that waits to be taken: what does not depend on
+    the number of days does not grow with it.
 
     Args:
-        work: a function of an item alone; what it closes over travels to worker processes.
-        items: in the order in which they come back.
+        work: a function of a day alone; what it closes over travels to worker processes.
+        days: in the order in which they come back.
         title: what is done, a verb, for the progress.
         unit: plural, what an item is.
 
     Raises:
         AdaCalibError: the worker processes ended or cannot be reached.
-        Exception: what `work` raises, for the first item that fails.
+        Exception: what `work` raises, for the first day that fails.
     """
     begun: deque[tuple[Item, Callable[[], Result]]] = deque()
 
@@ -50,18 +42,13 @@ def map_items(
         progress.advance(1)
         return item, made
 
-    with _pool(work, title) as (begin, width), WorkProgress(title, len(items), unit) as progress:
-        for item in items:
+    with _pool(work, title) as (begin, width), WorkProgress(title, len(days), unit) as progress:
+        for item in days:
             begun.append((item, begin(item)))
             if len(begun) > width():
                 yield first()
         while begun:
             yield first()
-
-
-def map_files() -> Callable[..., Iterator[tuple[Any, Any]]] | None:
-    """`map_items` over files to score, where there are worker processes; else None."""
-    return partial(map_items, title="score", unit="files") if processes() else None
 
 
 def processes() -> int | None:

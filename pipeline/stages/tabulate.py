@@ -13,7 +13,7 @@ from pipeline.calibration.statistics.counting import count_cells, fitting_grid, 
 from pipeline.calibration.statistics.out_of_core import Pieces, tabulate_pieces
 from pipeline.core.checksums import manifest_sums
 from pipeline.core.errors import AdaCalibError, NotEnoughDataError
-from pipeline.engine.day_map import map_days, map_items, processes
+from pipeline.engine.day_map import map_days, processes
 from pipeline.engine.reuse import Made, Reuse
 from pipeline.formats.days import day_number
 from pipeline.formats.ordered_rows import read_ordered, write_ordered
@@ -116,7 +116,7 @@ def _totals(days: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _over(work: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
-    return (made for _, made in map_items(work, items, "tabulate", "parts"))
+    return (made for _, made in map_days(work, items, "tabulate", "parts"))
 
 
 def _pieces(scores: Path, manifest: dict[str, Any], ordered: Path | None) -> Pieces:
