@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from distributed import Client, Future, LocalCluster
 
 DASK = "ADACALIB_DASK"  # in the environment, as it changes no result
-PATIENCE = 60.0  # seconds without a worker, after which none is waited for
+PATIENCE = 180.0  # seconds without a worker, after which none is waited for
 POLL = 2.0
 
 
@@ -176,7 +176,7 @@ def _client(place: str) -> "Client":
     dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"})
     for name in ("distributed", "distributed.client"):  # what ends it is one sentence
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    client = Client(_processes(int(local[1])) if local else place, timeout=PATIENCE)
+    client = Client(_processes(int(local[1])) if local else place, timeout=PATIENCE / 3)
     client.wait_for_workers(1, timeout=PATIENCE)
     try:
         client.run(_refuse_other, _checkout())

@@ -198,7 +198,8 @@ def test_a_scheduler_that_is_killed_is_one_sentence_and_the_next_run_goes_on(
 
 def test_a_worker_with_other_code_is_refused(tmp_path, monkeypatch):
     other = Path(shutil.copytree(ROOT / "pipeline", tmp_path / "pipeline")).parent
-    (other / "pipeline/core/errors.py").open("a").write("# another\n")
+    file = other / "pipeline/core/errors.py"
+    file.write_text(file.read_text() + "# another\n")
     with own_cluster(path=other) as (address, _):
         monkeypatch.setenv(cluster.DASK, address)
         with pytest.raises(AdaCalibError, match="has another code"):
