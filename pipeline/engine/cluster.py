@@ -194,6 +194,8 @@ def _processes(number: int) -> "LocalCluster":
 
     # a worker that pauses for want of memory waits for ever; one that ends is begun again
     dask.config.set({"distributed.worker.memory.pause": False})
+    # Dask has workers give freed memory back at once, which made scoring take twice as long
+    dask.config.set({"distributed.nanny.pre-spawn-environ": {"OMP_NUM_THREADS": 1}})
     return LocalCluster(
         n_workers=number, threads_per_worker=1, host="127.0.0.1", security=True,
         dashboard_address="127.0.0.1:0", worker_dashboard_address="127.0.0.1:0",
