@@ -21,7 +21,8 @@ from tests.engine.test_reuse import git
 from tests.engine.test_reused_stages import KEEPING, made, project_of
 from tests.whole_walk import PATHS
 
-pytestmark = pytest.mark.slow
+# workers are started again within this process, where a warning of Dask's must not end that
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
 HERE = "local:2"
 OF_STAGE = {
     "validate": ("artifacts/validation", "reports/validation.json"),

@@ -35,6 +35,7 @@ def test_a_file_is_scored_row_by_row_and_what_was_odd_is_counted(made, tmp_path,
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("default")
 def test_worker_processes_score_files_as_they_are_scored_one_by_one(made, tmp_path, monkeypatch):
     """By what people call; a file with a wrong row is named, and nothing is left."""
     folder = tmp_path / "logs"
