@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 DASK = "ADACALIB_DASK"  # in the environment, as it changes no result
 PATIENCE = 180.0  # seconds without a worker, after which none is waited for
-POLL = 2.0
 
 
 class Workers:
@@ -40,10 +39,10 @@ class Workers:
     """
 
     def __init__(self, place: str, work: Callable[[Any], Any], title: str) -> None:
-        self._place, self._title, self._seen = place, title, monotonic()
+        self._title, self._seen = title, monotonic()
         with _one_sentence(title):
             self._client = _client(place)
-            self._work = self._client.submit(_itself, work, pure=False)
+            self._work = self._client.submit(lambda work: work, work, pure=False)
 
     def begin(self, item: Any) -> Callable[[], Any]:
         """Have the work on an item begun; what waits for its result."""
@@ -52,11 +51,13 @@ class Workers:
         return partial(self._result, future, item)
 
     def _result(self, future: "Future", item: Any) -> Any:
-        from distributed import KilledWorker
+        from distributed import KilledWorker, wait
 
         what = f"{self._title} {item}"
         with _one_sentence(what):
-            while not _done(future):
+            while not future.done():
+                with suppress(TimeoutError):
+                    wait(future, timeout=2.0)
                 if _running(self._client):
                     self._seen = monotonic()
                 elif monotonic() - self._seen > PATIENCE:
@@ -75,10 +76,6 @@ def width_of(place: str) -> int:
     """How many items the workers of a place work on at a time."""
     with _one_sentence("looking for workers"):
         return max(1, sum(worker["nthreads"] for worker in _running(_client(place)).values()))
-
-
-def _itself(work: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return work
 
 
 def _work_on(work: Callable[[Any], Any], item: Any, checkout: Mapping[str, Any]) -> Any:
@@ -102,8 +99,8 @@ def _refuse_other(checkout: Mapping[str, Any]) -> None:
     odd = [name for name, found in made_by().items() if found != checkout[name]]
     if odd:
         raise AdaCalibError(
-            f"the worker on {host} has another {odd[0]} ({made_by()[odd[0]]}, here "
-            f"{checkout[odd[0]]}), so other bytes could come out; install there what is here"
+            f"the worker on {host} has another {odd[0]} than there is here, so other bytes could "
+            "come out; install there what is here"
         )
 
 
@@ -114,35 +111,27 @@ def _running(client: "Client") -> dict[str, Any]:
     return {name: worker for name, worker in found.items() if worker["status"] == "running"}
 
 
-def _done(future: "Future") -> bool:
-    from distributed import wait
-
-    try:
-        wait(future, timeout=POLL)
-    except TimeoutError:
-        return False
-    return True
-
-
 @contextmanager
 def _one_sentence(what: str) -> Iterator[None]:
     """What ended workers or scheduler, as one sentence; the next call connects again."""
-    from distributed import KilledWorker
-
+    try:
+        from distributed import KilledWorker
+    except ModuleNotFoundError:
+        raise AdaCalibError(
+            f'{DASK} is set and Dask is not installed; pip install "adacalib[dask]", or unset it'
+        ) from None
     try:
         yield
     except KilledWorker as error:
         raise AdaCalibError(
             f"{what}: {error.allowed_failures + 1} workers died at it one after the other, the "
-            f"last was {error.last_worker.address}; mostly it is want of memory, so give each more "
-            "or fewer threads, and run this again: what was made of other days is kept"
+            f"last was {error.last_worker.address}; mostly it is want of memory: give each more"
         ) from None
-    except (CancelledError, OSError) as error:
+    except (CancelledError, OSError):
         release()
         raise AdaCalibError(
-            f"{what}: the scheduler of {os.environ[DASK]} does not answer "
-            f"({type(error).__name__}); start it and its workers, and run this again: what was "
-            "made of other days is kept"
+            f"{what}: the scheduler of {os.environ[DASK]} does not answer; start it and its "
+            "workers, and run this again: what was made of other days is kept"
         ) from None
 
 
@@ -160,13 +149,9 @@ def release() -> None:
 @cache
 def _client(place: str) -> "Client":
     """A client of the scheduler at a place, where workers are ready."""
-    try:
-        import dask
-        from distributed import Client
-    except ModuleNotFoundError:
-        raise AdaCalibError(
-            f'{DASK} is set and Dask is not installed; pip install "adacalib[dask]", or unset it'
-        ) from None
+    import dask
+    from distributed import Client
+
     local = re.fullmatch(r"local:([1-9]\d{0,3})", place)
     if not local and not re.match("(tcp|tls)://.", place):
         raise AdaCalibError(

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -183,11 +184,6 @@ def made_by() -> dict[str, str | None]:
     for file in sorted(package.rglob("*.py")):
         digest.update(f"{file.relative_to(package)}\n".encode() + file.read_bytes())
     machine = {"machine": platform.machine(), "python": platform.python_version()}
-    return machine | {"code": digest.hexdigest()} | {name: _version(name) for name in LIBRARIES}
-
-
-def _version(library: str) -> str | None:
-    """None where it is not installed, as on a host that only scores."""
-    with suppress(PackageNotFoundError):
-        return version(library)
-    return None
+    # a host that only scores has not all of them
+    versions = {name: version(name) if find_spec(name) else None for name in LIBRARIES}
+    return machine | {"code": digest.hexdigest()} | versions

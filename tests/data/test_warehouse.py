@@ -183,7 +183,6 @@ def test_every_dialect_parses_its_query_and_has_its_columns(dialect, section):
         (log(served_probability=None), "duckdb", "a", "both null"),
         (log(field=("day",)), "duckdb", "a", "column day"),
         (log(), "oracle", "a", "no dialect 'oracle'"),
-        (log(), "spark", "", "names no table"),
     ],
 )
 def test_what_cannot_be_counted_is_refused(section, dialect, table, sentence):
