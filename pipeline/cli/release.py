@@ -184,15 +184,14 @@ def score(
     from pipeline.serving.offline import files_of, score_files
     from pipeline.serving.predictor import load
 
-    predictor, over = load(model), None
+    predictor, over = load(model), partial(map_days, title="score", unit="files")
     if processes():  # which are in other folders
-        over = partial(map_days, title="score", unit="files")
         sources, target = [source.absolute() for source in sources], target.absolute()
     size = sum(file.stat().st_size for file in files_of(sources) if file.is_file())
     with WorkProgress("score", size, "bytes") as progress:
         counted = score_files(
             predictor, sources, target, keep=keep or (), threads=threads,
-            report=progress.advance, over=over,
+            report=progress.advance, over=over if processes() else None,
         )  # fmt: skip
     answer(str(counted), **asdict(counted))
 
