@@ -26,6 +26,8 @@ def run_stage(stage: str, paths: list[Path], params_path: Path = Path("params.ya
         raise AdaCalibError(f"{stage} takes the paths {expected}, got {[str(p) for p in paths]}")
     params = read_params(params_path)
     shared = signature.parameters.keys() - {*expected, "params"}
+    if os.environ.get("ADACALIB_DASK"):  # worker processes are in other folders
+        paths = [path.absolute() for path in paths]
     run(*paths, params=section(params, stage), **{name: getattr(params, name) for name in shared})
 
 

@@ -136,6 +136,37 @@ def init(
 
 
 @app.command()
+def sql(
+    table: Annotated[str, typer.Argument(help="its name in the warehouse")] = "logged_scores",
+    *,
+    dialect: Annotated[str, typer.Option(help="bigquery, snowflake, spark …")] = "duckdb",
+    time: Annotated[str | None, typer.Option(help="column with instants, with a zone")] = None,
+    date: Annotated[str | None, typer.Option(help="in its place: column with days")] = None,
+    first: Annotated[str | None, typer.Option("--from", metavar="DAY", help="first day")] = None,
+    last: Annotated[str | None, typer.Option("--to", metavar="DAY", help="last day")] = None,
+    cells: Annotated[int, typer.Option(min=1, help="to a nat of the logit")] = 32,
+    mapping: Annotated[bool, typer.Option("--mapping", help="by which the result lands")] = False,
+) -> None:
+    """Print the query that counts logged scores where they are: an aggregated log comes out.
+
+    The columns are those of `log:` in params.yaml, served_logit or served_probability among them.
+    The dialects are bigquery, snowflake, spark, trino, duckdb and clickhouse.
+
+    Examples: adacalib sql ads.served --dialect bigquery --time at; adacalib sql --mapping
+    """
+    from pipeline.data.warehouse import counted_mapping, counting_query
+    from pipeline.params.params_file import read_params
+
+    if (time is None) == (date is None) and not mapping:
+        raise typer.BadParameter("exactly one of --time and --date says which day a row belongs to")
+    log, days = read_params().log, (first, last)
+    if mapping:
+        answer(counted_mapping(log))
+    else:
+        answer(counting_query(table, dialect, log, time=time, date=date, days=days, cells=cells))
+
+
+@app.command()
 def drop(days: Annotated[list[str], typer.Argument(metavar="DAY...")]) -> None:
     """Take landed days out of data/; they come back when their files land again.
 
@@ -301,7 +332,9 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if debug or str(error.name).startswith("pipeline"):
             raise
-        extra = next((name for name in ("serve", "pull", "online") if name in sys.argv), "pipeline")
+        extra = next(
+            (name for name in ("serve", "pull", "online", "sql") if name in sys.argv), "pipeline"
+        )
         sys.exit(
             f"adacalib: this command needs the package {error.name}, which is not installed; "
             f'pip install "adacalib[{extra}]" brings it'

@@ -177,17 +177,22 @@ def score(
     Examples: adacalib score day.parquet scored.csv --keep event_id; adacalib score logs/ scored/
     """
     from dataclasses import asdict
+    from functools import partial
 
     from pipeline.core.progress import WorkProgress
+    from pipeline.engine.day_map import map_days, processes
     from pipeline.serving.offline import files_of, score_files
     from pipeline.serving.predictor import load
 
-    predictor = load(model)
+    predictor, over = load(model), partial(map_days, title="score", unit="files")
+    if processes():  # which are in other folders
+        sources, target = [source.absolute() for source in sources], target.absolute()
     size = sum(file.stat().st_size for file in files_of(sources) if file.is_file())
     with WorkProgress("score", size, "bytes") as progress:
         counted = score_files(
-            predictor, sources, target, keep=keep or (), threads=threads, report=progress.advance
-        )
+            predictor, sources, target, keep=keep or (), threads=threads,
+            report=progress.advance, over=over if processes() else None,
+        )  # fmt: skip
     answer(str(counted), **asdict(counted))
 
 

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import shutil
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -62,7 +63,8 @@ def publish(target: Path) -> Iterator[Path]:
             file stands where the folder around `target` would be; what stands stays as it is.
     """
     make_folder(target.parent)
-    temporary = target.with_name(f".{target.name}.tmp-{os.getpid()}")
+    writer = f"{socket.gethostname()}-{os.getpid()}"  # of machines that share the place, too
+    temporary = target.with_name(f".{target.name}.tmp-{writer}")
     _discard(temporary)
     try:
         yield temporary
@@ -71,7 +73,7 @@ def publish(target: Path) -> Iterator[Path]:
         if target.is_dir() and not target.is_symlink():
             if not temporary.is_dir():
                 raise ArtifactError(f"{target} is a folder, which no file may replace; name a file")
-            aside = target.with_name(f".{target.name}.tmp-old-{os.getpid()}")
+            aside = target.with_name(f".{target.name}.tmp-old-{writer}")
             target.rename(aside)
             temporary.rename(target)
             _discard(aside)
@@ -86,6 +88,12 @@ def publish(target: Path) -> Iterator[Path]:
     except BaseException:
         _discard(temporary)
         raise
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what writers that died left in a folder that is not published yet."""
+    for path in [*folder.rglob(".*.tmp-*")]:
+        _discard(path)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -1,46 +1,69 @@
 """One map over days: the same function of every day, several at a time, in the order of days."""
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 from pipeline.core.progress import WorkProgress
+from pipeline.engine.cluster import DASK, Workers, width_of
 from pipeline.formats.sort_keys import usable_threads
 
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 def map_days(
-    work: Callable[[str], Result], days: Sequence[str], title: str
-) -> Iterator[tuple[str, Result]]:
-    """Each of `days` with what `work` makes of it, in their order, by as many threads as there are
-    processors.
+    work: Callable[[Item], Result], days: Sequence[Item], title: str, unit: str = "days"
+) -> Iterator[tuple[Item, Result]]:
+    """Each of `days`, or of other items, with what `work` makes of it, in their order, by as many
+    threads as there are processors; where ADACALIB_DASK names worker processes, by those.
 
     No more days are under way than threads, and one that waits to be taken: what does not depend on
     the number of days does not grow with it.
 
     Args:
-        work: a function of a day alone.
+        work: a function of a day alone; what it closes over travels to worker processes.
         days: in the order in which they come back.
         title: what is done, a verb, for the progress.
+        unit: plural, what an item is.
 
     Raises:
+        AdaCalibError: the worker processes ended or cannot be reached.
         Exception: what `work` raises, for the first day that fails.
     """
-    begun: deque[tuple[str, Future[Result]]] = deque()
+    begun: deque[tuple[Item, Callable[[], Result]]] = deque()
 
-    def first() -> tuple[str, Result]:
-        day, result = begun.popleft()
-        made = result.result()
+    def first() -> tuple[Item, Result]:
+        item, result = begun.popleft()
+        made = result()
         progress.advance(1)
-        return day, made
+        return item, made
 
-    threads = usable_threads()
-    with ThreadPoolExecutor(threads) as pool, WorkProgress(title, len(days), "days") as progress:
-        for day in days:
-            begun.append((day, pool.submit(work, day)))
-            if len(begun) > threads:
+    with _pool(work, title) as (begin, width), WorkProgress(title, len(days), unit) as progress:
+        for item in days:
+            begun.append((item, begin(item)))
+            if len(begun) > width():
                 yield first()
         while begun:
             yield first()
+
+
+def processes() -> int | None:
+    """How many worker processes' threads there are; None: threads of this process do the work."""
+    return width_of(os.environ[DASK]) if os.environ.get(DASK) else None
+
+
+@contextmanager
+def _pool(
+    work: Callable[[Item], Result], title: str
+) -> Iterator[tuple[Callable[[Item], Callable[[], Result]], Callable[[], int]]]:
+    """What begins the work on an item, and how many are worked on at a time."""
+    if place := os.environ.get(DASK):
+        yield Workers(place, work, title).begin, lambda: width_of(place)
+        return
+    threads = usable_threads()
+    with ThreadPoolExecutor(threads) as pool:
+        yield lambda item: pool.submit(work, item).result, lambda: threads

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ class Reuse:
         common = common_folder(near)
         self._folder = common / PLACE if common else None
         self._room = 0  # bytes to write before the folder is looked through again
-        self._same = {"kind": kind, "of": finite_json(of), "made_by": _made_by()}
+        self._same = {"kind": kind, "of": finite_json(of), "made_by": made_by()}
 
     def made(self, of: Mapping[str, Any], make: Callable[[], Made]) -> Made:
         """What `make` makes, or made before of the same.
@@ -176,11 +177,13 @@ def _write(path: Path, made: Made) -> int:
 
 
 @cache
-def _made_by() -> dict[str, str]:
+def made_by() -> dict[str, str | None]:
     """The code and the libraries that decide bytes, and the kind of machine."""
     package = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for file in sorted(package.rglob("*.py")):
         digest.update(f"{file.relative_to(package)}\n".encode() + file.read_bytes())
     machine = {"machine": platform.machine(), "python": platform.python_version()}
-    return machine | {"code": digest.hexdigest()} | {name: version(name) for name in LIBRARIES}
+    # a host that only scores has not all of them
+    versions = {name: version(name) if find_spec(name) else None for name in LIBRARIES}
+    return machine | {"code": digest.hexdigest()} | versions

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.core.errors import ArtifactError, DataError
-from pipeline.core.files import read_json, write_json
+from pipeline.core.files import publish, read_json, write_json
 from pipeline.formats.days import day_number
 
 WEIGHT_UNIT = 2**20  # weights are multiples of 1 / this, so that sums are exact in any order
@@ -193,7 +193,8 @@ def write_day(folder: Path, day: str, facts: dict[str, Any], content: bytes) -> 
     Returns:
         What the manifest keeps of the day: the facts, and the file's sha256.
     """
-    _file(folder, day).write_bytes(content)
+    with publish(_file(folder, day)) as temporary:  # a process that is given up may still write
+        temporary.write_bytes(content)
     return facts | {"sha256": hashlib.sha256(content).hexdigest()}
 
 

@@ -239,10 +239,10 @@ def sort_by_group(
 
 @dataclass(frozen=True)
 class Stretch:
-    """Some rows of a log: `load` reads or names the scores, of which `rows` are meant."""
+    """Some rows of a log: `load` reads or names the scores, of which `rows` are meant, or all."""
 
     load: Callable[[], Scores]
-    rows: tuple[int, int]
+    rows: tuple[int, int] | None = None
 
 
 def sorted_ranges(scores: Scores, threads: int) -> list[SortedRows]:
@@ -296,7 +296,7 @@ def sort_packed(
 
     def pack(stretch: Stretch) -> None:
         scores = stretch.load()
-        for rows in blocks(*stretch.rows):
+        for rows in blocks(*(stretch.rows or (0, len(scores)))):
             of_block, ids = layout.keys(scores, rows), scores.field_value_id[rows]
             for r, (first, last) in enumerate(pairwise(limits)):
                 piece = of_block.compress((ids >= first) & (ids < last))

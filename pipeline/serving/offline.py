@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from pipeline.core.errors import DataError
-from pipeline.core.files import publish
-from pipeline.serving.predictor import SCHEMA, Predictor, ServedScores
+from pipeline.core.errors import ArtifactError, DataError
+from pipeline.core.files import publish, remove_unfinished
+from pipeline.serving.predictor import SCHEMA, Predictor, ServedScores, verified
 from pipeline.serving.row_files import RowBatch, is_rows, opened, written
 
 Item = TypeVar("Item")
@@ -44,6 +44,9 @@ class Counted:
         return Counted(*(one + more for one, more in pairs))
 
 
+OverFiles = Callable[[Callable[[Path], Counted], Sequence[Path]], Iterable[tuple[Path, Counted]]]
+
+
 def score_files(
     predictor: Predictor,
     sources: Sequence[Path],
@@ -52,6 +55,7 @@ def score_files(
     keep: Sequence[str] = (),
     threads: int = 1,
     report: Callable[[int], None] = lambda _: None,
+    over: OverFiles | None = None,
 ) -> Counted:
     """Publish the scores of the rows of files, in their order, with the columns of `SCHEMA`.
 
@@ -63,28 +67,37 @@ def score_files(
         keep: columns that travel along, before those of the scores.
         threads: batches that are scored at a time; 0 = as many as there are cores.
         report: called with the bytes that were read since the last call.
+        over: what has processes score several files at a time, and reports itself: a function and
+            files → each file with what the function makes of it; None: one file after the other.
 
     Raises:
         DataError: a file is missing, damaged, lacks a column, or holds what it should not; the
             sentence names the column, the first row of the batch, and the row counted from there.
             Or the scores would replace what is there.
-        ArtifactError: the scores would replace a folder.
+        ArtifactError: the scores would replace a folder, or the model was replaced meanwhile.
     """
     files, threads = files_of(sources), threads or os.cpu_count() or 1
     _refuse_replacing(files, sources, target)
     taken = [name for name in keep if name in SCHEMA.names]
     if taken:
         raise DataError(f"--keep {taken[0]} would be there twice, as scores have such a column")
-    total = Counted()
+    alone, told = [*sources] == [*files], (lambda _: None) if over else report
+
+    def scored(file: Path) -> Counted:
+        place, form = (temporary, target) if alone else (temporary / files[file], file)
+        with publish(place) as written_to:
+            batches = _score(
+                predictor, file, (written_to, form), keep=keep,
+                threads=1 if over else threads, report=told,
+            )  # fmt: skip
+            return sum(batches, start=Counted())
+
     with publish(target) as temporary:
-        for file, name in files.items():
-            whole = [*sources] == [file]
-            place, form = (temporary, target) if whole else (temporary / name, file)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            for counted in _score(
-                predictor, file, (place, form), keep=keep, threads=threads, report=report
-            ):
-                total += counted
+        made = over(scored, [*files]) if over else ((file, scored(file)) for file in files)
+        total = sum((counted for _, counted in made), start=Counted())
+        remove_unfinished(temporary)
+        if over and verified(predictor.folder)[0] != predictor.version:
+            raise ArtifactError(f"{predictor.folder} shows another model by now; score again")
     return total
 
 

@@ -85,6 +85,7 @@ class Predictor:
         number_columns: columns that are read as numbers.
         reading: how the log's files were read; None where no mapping said so.
         session: onnxruntime's, for who brings arrays of their own.
+        folder: that it was loaded from, as worker processes do again.
         vectors: `columns`, `expected` and `tolerance` of the rows that the model was proved on;
             empty for a checkpoint from before there were any.
     """
@@ -115,7 +116,7 @@ class Predictor:
                 f"{ONNX_FILE} has format {self.metadata.get('format')!r}, this code reads "
                 f"{ONNX_FORMAT!r}; run dvc repro merge"
             )
-        self.version = version
+        self.version, self.folder = version, Path()
         self.vectors: dict[str, Any] = {}
         self.null_text = self.metadata["null_text"]
         names = [tensor.name for tensor in self.session.get_inputs()]
@@ -125,6 +126,9 @@ class Predictor:
         self.reading = Reading.of(reading) if reading else None
         self._score = logged_score_column(self.conventions)
         self._field = [f"{TEXT}{column}" for column in json.loads(self.metadata["field"])]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return load, (self.folder,)
 
     @property
     def columns(self) -> list[str]:
@@ -306,6 +310,7 @@ def load(folder: Path, threads: int = 1) -> Predictor:
     if hashlib.sha256(content).hexdigest() != sum_then:
         raise ArtifactError(f"{folder / ONNX_FILE} changed while it was read; load it again")
     predictor = Predictor(content, version, threads)
+    predictor.folder = folder.absolute()
     if (folder / VECTORS_FILE).is_file():
         predictor.vectors = read_json(folder / VECTORS_FILE)
         _probe(predictor, folder)

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from pipeline.core.checksums import file_sums, json_sha256, manifest_sums
 from pipeline.core.errors import ArtifactError
-from pipeline.core.files import publish, read_json
+from pipeline.core.files import publish, read_json, remove_unfinished
 from pipeline.data.log_store.day_rows import read_day
 from pipeline.data.log_store.manifest import MANIFEST, read_manifest
 from pipeline.encoding.belonging import count_field, nearest_parents, tree_of
@@ -67,23 +67,26 @@ def run(data: Path, split: Path, base: Path, target: Path, *, params: ScoreParam
     first, last = vocabularies[divided["binning_days"][-1]], vocabularies[known[-1]]
     own = file_sums(base)
     kept = Reuse(target, "scores", {"base": own, "params": params.model_dump(mode="json")})
-    ids = {id(each): json_sha256([each.names, each.pooled]) for each in vocabularies.values()}
+    known_on = {day: vocabularies.get(day, first) for day in split_of}
+    ids = {id(each): json_sha256([each.names, each.pooled]) for each in known_on.values()}
+    ids_on = {day: ids[id(each)] for day, each in known_on.items()}
 
-    def scored(day: str) -> Made:
-        vocabulary = vocabularies.get(day, first)
-        rate = keep_rate_of(model.conventions, split_of[day])
-
-        def make() -> Made:
-            table = read_day(data, day, model.columns, landed)
-            return _score(model, vocabulary, table, day, rate, params)
-
-        return kept.made({"data": hashes[day], "ids": ids[id(vocabulary)], "keep_rate": rate}, make)
-
-    described: dict[str, Any] = {}
     with publish(target) as folder:
         folder.mkdir()
-        for day, made in map_days(scored, list(split_of), "score"):
-            described[day] = write_day(folder, day, made.facts, made.payload)
+
+        def scored(day: str) -> dict[str, Any]:
+            rate = keep_rate_of(model.conventions, split_of[day])
+
+            def make() -> Made:
+                table = read_day(data, day, model.columns, landed)
+                return _score(model, known_on[day], table, day, rate, params)
+
+            of = {"data": hashes[day], "ids": ids_on[day], "keep_rate": rate}
+            made = kept.made(of, make)
+            return write_day(folder, day, made.facts, made.payload)
+
+        described = dict(map_days(scored, list(split_of), "score"))
+        remove_unfinished(folder)
         manifest = _manifest(model, last, divided, described, params)
         if parents:
             manifest["field"]["tree"] = tree_of(last, nearest)

@@ -1,9 +1,10 @@
 """tabulate: scores → bins and cells of every field value."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,17 @@ from pipeline.calibration.statistics.counting import count_cells, fitting_grid, 
 from pipeline.calibration.statistics.out_of_core import Pieces, tabulate_pieces
 from pipeline.core.checksums import manifest_sums
 from pipeline.core.errors import AdaCalibError, NotEnoughDataError
-from pipeline.engine.day_map import map_days
+from pipeline.engine.day_map import map_days, processes
 from pipeline.engine.reuse import Made, Reuse
 from pipeline.formats.days import day_number
-from pipeline.formats.scores import later_days, read_day, read_day_columns, read_scores_manifest
+from pipeline.formats.ordered_rows import read_ordered, write_ordered
+from pipeline.formats.scores import (
+    Scores,
+    later_days,
+    read_day,
+    read_day_columns,
+    read_scores_manifest,
+)
 from pipeline.formats.tables import (
     BinTable,
     CellTable,
@@ -77,8 +85,11 @@ def _tables(
 
     @cache
     def cut() -> tuple[BinTable, CellTable]:
-        pieces, cells = _pieces(scores, manifest), params.grid_cells
-        return tabulate_pieces(pieces, {*params.candidates, cells}, cells, _memory())
+        wanted, cells = {*params.candidates, params.grid_cells}, params.grid_cells
+        with TemporaryDirectory(prefix=f".{tables.name}.tmp-", dir=tables.parent) as place:
+            pieces = _pieces(scores, manifest, Path(place) if processes() else None)
+            over = _over if processes() else None
+            return tabulate_pieces(pieces, wanted, cells, _memory(), processes(), over=over)
 
     def made(kind: type[Table], of: str, make: Callable[[], Table]) -> Table:
         def columns() -> Made:
@@ -104,34 +115,44 @@ def _totals(days: list[dict[str, Any]]) -> dict[str, Any]:
     return {name: sum(day[name] for day in days) for name in ("impressions", "responses")}
 
 
-def _pieces(scores: Path, manifest: dict[str, Any]) -> Pieces:
-    """The binning days, read one by one."""
-    days = manifest["binning_days"]
+def _over(work: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
+    return (made for _, made in map_days(work, items, "tabulate", "parts"))
+
+
+def _pieces(scores: Path, manifest: dict[str, Any], ordered: Path | None) -> Pieces:
+    """The binning days, read one by one; where a folder is given, from files in their order there,
+    which those who survey them write."""
+    days, n = manifest["binning_days"], len(manifest["field"]["values"])
 
     def survey(piece: int) -> tuple[np.ndarray, np.ndarray]:
+        if ordered:
+            rows = read_day(scores, manifest, days[piece])
+            write_ordered(ordered / days[piece], rows)
+            return rows.field_value_id, rows.impressions
         names = ["field_value_id", "impressions"]
         columns = read_day_columns(scores, manifest, days[piece], names)
         return columns["field_value_id"], columns["impressions"]
 
-    return Pieces(
-        rows=[manifest["days"][day]["rows"] for day in days],
-        survey=survey,
-        load=lambda piece: read_day(scores, manifest, days[piece]),
-        n_field_values=len(manifest["field"]["values"]),
-        first_day=day_number(min(days)),
-        last_day=day_number(max(days)),
-    )
+    def load(piece: int, ids: tuple[int, int]) -> Scores:
+        if ordered:
+            return read_ordered(ordered / days[piece], ids, n)
+        return read_day(scores, manifest, days[piece])
+
+    first, last = (day_number(end(days)) for end in (min, max))
+    return Pieces(len(days), survey, load, n, first, last)
 
 
 def _memory() -> int:
-    """Bytes for rows: half of ADACALIB_MEMORY_GB, by default a quarter of the machine's memory.
+    """Bytes for rows: half of ADACALIB_MEMORY_GB, by default a quarter of the machine's memory; of
+    each worker process, where there are such, by default their share of that.
 
     A matter of the machine, which changes no table, so it comes from the environment.
     """
     try:
         return int(float(os.environ[MEMORY]) * 1e9 / 2)
     except KeyError:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
+        machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return machine // 4 // (processes() or 1)
     except ValueError:
         value = os.environ[MEMORY]
         raise AdaCalibError(f"{MEMORY} must be a number of gigabytes, it is {value!r}") from None

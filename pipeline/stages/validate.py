@@ -122,21 +122,21 @@ def _looks(
             return read_day(data, day, list(log.columns()), manifest)
 
         of = {"data": manifest.entry(day).content_sha256}
-        facts = kept.made(of, lambda: _facts(table(), day, log))
+
+        def described() -> Made:  # in here, so that a worker process imports no library of checks
+            found = {"day": asdict(check_day(table(), day, log))}
+            if log.event_id is not None:
+                found["events"] = asdict(event_facts(table(), day, log.event_id))
+            counts = ValueCounts(field_keys(table(), log.field))
+            return Made.of_columns(found | {"field_nulls": counts.nulls}, counts.counts)
+
+        facts = kept.made(of, described)
         marks = kept.made(
             of | {"what": "events"}, lambda: Made.of_columns({}, day_marks(table(), log.event_id))
         )
         return facts, marks
 
     return look
-
-
-def _facts(table: pa.Table, day: str, log: LogParams) -> Made:
-    found = {"day": asdict(check_day(table, day, log))}
-    if log.event_id is not None:
-        found["events"] = asdict(event_facts(table, day, log.event_id))
-    counts = ValueCounts(field_keys(table, log.field))
-    return Made.of_columns(found | {"field_nulls": counts.nulls}, counts.counts)
 
 
 def _days(

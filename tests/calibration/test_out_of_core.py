@@ -24,7 +24,7 @@ def pieces_of(scores, count, loads=None):
     """A log in `count` pieces of rows; the number of every piece that is loaded goes to `loads`."""
     parts = np.array_split(np.arange(len(scores)), count)
 
-    def load(piece):
+    def load(piece, _):
         if loads is not None:
             loads.append(piece)
         return scores.take(parts[piece])
@@ -33,9 +33,7 @@ def pieces_of(scores, count, loads=None):
         return scores.field_value_id[parts[piece]], scores.impressions[parts[piece]]
 
     days = scores.day.tolist() or [0]
-    return Pieces(
-        [len(p) for p in parts], survey, load, scores.n_field_values, min(days), max(days)
-    )
+    return Pieces(count, survey, load, scores.n_field_values, min(days), max(days))
 
 
 @few_examples
@@ -44,6 +42,20 @@ def test_pieces_give_the_tables_of_the_whole_log(scores, count, rows_at_once, th
     with small_blocks():
         read = tabulate_pieces(
             pieces_of(scores, count), CANDIDATES, GRID, 16 * rows_at_once, threads
+        )
+    for a, b in zip(read, tabulate(scores, CANDIDATES, GRID), strict=True):
+        assert_same(a, b)
+
+
+@few_examples
+@given(AGGREGATED, st.integers(1, 4), st.integers(1, 60), st.integers(1, 3))
+def test_ranges_that_processes_make_one_by_one_give_the_same(scores, count, rows_at_once, threads):
+    def over(work, items):
+        return [work(item) for item in items]
+
+    with small_blocks():
+        read = tabulate_pieces(
+            pieces_of(scores, count), CANDIDATES, GRID, 16 * rows_at_once, threads, over=over
         )
     for a, b in zip(read, tabulate(scores, CANDIDATES, GRID), strict=True):
         assert_same(a, b)

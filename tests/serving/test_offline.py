@@ -11,10 +11,12 @@ from typer.testing import CliRunner
 
 from pipeline.cli.main import app
 from pipeline.core.errors import ArtifactError, DataError
+from pipeline.engine import cluster
 from pipeline.serving import row_files
 from pipeline.serving.offline import score_files
 from pipeline.serving.predictor import SCHEMA, load
 from tests.checkpoint.parts import rows
+from tests.tiny_logs import files_of
 
 
 def test_a_file_is_scored_row_by_row_and_what_was_odd_is_counted(made, tmp_path, monkeypatch):
@@ -30,6 +32,31 @@ def test_a_file_is_scored_row_by_row_and_what_was_odd_is_counted(made, tmp_path,
     assert counted.rows == 1000
     assert counted.unseen == table["carrier"].to_pylist().count("ZZ")
     assert counted.out_of_range == scores.out_of_range.sum()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+def test_worker_processes_score_files_as_they_are_scored_one_by_one(made, tmp_path, monkeypatch):
+    """By what people call; a file with a wrong row is named, and nothing is left."""
+    folder = tmp_path / "logs"
+    (folder / "more").mkdir(parents=True)
+    for number, place in enumerate(("a", "b", "more/c")):
+        pq.write_table(rows(200 + number), folder / f"{place}.parquet")
+    csv.write_csv(rows(50), folder / "d.csv")
+    monkeypatch.chdir(tmp_path)
+    words = ["score", "logs", "--model", str(made[0]), "--keep", "carrier"]
+    assert CliRunner().invoke(app, [*words, "threads"]).exit_code == 0
+    monkeypatch.setenv(cluster.DASK, "local:2")
+    try:
+        said = CliRunner().invoke(app, [*words, "workers"])
+        assert said.output.startswith("653 rows scored")
+        pq.write_table(rows(3).drop_columns(["origin"]), folder / "wrong.parquet")
+        with pytest.raises(DataError, match=r"wrong\.parquet: column origin is missing"):
+            CliRunner().invoke(app, [*words, "again"], catch_exceptions=False)
+    finally:
+        cluster.release()
+    assert files_of(tmp_path / "workers") == files_of(tmp_path / "threads")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["logs", "threads", "workers"]
 
 
 def test_a_file_of_no_rows_gives_a_file_of_no_rows(made, tmp_path):

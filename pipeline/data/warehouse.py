@@ -1,0 +1,161 @@
+"""Counting in a warehouse: the query that turns logged scores into an aggregated log."""
+
+from typing import Protocol
+
+import sqlglot
+from sqlglot import exp
+
+from pipeline.core.errors import ParamsError
+from pipeline.data.log_store.contract import Contract
+from pipeline.encoding.values import SCORE_CLIP
+from pipeline.formats.days import day_name, day_number
+
+DIALECTS = ("bigquery", "snowflake", "spark", "trino", "duckdb", "clickhouse")
+MADE = ("day", "logit", "impressions", "responses")
+QUERY = """
+WITH logged AS (
+    SELECT {day} AS log_day, {columns}, {logit} AS log_logit, {impressions} AS log_impressions,
+        CAST({label} AS BIGINT) AS log_responses, {nth} AS log_nth
+    FROM {table}
+)
+SELECT CAST(log_day AS TEXT) AS "day", {columns},
+    (FLOOR(log_logit * {cells}) + 0.5) / {cells} AS "logit",
+    CAST(SUM(log_impressions) AS BIGINT) AS "impressions",
+    CASE WHEN SUM(CASE WHEN log_responses BETWEEN 0 AND log_impressions THEN 0 ELSE 1 END) = 0
+        THEN CAST(SUM(log_responses) AS BIGINT) END AS "responses"
+FROM logged
+WHERE log_nth = 1 {days}
+GROUP BY CAST(log_day AS TEXT), {columns}, (FLOOR(log_logit * {cells}) + 0.5) / {cells}
+"""
+MAPPING = """\
+# What the query gives, written as Parquet files. In params.yaml, log:
+#   {{format: counted, time_zone: {zone}, label: responses, impressions: impressions,
+#    field: [{field}], categorical: [], numeric: [], weight: {weight},
+#    served_logit: logit, served_probability: null, event_id: null}}
+format: counted
+kind: parquet
+time_zone: {zone}
+date: {{column: day, format: "%Y-%m-%d"}}
+columns: {{{columns}, logit: float64, impressions: int64, responses: int64}}
+"""
+
+
+class ScoredLog(Contract, Protocol):
+    """The `log` section of params.yaml, with what else decides which rows count when."""
+
+    time_zone: str
+    event_id: str | None
+    field_parents: tuple[str, ...]
+
+
+def counting_query(
+    table: str,
+    dialect: str,
+    log: ScoredLog,
+    *,
+    time: str | None,
+    date: str | None,
+    days: tuple[str | None, str | None] = (None, None),
+    cells: int = 32,
+) -> str:
+    """The query in a warehouse's dialect: sums of each day, field value and cell of the logit.
+
+    A cell is [c / cells, (c + 1) / cells) for a whole c, and its logit the middle of it, a number
+    that float32 holds whole; so counting again, or in parts, gives the same. Days, the clip of a
+    probability, the first of several rows with one event id, and weights are those of the product.
+    What it refuses, a null, a probability outside [0, 1], more responses than impressions, comes
+    out as a null in the row of its cell, which `validate` refuses.
+
+    Args:
+        table: its name there, with a row for each impression, or for several.
+        dialect: one of DIALECTS.
+        log: names of its columns.
+        time: the column with each row's instant, of a type with a zone.
+        date: in its place, the column with each row's day.
+        days: the first and the last to count; None: no limit.
+        cells: to a nat; LogLoss is off by about p (1 - p) / (24 cells²).
+
+    Raises:
+        ParamsError: the log has no score, a column is called as one that is made, or there is no
+            such dialect.
+    """
+    columns = _columns(log)
+    names = [time, date, log.label, log.impressions, log.event_id, _score(log), *columns]
+    texts = {name: exp.to_identifier(name).sql("duckdb") for name in names if name}
+    at = f"{texts[time]} AT TIME ZONE '{log.time_zone}'" if time else texts[date or ""]
+    day = f"CAST({at} AS DATE)"
+    limits = [
+        f"AND log_day {sign} CAST('{day_name(day_number(end))}' AS DATE)"
+        for sign, end in zip((">=", "<="), days, strict=True)
+        if end
+    ]
+    query = QUERY.format(
+        day=day,
+        columns=", ".join(texts[name] for name in columns),
+        logit=_logit(log, texts),
+        impressions=f"CAST({texts[log.impressions]} AS BIGINT)" if log.impressions else "1",
+        label=texts[log.label],
+        nth=_nth(texts, log.event_id, day, time),
+        table=_read(table, dialect),
+        cells=cells,
+        days=" ".join(limits),
+    )
+    return sqlglot.transpile(query, read="duckdb", write=dialect, pretty=True)[0]
+
+
+def counted_mapping(log: ScoredLog) -> str:
+    """The mapping, YAML, by which the rows of `counting_query` land; what params.yaml then says.
+
+    Raises:
+        ParamsError: as `counting_query`.
+    """
+    columns = [f"{name}: {'float64' if name == log.weight else 'text'}" for name in _columns(log)]
+    return MAPPING.format(
+        zone=log.time_zone, field=", ".join(log.field), columns=", ".join(columns),
+        weight=log.weight or "null",
+    )  # fmt: skip
+
+
+def _columns(log: ScoredLog) -> list[str]:
+    """By what is counted beside day and logit."""
+    columns = [*dict.fromkeys((*log.field, *log.field_parents, *filter(None, [log.weight])))]
+    taken = sorted({*MADE} & {*columns})
+    if taken:
+        raise ParamsError(
+            f"the query makes a column {taken[0]} and log: names one for field, parents or weight; "
+            "count a view in which it is called otherwise"
+        )
+    return columns
+
+
+def _score(log: ScoredLog) -> str:
+    name = log.served_logit or log.served_probability
+    if name is None:
+        raise ParamsError(
+            "log.served_logit and log.served_probability of params.yaml are both null: without "
+            "scores nothing can be counted; name the column that holds them"
+        )
+    return name
+
+
+def _logit(log: ScoredLog, texts: dict[str, str]) -> str:
+    score = f"CAST({texts[_score(log)]} AS DOUBLE)"
+    if log.served_logit:
+        return score
+    inside = f"GREATEST(LEAST({score}, 1 - {SCORE_CLIP}), {SCORE_CLIP})"
+    return f"CASE WHEN {score} BETWEEN 0 AND 1 THEN LN({inside}) - LN(1 - {inside}) END"
+
+
+def _nth(texts: dict[str, str], event_id: str | None, day: str, time: str | None) -> str:
+    """Of the rows of a day with one event id only the first counts; a row without one counts."""
+    if event_id is None:
+        return "1"
+    event, order = texts[event_id], texts[time] if time else "1"
+    first = f"ROW_NUMBER() OVER (PARTITION BY {day}, {event} ORDER BY {order})"
+    return f"CASE WHEN {event} IS NULL THEN 1 ELSE {first} END"
+
+
+def _read(table: str, dialect: str) -> str:
+    if dialect not in DIALECTS:
+        raise ParamsError(f"no dialect {dialect!r}; the dialects are {', '.join(DIALECTS)}")
+    return exp.to_table(table, dialect=dialect).sql("duckdb")

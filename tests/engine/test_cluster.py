@@ -1,0 +1,237 @@
+"""Worker processes: what they make is what threads make, to the byte; what ends them is said."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pipeline.core import files
+from pipeline.core.errors import AdaCalibError, DataError
+from pipeline.engine import cluster
+from pipeline.engine.day_map import map_days
+from pipeline.formats.days import day_name
+from tests.engine.dask_here import ROOT, wait_for
+from tests.engine.dask_here import cluster as own_cluster
+from tests.engine.test_reuse import git
+from tests.engine.test_reused_stages import KEEPING, made, project_of
+from tests.whole_walk import PATHS
+
+# workers are started again within this process, where a warning of Dask's must not end that
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
+HERE = "local:2"
+OF_STAGE = {
+    "validate": ("artifacts/validation", "reports/validation.json"),
+    "score": ("artifacts/scores",),
+    "tabulate": ("artifacts/tables",),
+    "check_tables": ("reports/tables.json",),
+}
+DAYS = [day_name(number) for number in range(20_000, 20_012)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def released():
+    yield
+    cluster.release()
+
+
+@pytest.fixture
+def here(monkeypatch):
+    """Two worker processes of this one."""
+    monkeypatch.setenv(cluster.DASK, HERE)
+
+
+@pytest.fixture(scope="module")
+def by_threads(tmp_path_factory):
+    """A project whose stages ran in threads, and what they left."""
+    folder = project_of(tmp_path_factory.mktemp("threads") / "project")
+    return folder, made(folder)
+
+
+def copy_of(by_threads, target: Path, *stages: str) -> Path:
+    """The project without what some stages left."""
+    folder = Path(shutil.copytree(by_threads[0], target / "project"))
+    for stage in stages:
+        for output in OF_STAGE[stage]:
+            path = folder / output
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return folder
+
+
+def test_other_processes_do_the_work_and_days_come_in_their_order(here):
+    def work(day):
+        return day, os.getpid()
+
+    found = list(map_days(work, DAYS, "look"))
+    assert [(day, made) for day, (made, _) in found] == [(day, day) for day in DAYS]
+    assert os.getpid() not in {process for _, (_, process) in found}
+
+
+def test_the_first_day_that_fails_is_told_as_it_is_after_those_before_it(here):
+    def work(day):
+        if day >= DAYS[3]:
+            raise DataError(f"day {day} is wrong")
+        return day
+
+    days = map_days(work, DAYS, "look")
+    assert [next(days)[1] for _ in range(3)] == DAYS[:3]
+    with pytest.raises(DataError, match=f"^day {DAYS[3]} is wrong$"):
+        next(days)
+    assert dict(map_days(str.upper, DAYS[:2], "look")) == {day: day for day in DAYS[:2]}
+
+
+@pytest.mark.parametrize("repository", [False, True])
+def test_stages_leave_the_same_bytes(here, by_threads, tmp_path, repository):
+    """Where what is made of days is kept, too, and by whoever made it."""
+    folder = copy_of(by_threads, tmp_path, *KEEPING)
+    if repository:
+        git(folder, "init", "--quiet")
+    assert made(folder, *KEEPING) == by_threads[1]
+    if repository:
+        assert (folder / ".git/adacalib/days").is_dir()
+        cluster.release()
+        assert made(folder, *KEEPING) == by_threads[1]
+
+
+def once(flag: Path) -> bool:
+    """Whether this is the first process to ask."""
+    try:
+        flag.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
+def die_at_first(flag: str, moment: str) -> None:
+    """In a worker: die once, before the work on a day or in the middle of writing what it made."""
+
+    def die(*_):
+        if once(Path(flag)):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    if moment == "work":
+        refuse = cluster._refuse_other
+        cluster._refuse_other = lambda checkout: (die(), refuse(checkout))
+    else:
+        files._sync = die
+
+
+@pytest.mark.parametrize(
+    ("stage", "moment"),
+    [
+        ("validate", "work"), ("score", "work"), ("score", "write"), ("tabulate", "work"),
+        ("tabulate", "write"), ("check_tables", "work"),
+    ],
+)  # fmt: skip
+def test_a_worker_that_is_killed_in_a_stage_changes_no_byte(
+    here, by_threads, tmp_path, stage, moment
+):
+    folder, flag = copy_of(by_threads, tmp_path, stage), tmp_path / "died"
+    list(map_days(str.upper, DAYS[:1], "look"))
+    cluster._client(HERE).run(die_at_first, str(flag), moment)
+    found = made(folder, stage)
+    assert flag.exists()
+    assert found == by_threads[1]
+    assert not [*folder.rglob(".*.tmp-*")]
+
+
+def test_work_that_kills_every_worker_is_one_sentence_and_the_next_work_goes_on(here):
+    def work(day):
+        if day == DAYS[1]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return day
+
+    with pytest.raises(AdaCalibError, match=f"look {DAYS[1]}: 4 workers died"):
+        list(map_days(work, DAYS[:2], "look"))
+    assert len(list(map_days(str.upper, DAYS, "look"))) == len(DAYS)
+
+
+def test_a_worker_that_runs_out_of_memory_is_one_sentence(monkeypatch):
+    def work(day):
+        held = []
+        for _ in range(100):
+            held.append(bytearray(b"x") * (20 << 20))
+            time.sleep(0.1)  # as work does that grows
+        return len(held)
+
+    with own_cluster("--memory-limit", "500MB") as (address, _):
+        monkeypatch.setenv(cluster.DASK, address)
+        monkeypatch.setattr(cluster, "PATIENCE", 20.0)
+        with pytest.raises(AdaCalibError, match="memory"):
+            list(map_days(work, DAYS[:1], "look"))
+        cluster.release()
+
+
+@pytest.mark.parametrize("stage", ["score", "tabulate"])
+def test_a_scheduler_that_is_killed_is_one_sentence_and_the_next_run_goes_on(
+    by_threads, tmp_path, stage
+):
+    """Nothing of the stage is there that could be read."""
+    folder, flag = copy_of(by_threads, tmp_path, stage), tmp_path / "begun"
+    git(folder, "init", "--quiet")
+    with own_cluster() as (address, scheduler):
+        program = (
+            f"import sys; sys.argv = ['pipeline', {stage!r}, *{[*map(str, PATHS[stage])]!r}]\n"
+            "from pathlib import Path\nfrom pipeline.engine import cluster\n"
+            f"begin = cluster.Workers.begin\n"
+            f"def slowly(self, item):\n    Path({str(flag)!r}).touch()\n"
+            "    import time; time.sleep(2)\n    return begin(self, item)\n"
+            "cluster.Workers.begin = slowly\nfrom pipeline.__main__ import main\nmain()\n"
+        )
+        env = {**os.environ, cluster.DASK: address, "PYTHONPATH": str(ROOT)}
+        stage_run = subprocess.Popen(
+            [sys.executable, "-c", program], cwd=folder, env=env, stderr=subprocess.PIPE, text=True
+        )
+        wait_for(flag)
+        scheduler.kill()
+        said = stage_run.communicate(timeout=120)[1]
+    assert stage_run.returncode == 1
+    assert said.startswith(f"{stage}: ")
+    assert "does not answer" in said
+    assert said.count("\n") == 1
+    assert not (folder / OF_STAGE[stage][0]).exists()
+    assert made(folder, stage) == by_threads[1]
+
+
+def test_a_worker_with_other_code_is_refused(tmp_path, monkeypatch):
+    other = Path(shutil.copytree(ROOT / "pipeline", tmp_path / "pipeline")).parent
+    file = other / "pipeline/core/errors.py"
+    file.write_text(file.read_text() + "# another\n")
+    with own_cluster(path=other) as (address, _):
+        monkeypatch.setenv(cluster.DASK, address)
+        with pytest.raises(AdaCalibError, match="has another code"):
+            list(map_days(str.upper, DAYS[:1], "look"))
+        cluster.release()
+
+
+@pytest.mark.parametrize(
+    ("place", "sentence"),
+    [
+        ("local:0", "must be local:N"),
+        ("two", "must be local:N"),
+        ("http://127.0.0.1:8786", "must be local:N"),
+        ("tcp://127.0.0.1:1", "does not answer"),
+    ],
+)
+def test_a_place_without_workers_is_one_sentence(monkeypatch, place, sentence):
+    monkeypatch.setenv(cluster.DASK, place)
+    monkeypatch.setattr(cluster, "PATIENCE", 3.0)
+    with pytest.raises(AdaCalibError, match=sentence):
+        list(map_days(str.upper, DAYS[:1], "look"))
+
+
+def test_a_cluster_that_is_there_gives_the_same_bytes_and_is_left_as_it_is(
+    by_threads, tmp_path, monkeypatch
+):
+    folder = copy_of(by_threads, tmp_path, *KEEPING)
+    with own_cluster(workers=2) as (address, scheduler):
+        monkeypatch.setenv(cluster.DASK, address)
+        assert made(folder, *KEEPING) == by_threads[1]
+        cluster.release()
+        assert scheduler.poll() is None
+        assert dict(map_days(str.upper, DAYS[:2], "look")) == {day: day for day in DAYS[:2]}
+        cluster.release()
