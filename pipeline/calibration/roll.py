@@ -9,12 +9,14 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import logit as log_odds
 
 from pipeline.calibration.adacalib.compile_map import serving_map
 from pipeline.calibration.adacalib.fit import AdaCalibFit, fit_adacalib
 from pipeline.calibration.adacalib.knot_training import FitSettings
 from pipeline.calibration.choice import Choice, Comparison, choose, losses_of
 from pipeline.calibration.record import NONE, Record
+from pipeline.calibration.statistics.logits import SURE
 from pipeline.calibration.windows import FITS, Windowed, best_window, coarse
 from pipeline.formats.field_tree import FieldTree
 from pipeline.formats.maps import PiecewiseLinearMap, identity_map
@@ -151,9 +153,14 @@ class _Morning:
         return cls(day, rows, serving, for_new, new)
 
     def logit(self, served: PiecewiseLinearMap) -> np.ndarray:
-        """The calibrated logit of the rows."""
+        """The calibrated logit of the rows, each at the log odds of its mean probability.
+
+        All rows of a field value that has no bounds yet are one cell: its mean logit would expect
+        too little.
+        """
         rows = self.rows
-        return served(rows.logit_sum / rows.impressions, self.serving[rows.field_value_id])
+        at = np.clip(log_odds(rows.probability_sum / rows.impressions), -SURE, SURE)
+        return served(at, self.serving[rows.field_value_id])
 
 
 def _rolled(

@@ -43,8 +43,8 @@ class Variances:
     The defaults are what is believed before a log is seen (`learning` says where they are from).
 
     Attributes:
-        levels: by what the variances of a field value's own (lasting, slow, fast, slope) are
-            multiplied for what the children of a parent share, by level from near to far.
+        levels: what the children of a parent share, by level from near to far: by what the default
+            of lasting, and slow, fast and slope as they are, are multiplied for it.
     """
 
     lasting: float = 0.25
@@ -103,7 +103,9 @@ class Filter:
         self.loadings[:, SLOPE, 5] = 1.0
         v = variances
         self.own = np.diag([v.lasting, v.slow, v.fast, v.slope])
-        self.size = np.array([1.0, *v.levels, 1.0])[self.tree.level, None, None]
+        of_parents = np.diag([Variances.lasting, v.slow, v.fast, v.slope])
+        of_levels = [self.own, *(size * of_parents for size in v.levels), self.own]
+        self.each = np.stack(of_levels)[self.tree.level]
 
     def start(self) -> Beliefs:
         """What is believed on the eve of the first day."""
@@ -111,7 +113,7 @@ class Filter:
         shared = [lasting, v.shared_slow, v.shared_fast, 0.0, line, slope]
         n = len(self.usual)
         return Beliefs(
-            np.zeros((n, 4)), self.size * self.own, SHARED_START, np.diag(shared),
+            np.zeros((n, 4)), self.each, SHARED_START, np.diag(shared),
             np.where(self.tree.parent[:, None, None] > 0, np.eye(4), 0.0),
             np.zeros(n, dtype=bool), self.tree.parent,
         )  # fmt: skip
@@ -121,7 +123,7 @@ class Filter:
         v, kept = self.variances, KEPT**days
         slow, fast = 1.0 - kept**2
         own, shared = np.array([1.0, *kept, 1.0]), np.array([1.0, *kept, 0.0, 1.0, 1.0])
-        of_own = self.size * self.own * np.diag([0.0, slow, fast, 0.0])
+        of_own = self.each * np.diag([0.0, slow, fast, 0.0])
         of_shared = [0.0, v.shared_slow * slow, v.shared_fast * fast, v.shared_day, 0.0, 0.0]
         both = np.outer(own, own)
         covariance, tie = beliefs.covariance * both + of_own, beliefs.tie
