@@ -51,15 +51,18 @@ def _dense(level: np.ndarray, asked: list[set[int]]) -> tuple[np.ndarray, np.nda
     size = {10: 0.7, 9: 2.0, 8: 2.0, 7: 2.0}
     v, days = MOVING, np.arange(DAYS)
 
-    def kernel(gap: np.ndarray) -> np.ndarray:
-        return v.lasting + v.slow * KEPT[0] ** gap + v.fast * KEPT[1] ** gap
+    def kernel(gap: np.ndarray, lasting: float) -> np.ndarray:
+        return lasting + v.slow * KEPT[0] ** gap + v.fast * KEPT[1] ** gap
 
     places = [(day, chain) for day in days for chain in CHAINS] + [(DAYS, a) for a in asked]
-    shared = np.array(
-        [[sum(size.get(i, 1.0) for i in a & b) for _, b in places] for _, a in places]
+    chains = [chain for _, chain in places]
+    of_parents, own = (
+        np.array([[sum(map(of_id, a & b)) for b in chains] for a in chains])
+        for of_id in (lambda i: size.get(i, 0.0), lambda i: float(i not in size))
     )
     gap = np.abs(np.subtract.outer(*[np.array([d for d, _ in places])] * 2))
-    prior = shared * kernel(gap) + v.day * np.eye(len(places))
+    prior = own * kernel(gap, v.lasting) + v.day * np.eye(len(places))
+    prior += of_parents * kernel(gap, Variances.lasting)
     n, p = 6 * DAYS, expit(level.ravel())
     noise = np.diag(1.0 / (SHOWN * p * (1 - p)))
     gain = prior[n:, :n] @ np.linalg.inv(prior[:n, :n] + noise)

@@ -8,6 +8,7 @@ import re
 from codecs import lookup
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -43,7 +44,7 @@ def _known(zone: str) -> str:
 
 def _known_encoding(name: str) -> str:
     try:
-        b"".decode(name)  # refuses codecs that are of no text, such as rot13
+        TextIOWrapper(BytesIO(), encoding=name)  # refuses codecs that are of no text, as rot13
     except LookupError:
         raise ValueError(f"there is no encoding {name!r}; use a name like latin-1") from None
     return lookup(name).name
