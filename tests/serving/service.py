@@ -18,6 +18,15 @@ from tests.serving.conftest import free_port
 LOOKS = 5000  # for something that comes in a few seconds, before a test gives up
 
 
+def _answers(process: psutil.Process) -> bool:
+    try:  # it may end while it is looked at
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return False
+        return "resource_tracker" not in " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return False
+
+
 @dataclass
 class Service:
     """`adacalib serve` while it runs.
@@ -35,8 +44,7 @@ class Service:
     def workers(self) -> list[psutil.Process]:
         """The processes that answer."""
         found = psutil.Process(self.process.pid).children()
-        living = [process for process in found if process.status() != psutil.STATUS_ZOMBIE]
-        return [p for p in living if "resource_tracker" not in " ".join(p.cmdline())]
+        return [process for process in found if _answers(process)]
 
     def said(self, word: str, times: int = 1) -> str:
         """The last line that has `word`, when there are so many of them."""

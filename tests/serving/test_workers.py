@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from contextlib import contextmanager
+from time import sleep
 
 import httpx
 import numpy as np
@@ -76,6 +77,7 @@ def test_a_killed_worker_is_replaced_and_costs_at_most_what_it_held(made):
             looks = 0
             while len({process.pid for process in service.workers()} - {first[0].pid}) < 2:
                 looks += 1
+                sleep(0.01)
                 assert service.process.poll() is None
                 assert looks < LOOKS
         assert len(errors) <= 3
