@@ -8,7 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.core.files import read_json
-from pipeline.encoding.belonging import nearest_parents
+from pipeline.encoding.belonging import count_field, nearest_parents, tree_of
+from pipeline.encoding.vocabulary import Vocabulary
 from pipeline.formats.field_tree import FieldTree
 from pipeline.serving.predictor import load
 from tests.whole_walk import DAYS, asked, project, scored, walk
@@ -147,6 +148,15 @@ def test_vectors_ask_every_level(walked):
     vectors = json.loads((walked / "artifacts/model/test_vectors.json").read_text())
     said = load(walked / "artifacts/model").predict(pa.table(vectors["columns"]))
     assert {*said.field_level.tolist()} == {0, 1, 2, 3}
+
+
+def test_a_far_parent_is_one_where_no_near_one_is_known():
+    table = pa.table({"c": ["x", "y"], "a": pa.nulls(2, pa.string()), "v": ["1", None]})
+    known = Vocabulary(()).extended(count_field(table, ["c"], ["a", "v"]))
+    tree = tree_of(known, 2, [("2024-03-04", nearest_parents(table, ["c"], ["a", "v"]))])
+    assert known.names == [None, "x", "y", "\x1e\x1f1"]
+    assert tree["level"] == [3, 0, 0, 2]
+    assert tree["parent"] == [0, 3, 0, 0]
 
 
 def test_the_parent_of_a_value_is_the_one_with_the_most_rows():

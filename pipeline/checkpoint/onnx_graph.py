@@ -102,7 +102,7 @@ def onnx_model(model: MergedModel) -> onnx.ModelProto:
     ids = _categorical(graph, encoder, absent)
     field = _field_value_id(graph, encoder, absent)
     if encoder.parents:
-        levels = graph.constant(encoder.field_values.levels)
+        levels = graph.constant(encoder.field_values.levels(len(encoder.parents)))
         graph.op("Gather", levels, field, result="field_level")
     logit = _base(graph, network, ids, numeric)
     mapped = _table(graph, network, logit, field)
@@ -201,7 +201,7 @@ def _field_value_id(graph: _Graph, encoder: Encoder, absent: str) -> str:
     known = _ids(graph, key, vocabulary, None, None)
     for place in range(len(encoder.parents)):
         above = _joined(graph, [_text(graph, column) for column in encoder.parents[place:]])
-        at = np.flatnonzero(vocabulary.levels == 1 + place)
+        at = np.flatnonzero(vocabulary.levels(len(encoder.parents)) == 1 + place)
         parents = [vocabulary.own[n - 1].removeprefix(PARENT) for n in at.tolist()]
         of_parent = _encoded(graph, above, parents, at.tolist())
         known = graph.op("Where", _is_unknown(graph, known), of_parent, known)

@@ -44,11 +44,14 @@ def nearest_parents(table: pa.Table, field: Sequence[str], parents: Sequence[str
     return found.rename_columns(["values", "parent", "several"])
 
 
-def tree_of(vocabulary: Vocabulary, days: Iterable[tuple[str, pa.Table]]) -> dict[str, Any]:
+def tree_of(
+    vocabulary: Vocabulary, depth: int, days: Iterable[tuple[str, pa.Table]]
+) -> dict[str, Any]:
     """The tree of all ids, as JSON can hold it.
 
     Args:
         vocabulary: of the last day.
+        depth: how many parents a field value has.
         days: each day and its `nearest_parents`, in their order.
 
     Returns:
@@ -69,7 +72,7 @@ def tree_of(vocabulary: Vocabulary, days: Iterable[tuple[str, pa.Table]]) -> dic
         several |= {*ids[named & (found["several"].to_numpy() > 1)].tolist()}
     return {
         "parent": parent.tolist(),
-        "level": vocabulary.levels.tolist(),
+        "level": vocabulary.levels(depth).tolist(),
         "moves": moves,
         "several": len(several),
     }
@@ -79,7 +82,7 @@ def _farther(vocabulary: Vocabulary) -> np.ndarray:
     """The parents of parents, int64 [V]; 0 of field values."""
     parent = np.zeros(len(vocabulary) + 1, np.int64)
     names = pa.array(vocabulary.own, pa.string())
-    nodes = np.flatnonzero(vocabulary.levels[1:])
+    nodes = np.flatnonzero([name.startswith(PARENT) for name in vocabulary.own])
     parent[nodes + 1] = _known(vocabulary, _above(names.take(pa.array(nodes))))
     return parent
 

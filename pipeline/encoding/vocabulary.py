@@ -163,11 +163,13 @@ class Vocabulary:
         """The keys of the parents that have ids, in the order of these."""
         return tuple(name.removeprefix(PARENT) for name in self.own if name.startswith(PARENT))
 
-    @cached_property
-    def levels(self) -> np.ndarray:
-        """int64 [len(self) + 1]: of every id 0, or k of a k-th parent; of the id 0 one more."""
+    def levels(self, depth: int) -> np.ndarray:
+        """int64 [len(self) + 1]: of every id 0, or k of a k-th parent; of the id 0 one more.
+
+        Args:
+            depth: how many parents a value has, whether or not any of a level is known.
+        """
         parts = [name.count(SEPARATOR) if name.startswith(PARENT) else 0 for name in self.own]
-        depth = max(parts, default=0)
         return np.array([depth + 1, *(part and depth + 1 - part for part in parts)])
 
     @cached_property

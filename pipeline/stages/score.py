@@ -89,7 +89,7 @@ def run(data: Path, split: Path, base: Path, target: Path, *, params: ScoreParam
         remove_unfinished(folder)
         manifest = _manifest(model, last, divided, described, params)
         if parents:
-            manifest["field"]["tree"] = tree_of(last, nearest)
+            manifest["field"]["tree"] = tree_of(last, len(parents), nearest)
         of = manifest_sums({"split": split, "base": base})
         write_scores_manifest(folder, manifest | {"made_of": of})
 
