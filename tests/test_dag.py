@@ -119,13 +119,18 @@ def dvc(folder: Path, *words: str) -> str:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
 
 
+def commit_a_base(folder):
+    """A copy of the walk whose lock says that train_base has run."""
+    copy_of_the_walk(folder)
+    for name in ("split/training.json", "base/manifest.json"):
+        write_json(folder / "artifacts" / name, {})
+    dvc(folder, "commit", "--force", "train_base")
+
+
 @pytest.mark.slow
 def test_dvc_leaves_the_base_model_fresh_where_other_code_changes(tmp_path):
     """Asked of DVC itself, in a copy with a lock that was committed and not run."""
-    copy_of_the_walk(tmp_path)
-    for name in ("split/training.json", "base/manifest.json"):
-        write_json(tmp_path / "artifacts" / name, {})
-    dvc(tmp_path, "commit", "--force", "train_base")
+    commit_a_base(tmp_path)
     used = {file.relative_to(ROOT) for file in code_of(ROOT, "train_base")}
     for file in (tmp_path / "pipeline").rglob("*.py"):
         if file.relative_to(tmp_path) not in used:
@@ -137,10 +142,7 @@ def test_dvc_leaves_the_base_model_fresh_where_other_code_changes(tmp_path):
 
 @pytest.mark.slow
 def test_dvc_runs_again_what_a_library_with_another_pin_has_made(tmp_path):
-    copy_of_the_walk(tmp_path)
-    for name in ("split/training.json", "base/manifest.json"):
-        write_json(tmp_path / "artifacts" / name, {})
-    dvc(tmp_path, "commit", "--force", "train_base")
+    commit_a_base(tmp_path)
     pins = (tmp_path / "pins.yaml").read_text()
     (tmp_path / "pins.yaml").write_text(pins.replace("onnx: ", "onnx: 9"))
     assert dvc(tmp_path, "status", "--json", "train_base").strip() == "{}"
