@@ -95,6 +95,15 @@ def until(true: Callable[[], object]) -> None:
         time.sleep(0.05)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def no_draws_beside_other_tests() -> Iterator[None]:
+    """End Prefect's senders, whose threads draw from `random` while a property test does."""
+    yield
+    from prefect.events.worker import EventsWorker
+
+    EventsWorker.drain_all()
+
+
 @pytest.fixture(scope="session")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A git and DVC project with today's params.yaml and prefect.yaml, and some days of log."""

@@ -68,6 +68,7 @@ def test_the_first_day_of_a_log_comes_alone(tmp_path):
     assert names(files_to_land("log-{day}.csv", "2013-09-28", tmp_path, tmp_path)) == ["2013-09-28"]
 
 
+@pytest.mark.slow
 def test_an_unattended_run_adds_late_events_and_stops_where_a_file_brings_less_than_before(
     checkout, prefect_server
 ):
@@ -87,6 +88,7 @@ def test_an_unattended_run_adds_late_events_and_stops_where_a_file_brings_less_t
     assert landed_days(checkout) == ["2024-04-01", "2024-04-02"]
 
 
+@pytest.mark.slow
 def test_a_day_that_grew_after_it_landed_is_landed_again_with_the_next_one(
     checkout, prefect_server
 ):
