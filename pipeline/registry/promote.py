@@ -129,6 +129,7 @@ def refuse_unfit(
     """
     _refuse_former(folder, history, gate["model_sha256"])
     _refuse_older(gate["last_day"], current)
+    tags.wait_for_the_clock(history)
     commits.identity(folder)
     commits.refuse_modified_code(folder)
     _remote_for(folder, commits.authority(folder))

@@ -189,7 +189,7 @@ def proposed(
         ReleaseError: another promotion came first, or the authority takes no tags from here.
         ToolError: git failed.
     """
-    _wait_for_the_clock(folder)
+    wait_for_the_clock(assignments(folder))
     with tempfile.TemporaryDirectory(prefix="adacalib-") as place:
         clone = Path(place) / "clone"
         settings = [
@@ -216,13 +216,16 @@ def _objects(folder: Path) -> dict[str, str]:
     return dict(line.split() for line in listed.splitlines())
 
 
-def _wait_for_the_clock(folder: Path) -> None:
-    """Assignments are ordered by their second: let this one be later than the newest.
+def wait_for_the_clock(history: list[Tag]) -> None:
+    """Assignments are ordered by their second: let the next one be later than the newest.
+
+    Args:
+        history: every assignment.
 
     Raises:
         ReleaseError: the newest assignment lies in this clock's future.
     """
-    newest = max((a.seconds for a in assignments(folder)), default=0)
+    newest = max((a.seconds for a in history), default=0)
     ahead = newest + 1 - time.time()
     if ahead > _CLOCK_WAIT:
         raise ReleaseError(

@@ -82,10 +82,11 @@ def test_values_that_are_not_finite_are_refused(tmp_path):
         write_maps(tmp_path / "maps.parquet", {"m": broken})
 
 
-def test_a_field_value_that_is_missing_from_the_file_is_noticed(tmp_path, bent):
+@pytest.mark.parametrize("rows", [[0, 2], [1, 0, 2], [0, 1, 1, 2]])
+def test_a_field_value_that_is_missing_twice_there_or_elsewhere_is_noticed(tmp_path, bent, rows):
     path = tmp_path / "maps.parquet"
     write_maps(path, {"bent": bent})
-    pq.write_table(pq.read_table(path).take([0, 2]), path)
+    pq.write_table(pq.read_table(path).take(rows), path)
     with pytest.raises(ArtifactError, match="in order"):
         read_maps(path)
 

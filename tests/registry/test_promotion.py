@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,19 @@ def test_only_true_is_a_pass(folder, passed):
     gate = json.loads((folder / "reports/gate.json").read_text()) | {"passed": passed}
     (folder / "reports/gate.json").write_text(json.dumps(gate))
     refused(folder, "the verdict is no")
+
+
+def test_a_clock_that_was_set_back_orders_no_assignment_before_the_newest(folder):
+    """The newest was made an hour ahead: nothing changes until the clock has passed it."""
+    promote(folder)
+    newest = git(folder, "tag", "--list", "*#*").strip()
+    later = f"{int(time.time()) + 3600} +0000"
+    again = "tag", "--annotate", "--force", "--message", "promoted", newest, f"{newest}^{{}}"
+    git(folder, *again, GIT_COMMITTER_DATE=later)
+    next_model(folder, copies=2)
+    refused(folder, "in the future of this machine's clock; set the clock right")
+    assert production(folder).version == "v0.0.1"
+    assert "v0.0.1" in status(folder)
 
 
 def test_without_a_verdict_nothing_is_promoted(folder):
