@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from datetime import date
 from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -42,7 +43,7 @@ def read_typed(
         FileNotFoundError: there is no such file.
     """
     try:
-        document = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+        document = _document(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise
     except (OSError, UnicodeDecodeError) as error:
@@ -55,6 +56,12 @@ def read_typed(
         known = _names(model)
         faults = [_fault(item, known, removed or {}) for item in error.errors()]
         raise refusal(f"{path}: {'; '.join(faults)}") from None
+
+
+@lru_cache(maxsize=8)  # a run asks often, and the parser takes a tenth of a second
+def _document(text: str) -> Any:
+    """What a text in YAML 1.2 says; not to be changed."""
+    return YAML(typ="safe", pure=True).load(text)
 
 
 def _tuples(value: Any) -> Any:

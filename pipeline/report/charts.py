@@ -6,6 +6,7 @@ Ink is `currentColor`, so that axes and words follow the page in light, dark and
 import json
 import re
 from collections.abc import Hashable
+from functools import cache
 from typing import Any
 
 import altair as alt
@@ -301,6 +302,7 @@ def effect_chart() -> Spec:
     return _spec(alt.layer(none, band, points).properties(padding=room), {"step": 32})
 
 
+@cache
 def drawing_script() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script, from the installed package; takes seconds."""
     return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
