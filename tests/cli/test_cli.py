@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
 from pipeline.cli.main import ANYWHERE, app
+from pipeline.core.errors import AdaCalibError
 from pipeline.core.files import write_json
 from pipeline.registry.staleness import changed_since
 from tests.report.worlds import reports
@@ -90,16 +92,22 @@ def empty(tmp_path) -> Path:
     return tmp_path
 
 
-def test_outside_a_project_every_command_that_needs_one_says_so_and_writes_nothing(tmp_path):
+def test_outside_a_project_every_command_that_needs_one_says_so_and_writes_nothing(
+    tmp_path, monkeypatch
+):
     needed = [n for n in typer.main.get_command(app).commands if n not in ANYWHERE]
     wanted = {"data": ["flights"], "override": ["--reason", "x"], "pull": ["--to", "x"]}
     wanted["backtest"] = ["--from", "2024-01-01", "--to", "2024-01-02"]
     assert len(needed) > 15
+    monkeypatch.chdir(tmp_path)
     for name in needed:
-        refused = adacalib(tmp_path, name, *wanted.get(name, []))
-        assert refused.returncode == 1, name
-        assert "is no project" in refused.stderr, name
-        assert len(refused.stderr.strip().splitlines()) == 1, name
+        refusal = CliRunner().invoke(app, [name, *wanted.get(name, [])]).exception
+        assert isinstance(refusal, AdaCalibError), name
+        assert "is no project" in str(refusal), name
+        assert "\n" not in str(refusal), name
+    refused = adacalib(tmp_path, needed[0])
+    assert refused.returncode == 1
+    assert len(refused.stderr.strip().splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
     assert adacalib(tmp_path, "data", "--help").returncode == 0
 

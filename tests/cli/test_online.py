@@ -4,7 +4,10 @@ import json
 import shutil
 
 import pytest
+from typer.testing import CliRunner
 
+from pipeline.cli.main import app
+from pipeline.core.errors import AdaCalibError
 from tests.cli.test_cli import adacalib
 from tests.online.test_analysis import drawn_log
 from tests.source_tree import ROOT
@@ -48,8 +51,11 @@ def test_an_analysis_is_a_table_with_a_page_or_a_json_object(folder):
         ["log.parquet", "--unit", "unit", "--column", "worth=value"],
     ],
 )
-def test_a_refusal_is_one_sentence_and_writes_no_page(folder, wrong):
-    refused = adacalib(folder, "online", *wrong, *OPTIONS, "--page", "none.html")
-    assert refused.returncode == 1
-    assert refused.stderr.count("\n") == 1
+def test_a_refusal_is_one_sentence_and_writes_no_page(folder, wrong, monkeypatch):
+    monkeypatch.chdir(folder)
+    words = ["online", *wrong, *OPTIONS, "--page", "none.html"]
+    refused = CliRunner().invoke(app, words)
+    assert isinstance(refused.exception, AdaCalibError)
+    assert "\n" not in str(refused.exception)
+    assert refused.output == ""
     assert not (folder / "none.html").exists()

@@ -151,7 +151,7 @@ def arrangements(draw):
 
 
 @pytest.mark.parametrize("options", [BY_FILE, BY_EVENT], ids=["by file", "by event"])
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(arrangement=arrangements())
 def test_no_arrangement_of_the_files_of_a_log_loses_or_doubles_an_event(options, arrangement):
     """Cut by arrival, by days of any zone or at random; shuffled, sent again, partial at first."""
