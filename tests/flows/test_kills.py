@@ -198,9 +198,10 @@ def test_a_run_that_counts_no_more_publishes_nothing(checkout, prefect_server, m
     bare = checkout.parent / "remote.git"
     assert not git(bare, "for-each-ref").output
 
-    monkeypatch.undo()
-    assert refresh(DAY, str(checkout), return_state=True).name == "Promoted"
-    assert git(bare, "log", "-1", "--format=%s", "release").output == f"day={DAY}\n"
+    if dead == "declared dead":  # the next one goes on, as after any other
+        monkeypatch.undo()
+        assert refresh(DAY, str(checkout), return_state=True).name == "Promoted"
+        assert git(bare, "log", "-1", "--format=%s", "release").output == f"day={DAY}\n"
 
 
 @pytest.mark.slow
