@@ -1,5 +1,5 @@
 # make demo [DATA=flights|simulated|obd]   real data through the whole pipeline, then the result and the verdict
-# make test [COVERAGE=--cov]              every test, and what the fast ones cover
+# make test [COVERAGE=--cov]              every test, and what they cover
 # make check                              format, lint and types
 # make fuzz [SECONDS=300]                 generated inputs at the public faces; the last line counts
 # make docs                               the documentation as a site: site/index.html
@@ -29,9 +29,8 @@ export GX_ANALYTICS_ENABLED := false
 demo: $(STAMP)
 	@$(BIN)/adacalib demo $(DATA)
 
-test: $(STAMP) # the slow ones in three processes, as they wait for servers and for one another
-	@$(BIN)/python -m pytest -n auto --maxprocesses 4 -m "not slow" $(COVERAGE)
-	@$(BIN)/python -m pytest -n 3 --no-loadscope-reorder -m slow
+test: $(STAMP) # in three processes, as slow ones wait for servers and for one another
+	@$(BIN)/python -m pytest -n 3 --no-loadscope-reorder $(COVERAGE)
 
 check: $(STAMP)
 	@$(BIN)/ruff format --check .

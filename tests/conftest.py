@@ -1,4 +1,4 @@
-"""Fast tests first; in CI a skip that is not expected is a failure."""
+"""The longest tests first; in CI a skip that is not expected is a failure."""
 
 import os
 from pathlib import Path
@@ -27,8 +27,8 @@ _unexpected: list[str] = []
 # Files that share a costly fixture: a Prefect server, a project with versions in production.
 TOGETHER = ("tests/flows/", "tests/registry/test_pro", "tests/registry/test_pull.py",
             "tests/registry/test_clean.py", "tests/registry/test_kills.py")  # fmt: skip
-# Slow ones that begin first, as no process shall wait for them at the end. The first takes as long
-# as the others of its folder, so it gets a server of its own.
+# Those that begin first, as no process shall wait for them at the end. The first takes as long as
+# the others of its folder, so it gets a server of its own.
 LONGEST = ("tests/flows/test_kills.py", "tests/flows/", "tests/test_walk.py", "tests/registry/")
 
 
@@ -47,15 +47,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log) -> ByFile:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put slow tests last, so that a mistake shows early; the longest of them first."""
+    """Put the longest first, and of a file what is fast."""
     items.sort(key=_turn)
 
 
-def _turn(item: pytest.Item) -> int:
-    if item.get_closest_marker("slow") is None:
-        return 0
-    starts = [start for start in LONGEST if item.nodeid.startswith(start)]
-    return 1 + (LONGEST.index(starts[0]) if starts else len(LONGEST))
+def _turn(item: pytest.Item) -> tuple[int, bool]:
+    starts = [n for n, start in enumerate(LONGEST) if item.nodeid.startswith(start)]
+    return starts[0] if starts else len(LONGEST), item.get_closest_marker("slow") is not None
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
