@@ -119,11 +119,11 @@ class LogParams(Section):
             if twice:
                 raise ValueError(f"{role} names {twice} twice; name each column once")
         answers = {name for name in (self.label, self.impressions, self.truth) if name}
-        features = sorted(
-            answers & {*self.field, *self.field_parents, *self.categorical, *self.numeric}
-        )
-        if features:
+        known = {*self.field, *self.field_parents, *self.categorical, *self.numeric}
+        if features := sorted(answers & known):
             raise ValueError(f"{features} may be no field and no feature: answers are not known")
+        if self.field_parents and {*self.field} <= {*self.field_parents}:
+            raise ValueError("field_parents has all of field, so each value is its own parent")
         return self
 
 

@@ -65,6 +65,7 @@ def test_a_whole_number_is_accepted_where_a_number_is_asked(edited):
             'is 2013-09-30: a date is quoted: "2013',
         ),
         ("log:", "log: [", "is not YAML"),
+        ("field_parents: []", "field_parents: [carrier]", "log: .*is its own parent"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_its_path(edited, before, after, sentence):
