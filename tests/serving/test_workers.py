@@ -85,6 +85,30 @@ def test_a_killed_worker_is_replaced_and_costs_at_most_what_it_held(made):
         assert service.client.get("/health").status_code == 200
 
 
+IMPATIENT = """
+from pipeline.cli.main import main
+from pipeline.serving import workers
+workers.LOAD_SECONDS = 20
+main()
+"""
+
+
+def test_a_worker_that_hangs_is_replaced_and_requests_go_on(made):
+    with served(made[0], "--workers", 2, adacalib=(sys.executable, "-c", IMPATIENT)) as service:
+        stuck = service.workers()[0]
+        stuck.suspend()
+        looks = 0
+        while stuck in service.workers() or len(service.workers()) < 2:
+            looks += 1
+            sleep(0.05)
+            assert looks < LOOKS
+        with load_on(service) as (answers, errors):
+            while len(answers) < 50:
+                assert service.process.poll() is None
+        assert errors == []
+        assert {answer.status_code for answer in answers} == {200}
+
+
 def test_a_version_that_fails_its_probe_never_takes_over_and_health_says_why(made, model):
     with served(model) as service:
         version = load(model).version
