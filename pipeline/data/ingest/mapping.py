@@ -219,6 +219,10 @@ class Mapping(Section):
         unknown = sorted(set(self.source_types) - set(self.positions or self.source_types))
         if unknown and not self.select:
             raise ValueError(f"{unknown} are not among positions")
+        compared, no_numbers = {*self.at_most, *self.at_most.values()}, (pa.string(), pa.bool_())
+        words = sorted(name for name in compared if self.source_types[name] in no_numbers)
+        if words:
+            raise ValueError(f"at_most compares {words}, which columns do not read as numbers")
         return self
 
     @property
