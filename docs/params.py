@@ -1,4 +1,5 @@
-"""Writes docs/params.md from params.yaml (defaults, meanings) and pipeline.params.sections (types).
+"""Writes docs/params.md from examples/flights.yaml, which is what is shipped (defaults, meanings),
+and pipeline.params.sections (types).
 
 python docs/params.py
 """
@@ -19,8 +20,8 @@ HEAD = """# Parameters
 
 Every value that may change a result is in `params.yaml`, one section per stage; the command line
 and the environment change none. An unknown, missing or mistyped key is refused with its path.
-Dates are quoted. This page is made from `params.yaml` and `pipeline/params/sections.py` by
-`python docs/params.py`.
+Dates are quoted. This page is made from `examples/flights.yaml`, which is `params.yaml` as it is
+shipped, and `pipeline/params/sections.py` by `python docs/params.py`.
 """
 LIMITS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
@@ -65,7 +66,7 @@ def row(key: str, default: str, meaning: str, field: FieldInfo) -> str:
 def page() -> str:
     """The page as text."""
     lines, path, models = [HEAD], [], [Params]
-    for text in (ROOT / "params.yaml").read_text().splitlines():
+    for text in (ROOT / "examples/flights.yaml").read_text().splitlines():
         found = LINE.match(text)
         if not found:
             continue

@@ -114,7 +114,7 @@ def init(
 ) -> None:
     """Look at files of a log, and write a mapping and a params.yaml to start from.
 
-    NAME.yaml is the mapping, NAME.params.yaml a copy of params.yaml with the log's columns. What
+    NAME.yaml is the mapping, NAME.params.yaml the shipped params.yaml with the log's columns. What
     was chosen is said with the counts that speak for it, and what the files could not say.
 
     Example: adacalib init clicks.csv.gz; then adacalib data clicks.yaml clicks.csv.gz

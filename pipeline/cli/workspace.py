@@ -13,6 +13,9 @@ from pipeline.core.files import publish
 from pipeline.formats.champion import start_pin
 from pipeline.params.params_file import read_params, set_values
 
+SHIPPED = Path("examples/flights.yaml")
+"""Every parameter as it is shipped, whatever params.yaml says by now."""
+
 
 def _project_files() -> list[Path]:
     """The files of the project in this folder: tracked by git, or new and not ignored."""
@@ -38,9 +41,9 @@ def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 def prepare(example: str) -> Path:
     """The folder in which an example runs: this one where params.yaml fits it, else demo/EXAMPLE.
 
-    demo/EXAMPLE gets the project's files as they are now and params.yaml with the values of
-    examples/EXAMPLE.yaml. Its data, artifacts and DVC cache stay between calls, so that a second
-    run finds nothing to do.
+    demo/EXAMPLE gets the project's files as they are now and the shipped params.yaml with the
+    values of examples/EXAMPLE.yaml. Its data, artifacts and DVC cache stay between calls, so that a
+    second run finds nothing to do.
 
     Raises:
         AdaCalibError: there is no such example, or this is not the project's folder.
@@ -51,11 +54,10 @@ def prepare(example: str) -> Path:
     overrides = Path("examples") / f"{example}.yaml"
     if not overrides.is_file():
         known = sorted(path.stem for path in Path("examples").glob("*.yaml"))
-        raise AdaCalibError(
-            f"no example {example!r}; there are {known} and {read_params().log.format}"
-        )
+        raise AdaCalibError(f"no example {example!r}; there are {known}")
     folder = Path("demo") / example
     copy_project(folder)
+    shutil.copyfile(SHIPPED, folder / "params.yaml")
     set_values(
         folder / "params.yaml", flat(YAML(typ="safe", pure=True).load(overrides.read_text()))
     )
@@ -63,8 +65,8 @@ def prepare(example: str) -> Path:
 
 
 def write_start(name: str, mapping: str, params: dict[str, Any]) -> list[str]:
-    """Write `name`.yaml with a mapping and `name`.params.yaml, the params.yaml of this folder with
-    other values; their names come back.
+    """Write `name`.yaml with a mapping and `name`.params.yaml, the shipped params.yaml with other
+    values; their names come back.
 
     Raises:
         AdaCalibError: one of them is there, or the values do not fit.
@@ -73,10 +75,9 @@ def write_start(name: str, mapping: str, params: dict[str, Any]) -> list[str]:
     for file in files:
         if file.exists():
             raise AdaCalibError(f"{file} is there already; move it away, or choose another --name")
-    read_params()
     with publish(files[0]) as first, publish(files[1]) as second:
         first.write_text(mapping, encoding="utf-8")
-        shutil.copyfile("params.yaml", second)
+        shutil.copyfile(SHIPPED, second)
         set_values(second, params)
     return [str(file) for file in files]
 

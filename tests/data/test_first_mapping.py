@@ -138,7 +138,8 @@ def test_what_cannot_be_a_log_is_refused(tmp_path):
 
 
 def test_the_command_writes_two_files_that_fit_and_replaces_none(tmp_path, project):
-    shutil.copyfile(project / "params.yaml", tmp_path / "params.yaml")
+    (tmp_path / "examples").mkdir()
+    shutil.copyfile(project / "examples/flights.yaml", tmp_path / "examples/flights.yaml")
     (tmp_path / "dvc.yaml").touch()
     (tmp_path / ".dvc").mkdir()
     written(tmp_path / "clicks.csv", csv_of(columns()))
