@@ -23,13 +23,30 @@ class Section(BaseModel):
 Model = TypeVar("Model", bound=Section)
 
 
+def read_yaml(path: Path, refusal: type[AdaCalibError]) -> Any:
+    """What a file says, not to be changed; numbers as YAML 1.2 reads them (1e-3 is a number).
+
+    Raises:
+        refusal: the file is no YAML.
+        FileNotFoundError: there is no such file.
+    """
+    try:
+        return _document(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise
+    except (OSError, UnicodeDecodeError) as error:
+        raise refusal(f"{path} cannot be read as UTF-8 text: {error}") from None
+    except YAMLError as error:
+        raise refusal(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+
+
 def read_typed(
     path: Path,
     model: type[Model],
     refusal: type[AdaCalibError],
     removed: Mapping[str, str] | None = None,
 ) -> Model:
-    """What a file says, as a model; numbers as YAML 1.2 reads them (1e-3 is a number).
+    """What `read_yaml` reads, as a model.
 
     Args:
         path: a YAML file.
@@ -42,14 +59,7 @@ def read_typed(
             outside its limits; the sentence names every such key by its path, and its value.
         FileNotFoundError: there is no such file.
     """
-    try:
-        document = _document(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise
-    except (OSError, UnicodeDecodeError) as error:
-        raise refusal(f"{path} cannot be read as UTF-8 text: {error}") from None
-    except YAMLError as error:
-        raise refusal(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+    document = read_yaml(path, refusal)
     try:
         return model.model_validate(_tuples(document))
     except ValidationError as error:

@@ -14,6 +14,8 @@ from pipeline.core.files import read_json, sha256_of, write_json
 PIN = Path("champion.json")
 FOLDER = Path("artifacts/champion")
 MODEL, TABLES = FOLDER / "model", FOLDER / "tables"  # beside champion.json
+SAME_LOG = ("format", "label", "field", "impressions")
+"""Keys of `log` without which two models' numbers are not about the same thing."""
 _FETCH = "bring it with: adacalib champion"
 
 

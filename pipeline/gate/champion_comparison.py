@@ -12,7 +12,7 @@ from pipeline.checkpoint.serving_table import read_table
 from pipeline.core.checksums import MANIFEST
 from pipeline.core.errors import ArtifactError, DataError
 from pipeline.core.files import read_json
-from pipeline.formats.champion import Pin
+from pipeline.formats.champion import SAME_LOG, Pin
 from pipeline.formats.days import day_name, day_number
 from pipeline.formats.rolling import FILE, DayMap, read_rolling
 from pipeline.formats.scores import Scores
@@ -29,9 +29,6 @@ from pipeline.metrics.significance import (
 )
 from pipeline.metrics.summary import GAINED, Measurement, pcoc_intervals
 from pipeline.serving.predictor import Predictor, load
-
-SAME = ("label", "field", "impressions")
-"""Conventions without which two models' numbers are not about the same thing."""
 
 
 @dataclass(frozen=True)
@@ -79,18 +76,16 @@ def score_champion(
         tables: the same rows as the log has them; not read where the base is the same.
 
     Returns:
-        A champion that cannot read the days (other columns, another field or label, another format
-        of checkpoint) comes back with the reason in `why`.
+        A champion that is of another log or cannot read the days (other columns, another format of
+        checkpoint) comes back with the reason in `why`.
     """
     try:
         model = load(folder, threads=0)  # which verifies the manifest, too
         manifest, theirs = read_json(folder / MANIFEST), challenger["conventions"]
-        other = [name for name in SAME if model.conventions.get(name) != theirs.get(name)]
-        if other:
-            raise DataError(
-                f"its {other[0]} is {model.conventions.get(other[0])!r}, here it is "
-                f"{theirs.get(other[0])!r}"
-            )
+        for name in SAME_LOG:
+            own, here = (of.get(name) for of in (theirs | model.conventions, theirs))
+            if own != here:
+                raise DataError(f"it is of another log: its {name} is {own!r}, here it is {here!r}")
         maps = _rolling(folder, manifest)
         own, others = _made_of(manifest), _made_of(challenger)
         last = _last_label(manifest)

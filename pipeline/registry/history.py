@@ -27,6 +27,7 @@ from pipeline.registry.promote import (
     production,
     refuse_unfit,
 )
+from pipeline.registry.staleness import other_log
 from pipeline.registry.tools.programs import git, git_folder
 
 WIDTH = 160  # of the table where no terminal says its own
@@ -175,10 +176,18 @@ def status(folder: Path) -> str:
             *(f"  - {said}" for said in current.evidence if not said.startswith("passed: ")),
             f"  - {sum(said.startswith('passed: ') for said in current.evidence)} checks passed; "
             f"adacalib report {current.version} has them",
+            *_of_other_log(folder, current),
             *_pinned(folder, current),
             *filter(None, [hold_of(tags.assignments(folder))]),
         ]
     return "\n".join([*unsure, *lines, *_last_verdict(folder, current)])
+
+
+def _of_other_log(folder: Path, current: Production) -> list[str]:
+    """A line where production is of another log than this folder's parameters."""
+    other = other_log(folder, current.commit)
+    said = f"{current.version} is of another log than params.yaml ({other}): no model of the latter"
+    return [f"{said} is held against it, or takes its place without an override"] if other else []
 
 
 def _pinned(folder: Path, current: Production) -> list[str]:

@@ -11,6 +11,7 @@ from pipeline.core.files import read_json, sha256_of
 from pipeline.registry import commits, tags
 from pipeline.registry.override import GATE, OVERRIDE, Override, overridden, override_of
 from pipeline.registry.read_back import push_and_read_back, read_back
+from pipeline.registry.staleness import other_log
 from pipeline.registry.tools import dvc, stores
 from pipeline.registry.tools.programs import git
 
@@ -128,7 +129,11 @@ def refuse_unfit(
         ToolError: git or dvc failed.
     """
     _refuse_former(folder, history, gate["model_sha256"])
-    _refuse_older(gate["last_day"], current)
+    other = other_log(folder, current.commit) if current else None
+    if current and other:
+        _refuse_other_log(folder, gate, f"{current.version} in production", other)
+    else:
+        _refuse_older(gate["last_day"], current)
     tags.wait_for_the_clock(history)
     commits.identity(folder)
     commits.refuse_modified_code(folder)
@@ -212,6 +217,16 @@ def _refuse_former(folder: Path, history: list[tags.Tag], model_sha256: str) -> 
                 f"{version} is this model, which was in production before and is not now; to go "
                 f"back to it on purpose, name it: adacalib rollback {version}"
             )
+
+
+def _refuse_other_log(folder: Path, gate: dict[str, Any], current: str, other: str) -> None:
+    word = overridden(folder, gate)
+    if not (word and "champion" in word.checks):
+        raise ReleaseError(
+            f"{current} is of another log ({other}), and whoever follows production would be "
+            "served this one in its place: give it a clone of its own (git clone --no-tags); or, if "
+            "that is meant, adacalib champion --pin, dvc repro, adacalib override --reason TEXT"
+        )
 
 
 def _refuse_older(last_day: str, current: Production | None) -> None:

@@ -6,8 +6,12 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
+from pipeline.core.errors import ParamsError
+from pipeline.core.typed_yaml import read_yaml
+from pipeline.formats.champion import SAME_LOG
 from pipeline.params.dag import stage_order, upstreams
 from pipeline.registry.tools.dvc import stages_of, status
+from pipeline.registry.tools.programs import git
 
 HOW = {
     "modified": "changed",
@@ -76,8 +80,23 @@ def changed_since(folder: Path) -> list[str]:
     return sorted(found)
 
 
+def other_log(folder: Path, commit: str) -> str | None:
+    """How the log of a commit is another than that of a folder's params.yaml; None where it is not.
+
+    What one of them does not say is no difference.
+    """
+    text = git(folder, "show", f"{commit}:params.yaml", check=False).output
+    then = YAML(typ="safe", pure=True).load(text) or {}
+    logs = [params.get("log") or {} for params in (then, _yaml(folder / "params.yaml"))]
+    for name in SAME_LOG:
+        own, here = (log.get(name) for log in logs)
+        if all(logs) and own != here:
+            return f"its {name} is {own!r}, here it is {here!r}"
+    return None
+
+
 def _yaml(path: Path) -> dict[str, Any]:
-    return (YAML(typ="safe", pure=True).load(path.read_text()) if path.exists() else None) or {}
+    return (read_yaml(path, ParamsError) if path.exists() else None) or {}
 
 
 def _locked(folder: Path) -> dict[str, Any]:

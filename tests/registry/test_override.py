@@ -11,7 +11,7 @@ from pipeline.core.files import read_json, write_json
 from pipeline.registry.history import status
 from pipeline.registry.override import GATE, OVERRIDE, overridden, override
 from pipeline.registry.promote import production, promote
-from tests.registry.conftest import dvc, git, params
+from tests.registry.conftest import dvc, git, next_model, params
 
 
 def refuse(folder, name="pcoc", **check):
@@ -125,3 +125,32 @@ def test_an_overridden_model_is_promoted_and_status_says_who_did_it_and_why(fold
     assert told in production(folder).evidence
     committed = git(folder, "show", "model@v0.0.1:reports/override.json")
     assert json.loads(committed)["reason"] == "a new market opened"
+
+
+OURS = {"format": "ours", "label": "click", "field": ["item"]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("other", [{"format": "theirs"}, {"label": "order"}, {"field": ["shop"]}])
+def test_another_log_takes_the_place_of_production_by_a_persons_word_alone(folder, other):
+    """Whether the clone pinned production as its champion or not; and its days may be older."""
+    make = (folder / "make.py").read_text()
+    check = '{"name": "champion", "passed": params["passed"], "sentence": "…", "structural": False}'
+    (folder / "make.py").write_text(re.sub(r'"checks": \[.*\],', f'"checks": [{check}],', make))
+    params(folder, log=OURS)
+    dvc(folder, "repro")
+    git(folder, "commit", "--quiet", "--all", "--message", "Ours")
+    promote(folder)
+    assert "another log" not in status(folder)
+
+    next_model(folder, log=OURS | other, copies=2, last_day="2013-01-01")
+    before = production(folder)
+    assert "v0.0.1 is of another log than params.yaml (its " in status(folder)
+    with pytest.raises(ReleaseError, match="is of another log"):
+        promote(folder)
+    assert production(folder) == before
+
+    next_model(folder, log=OURS | other, copies=2, last_day="2013-01-01", passed=False)
+    override(folder, "the new log is the old one under another name")
+    assert promote(folder).startswith("v0.0.2 is in production")
+    assert "another log" not in status(folder)

@@ -476,6 +476,7 @@ def test_procedures_are_the_same_where_base_code_and_parameters_are(tmp_path, in
     ("conventions", "why"),
     [
         ({"field": ["origin"]}, r"its field is \['origin'\], here it is \['carrier'\]"),
+        ({"format": "theirs"}, "of another log: its format is 'theirs'"),
         ({"label": "cancelled"}, "its label is 'cancelled', here it is 'late'"),
     ],
 )
