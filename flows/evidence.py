@@ -1,7 +1,6 @@
 """What a refresh shows in Prefect: progress, verdict, metrics, reliability, links to the pages."""
 
 import base64
-import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -19,7 +18,9 @@ from prefect.client.schemas.objects import State
 from prefect.logging import get_run_logger
 
 from flows.settings import masked
+from flows.worktree import git_output
 from pipeline.core.files import publish, read_json
+from pipeline.registry.reports import name_page
 from pipeline.registry.tools.programs import run_program
 from pipeline.report.headline import gate_rows
 from pipeline.report.result_tables import METRICS, metric_rows
@@ -60,7 +61,7 @@ def pages(day: str, folder: Path) -> str:
     report, own = folder / REPORT / "report.html", Path(f"{REPORT}-{day}/report.html")
     if report.exists():
         with publish(folder / own) as copy:
-            shutil.copyfile(report, copy)
+            name_page(report, copy, day, git_output(folder, "rev-parse", "HEAD"))
     there = {"report": own, "Data Docs of the bin tables (the newest)": DATA_DOCS}
     found = {name: (folder / page).resolve() for name, page in there.items()}
     return "\n".join(
@@ -87,7 +88,7 @@ def show_progress(
 
 
 def show(day: str, folder: Path) -> None:
-    """Make the artifacts of a day from the reports in a folder."""
+    """Make the artifacts of a day, which is committed, from the reports in a folder."""
     about = f"day {day}"
     gate = read_json(folder / "reports/gate.json")
     verdict = masked(verdict_text(day, gate))

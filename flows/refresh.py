@@ -194,6 +194,7 @@ def _attempt(
         run.at = "git"
         alarms = add_day(release, day)
         commit_day(release, day, who)
+        show(day, release)
         if alarms:
             notify(News("alarm", day, "evaluate", "; ".join(alarms)))
         _share(release, day)
@@ -261,7 +262,6 @@ def _run_stages(run: DayRun, release: Path) -> None:
         run.stages[stage] = f"{state.name}: {state.message}"
         if (stage, state.name) == ("check_tables", "Ran"):
             build_data_docs(release)
-    show(run.day, release)
 
 
 def _share(release: Path, day: str) -> None:

@@ -224,8 +224,8 @@ def _refuse_other_log(folder: Path, gate: dict[str, Any], current: str, other: s
     if not (word and "champion" in word.checks):
         raise ReleaseError(
             f"{current} is of another log ({other}), and whoever follows production would be "
-            "served this one in its place: give it a clone of its own (git clone --no-tags); or, if "
-            "that is meant, adacalib champion --pin, dvc repro, adacalib override --reason TEXT"
+            "served this one: give it a clone of its own (git clone --no-tags), or, if that is "
+            "meant, adacalib champion --pin, dvc repro, adacalib override --reason TEXT"
         )
 
 

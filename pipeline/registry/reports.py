@@ -10,6 +10,8 @@ from pipeline.registry.tools.programs import git
 
 REPORT = Path("artifacts/report")
 PAGE = "report.html"
+UNNAMED = "adacalib history has its version and commit once it is promoted"
+"""What a report says of itself; no stage's output holds a commit, which would change its bytes."""
 
 
 def report_of(folder: Path, which: str | None) -> Path:
@@ -33,7 +35,15 @@ def report_of(folder: Path, which: str | None) -> Path:
         with publish(target) as temporary:
             remote = stores.dvc_remote(folder)
             dvc.fetch(folder, commit, temporary, remote=remote, cached=True, path=REPORT)
+            name_page(temporary / PAGE, temporary / PAGE, name, commit)
     return target / PAGE
+
+
+def name_page(page: Path, target: Path, name: str, commit: str) -> None:
+    """Write a report that says which version or day it is of, and its commit."""
+    text = page.read_text()
+    target.unlink(missing_ok=True)  # it may be a link to DVC's cache
+    target.write_text(text.replace(UNNAMED, f"{name}, commit {commit[:10]}"))
 
 
 def _in_production(folder: Path) -> tuple[str, str]:

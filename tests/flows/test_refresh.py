@@ -19,6 +19,7 @@ from pipeline.core.files import read_json
 from pipeline.params.params_file import read_params, set_values
 from pipeline.registry.history import last_refresh
 from pipeline.registry.promote import Production, production
+from pipeline.registry.reports import UNNAMED
 from pipeline.report.result_tables import METRICS
 from tests.flows.conftest import Server, add_remotes, refuse_first_push, save, until
 
@@ -155,7 +156,7 @@ def test_a_day_is_landed_run_committed_pushed_and_promoted_and_nothing_shows_a_s
 
     report = checkout / ".release/artifacts/report/report.html"
     report.parent.mkdir()
-    for page, text in {"report.html": "<p>", "reliability.svg": "<svg></svg>"}.items():
+    for page, text in {"report.html": f"<p>{UNNAMED}", "reliability.svg": "<svg></svg>"}.items():
         report.with_name(page).write_text(text)
     again = refresh("2013-09-29", str(checkout), return_state=True)
     assert (again.type.value, again.name) == ("COMPLETED", "Promoted"), again.message
@@ -178,7 +179,10 @@ def test_a_day_is_landed_run_committed_pushed_and_promoted_and_nothing_shows_a_s
     assert artifacts["progress"] == 100
     assert b64decode(artifacts["reliability"].partition("base64,")[2]) == b"<svg></svg>"
     kept = report.parent.with_name("report-2013-09-29") / "report.html"  # the next day's is another
-    assert artifacts["pages-2013-09-29"] == f"- [report]({kept.as_uri()}): `{kept}`"
+    assert (artifacts["pages-2013-09-29"], kept.read_text()) == (
+        f"- [report]({kept.as_uri()}): `{kept}`",
+        f"<p>2013-09-29, commit {git_output(bare, 'rev-parse', 'release')[:10]}",
+    )
     logs = [log["message"] for log in prefect_server.ask("logs/filter")]
     assert "merge is at work with ***" in logs
     until(lambda: {"adacalib.failed", "adacalib.promoted"} <= events_of(prefect_server))

@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from pipeline.registry.reports import UNNAMED, name_page
 from pipeline.report.headline import QUESTIONS, extent
 from tests.gate.evidence import changed, good, verdict
 from tests.report import worlds
@@ -40,6 +41,13 @@ def test_the_page_loads_nothing_from_outside(text):
 
 def test_equal_reports_give_equal_bytes(text):
     assert page() == text
+
+
+def test_the_commit_is_said_where_the_page_is_brought_by_version_or_day(text, tmp_path):
+    (tmp_path / "report.html").write_text(text)
+    name_page(tmp_path / "report.html", tmp_path / "named.html", "v0.0.2", "0123456789abcdef")
+    assert "; v0.0.2, commit 0123456789</dd>" in (tmp_path / "named.html").read_text()
+    assert UNNAMED in (tmp_path / "report.html").read_text()
 
 
 def test_what_is_undefined_says_so():
