@@ -265,8 +265,7 @@ def docs() -> None:
     artifacts, params = Path("artifacts"), read_params().check_tables
     folder = artifacts / "data_docs"
     index = build_docs(artifacts / "scores", artifacts / "tables", folder, params)
-    place = index.resolve()
-    answer(f"the checks of the bin tables: {place} (styled over a network, plain without one)")
+    answer(f"the checks of the bin tables: {index.resolve()}")
 
 
 @app.command()

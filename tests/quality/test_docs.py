@@ -1,5 +1,8 @@
 """Data Docs: a page for every suite, built beside the stages."""
 
+import re
+from urllib.parse import unquote
+
 from pipeline.quality.suites import build_data_docs
 from pipeline.quality.table_checks import table_suites
 from tests.quality.test_table_checks import CANDIDATES, TOLERANCE, changed
@@ -17,3 +20,15 @@ def test_every_suite_has_a_page_that_says_what_failed(log, tmp_path):
     results = "".join(p.read_text() for p in (tmp_path / "docs").glob("validations/**/*.html"))
     assert "no more responses than impressions" in results
     assert "Failed" in results
+
+
+def test_pages_load_nothing_and_the_index_leads_to_every_result(log, tmp_path):
+    index = build_data_docs(table_suites(*log, CANDIDATES, TOLERANCE), tmp_path / "docs")
+    for page in index.parent.rglob("*.html"):
+        loading = re.findall(r"<(?:script|link|img)[^>]*https?://[^>]*>", page.read_text())
+        assert loading == [], page
+    linked = {
+        index.parent / unquote(link) for link in re.findall('href="(.*?)"', index.read_text())
+    }
+    assert linked == set(index.parent.glob("validations/**/*.html"))
+    assert len(linked) == 4
