@@ -1,6 +1,7 @@
 """Campaigns of advertisers of verticals, from the log to the answer of every level."""
 
 import json
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -131,7 +132,14 @@ def test_money_at_stake_is_that_of_the_test_days(walked):
     base = found["methods"]["uncalibrated"]
     assert base["observed"] == pytest.approx((price * click).sum())
     assert base["expected"] == pytest.approx((price / (1 + np.exp(-score))).sum(), rel=1e-6)
-    assert "Money at stake" in (walked / "artifacts/report/report.html").read_text()
+    page = (walked / "artifacts/report/report.html").read_text()
+    assert "Money at stake" in page
+    listed = json.loads(re.search(r'id="sums">(.*?)</script>', page, flags=re.DOTALL)[1])["values"]
+    shown = dict(zip(listed["name"], listed["stake"], strict=True))
+    apart = {row["field_value"]: row["expected"] - row["observed"] for row in found["field_values"]}
+    both = shown.keys() & apart.keys()
+    assert both
+    assert {n: apart[n] for n in both} == pytest.approx({n: shown[n] for n in both}, abs=0.01)
 
 
 def test_values_without_an_id_have_that_of_their_parent(walked):

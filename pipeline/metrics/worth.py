@@ -68,3 +68,9 @@ def worth_report(
             for i in ids.tolist()
         ],
     }
+
+
+def worth_columns(counts: ResponseCounts) -> dict[str, np.ndarray]:
+    """`expected` and `observed` value of each field value over all days, float64 [V] each."""
+    total = counts.sum(axis=0)
+    return {"expected": total.expected_responses, "observed": total.responses}

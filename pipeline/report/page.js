@@ -83,11 +83,13 @@ function sorted(key, direction) {
   });
 }
 
+const SHOWN = [...byId("values").querySelectorAll("thead th")].map((head) => head.dataset.key).slice(1);
+const WHOLE = ["impressions", "responses", "stake"];
 const grouped = new Intl.NumberFormat("en");
 function cell(name, value) {
   if (value === null) return "undefined";
   if (name === "bins") return value || "new";
-  return name === "impressions" || name === "responses" ? grouped.format(value) : value.toFixed(3);
+  return WHOLE.includes(name) ? grouped.format(value) : value.toFixed(3);
 }
 
 function tableRow(row) {
@@ -104,7 +106,7 @@ function tableRow(row) {
   button.addEventListener("click", () => { state.picked = row; pick(row); });
   head.append(button);
   line.append(head);
-  for (const name of ["impressions", "responses", "base", "model", "deviance", "bins"]) {
+  for (const name of SHOWN) {
     const data = document.createElement("td");
     data.textContent = cell(name, values[name][row]);
     line.append(data);

@@ -31,6 +31,7 @@ def page_sums(
     listed: int,
     shown: tuple[str, ...],
     evaluation: dict[str, Any],
+    worth: pd.DataFrame | None = None,
 ) -> dict[str, Any]:
     """Everything that pictures are drawn from, as JSON carries it.
 
@@ -43,9 +44,13 @@ def page_sums(
         listed: field values that are listed and can be pictured, the largest by impressions.
         shown: what `pictured` returns.
         evaluation: of reports/evaluation.json: its horizon, and what age costs, are read.
+        worth: `expected` and `observed` value by id; None where log.value names no column.
     """
     horizon = evaluation["procedure"]["horizon_days"]
     values = page_data.value_columns(counts, field_values, chosen_bins, listed, horizon)
+    if worth is not None:
+        apart = (worth["expected"] - worth["observed"]).to_numpy()
+        values["stake"] = page_data.rounded(apart[values["id"]], 2)
     drawn, ids = page_data.drawn_bins(bins), values["id"]
     curves = {name: maps[name] for name in page_data.CURVES if name in maps}
     return {

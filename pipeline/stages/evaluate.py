@@ -48,7 +48,7 @@ from pipeline.metrics.summary import (
     measure,
     summarise,
 )
-from pipeline.metrics.worth import worth_report
+from pipeline.metrics.worth import worth_columns, worth_report
 from pipeline.params.sections import EvaluateParams
 from pipeline.serving.predictor import Predictor, load
 
@@ -114,7 +114,7 @@ def run(
         found["champion"]["served"]["newest"] = _alarm(measured, champion, largest, params)
     found["unseen_impressions"] = found["new_values"]["unseen"]["impressions"]
     write_json(evaluation, _extent(rows, days, read_scores_manifest(scores), manifest) | found)
-    _write_sums(sums, measured)
+    _write_sums(sums, measured, of_value)
 
 
 def _measured(
@@ -337,12 +337,14 @@ def _pooled(rows: Scores, manifest: dict[str, Any]) -> dict[str, Any]:
     return {"pooled": found}
 
 
-def _write_sums(target: Path, measured: Mapping[str, Measurement]) -> None:
+def _write_sums(
+    target: Path, measured: Mapping[str, Measurement], of_value: Mapping[str, ResponseCounts]
+) -> None:
+    tables = {"counts": count_columns(measured), "reliability": bin_columns(measured)}
+    if of_value:
+        tables["worth"] = worth_columns(of_value["model"])
     with publish(target) as folder:
         folder.mkdir()
-        _write(folder / "counts.parquet", count_columns(measured))
-        _write(folder / "reliability.parquet", bin_columns(measured))
-
-
-def _write(path: Path, columns: dict[str, np.ndarray]) -> None:
-    pq.write_table(pa.table({n: pa.array(c) for n, c in columns.items()}), path, compression="zstd")
+        for name, columns in tables.items():
+            table = pa.table({n: pa.array(c) for n, c in columns.items()})
+            pq.write_table(table, folder / f"{name}.parquet", compression="zstd")

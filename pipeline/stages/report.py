@@ -40,6 +40,7 @@ def run(
     maps = read_maps(calibrator / "maps.parquet")
     counts = pd.read_parquet(evaluation_sums / "counts.parquet")
     bins = pd.read_parquet(evaluation_sums / "reliability.parquet")
+    worth = evaluation_sums / "worth.parquet"
     shown = pictured(reports["evaluation"], about["chosen"])
     carried = page_sums(
         counts,
@@ -50,6 +51,7 @@ def run(
         listed=params.field_values,
         shown=shown,
         evaluation=reports["evaluation"],
+        worth=pd.read_parquet(worth) if worth.exists() else None,
     )
     specs = specifications(maps, shown)
     beside = plot_files(counts, bins, specs["reliability"])

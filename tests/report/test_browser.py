@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from pipeline.report.charts import drawing_script
@@ -109,6 +110,15 @@ def test_search_sort_and_pick_work_by_keyboard(opened):
     opened.locator("#values tbody button").press("Enter")
     assert opened.locator("#picked").inner_text() == "plain"
     assert opened.locator("#values tbody button").get_attribute("aria-pressed") == "true"
+
+
+def test_field_values_are_sorted_by_the_money_at_stake_where_it_is_known(browser, tmp_path):
+    worth = pd.DataFrame({"expected": [0.0, 5.0, 9.5, 1.0], "observed": [0.0, 1.0, 1.0, 20.25]})
+    (tmp_path / "report.html").write_text(page(vega=drawing_script(), worth=worth))
+    opened = browser.new_page()
+    opened.goto((tmp_path / "report.html").as_uri())
+    opened.locator("#values thead th[data-key=stake] button").click()
+    assert opened.locator("#values tbody td:last-child").all_inner_texts() == ["8.5", "4", "-19.25"]
 
 
 def test_the_button_says_how_many_more_it_shows(opened):

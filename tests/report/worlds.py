@@ -173,9 +173,17 @@ def maps(n_field_values: int = 4) -> dict[str, PiecewiseLinearMap]:
     return {"identity": identity_map(n_field_values), **dict.fromkeys(names, bent)}
 
 
-def page(passed: bool = True, chosen: str = "adacalib", vega: str = "", **metrics: Any) -> str:
+def page(
+    passed: bool = True,
+    chosen: str = "adacalib",
+    vega: str = "",
+    worth: pd.DataFrame | None = None,
+    **metrics: Any,
+) -> str:
     """The page of the small run, without the script that draws unless it is given."""
     said, all_maps = reports(passed, **metrics), maps()
+    if worth is not None:
+        said["evaluation"]["worth"] = {"methods": {}, "field_values": []}
     shown = pictured(said["evaluation"], chosen)
     carried = page_sums(
         counts(),
@@ -186,6 +194,7 @@ def page(passed: bool = True, chosen: str = "adacalib", vega: str = "", **metric
         listed=3,
         shown=shown,
         evaluation=said["evaluation"],
+        worth=worth,
     )
     specs = specifications(all_maps, shown)
     about = CALIBRATOR | {"chosen": chosen}
