@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -129,8 +130,10 @@ def init(
         found = first_mapping(files, name)
     written = write_start(name, found.mapping, found.params)
     said = [*found.found, *(f"not known: {what}" for what in found.unknown)]
+    landed = shlex.join(["adacalib", "data", written[0], *sources])
+    then = f"then: mv {written[1]} params.yaml; {landed}; dvc repro"
     answer(
-        "\n".join([*said, f"written: {' and '.join(written)}; read and correct them"]),
+        "\n".join([*said, f"written: {' and '.join(written)}; read and correct them", then]),
         **{"written": written, "found": found.found, "unknown": found.unknown},
     )
 

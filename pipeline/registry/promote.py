@@ -249,7 +249,8 @@ def _remote_for(folder: Path, authority: str) -> stores.Remote | None:
         raise ReleaseError(
             f"git remote {authority!r} would announce a version whose bytes are in this "
             "folder's DVC cache alone; add a DVC remote that they can read: dvc remote add "
-            "--default NAME URL, commit .dvc/config, and try again"
+            "--default NAME URL, commit .dvc/config, and try again; or, to try alone, git remote "
+            f"remove {authority}"
         )
     return remote
 
