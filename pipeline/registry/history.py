@@ -176,8 +176,7 @@ def status(folder: Path) -> str:
             *(f"  - {said}" for said in current.evidence if not said.startswith("passed: ")),
             f"  - {sum(said.startswith('passed: ') for said in current.evidence)} checks passed; "
             f"adacalib report {current.version} has them",
-            *_of_other_log(folder, current),
-            *_pinned(folder, current),
+            *(_of_other_log(folder, current) or _pinned(folder, current)),
             *filter(None, [hold_of(tags.assignments(folder))]),
         ]
     return "\n".join([*unsure, *lines, *_last_verdict(folder, current)])
