@@ -76,7 +76,7 @@ def test_the_page_says_what_the_evidence_is_about_what_age_costs_and_what_is_mis
 
 def test_the_first_screen_has_before_and_after_the_model_and_the_next_command(text):
     top = markup(text).partition("<main>")[0]
-    for said in ("1.010 → 1.010", "c0ffeec0ff", "none in production", "adacalib promote"):
+    for said in ("1.010 → 1.010", "c0ffeec0ff", "none is pinned", "adacalib promote"):
         assert said in top
     assert "adacalib promote" not in markup(page(passed=False)).partition("<main>")[0]
 
