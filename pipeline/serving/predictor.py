@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from pipeline.core.checksums import MANIFEST, verify
 from pipeline.core.errors import ArtifactError, DataError
-from pipeline.core.files import read_json
+from pipeline.core.files import read_json, sha256_of
 from pipeline.encoding.reading import Reading
 from pipeline.encoding.values import (
     SEPARATOR,
@@ -288,7 +288,7 @@ def verified(folder: Path) -> tuple[str, str]:
     manifest = verify(folder)
     if ONNX_FILE not in manifest["files"]:
         raise ArtifactError(f"{folder / MANIFEST} names no {ONNX_FILE}; run dvc repro merge")
-    return manifest["sha256"], manifest["files"][ONNX_FILE]
+    return sha256_of(folder / MANIFEST), manifest["files"][ONNX_FILE]
 
 
 def load(folder: Path, threads: int = 1) -> Predictor:

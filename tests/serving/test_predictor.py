@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.core.checksums import write_checksums
 from pipeline.core.errors import ArtifactError, DataError
-from pipeline.core.files import read_json, write_json
+from pipeline.core.files import read_json, sha256_of, write_json
 from pipeline.serving.predictor import load
 from tests.checkpoint.parts import rows
 
@@ -23,6 +23,11 @@ def test_a_file_cut_by_100_bytes_is_refused_by_its_checksum(model):
             load(model)
         (model / name).write_bytes(content)
     assert len(load(model).predict(rows(3))) == 3
+
+
+def test_a_version_is_what_its_promotion_is_known_by(made):
+    """The sum that verdict, history and status have of a model: of its manifest's bytes."""
+    assert [load(model).version for model in made] == [sha256_of(m / "manifest.json") for m in made]
 
 
 def test_a_checkpoint_without_the_file_or_of_another_format_is_refused(model):
