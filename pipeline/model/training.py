@@ -19,6 +19,7 @@ from pipeline.model.batches import Batch, Batches
 from pipeline.model.checkpoints import EpochRecord, best_epoch, resume_epoch, save_epoch
 from pipeline.model.examples import Shard
 from pipeline.model.network import BaseNetwork, initialise
+from pipeline.model.ranks import AGAIN, ALONE, Ranks
 from pipeline.model.scoring import logits_of
 
 EVALUATION_BATCH = 4096  # rows: what the layers make of them fits a cache
@@ -73,13 +74,17 @@ def train(
     *,
     folder: Path,
     progress: WorkProgress,
-    device: str = "cpu",
+    ranks: Ranks = ALONE,
 ) -> list[EpochRecord]:
     """Train `network` and leave it with the weights of its best epoch; one record an epoch.
 
     After each epoch the whole state is published in `folder`. A training of the same rows by the
     same recipe that finds it there goes on after that epoch, and ends with the same bytes as one
     that was never interrupted. The caller removes the folder when the result is safe.
+
+    Several processes that call this with the same rows and recipe take the steps of one, to
+    rounding: a batch is divided between them, and its gradient is the sum of theirs. Their number
+    has to be the same for a training to go on. The first of them publishes.
 
     Args:
         network: sized for the rows; changed in place.
@@ -88,40 +93,45 @@ def train(
         recipe: how.
         folder: where the last good epoch is kept.
         progress: is reported rows and epochs.
-        device: cpu or cuda.
+        ranks: this process among those that train together, and its device.
 
     Raises:
         NotEnoughDataError: one of the sides has no impressions.
-        TrainingError: a loss is not finite; the sentence names epoch, batch and feature.
+        TrainingError: a loss is not finite; the sentence names epoch, batch and feature. Or another
+            process has ended.
     """
     for name, side in (("fitting", fitting), ("held-out", held_out)):
         if not side.impressions:
             raise NotEnoughDataError(f"the {name} days have no impressions; train on more days")
     initialise(network, recipe.seed, fitting.response_rate)
-    network.to(device)
+    network.to(ranks.device)
     network.embedding.sparse = _sparse(network, recipe)
     optimizer = Adam(network, recipe.learning_rate, recipe.weight_decay)
-    fingerprint = _fingerprint(network, fitting, held_out, recipe)
+    fingerprint = _fingerprint(network, fitting, held_out, recipe, ranks.number)
     history, best_weights = resume_epoch(folder, fingerprint, network, optimizer)
+    if ranks.total(len(history)) != len(history) * ranks.number:
+        raise TrainingError(f"processes see other files than the first one in {folder}; {AGAIN}")
     if history:
         progress.line(f"going on after epoch {history[-1].epoch}, which {folder} holds")
         progress.leave_out(len(history) * len(fitting))
-    batches = Batches(fitting, device, recipe.batch_size, recipe.unseen_share, recipe.seed)
-    with _deterministic(device):
+    batches = Batches(
+        fitting, ranks.device, recipe.batch_size, recipe.unseen_share, recipe.seed,
+        rank=ranks.rank, number=ranks.number,
+    )  # fmt: skip
+    with _deterministic(ranks.device):
         while not _finished(history, recipe):
             epoch = len(history) + 1
-            loss = _run_epoch(network, optimizer, batches, fitting, epoch=epoch, progress=progress)
-            history.append(EpochRecord(epoch, loss, _mean_loss(network, held_out, epoch)))
+            loss = _run_epoch(
+                network, optimizer, batches, fitting, ranks=ranks, progress=progress, epoch=epoch
+            )
+            history.append(EpochRecord(epoch, loss, _mean_loss(network, held_out, ranks, epoch)))
             if best_epoch(history).epoch == epoch:
                 best_weights = {n: t.detach().clone() for n, t in network.state_dict().items()}
-            save_epoch(
-                folder,
-                fingerprint,
-                history=history,
-                best_weights=best_weights,
-                network=network,
-                optimizer=optimizer,
-            )
+            if ranks.rank == 0:
+                save_epoch(
+                    folder, fingerprint, history=history, best_weights=best_weights,
+                    network=network, optimizer=optimizer,
+                )  # fmt: skip
             progress.line(f"{_sentence(history[-1], recipe)}, {progress.pace()}")
     network.load_state_dict(best_weights)
     return history
@@ -146,12 +156,14 @@ def _finished(history: Sequence[EpochRecord], recipe: Recipe) -> bool:
     return bool(history) and len(history) - best_epoch(history).epoch >= recipe.patience
 
 
-def _fingerprint(network: BaseNetwork, fitting: Shard, held_out: Shard, recipe: Recipe) -> str:
-    """The sha256 of everything that decides the weights: rows, recipe, sizes, torch's version."""
+def _fingerprint(
+    network: BaseNetwork, fitting: Shard, held_out: Shard, recipe: Recipe, processes: int
+) -> str:
+    """The sha256 of what decides the weights: rows, recipe, sizes, processes, torch's version."""
     sizes = {name: list(tensor.shape) for name, tensor in network.state_dict().items()}
     values = [getattr(recipe, name) for name in Recipe.__annotations__]
     rows = fitting.sha256s, held_out.sha256s
-    return json_sha256([values, sizes, torch.__version__, rows])
+    return json_sha256([values, sizes, processes, torch.__version__, rows])
 
 
 def _run_epoch(
@@ -160,8 +172,9 @@ def _run_epoch(
     batches: Batches,
     fitting: Shard,
     *,
-    epoch: int,
+    ranks: Ranks,
     progress: WorkProgress,
+    epoch: int,
 ) -> float:
     """Take one step for each batch; the epoch's mean loss in nats per impression."""
     total, mean_impressions = 0.0, fitting.impressions / len(fitting)
@@ -174,11 +187,12 @@ def _run_epoch(
         if not math.isfinite(nats):
             reason = _reason(batch, fitting.numeric_columns)
             raise TrainingError(f"epoch {epoch}, batch {number} of {len(batches)}: {reason}")
-        (loss / (len(logit) * mean_impressions)).backward()
+        (loss / (batch.size * mean_impressions)).backward()
+        ranks.add_gradients(network)
         optimizer.step()
         total += nats
-        progress.advance(len(logit))
-    return total / fitting.impressions
+        progress.advance(batch.size)
+    return ranks.total(total) / fitting.impressions
 
 
 def _reason(batch: Batch, numeric_columns: Sequence[str]) -> str:
@@ -199,10 +213,11 @@ def _reason(batch: Batch, numeric_columns: Sequence[str]) -> str:
     return f"{sentence}; lower train_base.learning_rate"
 
 
-def _mean_loss(network: BaseNetwork, shard: Shard, epoch: int) -> float:
-    """Nats per impression, summed in float64."""
+def _mean_loss(network: BaseNetwork, shard: Shard, ranks: Ranks, epoch: int) -> float:
+    """Nats per impression, summed in float64; each process takes every so many-th batch."""
     nats = 0.0
-    for start in range(0, len(shard), EVALUATION_BATCH):
+    first, step = ranks.rank * EVALUATION_BATCH, ranks.number * EVALUATION_BATCH
+    for start in range(first, len(shard), step):
         rows = shard.read(start, EVALUATION_BATCH)
         logit = logits_of(network, rows.categorical, rows.numeric, EVALUATION_BATCH)
         if not np.isfinite(logit).all():
@@ -213,7 +228,7 @@ def _mean_loss(network: BaseNetwork, shard: Shard, epoch: int) -> float:
         impressions, responses = rows.observed.T
         loss = impressions * np.logaddexp(0, logit, dtype=np.float64)
         nats += float((loss - responses * logit.astype(np.float64)).sum())
-    return nats / shard.impressions
+    return ranks.total(nats) / shard.impressions
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from pipeline.data.log_store.manifest import MANIFEST, read_manifest
 from pipeline.encoding.features import Encoder, EncoderSums, LoggedScore
 from pipeline.encoding.values import logged_score_column, placed
 from pipeline.formats.scores import keep_rate_of
+from pipeline.model import ranks
 from pipeline.model.checkpoints import best_epoch
 from pipeline.model.examples import Shard, examples_of, hold_out, write_shard
 from pipeline.model.network import LOGGED, BaseNetwork, LoggedScoreNetwork
@@ -39,7 +40,9 @@ def run(
 
     The newest `held_out_share` of the days only decides when to stop; features are learned from the
     others alone. A training that was killed goes on after its last whole epoch, which a hidden
-    folder beside `target` holds. `data` is no dependency in dvc.yaml, or every new day would make
+    folder beside `target` holds. Where torchrun starts several processes, of itself or as
+    ADACALIB_TORCHRUN has its options, the first one encodes the rows, all train, and the first one
+    publishes. `data` is no dependency in dvc.yaml, or every new day would make
     the base stale; that its training days are the ones that were split is checked here.
 
     Raises:
@@ -55,27 +58,36 @@ def run(
     score = logged_score_column(contract["conventions"])
     if score is not None:
         return _pass_on(contract, target, LoggedScore(*score), params, log)
-    device = _device()
+    if ranks.to_start():
+        return ranks.start(["train_base", str(data), str(training), str(target)])
     fitting, held_out = hold_out(sorted(contract["days"]), params.held_out_share)
-    encoder = _encoder(data, fitting, params, log)
-    sizes = _sizes(encoder, params)
-    network = BaseNetwork(**sizes)
     unfinished = target.with_name(f".{target.name}.training")
-    rows, later = (
-        _shard(unfinished / name, encoder, data, days, log)
-        for name, days in (("fitting", fitting), ("held_out", held_out))
-    )
-    with WorkProgress("train", params.epochs * len(rows), "rows") as progress:
-        history = train(
-            network, rows, later, params, folder=unfinished, progress=progress, device=device
-        )
+    with ranks.joined(_device()) as processes:
+        encoder, told = None, None
+        if processes.rank == 0:
+            encoder = _encoder(data, fitting, params, log)
+            told = {"network": _sizes(encoder, params)} | {
+                name: _shard(unfinished / name, encoder, data, days, log).facts
+                for name, days in (("fitting", fitting), ("held_out", held_out))
+            }
+        told = processes.share(told)
+        network = BaseNetwork(**told["network"])
+        rows, later = (Shard(unfinished / name, **told[name]) for name in ("fitting", "held_out"))
+        with WorkProgress("train", params.epochs * len(rows), "rows") as progress:
+            history = train(
+                network, rows, later, params,
+                folder=unfinished, progress=progress, ranks=processes,
+            )  # fmt: skip
+    if encoder is None:
+        return  # the first process publishes
     manifest = {
         "conventions": contract["conventions"] | _unsample(network, contract["conventions"]),
-        "network": sizes,
+        "network": told["network"],
         **encoder.manifest(),
         "days": {"fitting": fitting, "held_out": held_out},
         "history": [asdict(record) for record in history],
         "best_epoch": best_epoch(history).epoch,
+        **({"processes": processes.number} if processes.number > 1 else {}),
         "params": {"train_base": params.model_dump(mode="json")},
     }
     with publish(target) as folder:
