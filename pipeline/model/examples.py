@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -108,11 +107,6 @@ class Shard:
 
     def __len__(self) -> int:
         return self.rows
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """All but the folder, as JSON can hold it: `Shard(folder, **facts)` is this shard."""
-        return {name: value for name, value in vars(self).items() if name != "folder"}
 
     @property
     def response_rate(self) -> float:

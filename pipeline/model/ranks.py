@@ -11,6 +11,7 @@ import os
 import shlex
 import signal
 import socket
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
@@ -21,13 +22,14 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
+from torch.distributed.nn.functional import all_gather
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from pipeline.core.errors import ToolError, TrainingError
+from pipeline.core.errors import AdaCalibError, ToolError, TrainingError
 
 TORCHRUN = "ADACALIB_TORCHRUN"  # options of torchrun, in the environment
-GRACE = 5.0  # seconds in which torchrun ends a process after another one has died
+GRACE = 5.0  # seconds in which torchrun ends a process after another one has ended
 AGAIN = "run it again: training goes on after its last whole epoch"
 
 
@@ -38,7 +40,7 @@ class Ranks:
     Attributes:
         rank: of this process, from 0; the first one writes.
         number: of processes.
-        device: of this process: cpu, cuda, or cuda with its number.
+        device: of this process: cpu, or cuda with its number.
         store: small things that all of them see; None: there is one process.
     """
 
@@ -55,25 +57,21 @@ class Ranks:
         """
         if self.store is None:
             return facts
-        with _with_others():
-            if self.rank == 0:
-                self.store.set("facts", json.dumps(facts))
-            while not self.store.check(["facts"]):  # for as long as it takes to encode the log
-                time.sleep(0.2)
-            backend = "gloo" if self.device == "cpu" else "nccl"
-            dist.init_process_group(
-                backend, store=self.store, rank=self.rank, world_size=self.number
-            )
-            return json.loads(self.store.get("facts"))
+        if self.rank == 0:
+            self.store.set("facts", json.dumps(facts, default=str))
+        while not self.store.check(["facts"]):  # for as long as it takes to encode the log
+            time.sleep(0.2)
+        backend, of_all = "gloo" if self.device == "cpu" else "nccl", self.number
+        dist.init_process_group(backend, store=self.store, rank=self.rank, world_size=of_all)
+        return json.loads(self.store.get("facts"))
 
     def total(self, amount: float) -> float:
         """The sum of the amounts of all processes, in float64; the same number in each."""
         if self.number == 1:
             return amount
-        with _with_others():
-            tensor = torch.tensor(amount, dtype=torch.float64, device=self.device)
-            dist.all_reduce(tensor)
-            return tensor.item()
+        tensor = torch.tensor(amount, dtype=torch.float64, device=self.device)
+        dist.all_reduce(tensor)
+        return tensor.item()
 
     def add_gradients(self, network: nn.Module) -> None:
         """Make each gradient the sum of those of all processes; the same bytes in each.
@@ -83,23 +81,16 @@ class Ranks:
         """
         if self.number == 1:
             return
-        with _with_others():
-            found = [(p, p.grad) for p in network.parameters() if p.grad is not None]
-            dense = [gradient for _, gradient in found if not gradient.is_sparse]
-            flat = parameters_to_vector(dense)
-            dist.all_reduce(flat)
-            vector_to_parameters(flat, dense)
-            for parameter, gradient in found:
-                if gradient.is_sparse:
-                    rows = self._gathered(gradient._indices()[0])
-                    values = self._gathered(gradient._values())
-                    parameter.grad = torch.sparse_coo_tensor(rows[None], values, gradient.shape)
-
-    def _gathered(self, part: Tensor) -> Tensor:
-        """The parts of all processes, which have one shape, below each other."""
-        parts = [torch.empty_like(part) for _ in range(self.number)]
-        dist.all_gather(parts, part.contiguous())
-        return torch.cat(parts)
+        found = [(p, p.grad) for p in network.parameters() if p.grad is not None]
+        dense = [gradient for _, gradient in found if not gradient.is_sparse]
+        flat = parameters_to_vector(dense)
+        dist.all_reduce(flat)
+        vector_to_parameters(flat, dense)
+        for parameter, part in found:
+            if part.is_sparse:
+                both = part._indices()[0], part._values()
+                rows, values = (torch.cat(all_gather(tensor)) for tensor in both)
+                parameter.grad = torch.sparse_coo_tensor(rows[None], values, part.shape)
 
 
 ALONE = Ranks()
@@ -110,31 +101,30 @@ def joined(device: str) -> Iterator[Ranks]:
     """This process among those of torchrun, or alone where torchrun did not start it.
 
     Args:
-        device: cpu or cuda, of which the processes of a machine take one each.
+        device: of this process.
 
     Raises:
-        ToolError: the machine has fewer GPUs than processes.
+        TrainingError: another process ended, and torchrun did not end this one before.
     """
-    number = int(os.environ.get("WORLD_SIZE", 1))
-    rank, local = (int(os.environ.get(name, 0)) for name in ("RANK", "LOCAL_RANK"))
+    rank, number = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     if number == 1:
         yield Ranks(device=device)
         return
-    if device == "cuda":
-        if local >= torch.cuda.device_count():
-            raise ToolError(
-                f"process {local} of this machine has no GPU, as there are "
-                f"{torch.cuda.device_count()}; start as many with --nproc-per-node"
-            )
-        device = f"cuda:{local}"
-        torch.cuda.set_device(device)
     if rank:
         os.environ["ADACALIB_QUIET"] = "1"  # the first one says how it goes
     Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
-    with _with_others():
-        store = next(dist.rendezvous("env://"))[0]
-    yield Ranks(rank, number, device, store)
-    dist.destroy_process_group()
+    try:
+        yield Ranks(rank, number, device, next(dist.rendezvous("env://"))[0])
+        dist.destroy_process_group()
+    except AdaCalibError:
+        time.sleep(GRACE if rank else 0)  # the first one says what all have found
+        raise
+    except RuntimeError as error:
+        if not isinstance(error, dist.DistError) and "gloo" not in str(error):
+            raise
+        time.sleep(GRACE)
+        reason = str(error).splitlines()[0].split("] ")[-1].split(". ")[0]
+        raise TrainingError(f"the other processes do not answer ({reason}); {AGAIN}") from None
 
 
 def _end_with(parent: int) -> None:
@@ -144,18 +134,7 @@ def _end_with(parent: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-@contextmanager
-def _with_others() -> Iterator[None]:
-    """The end of another process in one sentence, unless torchrun ends this one before."""
-    try:
-        yield
-    except RuntimeError as error:  # of torch.distributed all are
-        time.sleep(GRACE)
-        reason = str(error).splitlines()[0]
-        raise TrainingError(f"the other processes do not answer ({reason}); {AGAIN}") from None
-
-
-def to_start() -> bool:
+def are_to_start() -> bool:
     """Whether the environment asks for processes that are not there yet."""
     return bool(os.environ.get(TORCHRUN)) and "TORCHELASTIC_RUN_ID" not in os.environ
 
@@ -173,13 +152,15 @@ def start(arguments: Sequence[str]) -> None:
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
-    options, said = shlex.split(os.environ[TORCHRUN]), StringIO()
-    if not any("nnodes" in option for option in options):
-        options = [*_here(), *options]
-    logging.getLogger("torch.distributed").setLevel(logging.CRITICAL)  # what ends it is a sentence
+    logging.disable(logging.CRITICAL)  # what ends it is one sentence
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # as torchrun has it, with a page of warning
+    for number in (signal.SIGINT, signal.SIGTERM):  # until torchrun has handlers of its own, as it
+        signal.signal(number, signal.SIG_DFL)  # waits for other machines where Python's never run
+    options, said = os.environ[TORCHRUN], StringIO()
     try:
+        words = [*([] if "nnodes" in options else _here()), *shlex.split(options)]
         with redirect_stderr(said):
-            parsed = run.parse_args([*options, "--module", "pipeline", *arguments])
+            parsed = run.parse_args([*words, "--module", "pipeline", *arguments])
         run.run(parsed)
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
@@ -189,15 +170,13 @@ def start(arguments: Sequence[str]) -> None:
     except SignalException:
         raise KeyboardInterrupt from None
     except (SystemExit, ValueError, RuntimeError, OSError) as error:
-        reason = (said.getvalue() or str(error)).splitlines()[-1]
-        raise ToolError(
-            f"torchrun could not start the processes that {TORCHRUN} asks for: {reason}"
-        ) from None
+        reason = [*str(error).splitlines()[:1], *said.getvalue().splitlines()][-1]
+        raise ToolError(f"torchrun cannot start what {TORCHRUN} asks for: {reason}") from None
 
 
 def _here() -> list[str]:
-    """Options by which the processes of this machine meet without a name or a port of its own."""
-    if os.path.exists("/sys/class/net/lo"):
+    """Options by which the processes of this machine meet on loopback, at a free port."""
+    if sys.platform == "linux":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     with socket.create_server(("127.0.0.1", 0)) as free:
         return ["--master-addr=127.0.0.1", f"--master-port={free.getsockname()[1]}"]

@@ -4,6 +4,7 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -83,8 +84,8 @@ def train(
     that was never interrupted. The caller removes the folder when the result is safe.
 
     Several processes that call this with the same rows and recipe take the steps of one, to
-    rounding: a batch is divided between them, and its gradient is the sum of theirs. Their number
-    has to be the same for a training to go on. The first of them publishes.
+    rounding: each has a part of every batch, whose gradient is the sum of theirs. A training goes
+    on with as many processes as began it; the first of them publishes.
 
     Args:
         network: sized for the rows; changed in place.
@@ -97,8 +98,7 @@ def train(
 
     Raises:
         NotEnoughDataError: one of the sides has no impressions.
-        TrainingError: a loss is not finite; the sentence names epoch, batch and feature. Or another
-            process has ended.
+        TrainingError: a loss is not finite; the sentence names epoch, batch and feature.
     """
     for name, side in (("fitting", fitting), ("held-out", held_out)):
         if not side.impressions:
@@ -107,31 +107,24 @@ def train(
     network.to(ranks.device)
     network.embedding.sparse = _sparse(network, recipe)
     optimizer = Adam(network, recipe.learning_rate, recipe.weight_decay)
-    fingerprint = _fingerprint(network, fitting, held_out, recipe, ranks.number)
+    batches = Batches(fitting, ranks, recipe.batch_size, recipe.unseen_share, recipe.seed)
+    fingerprint = _fingerprint(network, batches, held_out, recipe)
+    save = partial(save_epoch, folder, fingerprint, network=network, optimizer=optimizer)
     history, best_weights = resume_epoch(folder, fingerprint, network, optimizer)
     if ranks.total(len(history)) != len(history) * ranks.number:
-        raise TrainingError(f"processes see other files than the first one in {folder}; {AGAIN}")
+        raise TrainingError(f"processes see different files in {folder}; {AGAIN}")
     if history:
         progress.line(f"going on after epoch {history[-1].epoch}, which {folder} holds")
         progress.leave_out(len(history) * len(fitting))
-    batches = Batches(
-        fitting, ranks.device, recipe.batch_size, recipe.unseen_share, recipe.seed,
-        rank=ranks.rank, number=ranks.number,
-    )  # fmt: skip
     with _deterministic(ranks.device):
         while not _finished(history, recipe):
             epoch = len(history) + 1
-            loss = _run_epoch(
-                network, optimizer, batches, fitting, ranks=ranks, progress=progress, epoch=epoch
-            )
-            history.append(EpochRecord(epoch, loss, _mean_loss(network, held_out, ranks, epoch)))
+            loss = _run_epoch(network, optimizer, batches, epoch=epoch, progress=progress)
+            history.append(EpochRecord(epoch, loss, _mean_loss(network, held_out, epoch, ranks)))
             if best_epoch(history).epoch == epoch:
                 best_weights = {n: t.detach().clone() for n, t in network.state_dict().items()}
             if ranks.rank == 0:
-                save_epoch(
-                    folder, fingerprint, history=history, best_weights=best_weights,
-                    network=network, optimizer=optimizer,
-                )  # fmt: skip
+                save(history=history, best_weights=best_weights)
             progress.line(f"{_sentence(history[-1], recipe)}, {progress.pace()}")
     network.load_state_dict(best_weights)
     return history
@@ -156,27 +149,24 @@ def _finished(history: Sequence[EpochRecord], recipe: Recipe) -> bool:
     return bool(history) and len(history) - best_epoch(history).epoch >= recipe.patience
 
 
-def _fingerprint(
-    network: BaseNetwork, fitting: Shard, held_out: Shard, recipe: Recipe, processes: int
-) -> str:
+def _fingerprint(network: BaseNetwork, batches: Batches, held_out: Shard, recipe: Recipe) -> str:
     """The sha256 of what decides the weights: rows, recipe, sizes, processes, torch's version."""
     sizes = {name: list(tensor.shape) for name, tensor in network.state_dict().items()}
     values = [getattr(recipe, name) for name in Recipe.__annotations__]
-    rows = fitting.sha256s, held_out.sha256s
-    return json_sha256([values, sizes, processes, torch.__version__, rows])
+    rows = batches.shard.sha256s, held_out.sha256s
+    return json_sha256([values, sizes, batches.ranks.number, torch.__version__, rows])
 
 
 def _run_epoch(
     network: BaseNetwork,
     optimizer: Adam,
     batches: Batches,
-    fitting: Shard,
     *,
-    ranks: Ranks,
-    progress: WorkProgress,
     epoch: int,
+    progress: WorkProgress,
 ) -> float:
     """Take one step for each batch; the epoch's mean loss in nats per impression."""
+    fitting, ranks = batches.shard, batches.ranks
     total, mean_impressions = 0.0, fitting.impressions / len(fitting)
     device = network.first_row.device.type
     for number, batch in enumerate(batches.epoch(epoch), start=1):
@@ -213,11 +203,10 @@ def _reason(batch: Batch, numeric_columns: Sequence[str]) -> str:
     return f"{sentence}; lower train_base.learning_rate"
 
 
-def _mean_loss(network: BaseNetwork, shard: Shard, ranks: Ranks, epoch: int) -> float:
-    """Nats per impression, summed in float64; each process takes every so many-th batch."""
-    nats = 0.0
-    first, step = ranks.rank * EVALUATION_BATCH, ranks.number * EVALUATION_BATCH
-    for start in range(first, len(shard), step):
+def _mean_loss(network: BaseNetwork, shard: Shard, epoch: int, ranks: Ranks) -> float:
+    """Nats per impression, summed in float64; the processes take batches in turn."""
+    nats, step = 0.0, ranks.number * EVALUATION_BATCH
+    for start in range(ranks.rank * EVALUATION_BATCH, len(shard), step):
         rows = shard.read(start, EVALUATION_BATCH)
         logit = logits_of(network, rows.categorical, rows.numeric, EVALUATION_BATCH)
         if not np.isfinite(logit).all():

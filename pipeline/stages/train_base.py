@@ -40,10 +40,11 @@ def run(
 
     The newest `held_out_share` of the days only decides when to stop; features are learned from the
     others alone. A training that was killed goes on after its last whole epoch, which a hidden
-    folder beside `target` holds. Where torchrun starts several processes, of itself or as
-    ADACALIB_TORCHRUN has its options, the first one encodes the rows, all train, and the first one
-    publishes. `data` is no dependency in dvc.yaml, or every new day would make
+    folder beside `target` holds. `data` is no dependency in dvc.yaml, or every new day would make
     the base stale; that its training days are the ones that were split is checked here.
+
+    Where ADACALIB_TORCHRUN has options of torchrun, processes are started in which this runs again;
+    the first one encodes the rows, all of them train, and the first one publishes.
 
     Raises:
         ParamsError: the log has no feature.
@@ -58,21 +59,18 @@ def run(
     score = logged_score_column(contract["conventions"])
     if score is not None:
         return _pass_on(contract, target, LoggedScore(*score), params, log)
-    if ranks.to_start():
+    if ranks.are_to_start():
         return ranks.start(["train_base", str(data), str(training), str(target)])
     fitting, held_out = hold_out(sorted(contract["days"]), params.held_out_share)
+    sides = {"fitting": fitting, "held_out": held_out}
     unfinished = target.with_name(f".{target.name}.training")
     with ranks.joined(_device()) as processes:
-        encoder, told = None, None
-        if processes.rank == 0:
-            encoder = _encoder(data, fitting, params, log)
-            told = {"network": _sizes(encoder, params)} | {
-                name: _shard(unfinished / name, encoder, data, days, log).facts
-                for name, days in (("fitting", fitting), ("held_out", held_out))
-            }
-        told = processes.share(told)
-        network = BaseNetwork(**told["network"])
-        rows, later = (Shard(unfinished / name, **told[name]) for name in ("fitting", "held_out"))
+        encoder = _encoder(data, fitting, params, log) if processes.rank == 0 else None
+        facts = processes.share(encoder and _encode(encoder, data, sides, unfinished, log))
+        layers = {"embedding_size": params.embedding_size, "hidden_sizes": [*params.hidden_sizes]}
+        sizes = facts["sizes"] | layers
+        network = BaseNetwork(**sizes)
+        rows, later = (Shard(**facts[side] | {"folder": unfinished / side}) for side in sides)
         with WorkProgress("train", params.epochs * len(rows), "rows") as progress:
             history = train(
                 network, rows, later, params,
@@ -82,9 +80,9 @@ def run(
         return  # the first process publishes
     manifest = {
         "conventions": contract["conventions"] | _unsample(network, contract["conventions"]),
-        "network": told["network"],
+        "network": sizes,
         **encoder.manifest(),
-        "days": {"fitting": fitting, "held_out": held_out},
+        "days": sides,
         "history": [asdict(record) for record in history],
         "best_epoch": best_epoch(history).epoch,
         **({"processes": processes.number} if processes.number > 1 else {}),
@@ -141,10 +139,12 @@ def _pass_on(
 
 
 def _device() -> str:
-    device = os.environ.get(DEVICE, "cpu")
-    if device not in DEVICES or (device == "cuda" and not torch.cuda.is_available()):
-        raise ToolError(f"{DEVICE} is {device!r}; it may be cpu, or cuda where there is one")
-    return device
+    device, place = os.environ.get(DEVICE, "cpu"), int(os.environ.get("LOCAL_RANK", "0"))
+    if device not in DEVICES or (device == "cuda" and torch.cuda.device_count() <= place):
+        raise ToolError(
+            f"{DEVICE} is {device!r}; it may be cpu, or cuda where each process has one"
+        )
+    return "cpu" if device == "cpu" else f"cuda:{place}"
 
 
 def _encoder(data: Path, fitting: list[str], params: TrainBaseParams, log: LogParams) -> Encoder:
@@ -159,23 +159,22 @@ def _encoder(data: Path, fitting: list[str], params: TrainBaseParams, log: LogPa
     return sums.encoder(params.max_vocabulary, log.field, log.field_parents)
 
 
-def _shard(folder: Path, encoder: Encoder, data: Path, days: list[str], log: LogParams) -> Shard:
-    """The rows of `days`, encoded once."""
+def _encode(
+    encoder: Encoder, data: Path, sides: Mapping[str, list[str]], folder: Path, log: LogParams
+) -> dict[str, Any]:
+    """Write the rows of each side's days into a shard in `folder`; what both hold, and sizes."""
     roles = (log.label, log.impressions, log.weight)
     columns = _once(*log.field, *log.categorical, *log.numeric, *roles)
-    parts = examples_of(encoder, read_days(data, days, columns), *roles)
-    return write_shard(folder, parts, len(log.categorical), encoder.numeric_columns)
+    numeric = encoder.numeric_columns
+    found: dict[str, Any] = {
+        "sizes": {"vocabulary_sizes": encoder.vocabulary_sizes, "n_numeric": len(numeric)}
+    }
+    for side, days in sides.items():
+        parts = examples_of(encoder, read_days(data, days, columns), *roles)
+        found[side] = vars(write_shard(folder / side, parts, len(log.categorical), numeric))
+    return found
 
 
 def _once(*names: str | None) -> list[str]:
     """The columns that are named, each once."""
     return [name for name in dict.fromkeys(names) if name is not None]
-
-
-def _sizes(encoder: Encoder, params: TrainBaseParams) -> dict[str, Any]:
-    return {
-        "vocabulary_sizes": encoder.vocabulary_sizes,
-        "n_numeric": len(encoder.numeric_columns),
-        "embedding_size": params.embedding_size,
-        "hidden_sizes": list(params.hidden_sizes),
-    }
