@@ -83,9 +83,8 @@ def train(
     same recipe that finds it there goes on after that epoch, and ends with the same bytes as one
     that was never interrupted. The caller removes the folder when the result is safe.
 
-    Several processes that call this with the same rows and recipe take the steps of one, to
-    rounding: each has a part of every batch, whose gradient is the sum of theirs. A training goes
-    on with as many processes as began it; the first of them publishes.
+    Several processes take the steps of one, to rounding: each has a part of every batch, and their
+    gradients are added up. The first of them publishes; as many as began a training go on with it.
 
     Args:
         network: sized for the rows; changed in place.

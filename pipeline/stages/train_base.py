@@ -41,10 +41,9 @@ def run(
     The newest `held_out_share` of the days only decides when to stop; features are learned from the
     others alone. A training that was killed goes on after its last whole epoch, which a hidden
     folder beside `target` holds. `data` is no dependency in dvc.yaml, or every new day would make
-    the base stale; that its training days are the ones that were split is checked here.
-
-    Where ADACALIB_TORCHRUN has options of torchrun, processes are started in which this runs again;
-    the first one encodes the rows, all of them train, and the first one publishes.
+    the base stale; that its training days are the ones that were split is checked here. Where
+    ADACALIB_TORCHRUN has options of torchrun, processes are started in which this runs again; the
+    first one encodes the rows, all of them train, and the first one publishes.
 
     Raises:
         ParamsError: the log has no feature.
@@ -67,15 +66,13 @@ def run(
     with ranks.joined(_device()) as processes:
         encoder = _encoder(data, fitting, params, log) if processes.rank == 0 else None
         facts = processes.share(encoder and _encode(encoder, data, sides, unfinished, log))
-        layers = {"embedding_size": params.embedding_size, "hidden_sizes": [*params.hidden_sizes]}
-        sizes = facts["sizes"] | layers
+        sizes = facts["sizes"] | params.model_dump(include={"embedding_size", "hidden_sizes"})
         network = BaseNetwork(**sizes)
         rows, later = (Shard(**facts[side] | {"folder": unfinished / side}) for side in sides)
         with WorkProgress("train", params.epochs * len(rows), "rows") as progress:
             history = train(
-                network, rows, later, params,
-                folder=unfinished, progress=progress, ranks=processes,
-            )  # fmt: skip
+                network, rows, later, params, folder=unfinished, progress=progress, ranks=processes
+            )
     if encoder is None:
         return  # the first process publishes
     manifest = {
