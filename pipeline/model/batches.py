@@ -75,10 +75,10 @@ class Batches:
                 rows = order[start : start + self._batch_size]
                 of_part = math.ceil(len(rows) / self.ranks.number)
                 first = of_part * self.ranks.rank
-                part = np.arange(first, first + of_part).clip(max=len(rows) - 1)
-                mine = [array.take(rows[part], axis=0) for array in (place, *arrays)]
-                taken = [torch.from_numpy(array) for array in mine]
-                taken[1].masked_fill_(self._hidden(len(rows), generator)[part], 0)
+                part = torch.arange(first, first + of_part).clamp_(max=len(rows) - 1)
+                mine = rows[part.numpy()]
+                taken = [torch.from_numpy(array.take(mine, axis=0)) for array in (place, *arrays)]
+                taken[1].masked_fill_(self._hidden(len(rows), generator).index_select(0, part), 0)
                 taken[3][max(len(rows) - first, 0) :] = 0
                 yield Batch(len(rows), taken[0], *(t.to(self.ranks.device) for t in taken[1:]))
 
@@ -106,5 +106,6 @@ class Batches:
         hidden = torch.zeros(rows * self.shard.widths["categorical"], dtype=torch.bool)
         number = round(self._unseen_share * len(hidden))
         if number:
-            hidden[torch.randint(len(hidden), (number,), generator=generator)] = True
+            places = torch.randint(len(hidden), (number,), generator=generator)
+            hidden.index_fill_(0, places, True)
         return hidden.view(rows, -1)
