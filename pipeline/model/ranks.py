@@ -114,7 +114,9 @@ def joined(device: str) -> Iterator[Ranks]:
         os.environ["ADACALIB_QUIET"] = "1"  # the first one says how it goes
     Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     try:
-        yield Ranks(rank, number, device, next(dist.rendezvous("env://"))[0])
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        store = dist.PrefixStore(attempt, next(dist.rendezvous("env://"))[0])
+        yield Ranks(rank, number, device, store)
         dist.destroy_process_group()
     except AdaCalibError:
         time.sleep(GRACE if rank else 0)  # the first one says what all have found
