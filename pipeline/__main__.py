@@ -44,6 +44,8 @@ def main() -> None:
     except AdaCalibError as error:
         sys.exit(f"{sys.argv[1]}: {error}")
     except KeyboardInterrupt:
+        if "TORCHELASTIC_RUN_ID" in os.environ:
+            sys.exit(1)  # what started it says why
         sys.exit(f"{sys.argv[1]}: stopped, nothing is half-written; run it again")
     except OSError as error:  # a full disk, a place that may not be written
         sys.exit(f"{sys.argv[1]}: {error}; make room or give the right, and run it again")

@@ -4,6 +4,7 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -19,6 +20,7 @@ from pipeline.model.batches import Batch, Batches
 from pipeline.model.checkpoints import EpochRecord, best_epoch, resume_epoch, save_epoch
 from pipeline.model.examples import Shard
 from pipeline.model.network import BaseNetwork, initialise
+from pipeline.model.ranks import AGAIN, ALONE, Ranks
 from pipeline.model.scoring import logits_of
 
 EVALUATION_BATCH = 4096  # rows: what the layers make of them fits a cache
@@ -73,13 +75,16 @@ def train(
     *,
     folder: Path,
     progress: WorkProgress,
-    device: str = "cpu",
+    ranks: Ranks = ALONE,
 ) -> list[EpochRecord]:
     """Train `network` and leave it with the weights of its best epoch; one record an epoch.
 
     After each epoch the whole state is published in `folder`. A training of the same rows by the
     same recipe that finds it there goes on after that epoch, and ends with the same bytes as one
     that was never interrupted. The caller removes the folder when the result is safe.
+
+    Several processes take the steps of one, to rounding: each has a part of every batch, and their
+    gradients are added up. The first of them publishes; as many as began a training go on with it.
 
     Args:
         network: sized for the rows; changed in place.
@@ -88,7 +93,7 @@ def train(
         recipe: how.
         folder: where the last good epoch is kept.
         progress: is reported rows and epochs.
-        device: cpu or cuda.
+        ranks: this process among those that train together, and its device.
 
     Raises:
         NotEnoughDataError: one of the sides has no impressions.
@@ -98,30 +103,27 @@ def train(
         if not side.impressions:
             raise NotEnoughDataError(f"the {name} days have no impressions; train on more days")
     initialise(network, recipe.seed, fitting.response_rate)
-    network.to(device)
+    network.to(ranks.device)
     network.embedding.sparse = _sparse(network, recipe)
     optimizer = Adam(network, recipe.learning_rate, recipe.weight_decay)
-    fingerprint = _fingerprint(network, fitting, held_out, recipe)
+    batches = Batches(fitting, ranks, recipe.batch_size, recipe.unseen_share, recipe.seed)
+    fingerprint = _fingerprint(network, batches, held_out, recipe)
+    save = partial(save_epoch, folder, fingerprint, network=network, optimizer=optimizer)
     history, best_weights = resume_epoch(folder, fingerprint, network, optimizer)
+    if ranks.total(len(history)) != len(history) * ranks.number:
+        raise TrainingError(f"processes see different files in {folder}; {AGAIN}")
     if history:
         progress.line(f"going on after epoch {history[-1].epoch}, which {folder} holds")
         progress.leave_out(len(history) * len(fitting))
-    batches = Batches(fitting, device, recipe.batch_size, recipe.unseen_share, recipe.seed)
-    with _deterministic(device):
+    with _deterministic(ranks.device):
         while not _finished(history, recipe):
             epoch = len(history) + 1
-            loss = _run_epoch(network, optimizer, batches, fitting, epoch=epoch, progress=progress)
-            history.append(EpochRecord(epoch, loss, _mean_loss(network, held_out, epoch)))
+            loss = _run_epoch(network, optimizer, batches, epoch=epoch, progress=progress)
+            history.append(EpochRecord(epoch, loss, _mean_loss(network, held_out, epoch, ranks)))
             if best_epoch(history).epoch == epoch:
                 best_weights = {n: t.detach().clone() for n, t in network.state_dict().items()}
-            save_epoch(
-                folder,
-                fingerprint,
-                history=history,
-                best_weights=best_weights,
-                network=network,
-                optimizer=optimizer,
-            )
+            if ranks.rank == 0:
+                save(history=history, best_weights=best_weights)
             progress.line(f"{_sentence(history[-1], recipe)}, {progress.pace()}")
     network.load_state_dict(best_weights)
     return history
@@ -146,24 +148,24 @@ def _finished(history: Sequence[EpochRecord], recipe: Recipe) -> bool:
     return bool(history) and len(history) - best_epoch(history).epoch >= recipe.patience
 
 
-def _fingerprint(network: BaseNetwork, fitting: Shard, held_out: Shard, recipe: Recipe) -> str:
-    """The sha256 of everything that decides the weights: rows, recipe, sizes, torch's version."""
+def _fingerprint(network: BaseNetwork, batches: Batches, held_out: Shard, recipe: Recipe) -> str:
+    """The sha256 of what decides the weights: rows, recipe, sizes, processes, torch's version."""
     sizes = {name: list(tensor.shape) for name, tensor in network.state_dict().items()}
     values = [getattr(recipe, name) for name in Recipe.__annotations__]
-    rows = fitting.sha256s, held_out.sha256s
-    return json_sha256([values, sizes, torch.__version__, rows])
+    rows = batches.shard.sha256s, held_out.sha256s
+    return json_sha256([values, sizes, batches.ranks.number, torch.__version__, rows])
 
 
 def _run_epoch(
     network: BaseNetwork,
     optimizer: Adam,
     batches: Batches,
-    fitting: Shard,
     *,
     epoch: int,
     progress: WorkProgress,
 ) -> float:
     """Take one step for each batch; the epoch's mean loss in nats per impression."""
+    fitting, ranks = batches.shard, batches.ranks
     total, mean_impressions = 0.0, fitting.impressions / len(fitting)
     device = network.first_row.device.type
     for number, batch in enumerate(batches.epoch(epoch), start=1):
@@ -174,11 +176,12 @@ def _run_epoch(
         if not math.isfinite(nats):
             reason = _reason(batch, fitting.numeric_columns)
             raise TrainingError(f"epoch {epoch}, batch {number} of {len(batches)}: {reason}")
-        (loss / (len(logit) * mean_impressions)).backward()
+        (loss / (batch.size * mean_impressions)).backward()
+        ranks.add_gradients(network)
         optimizer.step()
         total += nats
-        progress.advance(len(logit))
-    return total / fitting.impressions
+        progress.advance(batch.size)
+    return ranks.total(total) / fitting.impressions
 
 
 def _reason(batch: Batch, numeric_columns: Sequence[str]) -> str:
@@ -199,10 +202,10 @@ def _reason(batch: Batch, numeric_columns: Sequence[str]) -> str:
     return f"{sentence}; lower train_base.learning_rate"
 
 
-def _mean_loss(network: BaseNetwork, shard: Shard, epoch: int) -> float:
-    """Nats per impression, summed in float64."""
-    nats = 0.0
-    for start in range(0, len(shard), EVALUATION_BATCH):
+def _mean_loss(network: BaseNetwork, shard: Shard, epoch: int, ranks: Ranks) -> float:
+    """Nats per impression, summed in float64; the processes take batches in turn."""
+    nats, step = 0.0, ranks.number * EVALUATION_BATCH
+    for start in range(ranks.rank * EVALUATION_BATCH, len(shard), step):
         rows = shard.read(start, EVALUATION_BATCH)
         logit = logits_of(network, rows.categorical, rows.numeric, EVALUATION_BATCH)
         if not np.isfinite(logit).all():
@@ -213,7 +216,7 @@ def _mean_loss(network: BaseNetwork, shard: Shard, epoch: int) -> float:
         impressions, responses = rows.observed.T
         loss = impressions * np.logaddexp(0, logit, dtype=np.float64)
         nats += float((loss - responses * logit.astype(np.float64)).sum())
-    return nats / shard.impressions
+    return ranks.total(nats) / shard.impressions
 
 
 @contextmanager

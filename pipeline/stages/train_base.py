@@ -18,6 +18,7 @@ from pipeline.data.log_store.manifest import MANIFEST, read_manifest
 from pipeline.encoding.features import Encoder, EncoderSums, LoggedScore
 from pipeline.encoding.values import logged_score_column, placed
 from pipeline.formats.scores import keep_rate_of
+from pipeline.model import ranks
 from pipeline.model.checkpoints import best_epoch
 from pipeline.model.examples import Shard, examples_of, hold_out, write_shard
 from pipeline.model.network import LOGGED, BaseNetwork, LoggedScoreNetwork
@@ -40,7 +41,9 @@ def run(
     The newest `held_out_share` of the days only decides when to stop; features are learned from the
     others alone. A training that was killed goes on after its last whole epoch, which a hidden
     folder beside `target` holds. `data` is no dependency in dvc.yaml, or every new day would make
-    the base stale; that its training days are the ones that were split is checked here.
+    the base stale; that its training days are the ones that were split is checked here. Where
+    ADACALIB_TORCHRUN has options of torchrun, processes are started in which this runs again; the
+    first one encodes the rows, all of them train, and the first one publishes.
 
     Raises:
         ParamsError: the log has no feature.
@@ -55,27 +58,31 @@ def run(
     score = logged_score_column(contract["conventions"])
     if score is not None:
         return _pass_on(contract, target, LoggedScore(*score), params, log)
-    device = _device()
+    if ranks.are_to_start():
+        return ranks.start(["train_base", str(data), str(training), str(target)])
     fitting, held_out = hold_out(sorted(contract["days"]), params.held_out_share)
-    encoder = _encoder(data, fitting, params, log)
-    sizes = _sizes(encoder, params)
-    network = BaseNetwork(**sizes)
+    sides = {"fitting": fitting, "held_out": held_out}
     unfinished = target.with_name(f".{target.name}.training")
-    rows, later = (
-        _shard(unfinished / name, encoder, data, days, log)
-        for name, days in (("fitting", fitting), ("held_out", held_out))
-    )
-    with WorkProgress("train", params.epochs * len(rows), "rows") as progress:
-        history = train(
-            network, rows, later, params, folder=unfinished, progress=progress, device=device
-        )
+    with ranks.joined(_device()) as processes:
+        encoder = _encoder(data, fitting, params, log) if processes.rank == 0 else None
+        facts = processes.share(encoder and _encode(encoder, data, sides, unfinished, log))
+        sizes = facts["sizes"] | params.model_dump(include={"embedding_size", "hidden_sizes"})
+        network = BaseNetwork(**sizes)
+        rows, later = (Shard(**facts[side] | {"folder": unfinished / side}) for side in sides)
+        with WorkProgress("train", params.epochs * len(rows), "rows") as progress:
+            history = train(
+                network, rows, later, params, folder=unfinished, progress=progress, ranks=processes
+            )
+    if encoder is None:
+        return  # the first process publishes
     manifest = {
         "conventions": contract["conventions"] | _unsample(network, contract["conventions"]),
         "network": sizes,
         **encoder.manifest(),
-        "days": {"fitting": fitting, "held_out": held_out},
+        "days": sides,
         "history": [asdict(record) for record in history],
         "best_epoch": best_epoch(history).epoch,
+        **({"processes": processes.number} if processes.number > 1 else {}),
         "params": {"train_base": params.model_dump(mode="json")},
     }
     with publish(target) as folder:
@@ -129,10 +136,12 @@ def _pass_on(
 
 
 def _device() -> str:
-    device = os.environ.get(DEVICE, "cpu")
-    if device not in DEVICES or (device == "cuda" and not torch.cuda.is_available()):
-        raise ToolError(f"{DEVICE} is {device!r}; it may be cpu, or cuda where there is one")
-    return device
+    device, place = os.environ.get(DEVICE, "cpu"), int(os.environ.get("LOCAL_RANK", "0"))
+    if device not in DEVICES or (device == "cuda" and torch.cuda.device_count() <= place):
+        raise ToolError(
+            f"{DEVICE} is {device!r}; it may be cpu, or cuda where each process has one"
+        )
+    return "cpu" if device == "cpu" else f"cuda:{place}"
 
 
 def _encoder(data: Path, fitting: list[str], params: TrainBaseParams, log: LogParams) -> Encoder:
@@ -147,23 +156,22 @@ def _encoder(data: Path, fitting: list[str], params: TrainBaseParams, log: LogPa
     return sums.encoder(params.max_vocabulary, log.field, log.field_parents)
 
 
-def _shard(folder: Path, encoder: Encoder, data: Path, days: list[str], log: LogParams) -> Shard:
-    """The rows of `days`, encoded once."""
+def _encode(
+    encoder: Encoder, data: Path, sides: Mapping[str, list[str]], folder: Path, log: LogParams
+) -> dict[str, Any]:
+    """Write the rows of each side's days into a shard in `folder`; what both hold, and sizes."""
     roles = (log.label, log.impressions, log.weight)
     columns = _once(*log.field, *log.categorical, *log.numeric, *roles)
-    parts = examples_of(encoder, read_days(data, days, columns), *roles)
-    return write_shard(folder, parts, len(log.categorical), encoder.numeric_columns)
+    numeric = encoder.numeric_columns
+    found: dict[str, Any] = {
+        "sizes": {"vocabulary_sizes": encoder.vocabulary_sizes, "n_numeric": len(numeric)}
+    }
+    for side, days in sides.items():
+        parts = examples_of(encoder, read_days(data, days, columns), *roles)
+        found[side] = vars(write_shard(folder / side, parts, len(log.categorical), numeric))
+    return found
 
 
 def _once(*names: str | None) -> list[str]:
     """The columns that are named, each once."""
     return [name for name in dict.fromkeys(names) if name is not None]
-
-
-def _sizes(encoder: Encoder, params: TrainBaseParams) -> dict[str, Any]:
-    return {
-        "vocabulary_sizes": encoder.vocabulary_sizes,
-        "n_numeric": len(encoder.numeric_columns),
-        "embedding_size": params.embedding_size,
-        "hidden_sizes": list(params.hidden_sizes),
-    }

@@ -7,6 +7,7 @@ import torch
 from pipeline.model import batches
 from pipeline.model.batches import Batches
 from pipeline.model.examples import Examples, Shard, write_shard
+from pipeline.model.ranks import ALONE, Ranks
 
 
 def shard_of(folder, rows: int, parts: int = 2) -> Shard:
@@ -35,7 +36,7 @@ def small_blocks(monkeypatch) -> None:
 
 def order(shard: Shard, epoch: int = 1, seed: int = 1, batch_size: int = 4) -> list[int]:
     """The places of the rows in the order in which they come."""
-    epoch_of = Batches(shard, "cpu", batch_size=batch_size, unseen_share=0.5, seed=seed).epoch
+    epoch_of = Batches(shard, ALONE, batch_size=batch_size, unseen_share=0.5, seed=seed).epoch
     return torch.cat([batch.rows for batch in epoch_of(epoch)]).tolist()
 
 
@@ -62,7 +63,7 @@ def test_what_is_done_to_rows_that_were_read_changes_no_file(shard):
 
 
 def test_an_epoch_has_every_row_once(shard):
-    batches = Batches(shard, "cpu", batch_size=4, unseen_share=0.0, seed=1)
+    batches = Batches(shard, ALONE, batch_size=4, unseen_share=0.0, seed=1)
     epoch = list(batches.epoch(1))
     assert [len(batch.rows) for batch in epoch] == [4, 4, 2]
     assert len(batches) == 3
@@ -72,9 +73,27 @@ def test_an_epoch_has_every_row_once(shard):
     assert torch.equal(torch.cat([batch.observed for batch in epoch])[:, 0], rows.float() + 1)
 
 
+@pytest.mark.parametrize("number", [2, 3, 7])
+@pytest.mark.parametrize("rows", [1, 9, 41, 80])
+def test_the_parts_of_processes_are_the_batches_of_one(small_blocks, tmp_path, rows, number):
+    """Of one size; an example that fills one up is of the same batch and was observed 0 times."""
+    shard = shard_of(tmp_path, rows)
+    recipe = {"batch_size": 8, "unseen_share": 0.3, "seed": 1}
+    parts = [list(Batches(shard, Ranks(rank, number), **recipe).epoch(1)) for rank in range(number)]
+    for whole, *of_all in zip(Batches(shard, ALONE, **recipe).epoch(1), *parts, strict=True):
+        assert {part.size for part in of_all} == {whole.size} == {len(whole.rows)}
+        assert len({len(part.rows) for part in of_all}) == 1
+        for name in ("rows", "categorical", "numeric", "observed"):
+            together = torch.cat([getattr(part, name) for part in of_all])
+            assert torch.equal(together[: whole.size], getattr(whole, name)), name
+            filled = together[whole.size :]
+            last = getattr(whole, name)[-1]
+            assert torch.equal(filled, (0 * last if name == "observed" else last).expand_as(filled))
+
+
 @pytest.mark.parametrize("rows", [1, 9, 10, 39, 40, 41, 80, 123])
 def test_an_epoch_of_many_windows_has_every_row_once(small_blocks, tmp_path, rows):
-    batches = Batches(shard_of(tmp_path, rows), "cpu", batch_size=7, unseen_share=0.0, seed=1)
+    batches = Batches(shard_of(tmp_path, rows), ALONE, batch_size=7, unseen_share=0.0, seed=1)
     epoch = list(batches.epoch(1))
     assert len(batches) == len(epoch)
     places = torch.cat([batch.rows for batch in epoch])
@@ -98,6 +117,6 @@ def test_the_order_differs_between_epochs_and_seeds_and_is_the_same_again(small_
 
 
 def test_a_share_of_ids_is_hidden(shard):
-    batches = Batches(shard, "cpu", batch_size=10, unseen_share=0.2, seed=1)
+    batches = Batches(shard, ALONE, batch_size=10, unseen_share=0.2, seed=1)
     hidden = [int((b.categorical == 0).sum()) for e in range(1, 20) for b in batches.epoch(e)]
     assert all(1 <= count <= 4 for count in hidden)
