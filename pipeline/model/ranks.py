@@ -136,6 +136,11 @@ def _end_with(parent: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def is_first() -> bool:
+    """Whether this process writes what all of torchrun's would write alike."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 def are_to_start() -> bool:
     """Whether the environment asks for processes that are not there yet."""
     return bool(os.environ.get(TORCHRUN)) and "TORCHELASTIC_RUN_ID" not in os.environ

@@ -57,7 +57,9 @@ def run(
     _refuse_other_days(data, contract["days"])
     score = logged_score_column(contract["conventions"])
     if score is not None:
-        return _pass_on(contract, target, LoggedScore(*score), params, log)
+        if ranks.is_first():
+            _pass_on(contract, target, LoggedScore(*score), params, log)
+        return
     if ranks.are_to_start():
         return ranks.start(["train_base", str(data), str(training), str(target)])
     fitting, held_out = hold_out(sorted(contract["days"]), params.held_out_share)
