@@ -1,22 +1,18 @@
 """Score files of any length: batches in memory at a time, whole outputs or none."""
 
 import os
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from pipeline.core.errors import ArtifactError, DataError
 from pipeline.core.files import publish, remove_unfinished
+from pipeline.core.prefetch import made_ahead
+from pipeline.encoding.values import placed
 from pipeline.serving.predictor import SCHEMA, Predictor, ServedScores, verified
 from pipeline.serving.row_files import RowBatch, is_rows, opened, written
-
-Item = TypeVar("Item")
-Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -143,28 +139,14 @@ def _score(
     """What was seen in each batch, after its scores were written."""
 
     def scored(batch: RowBatch) -> tuple[RowBatch, ServedScores]:
-        try:
+        with placed(f"{source}, batch from row {batch.first_row} on: "):
             return batch, predictor.predict(batch.rows)
-        except DataError as error:
-            raise DataError(f"{source}, batch from row {batch.first_row} on: {error}") from None
 
     with opened(source, predictor, keep) as (kept, batches):
         schema = pa.schema([*kept, *SCHEMA])
         with written(*target, schema) as write:
-            for batch, scores in _ahead(scored, batches, threads):
+            for batch, scores in made_ahead(scored, batches, threads):
                 columns = [*(batch.rows.column(name) for name in keep), *scores.batch().columns]
                 write(pa.record_batch(columns, schema=schema))
                 report(batch.bytes_read)
                 yield Counted(len(scores), int(scores.unseen.sum()), int(scores.out_of_range.sum()))
-
-
-def _ahead(make: Callable[[Item], Made], items: Iterable[Item], threads: int) -> Iterator[Made]:
-    """What is made of the items, in their order; so many are at work at a time."""
-    pending: deque[Future[Any]] = deque()
-    with ThreadPoolExecutor(threads) as pool:
-        for item in items:
-            pending.append(pool.submit(make, item))
-            if len(pending) > threads:
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()

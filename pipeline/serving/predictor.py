@@ -2,8 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from pipeline.encoding.values import (
     as_text,
     logged_logit,
     logged_score_column,
+    placed,
 )
 
 ONNX_FILE = "model.onnx"
@@ -212,10 +212,10 @@ class Predictor:
             raise DataError(f"column {twice[0]} is there more than once; keep one of them")
         inputs = {}
         for name in self.text_columns:
-            with named(name):
+            with placed(f"column {name}: "):
                 inputs[f"{TEXT}{name}"] = self._texts(self._column(table, name), name)
         for name in self.number_columns:
-            with named(name):
+            with placed(f"column {name}: "):
                 column = self.spelled(self._column(table, name))
                 inputs[f"{NUMBER}{name}"] = self.numbers(name, as_numbers(column))
         return inputs
@@ -329,12 +329,3 @@ def _probe(predictor: Predictor, folder: Path) -> None:
                 f"{folder}: {name} of row {row} of {VECTORS_FILE} is {getattr(scores, name)[row]} "
                 f"and was to be {values[row]}; is this another version of onnxruntime?"
             )
-
-
-@contextmanager
-def named(column: str) -> Iterator[None]:
-    """Whatever is wrong with a column inside, the sentence begins with its name."""
-    try:
-        yield
-    except DataError as error:
-        raise DataError(f"column {column}: {error}") from None

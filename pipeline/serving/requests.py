@@ -8,8 +8,8 @@ import orjson
 import pyarrow as pa
 
 from pipeline.core.errors import DataError
-from pipeline.encoding.values import LARGEST_EXACT
-from pipeline.serving.predictor import NUMBER, TEXT, Predictor, named
+from pipeline.encoding.values import LARGEST_EXACT, placed
+from pipeline.serving.predictor import NUMBER, TEXT, Predictor
 
 ARROW = "application/vnd.apache.arrow.stream"
 ONLY_TEXT = {str, type(None)}
@@ -52,10 +52,10 @@ def inputs_of(
     for name in predictor.number_columns:
         values = columns[name]
         if predictor.reading and str in set(map(type, values)):
-            with named(name):
+            with placed(f"column {name}: "):
                 values = _spelled(values, predictor)
         numbers = [_number(value, name, row) for row, value in enumerate(values)]
-        with named(name):
+        with placed(f"column {name}: "):
             inputs[f"{NUMBER}{name}"] = predictor.numbers(name, np.array(numbers, np.float64))
     return inputs
 
