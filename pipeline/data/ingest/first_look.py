@@ -154,7 +154,7 @@ def _looked(dialect: dict[str, Any], path: Path, names: Sequence[str]) -> FileLo
     document = {"format": "x", "time_zone": "UTC", "row_blocks": 1, "columns": columns, **dialect}
     file = LogFile(path, Mapping.model_validate(document), path)
     with closing(file.blocks()) as blocks:
-        found = [block.table for block in islice(blocks, BLOCKS)]
+        found = [table for table, _ in islice(blocks, BLOCKS)]
     if not found:
         raise DataError(f"{path.name} holds no rows; name a file with rows")
     rows = pa.concat_tables(found)

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -35,21 +34,6 @@ Report = Callable[[int], None]
 ROWS = 1 << 16  # of a block
 NO_NULL = "\x1e\x1f\x1e"  # that no cell is: which texts are null the mapping alone says
 REJECTED = "SELECT DISTINCT line FROM reject_errors ORDER BY line"
-
-
-@dataclass(frozen=True)
-class RowBlock:
-    """Rows of a file.
-
-    Attributes:
-        row: number of the first of them, from 1.
-        table: the columns that the mapping reads; those of text files are text.
-        read: share of the file that was read so far, 0 to 1.
-    """
-
-    row: int
-    table: pa.Table
-    read: float
 
 
 @contextmanager
@@ -99,10 +83,10 @@ def worked(
             refuses among them, and their number; where it raises nothing, they are left out.
         rows: of a block; 0: ROWS.
     """
-    size, reported = path.stat().st_size if path.is_file() else 0, 0
+    size, reported, row = path.stat().st_size if path.is_file() else 0, 0, 1
     with opened(path, mapping) as file, closing(prefetched(file.blocks(rows))) as blocks:
-        for block in blocks:
-            row, table = block.row, block.table
+        for block, read in blocks:
+            table = block
             while len(table):
                 fit = len(table)
                 try:
@@ -112,9 +96,10 @@ def worked(
                     reject(f"{path}, {file.place_of(row + fit)}: {fault}", 1)
                     made = work(table.slice(0, fit))
                 yield made
-                row, table = row + fit + 1, table.slice(min(fit + 1, len(table)))
-            report(int(size * block.read) - reported)
-            reported = max(reported, int(size * block.read))
+                done = min(fit + 1, len(table))
+                row, table = row + done, table.slice(done)
+            report(int(size * read) - reported)
+            reported = max(reported, int(size * read))
         if file.rejected:
             reject(f"{path}, record {file.rejected[0]} cannot be read", len(file.rejected))
     report(size - reported)
@@ -163,8 +148,9 @@ class LogFile:
         with self._rows() as (_, rows):
             return rows.count("*").fetchall()[0][0]
 
-    def blocks(self, rows: int = 0) -> Generator[RowBlock, None, None]:
-        """The rows in the order of the file.
+    def blocks(self, rows: int = 0) -> Generator[tuple[pa.Table, float], None, None]:
+        """The rows in the order of the file, of the columns that the mapping reads, those of text
+        files as text; and the share of the file that was read so far, 0 to 1.
 
         Args:
             rows: about so many at a time; 0: ROWS.
@@ -172,12 +158,10 @@ class LogFile:
         Raises:
             DataError: a record is not what the mapping says; its line is named.
         """
-        row = 1
         with self._rows() as (database, found):
             for batch in found.to_arrow_reader(rows or ROWS):
                 read = max(database.query_progress(), 0) / 100
-                yield RowBlock(row, pa.Table.from_batches([batch]), read)
-                row += batch.num_rows
+                yield pa.Table.from_batches([batch]), read
             if self._mapping.kind == "csv" and self._mapping.max_rejected:
                 self.rejected = [int(line) for (line,) in database.execute(REJECTED).fetchall()]
 

@@ -24,7 +24,7 @@ from pipeline.data.log_store.manifest import (
     write_manifest,
 )
 from pipeline.data.log_store.merging import DayMerge
-from pipeline.data.log_store.store import beside, commit, landing_lock, standing_log, writing
+from pipeline.data.log_store.store import beside, commit, landing_lock, standing_log
 from pipeline.encoding.values import as_numbers
 from pipeline.formats.days import day_number
 
@@ -115,7 +115,7 @@ def land_log(
         DataError: `folder` holds a log that no command can bring again, a day breaks `kind`, or
             the disk takes no more.
     """
-    with landing_lock(folder), writing(folder):
+    with landing_lock(folder):
         standing = standing_log(folder)
         if standing and standing == kind.manifest(standing.days) and holds(folder, standing):
             return standing, False
@@ -154,7 +154,7 @@ def land_days(
         DataError: `folder` holds a log of another kind, what `fill` raises, the disk takes no more,
             or what `DayMerge` refuses.
     """
-    with landing_lock(folder), writing(folder):
+    with landing_lock(folder):
         _refuse_other_kind(folder, kind, "what comes")
         with beside(folder) as place:
             writer = DayWriter(place, kind.schema, options.event_id)

@@ -29,7 +29,11 @@ from pipeline.data.log_store.manifest import (
 def landing_lock(folder: Path) -> Iterator[None]:
     """Hold the right to write `folder`; a second writer waits until the first has ended.
 
-    A killed writer holds nothing; what it left behind is put in order first.
+    A killed writer holds nothing; what it left behind is put in order first. A full disk, or one
+    that takes no files, is reported in one sentence.
+
+    Raises:
+        DataError: an operation on the disk failed.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(_lock_file(folder), poll_interval=0.2)
@@ -38,9 +42,16 @@ def landing_lock(folder: Path) -> Iterator[None]:
     except Timeout:
         logging.getLogger(__name__).warning("another landing in %s runs; waiting", folder)
         held = lock.acquire()
-    with held:
-        _clear_up(folder)
-        yield
+    try:
+        with held:
+            _clear_up(folder)
+            yield
+    except OSError as error:
+        reason = (error.strerror or str(error)).splitlines()[0]
+        raise DataError(
+            f"{folder} cannot be written: {reason}; every day in it is whole, the old one or the "
+            f"new: mend that and land again"
+        ) from error
 
 
 def _lock_file(folder: Path) -> Path:
@@ -119,23 +130,6 @@ def beside(folder: Path) -> Iterator[Path]:
         yield Path(place)
 
 
-@contextmanager
-def writing(folder: Path) -> Iterator[None]:
-    """A full disk, or one that takes no files, is reported in one sentence.
-
-    Raises:
-        DataError: an operation failed.
-    """
-    try:
-        yield
-    except OSError as error:
-        reason = (error.strerror or str(error)).splitlines()[0]
-        raise DataError(
-            f"{folder} cannot be written: {reason}; every day in it is whole, the old one or the "
-            f"new: mend that and land again"
-        ) from error
-
-
 def seen_again(folder: Path, files: Collection[str], as_of: str) -> dict[str, DayEntry]:
     """Note that the labels of days all of whose files came are known as of a day.
 
@@ -147,7 +141,7 @@ def seen_again(folder: Path, files: Collection[str], as_of: str) -> dict[str, Da
     Raises:
         DataError: the disk takes no more.
     """
-    with landing_lock(folder), writing(folder):
+    with landing_lock(folder):
         manifest = read_manifest(folder / MANIFEST)
         known = {
             day: with_labels(entry, entry, as_of, entry.labels.get(labels_until(entry) or ""))
@@ -164,7 +158,7 @@ def drop_days(folder: Path, days: Sequence[str]) -> dict[str, DayEntry]:
     Raises:
         DataError: a day is neither in the manifest nor in the folder; nothing is taken out then.
     """
-    with landing_lock(folder), writing(folder):
+    with landing_lock(folder):
         manifest = read_manifest(folder / MANIFEST)
         for day in days:
             if not day_folder(folder, day).exists():
