@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
@@ -23,6 +23,7 @@ from pipeline.core.errors import ToolError
 from pipeline.core.files import sha256_of
 from pipeline.data.ingest.file_reader import read_rows
 from pipeline.data.ingest.mapping import fetched_mapping
+from pipeline.data.ingest.transform import LogRows
 from pipeline.data.log_store.day_rows import rows_by_day
 
 
@@ -111,6 +112,10 @@ def days_of(path: Path) -> Iterator[tuple[str, pa.Table]]:
 
     Flights that never arrived have no response and are left out.
     """
-    rows = list(read_rows(FILES, [path]))
-    table = pa.concat_tables(part.table for part in rows)
-    yield from rows_by_day(table, np.concatenate([part.days for part in rows]))
+    yield from days_in(read_rows(FILES, [path]))
+
+
+def days_in(parts: Iterable[LogRows]) -> Iterator[tuple[str, pa.Table]]:
+    """The days of a log that fits in memory in ascending order, the rows of a day as they came."""
+    tables, days = zip(*((part.table, part.days) for part in parts), strict=True)
+    yield from rows_by_day(pa.concat_tables(tables), np.concatenate(days))

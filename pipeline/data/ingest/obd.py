@@ -10,18 +10,16 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.core.errors import DataError
 from pipeline.core.prefetch import prefetched
-from pipeline.data.ingest.fetched import fetched
+from pipeline.data.ingest.fetched import days_in, fetched
 from pipeline.data.ingest.file_reader import land_rows, read_rows, refuse_equal
 from pipeline.data.ingest.mapping import fetched_mapping
 from pipeline.data.ingest.records import Report
 from pipeline.data.ingest.transform import LogRows
-from pipeline.data.log_store.day_rows import rows_by_day
 from pipeline.data.log_store.landing import DEFAULTS, Landed, LandingOptions
 
 REQUIREMENT = "obp==0.4.1"
@@ -69,8 +67,6 @@ def land_files(
     Raises:
         DataError: a file's folders name neither, or it is not of the format; the line is named.
     """
-    for path in sources:
-        _part_of(path)
     refuse_equal(sources)
     rows = prefetched(_rows_of(sources, report))
     kind = replace(KIND, origin={})
@@ -105,8 +101,5 @@ def days_of(paths: Sequence[Path]) -> Iterator[tuple[str, pa.Table]]:
     Args:
         paths: of the sample, whose stamps are all in UTC, some without microseconds.
     """
-    rows = list(_rows_of(paths, lambda _: None))
-    log = pa.concat_tables(part.table for part in rows)
-    order = pc.sort_indices(log, [("timestamp", "ascending")])  # as text, which is as time
-    numbers = np.concatenate([part.days for part in rows])[order]
-    yield from rows_by_day(log.take(order).select(KIND.schema.names), numbers)
+    for day, table in days_in(_rows_of(paths, lambda _: None)):
+        yield day, table.sort_by("timestamp").select(KIND.schema.names)  # as text, which is as time
