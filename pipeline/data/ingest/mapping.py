@@ -53,24 +53,6 @@ class ColumnRule(Section):
     type: Literal["text", "bool", "int8", "int16", "int32", "int64", "float32", "float64"]
 
 
-class TimeRule(Section):
-    """A column with time stamps; the row's day is theirs in the log's time zone.
-
-    Attributes:
-        format: iso8601, epoch_s, epoch_ms, epoch_us, or a strptime format such as %y%m%d%H.
-        zone: where the clock hung that wrote stamps without an offset; null: they carry one.
-    """
-
-    column: str
-    format: str
-    zone: Zone | None = None
-
-    @property
-    def rule(self) -> StampRule:
-        """The same for whoever reads stamps."""
-        return StampRule(**self.model_dump())
-
-
 class DateRule(Section):
     """A column with the row's day; `format` is a strptime format such as %Y%m%d."""
 
@@ -79,8 +61,21 @@ class DateRule(Section):
 
     @property
     def rule(self) -> StampRule:
-        """Dates as stamps of a clock in UTC, at midnight or what the format says."""
-        return StampRule(self.column, self.format, "UTC")
+        """The same for whoever reads stamps: dates are those of a clock in UTC, at midnight or what
+        the format says.
+        """
+        return StampRule(**{"zone": "UTC", **self.model_dump()})
+
+
+class TimeRule(DateRule):
+    """A column with time stamps; the row's day is theirs in the log's time zone.
+
+    Attributes:
+        format: iso8601, epoch_s, epoch_ms, epoch_us, or a strptime format such as %y%m%d%H.
+        zone: where the clock hung that wrote stamps without an offset; null: they carry one.
+    """
+
+    zone: Zone | None = None
 
 
 class MadeRule(Section):

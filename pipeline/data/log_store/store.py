@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TypeAlias
 
 from filelock import FileLock, Timeout
 
@@ -23,6 +24,8 @@ from pipeline.data.log_store.manifest import (
     read_manifest,
     write_manifest,
 )
+
+Staged: TypeAlias = Mapping[str, tuple[Path, DayEntry]]  # day → its file beside the log, its entry
 
 
 @contextmanager
@@ -90,15 +93,13 @@ def standing_log(folder: Path) -> Manifest | None:
     return read_manifest(folder / MANIFEST)
 
 
-def commit(
-    folder: Path, standing: Manifest, staged: Mapping[str, tuple[Path, DayEntry]]
-) -> Manifest:
+def commit(folder: Path, standing: Manifest, staged: Staged) -> Manifest:
     """Move the staged days into `folder` and write them into its manifest; see `read_manifest`.
 
     Args:
         folder: the log's folder.
         standing: its manifest as it is, or that of a log without days.
-        staged: day → its file, on the same disk, and its entry.
+        staged: the days that are put in.
     """
     entries = {day: entry for day, (_, entry) in staged.items()}
     days = dict(sorted({**standing.days, **entries}.items()))
