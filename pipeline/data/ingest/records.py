@@ -2,10 +2,9 @@
 
 import re
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from glob import escape
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NoReturn, TypeVar
 
 import duckdb
@@ -18,12 +17,10 @@ from pipeline.data.ingest.text_files import (
     LONGEST_LINE,
     carriage_return,
     column_fault,
-    copy_as_text,
     header_of,
     line_of,
-    needs_copy,
+    plain_text,
     reading,
-    refuse_no_text,
     unread,
 )
 from pipeline.data.log_store.engine import engine, name, refuse_no_select, shut, text
@@ -45,15 +42,8 @@ def opened(path: Path, mapping: Mapping) -> Iterator["LogFile"]:
     """
     with reading(path), path.open():
         pass
-    if mapping.kind != "parquet":
-        refuse_no_text(path, mapping.encoding)
-    if mapping.kind == "parquet" or not needs_copy(path, mapping):
-        yield LogFile(path, mapping, path)
-        return
-    with TemporaryDirectory(prefix="adacalib-") as place:
-        copy = Path(place) / "log.txt"
-        copy_as_text(path, mapping, copy)
-        yield LogFile(path, mapping, copy)
+    with nullcontext(path) if mapping.kind == "parquet" else plain_text(path, mapping) as place:
+        yield LogFile(path, mapping, place)
 
 
 def refuse(sentence: str, records: int = 1) -> NoReturn:
