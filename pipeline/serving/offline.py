@@ -73,11 +73,12 @@ def score_files(
         ArtifactError: the scores would replace a folder, or the model was replaced meanwhile.
     """
     files, threads = files_of(sources), threads or os.cpu_count() or 1
-    _refuse_replacing(files, sources, target)
+    alone = len(files) == 1 and not sources[0].is_dir()
+    _refuse_replacing(sources[0] if alone else None, target)
     taken = [name for name in keep if name in SCHEMA.names]
     if taken:
         raise DataError(f"--keep {taken[0]} would be there twice, as scores have such a column")
-    alone, told = [*sources] == [*files], (lambda _: None) if over else report
+    told = (lambda _: None) if over else report
 
     def scored(file: Path) -> Counted:
         place, form = (temporary, target) if alone else (temporary / files[file], file)
@@ -117,13 +118,11 @@ def files_of(sources: Sequence[Path]) -> dict[Path, Path]:
     return found
 
 
-def _refuse_replacing(files: dict[Path, Path], sources: Sequence[Path], target: Path) -> None:
-    if [*files] == [*sources] and len(files) == 1:
-        if target.exists() and sources[0].exists() and target.samefile(sources[0]):
-            raise DataError(
-                f"{target} holds the rows themselves; name another file for their scores"
-            )
-    elif target.exists():
+def _refuse_replacing(source: Path | None, target: Path) -> None:
+    """Refuse a target that is the one source; where there are several, one that is there."""
+    if source and target.exists() and source.exists() and target.samefile(source):
+        raise DataError(f"{target} holds the rows themselves; name another file for their scores")
+    if source is None and target.exists():
         raise DataError(f"{target} is there already; name a new folder for the scores of files")
 
 
