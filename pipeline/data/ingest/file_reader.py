@@ -92,7 +92,7 @@ def land_rows(
                     writer.drop(rule, days[np.isin(days, met)] if limit_days else days)
                 dayless.update(rows.dayless)
         for rule, count in dayless.items():
-            writer.drop(rule, np.full(count, max(writer.numbers, default=0)))
+            writer.drop(rule, np.full(count, writer.newest))
 
     return land_days(folder, kind, fill, options)
 
