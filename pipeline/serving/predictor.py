@@ -149,7 +149,7 @@ class Predictor:
         """
         names: dict[str, None] = {}
         for name in self.columns:
-            raw = self._raw(name)
+            raw = [*self.reading.raw(name)] if self.reading and name in self.reading.made else []
             if name not in present and not (raw and set(raw) <= set(present)):
                 made = f", or {' and '.join(raw)}, of which it is made" if raw else ""
                 raise DataError(
@@ -157,10 +157,6 @@ class Predictor:
                 )
             names |= dict.fromkeys([name] if name in present else raw)
         return [*names]
-
-    def _raw(self, name: str) -> list[str]:
-        """The columns of the log's files of which a column is made; none where it is not."""
-        return [*self.reading.raw(name)] if self.reading and name in self.reading.made else []
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> ServedScores:
         """The scores of rows that are ready for the session.

@@ -59,7 +59,7 @@ def land_files(
     label = options.label if options.impressions is None else None
     if is_other_kind(folder, mapping.log_kind()):
         next(read_rows(mapping, sources[:1], label=label), None)  # a typo is to be told first
-    rows = prefetched(read_rows(mapping, sources, report, label, once=not options.event_id))
+    rows = read_rows(mapping, sources, report, label, once=not options.event_id)
     return land_rows(folder, mapping.log_kind(), rows, limit_days, options)
 
 
@@ -81,8 +81,8 @@ def land_rows(
     def fill(writer: DayWriter) -> None:
         met: list[int] = []
         dayless: Counter[str] = Counter()
-        with closing(parts):
-            for rows in parts:
+        with closing(prefetched(parts)) as ahead:
+            for rows in ahead:
                 wanted = _wanted(rows, met, limit_days)
                 if limit_days and in_order and not wanted.any() and len(rows.days):
                     return

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.core.errors import DataError
-from pipeline.core.prefetch import prefetched
 from pipeline.data.ingest.fetched import days_in, fetched
 from pipeline.data.ingest.file_reader import land_rows, read_rows, refuse_equal
 from pipeline.data.ingest.mapping import fetched_mapping
@@ -68,8 +67,7 @@ def land_files(
         DataError: a file's folders name neither, or it is not of the format; the line is named.
     """
     refuse_equal(sources)
-    rows = prefetched(_rows_of(sources, report))
-    kind = replace(KIND, origin={})
+    rows, kind = _rows_of(sources, report), replace(KIND, origin={})
     return land_rows(folder, kind, rows, limit_days, options, in_order=False)
 
 
