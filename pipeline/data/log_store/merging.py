@@ -78,14 +78,18 @@ class DayMerge:
         other = self._standing.content_sha256 != self._coming.content_sha256
         if not other or (self._event_id is None and -1 not in self._again):
             return self._coming
-        place = np.concatenate([places_of(self._before), len(self._before) + places_of(self._came)])
-        facts = {"place": place, "now": self._now[place], "rank": self._ranks()[place]}
+        n, again = len(self._before), self._again
+        stays = (again.index(p) if p in again else n + p for p in range(len(self._came)))
+        rank = np.array([*range(n), *stays])  # a file that comes again stays in its place
+        place = np.concatenate([places_of(self._before), n + places_of(self._came)])
+        facts = {"place": place, "now": self._now[place], "rank": rank[place]}
         rows = DayFiles([*old, file], schema, facts, self._event_id)
         if self._event_id is None:
             self._refuse_overlap(rows)
         query = BY_FILE if self._event_id is None else BY_EVENT
         entry = rows.rewritten(query, [*self._before, *self._came])
-        return replace(entry, dropped=self._dropped())
+        earlier = Counter(self._standing.dropped if -1 in again else {})
+        return replace(entry, dropped=dict(earlier + Counter(self._coming.dropped)))
 
     def _refuse_shrinking(self) -> None:
         """Refuse a file that brings less than it brought before; where files are not known, a day
@@ -105,18 +109,6 @@ class DayMerge:
                     "; fetch the file again, or where the day shall shrink, add --allow-shrink, by "
                     "which what comes takes the place of the day; nothing was landed"
                 )
-
-    def _ranks(self) -> np.ndarray:
-        """Where the rows of each source go: a file that comes again stays in its place."""
-        ranks = np.arange(len(self._before) + len(self._came))
-        for position, place in reversed(list(enumerate(self._again))):
-            if place >= 0:
-                ranks[len(self._before) + place] = position
-        return ranks
-
-    def _dropped(self) -> dict[str, int]:
-        earlier = self._standing.dropped if -1 in self._again else {}
-        return dict(Counter(earlier) + Counter(self._coming.dropped))
 
     def _refuse_overlap(self, rows: DayFiles) -> None:
         stays = sum(s.rows for s, place in zip(self._before, self._again, strict=True) if place < 0)
