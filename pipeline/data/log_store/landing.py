@@ -125,12 +125,9 @@ def land_log(
                 f"move it away before landing {kind.format}"
             )
         with publish(folder) as temporary:
-            entries = {}
-            for day, table in days():
-                path = day_folder(temporary, day) / PART
-                path.parent.mkdir(parents=True)
-                entries[day] = _write_part(path, kind, day, table)
-            manifest = kind.manifest(entries)
+            manifest = kind.manifest(
+                {day: _write_day(temporary, kind, day, table) for day, table in days()}
+            )
             write_manifest(temporary / MANIFEST, manifest)
         return manifest, True
 
@@ -160,9 +157,7 @@ def land_days(
             writer = DayWriter(place, kind.schema, options.event_id)
             fill(writer)
             staged = {day: (file, entry) for day, file, entry in writer.finish()}
-            manifest = replace(
-                standing_log(folder) or kind.manifest({}), reading=kind.manifest({}).reading
-            )
+            manifest = replace(standing_log(folder) or kind.manifest({}), reading=kind.reading)
             days, changes = _as_they_will_be(folder, kind, manifest, staged, options)
             manifest = commit(folder, manifest, days) if days else manifest
         return Landed(manifest, {day: entry for day, (_, entry) in staged.items()}, changes)
@@ -231,8 +226,8 @@ def _refuse_other_kind(folder: Path, kind: LogKind) -> None:
         )
 
 
-def _write_part(path: Path, kind: LogKind, day: str, table: pa.Table) -> DayEntry:
-    """Write `table` to `path` as the one file of `day`; equal rows, equal bytes (one pyarrow)."""
+def _write_day(folder: Path, kind: LogKind, day: str, table: pa.Table) -> DayEntry:
+    """Write `table` into `folder` as the one file of `day`; equal rows make equal bytes."""
     day_number(day)
     for column in kind.schema:
         if column.name not in table.column_names:
@@ -242,7 +237,7 @@ def _write_part(path: Path, kind: LogKind, day: str, table: pa.Table) -> DayEntr
                 f"column {column.name} is {table.schema.field(column.name).type} on day {day}, "
                 f"the format {kind.format} declares {column.type}"
             )
-    writer = PartWriter(path, kind.schema)
+    writer = PartWriter(day_folder(folder, day) / PART, kind.schema)
     writer.add(table.select(kind.schema.names).replace_schema_metadata(None))
     return writer.entry()
 
