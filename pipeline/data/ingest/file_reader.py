@@ -101,10 +101,9 @@ def _wanted(rows: LogRows, met: list[int], limit_days: int | None) -> np.ndarray
     """Rows of the first `limit_days` days, bool [n]; new days are added to `met`."""
     if limit_days is None:
         return np.ones(len(rows.days), bool)
-    days, first = np.unique(rows.days, return_index=True)
-    for day in days[np.argsort(first)]:
+    for day in dict.fromkeys(rows.days.tolist()):
         if len(met) < limit_days and day not in met:
-            met.append(int(day))
+            met.append(day)
     return np.isin(rows.days, met)
 
 

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from filelock import FileLock, Timeout
 
 from pipeline.core.errors import DataError
-from pipeline.core.files import publish
+from pipeline.core.files import discard, publish, remove_unfinished
 from pipeline.data.log_store.labels import labels_until, with_labels
 from pipeline.data.log_store.manifest import (
     COMING,
@@ -69,12 +69,10 @@ def _clear_up(folder: Path) -> None:
     for aside in folder.parent.glob(f".{folder.name}.tmp-old-*"):
         if not folder.exists():
             aside.rename(folder)
-    leftovers = [*folder.parent.glob(f".{folder.name}.tmp-*"), *folder.glob(".*.tmp-*")]
-    for path in [*leftovers, *folder.glob("day=*/.*.tmp-*")]:
-        if path.is_dir():
-            shutil.rmtree(path)
-        elif path != _lock_file(folder):
-            path.unlink()
+    remove_unfinished(folder)
+    for path in folder.parent.glob(f".{folder.name}.tmp-*"):
+        if path != _lock_file(folder):
+            discard(path)
     if (folder / COMING).exists():
         _settle(folder, read_manifest(folder / MANIFEST))
         for empty in folder.glob("day=*"):
