@@ -41,9 +41,8 @@ def is_csv(path: Path) -> bool:
 
 def is_rows(path: Path) -> bool:
     """Whether a file's name says that it holds rows; hidden ones and `_SUCCESS` do not."""
-    return (
-        path.is_file() and (is_csv(path) or path.suffix == ".parquet") and path.name[0] not in "._"
-    )
+    holds_rows = is_csv(path) or path.suffix == ".parquet"
+    return path.is_file() and holds_rows and path.name[0] not in "._"
 
 
 @contextmanager

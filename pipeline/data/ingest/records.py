@@ -167,17 +167,20 @@ class LogFile:
     def _rows(self) -> Iterator[tuple[duckdb.DuckDBPyConnection, duckdb.DuckDBPyRelation]]:
         """The columns that the mapping reads."""
         query = {"csv": self._csv, "json": self._json, "parquet": self._parquet}
-        with self._refusals(), engine() as database:
-            rows = database.sql(query[self._mapping.kind]())
-            if self._mapping.select:
-                refuse_no_select(database, self._mapping.select)
-                shut(database, self._place)
-                rows.create_view("log")
-                rows = database.sql(self._mapping.select)
-            for column in self._mapping.source_types:
-                if fault := column_fault(column, rows.columns):
-                    raise DataError(f"{self.path}: {fault}; the file has {rows.columns}")
-            yield database, rows.select(*map(name, self._mapping.source_types))
+        try:
+            with reading(self._place), engine() as database:
+                rows = database.sql(query[self._mapping.kind]())
+                if self._mapping.select:
+                    refuse_no_select(database, self._mapping.select)
+                    shut(database, self._place)
+                    rows.create_view("log")
+                    rows = database.sql(self._mapping.select)
+                for column in self._mapping.source_types:
+                    if fault := column_fault(column, rows.columns):
+                        raise DataError(f"{self.path}: {fault}; the file has {rows.columns}")
+                yield database, rows.select(*map(name, self._mapping.source_types))
+        except duckdb.Error as error:
+            raise DataError(f"{self.path}{self._fault(error, str(error))}") from None
 
     def _literal(self) -> str:
         """Where the file lies, of which nothing is a pattern and no folder a column."""
@@ -214,14 +217,6 @@ class LogFile:
             f"auto_detect = false, format = 'newline_delimited', records = 'true', "
             f"maximum_object_size = {LONGEST_LINE})"
         )
-
-    @contextmanager
-    def _refusals(self) -> Iterator[None]:
-        try:
-            with reading(self._place):
-                yield
-        except duckdb.Error as error:
-            raise DataError(f"{self.path}{self._fault(error, str(error))}") from None
 
     def _fault(self, error: duckdb.Error, said: str) -> str:
         """What the engine refuses, after the name of the file."""
