@@ -96,14 +96,10 @@ def _parsed(text: str, rule: StampRule) -> datetime:
             "correct the value, or the column's format in the mapping"
         ) from None
     if (stamp.tzinfo is None) == (rule.zone is None):
-        raise DataError(
-            f"column {rule.column}: stamps of the form {rule.format} "
-            + (
-                "carry an offset, so time.zone must be null"
-                if rule.zone
-                else "carry no offset; say where their clock hung, time: {…, zone: Europe/Berlin}"
-            )
-        )
+        fault = "carry an offset, so time.zone must be null"
+        if rule.zone is None:
+            fault = "carry no offset; say where their clock hung, time: {…, zone: Europe/Berlin}"
+        raise DataError(f"column {rule.column}: stamps of the form {rule.format} {fault}")
     return stamp
 
 

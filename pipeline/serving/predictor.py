@@ -176,11 +176,9 @@ class Predictor:
     def field_values(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
         """The field value of every row, object [n] of text; parts of a joint one are joined."""
         parts = [inputs[name] for name in self._field]
-        return (
-            parts[0]
-            if len(parts) == 1
-            else np.array([*map(SEPARATOR.join, zip(*parts, strict=True))], object)
-        )
+        if len(parts) == 1:
+            return parts[0]
+        return np.array([*map(SEPARATOR.join, zip(*parts, strict=True))], object)
 
     def predict(self, table: pa.Table | pa.RecordBatch) -> ServedScores:
         """The scores of every row of a log; columns in any order, others are not read.
