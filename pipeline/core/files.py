@@ -21,7 +21,8 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _discard(path: Path) -> None:
+def discard(path: Path) -> None:
+    """Remove a file, a link or a folder, where it is there."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -65,7 +66,7 @@ def publish(target: Path) -> Iterator[Path]:
     make_folder(target.parent)
     writer = f"{socket.gethostname()}-{os.getpid()}"  # of machines that share the place, too
     temporary = target.with_name(f".{target.name}.tmp-{writer}")
-    _discard(temporary)
+    discard(temporary)
     try:
         yield temporary
         for file in [*temporary.rglob("*"), temporary] if temporary.is_dir() else [temporary]:
@@ -76,7 +77,7 @@ def publish(target: Path) -> Iterator[Path]:
             aside = target.with_name(f".{target.name}.tmp-old-{writer}")
             target.rename(aside)
             temporary.rename(target)
-            _discard(aside)
+            discard(aside)
         else:
             if os.path.lexists(target) and temporary.is_dir() and not temporary.is_symlink():
                 raise ArtifactError(
@@ -86,14 +87,14 @@ def publish(target: Path) -> Iterator[Path]:
             temporary.replace(target)
         _sync(target.parent)
     except BaseException:
-        _discard(temporary)
+        discard(temporary)
         raise
 
 
 def remove_unfinished(folder: Path) -> None:
     """Remove what writers that died left in a folder that is not published yet."""
     for path in [*folder.rglob(".*.tmp-*")]:
-        _discard(path)
+        discard(path)
 
 
 def write_json(path: Path, value: Any) -> None:

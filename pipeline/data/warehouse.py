@@ -1,7 +1,5 @@
 """Counting in a warehouse: the query that turns logged scores into an aggregated log."""
 
-from typing import Protocol
-
 import sqlglot
 from sqlglot import exp
 
@@ -40,18 +38,10 @@ columns: {{{columns}, logit: float64, impressions: int64, responses: int64}}
 """
 
 
-class ScoredLog(Contract, Protocol):
-    """The `log` section of params.yaml, with what else decides which rows count when."""
-
-    time_zone: str
-    event_id: str | None
-    field_parents: tuple[str, ...]
-
-
 def counting_query(
     table: str,
     dialect: str,
-    log: ScoredLog,
+    log: Contract,
     *,
     time: str | None,
     date: str | None,
@@ -103,7 +93,7 @@ def counting_query(
     return sqlglot.transpile(query, read="duckdb", write=dialect, pretty=True)[0]
 
 
-def counted_mapping(log: ScoredLog) -> str:
+def counted_mapping(log: Contract) -> str:
     """The mapping, YAML, by which the rows of `counting_query` land; what params.yaml then says.
 
     Raises:
@@ -116,7 +106,7 @@ def counted_mapping(log: ScoredLog) -> str:
     )  # fmt: skip
 
 
-def _columns(log: ScoredLog) -> list[str]:
+def _columns(log: Contract) -> list[str]:
     """By what is counted beside day and logit."""
     columns = [*dict.fromkeys((*log.field, *log.field_parents, *filter(None, [log.weight])))]
     taken = sorted({*MADE} & {*columns})
@@ -128,7 +118,7 @@ def _columns(log: ScoredLog) -> list[str]:
     return columns
 
 
-def _score(log: ScoredLog) -> str:
+def _score(log: Contract) -> str:
     name = log.served_logit or log.served_probability
     if name is None:
         raise ParamsError(
@@ -138,7 +128,7 @@ def _score(log: ScoredLog) -> str:
     return name
 
 
-def _logit(log: ScoredLog, texts: dict[str, str]) -> str:
+def _logit(log: Contract, texts: dict[str, str]) -> str:
     score = f"CAST({texts[_score(log)]} AS DOUBLE)"
     if log.served_logit:
         return score

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.core.errors import DataError
-from pipeline.encoding.values import field_keys, logged_logit, numbers_of, parent_names
+from pipeline.encoding.values import field_keys, logged_logit, numbers_of, parent_names, placed
 from pipeline.encoding.vocabulary import ValueCounts, Vocabulary
 
 LARGEST_SCALED = 6.0  # standard deviations; a value further out is served as if it were there
@@ -109,10 +109,8 @@ class LoggedScore:
         Raises:
             DataError: as `logged_logit`; the column is named.
         """
-        try:
+        with placed(f"column {self.name}: "):
             return logged_logit(values, self.space)[:, np.newaxis]
-        except DataError as error:
-            raise DataError(f"column {self.name}: {error}") from None
 
 
 @dataclass(frozen=True)

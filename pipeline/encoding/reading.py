@@ -64,10 +64,6 @@ class Reading:
         made = {name: Making(**rule) for name, rule in document["made"].items()}
         return cls(**{**document, "time": time, "made": made})
 
-    def texts(self, column: Column) -> pa.StringArray:
-        """Values as text, by the rule of `as_text`; null where a null is spelled."""
-        return _without(as_text(column), self.nulls)
-
     def typed(self, column: Column, kind: pa.DataType, *, is_stamp: bool = False) -> Column:
         """A column of a file as values of a type; stamps and dates that it has as such stay.
 
@@ -84,7 +80,7 @@ class Reading:
         if is_stamp and pa.types.is_date(column.type):
             return column.cast(pa.string())
         if kind == pa.string():
-            return self.texts(column)
+            return _without(as_text(column), self.nulls)
         if any(is_type(column.type) for is_type in SPELLED):
             return self._numbers(_without(as_text(column), self.number_nulls), kind, is_stamp)
         if is_stamp and pa.types.is_floating(column.type):

@@ -89,27 +89,18 @@ def _parsed(text: str, rule: StampRule) -> datetime:
     try:
         stamp = datetime.strptime(leap_seconds_as_59(pa.array([text]))[0].as_py(), rule.format)
     except ValueError:
-        raise DataError(_not_of_form(text, rule.column, rule.format)) from None
-    if (stamp.tzinfo is None) == (rule.zone is None):
+        if text == rule.column:
+            raise DataError(f"column {rule.column} is {text!r}, {OWN_NAME}") from None
         raise DataError(
-            f"column {rule.column}: stamps of the form {rule.format} "
-            + (
-                "carry an offset, so time.zone must be null"
-                if rule.zone
-                else "carry no offset; say where their clock hung, time: {…, zone: Europe/Berlin}"
-            )
-        )
+            f"column {rule.column} is {text!r}, in no calendar or not of the form {rule.format}; "
+            "correct the value, or the column's format in the mapping"
+        ) from None
+    if (stamp.tzinfo is None) == (rule.zone is None):
+        fault = "carry an offset, so time.zone must be null"
+        if rule.zone is None:
+            fault = "carry no offset; say where their clock hung, time: {…, zone: Europe/Berlin}"
+        raise DataError(f"column {rule.column}: stamps of the form {rule.format} {fault}")
     return stamp
-
-
-def _not_of_form(text: str, column: str, form: str) -> str:
-    """What is wrong with a text of a column that is not of the form that the mapping says."""
-    if text == column:
-        return f"column {column} is {text!r}, {OWN_NAME}"
-    return (
-        f"column {column} is {text!r}, in no calendar or not of the form {form}; "
-        "correct the value, or the column's format in the mapping"
-    )
 
 
 def wall_instants(stamps: Column, time_zone: str | None) -> pa.ChunkedArray:

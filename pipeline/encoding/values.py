@@ -25,22 +25,7 @@ SCORE_CLIP = 1e-15  # a logged probability is taken to lie in [this, 1 - this]: 
 LARGEST_EXACT = 2**53  # from here on neighbouring whole numbers share one float64
 
 Column: TypeAlias = pa.Array | pa.ChunkedArray
-NUMBER_TYPES = (
-    pa.types.is_integer,
-    pa.types.is_floating,
-    pa.types.is_boolean,
-    pa.types.is_decimal,
-)
-BINARY_TYPES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
 LIST_TYPES = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-TEXT_TYPES = (
-    pa.types.is_string,
-    pa.types.is_large_string,
-    pa.types.is_string_view,
-    pa.types.is_integer,
-    pa.types.is_boolean,
-    pa.types.is_null,
-)
 
 
 def _plain(column: Column) -> pa.Array:
@@ -79,14 +64,6 @@ def _whole_decimals(numbers: pa.Array) -> pa.Array:
         ) from None
 
 
-def _utf8(column: pa.Array) -> pa.Array:
-    """Bytes as text, which is how some Parquet writers store it."""
-    try:
-        return column.cast(pa.string())
-    except pa.ArrowInvalid:
-        raise DataError("a column of bytes names values only in UTF-8") from None
-
-
 def _refuse_lists(column: pa.Array) -> None:
     if any(is_type(column.type) for is_type in LIST_TYPES):
         raise DataError(
@@ -116,12 +93,13 @@ def as_text(column: Column) -> pa.StringArray:
     if pa.types.is_floating(column.type):
         column = _whole(column)
     if pa.types.is_decimal(column.type):
-        return _whole_decimals(column).cast(pa.string())
-    if any(is_type(column.type) for is_type in BINARY_TYPES):
-        return _utf8(column)
-    if not any(is_type(column.type) for is_type in TEXT_TYPES):
+        column = _whole_decimals(column)
+    if pa.types.is_temporal(column.type) or pa.types.is_nested(column.type):
         raise DataError(f"type {column.type} cannot name values; write the column as text")
-    return column.cast(pa.string())
+    try:
+        return column.cast(pa.string())
+    except pa.ArrowInvalid:  # some Parquet writers store text as bytes
+        raise DataError("a column of bytes names values only in UTF-8") from None
 
 
 def as_numbers(column: Column) -> np.ndarray:
@@ -134,7 +112,8 @@ def as_numbers(column: Column) -> np.ndarray:
     _refuse_lists(column)
     if pa.types.is_null(column.type):
         return np.full(len(column), np.nan)
-    if not any(is_type(column.type) for is_type in NUMBER_TYPES):
+    is_number = pa.types.is_primitive(column.type) and not pa.types.is_temporal(column.type)
+    if not (is_number or pa.types.is_decimal(column.type)):
         raise DataError(f"type {column.type} is not a number; write the column as numbers")
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.int8())

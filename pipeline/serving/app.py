@@ -18,7 +18,7 @@ from pipeline.serving.openapi import document
 from pipeline.serving.predictor import SCHEMA, Predictor, ServedScores
 from pipeline.serving.requests import ARROW, inputs_of
 from pipeline.serving.service_metrics import ServiceMetrics
-from pipeline.serving.shadow import Shadow, ShadowGauges
+from pipeline.serving.shadow import Shadow
 from pipeline.serving.state import RequestLimits, ServiceState, Swaps
 
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
@@ -46,8 +46,8 @@ def make_app(
         shadow: a second version that sees every request.
     """
     calls = _Calls(predictor, limits, ServiceMetrics(state), state, shadow)
-    if shadow and state:
-        calls.metrics.show(ShadowGauges(shadow, predictor, state))
+    if shadow:
+        calls.metrics.show(shadow)
     routes = [
         Route("/score", calls.score, methods=["POST"]),
         Route("/health", calls.health),

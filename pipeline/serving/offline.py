@@ -1,22 +1,18 @@
 """Score files of any length: batches in memory at a time, whole outputs or none."""
 
 import os
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from pipeline.core.errors import ArtifactError, DataError
 from pipeline.core.files import publish, remove_unfinished
+from pipeline.core.prefetch import made_ahead
+from pipeline.encoding.values import placed
 from pipeline.serving.predictor import SCHEMA, Predictor, ServedScores, verified
 from pipeline.serving.row_files import RowBatch, is_rows, opened, written
-
-Item = TypeVar("Item")
-Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -77,11 +73,12 @@ def score_files(
         ArtifactError: the scores would replace a folder, or the model was replaced meanwhile.
     """
     files, threads = files_of(sources), threads or os.cpu_count() or 1
-    _refuse_replacing(files, sources, target)
+    alone = len(files) == 1 and not sources[0].is_dir()
+    _refuse_replacing(sources[0] if alone else None, target)
     taken = [name for name in keep if name in SCHEMA.names]
     if taken:
         raise DataError(f"--keep {taken[0]} would be there twice, as scores have such a column")
-    alone, told = [*sources] == [*files], (lambda _: None) if over else report
+    told = (lambda _: None) if over else report
 
     def scored(file: Path) -> Counted:
         place, form = (temporary, target) if alone else (temporary / files[file], file)
@@ -121,13 +118,11 @@ def files_of(sources: Sequence[Path]) -> dict[Path, Path]:
     return found
 
 
-def _refuse_replacing(files: dict[Path, Path], sources: Sequence[Path], target: Path) -> None:
-    if [*files] == [*sources] and len(files) == 1:
-        if target.exists() and sources[0].exists() and target.samefile(sources[0]):
-            raise DataError(
-                f"{target} holds the rows themselves; name another file for their scores"
-            )
-    elif target.exists():
+def _refuse_replacing(source: Path | None, target: Path) -> None:
+    """Refuse a target that is the one source; where there are several, one that is there."""
+    if source and target.exists() and source.exists() and target.samefile(source):
+        raise DataError(f"{target} holds the rows themselves; name another file for their scores")
+    if source is None and target.exists():
         raise DataError(f"{target} is there already; name a new folder for the scores of files")
 
 
@@ -143,28 +138,14 @@ def _score(
     """What was seen in each batch, after its scores were written."""
 
     def scored(batch: RowBatch) -> tuple[RowBatch, ServedScores]:
-        try:
+        with placed(f"{source}, batch from row {batch.first_row} on: "):
             return batch, predictor.predict(batch.rows)
-        except DataError as error:
-            raise DataError(f"{source}, batch from row {batch.first_row} on: {error}") from None
 
     with opened(source, predictor, keep) as (kept, batches):
         schema = pa.schema([*kept, *SCHEMA])
         with written(*target, schema) as write:
-            for batch, scores in _ahead(scored, batches, threads):
+            for batch, scores in made_ahead(scored, batches, threads):
                 columns = [*(batch.rows.column(name) for name in keep), *scores.batch().columns]
                 write(pa.record_batch(columns, schema=schema))
                 report(batch.bytes_read)
                 yield Counted(len(scores), int(scores.unseen.sum()), int(scores.out_of_range.sum()))
-
-
-def _ahead(make: Callable[[Item], Made], items: Iterable[Item], threads: int) -> Iterator[Made]:
-    """What is made of the items, in their order; so many are at work at a time."""
-    pending: deque[Future[Any]] = deque()
-    with ThreadPoolExecutor(threads) as pool:
-        for item in items:
-            pending.append(pool.submit(make, item))
-            if len(pending) > threads:
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()

@@ -2,8 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from pipeline.encoding.values import (
     as_text,
     logged_logit,
     logged_score_column,
+    placed,
 )
 
 ONNX_FILE = "model.onnx"
@@ -149,7 +149,7 @@ class Predictor:
         """
         names: dict[str, None] = {}
         for name in self.columns:
-            raw = self._raw(name)
+            raw = [*self.reading.raw(name)] if self.reading and name in self.reading.made else []
             if name not in present and not (raw and set(raw) <= set(present)):
                 made = f", or {' and '.join(raw)}, of which it is made" if raw else ""
                 raise DataError(
@@ -157,10 +157,6 @@ class Predictor:
                 )
             names |= dict.fromkeys([name] if name in present else raw)
         return [*names]
-
-    def _raw(self, name: str) -> list[str]:
-        """The columns of the log's files of which a column is made; none where it is not."""
-        return [*self.reading.raw(name)] if self.reading and name in self.reading.made else []
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> ServedScores:
         """The scores of rows that are ready for the session.
@@ -180,11 +176,9 @@ class Predictor:
     def field_values(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
         """The field value of every row, object [n] of text; parts of a joint one are joined."""
         parts = [inputs[name] for name in self._field]
-        return (
-            parts[0]
-            if len(parts) == 1
-            else np.array([*map(SEPARATOR.join, zip(*parts, strict=True))], object)
-        )
+        if len(parts) == 1:
+            return parts[0]
+        return np.array([*map(SEPARATOR.join, zip(*parts, strict=True))], object)
 
     def predict(self, table: pa.Table | pa.RecordBatch) -> ServedScores:
         """The scores of every row of a log; columns in any order, others are not read.
@@ -212,10 +206,10 @@ class Predictor:
             raise DataError(f"column {twice[0]} is there more than once; keep one of them")
         inputs = {}
         for name in self.text_columns:
-            with named(name):
+            with placed(f"column {name}: "):
                 inputs[f"{TEXT}{name}"] = self._texts(self._column(table, name), name)
         for name in self.number_columns:
-            with named(name):
+            with placed(f"column {name}: "):
                 column = self.spelled(self._column(table, name))
                 inputs[f"{NUMBER}{name}"] = self.numbers(name, as_numbers(column))
         return inputs
@@ -329,12 +323,3 @@ def _probe(predictor: Predictor, folder: Path) -> None:
                 f"{folder}: {name} of row {row} of {VECTORS_FILE} is {getattr(scores, name)[row]} "
                 f"and was to be {values[row]}; is this another version of onnxruntime?"
             )
-
-
-@contextmanager
-def named(column: str) -> Iterator[None]:
-    """Whatever is wrong with a column inside, the sentence begins with its name."""
-    try:
-        yield
-    except DataError as error:
-        raise DataError(f"column {column}: {error}") from None

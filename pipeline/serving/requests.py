@@ -8,8 +8,8 @@ import orjson
 import pyarrow as pa
 
 from pipeline.core.errors import DataError
-from pipeline.encoding.values import LARGEST_EXACT
-from pipeline.serving.predictor import NUMBER, TEXT, Predictor, named
+from pipeline.encoding.values import LARGEST_EXACT, placed
+from pipeline.serving.predictor import NUMBER, TEXT, Predictor
 
 ARROW = "application/vnd.apache.arrow.stream"
 ONLY_TEXT = {str, type(None)}
@@ -38,7 +38,7 @@ def inputs_of(
         _refuse_many(table.num_rows, max_rows)
         return predictor.inputs_of(table)
     columns = _columns(body, predictor)
-    rows = _rows(columns, [*columns], max_rows)
+    _refuse_uneven(columns, max_rows)
     for name in predictor.columns:
         if name not in columns and predictor.reading:
             columns[name] = predictor.reading.served(name, _arrays(columns)).to_pylist()
@@ -47,15 +47,14 @@ def inputs_of(
         values = columns[name]
         if not set(map(type, values)) <= ONLY_TEXT:
             values = [_text(value, name, row) for row, value in enumerate(values)]
-        inputs[f"{TEXT}{name}"] = texts = np.empty(rows, dtype=object)
-        texts[:] = predictor.texts(values, name)
+        inputs[f"{TEXT}{name}"] = np.array(predictor.texts(values, name), object)
     for name in predictor.number_columns:
         values = columns[name]
         if predictor.reading and str in set(map(type, values)):
-            with named(name):
+            with placed(f"column {name}: "):
                 values = _spelled(values, predictor)
         numbers = [_number(value, name, row) for row, value in enumerate(values)]
-        with named(name):
+        with placed(f"column {name}: "):
             inputs[f"{NUMBER}{name}"] = predictor.numbers(name, np.array(numbers, np.float64))
     return inputs
 
@@ -135,29 +134,26 @@ def _columns_of(records: list[Any], predictor: Predictor) -> dict[str, list[Any]
     try:
         return {name: [record[name] for record in records] for name in names}
     except (KeyError, TypeError, IndexError):
-        for row, record in enumerate(records):
-            if not isinstance(record, dict):
-                raise DataError(f"row {row} is {_shown(record)}, which is no object") from None
-            missing = [name for name in names if name not in record]
-            if missing:
-                raise DataError(
-                    f"row {row} lacks column {missing[0]}; the model reads {names}, null where "
-                    "there is none"
-                ) from None
-        raise
+        whole = (isinstance(record, dict) and {*names} <= {*record} for record in records)
+        row = [*whole].index(False)
+        if not isinstance(records[row], dict):
+            raise DataError(f"row {row} is {_shown(records[row])}, which is no object") from None
+        missing = next(name for name in names if name not in records[row])
+        raise DataError(
+            f"row {row} lacks column {missing}; the model reads {names}, null where there is none"
+        ) from None
 
 
-def _rows(columns: dict[str, list[Any]], names: list[str], max_rows: int) -> int:
-    lengths = {name: len(columns[name]) for name in names}
-    rows = lengths[names[0]]
-    for name, length in lengths.items():
-        if length != rows:
+def _refuse_uneven(columns: dict[str, list[Any]], max_rows: int) -> None:
+    first, *_ = columns
+    rows = len(columns[first])
+    for name, values in columns.items():
+        if len(values) != rows:
             raise DataError(
-                f"column {name} has {length} rows and column {names[0]} has {rows}; give a value "
+                f"column {name} has {len(values)} rows and column {first} has {rows}; give a value "
                 "or null for every row"
             )
     _refuse_many(rows, max_rows)
-    return rows
 
 
 def _refuse_many(rows: int, max_rows: int) -> None:

@@ -41,9 +41,8 @@ def is_csv(path: Path) -> bool:
 
 def is_rows(path: Path) -> bool:
     """Whether a file's name says that it holds rows; hidden ones and `_SUCCESS` do not."""
-    return (
-        path.is_file() and (is_csv(path) or path.suffix == ".parquet") and path.name[0] not in "._"
-    )
+    holds_rows = is_csv(path) or path.suffix == ".parquet"
+    return path.is_file() and holds_rows and path.name[0] not in "._"
 
 
 @contextmanager
@@ -112,10 +111,11 @@ def _csv(
     source: Path, keep: Sequence[str], predictor: Predictor
 ) -> Iterator[tuple[pa.Schema, Iterator[RowBatch]]]:
     lines, blocks = pc.ParseOptions(newlines_in_values=True), pc.ReadOptions(block_size=BLOCK_BYTES)
-    with source.open("rb") as raw, _unpacked(source, raw) as stream:
+    packing = "gzip" if source.suffix == ".gz" else None
+    with pa.input_stream(source, packing) as stream:
         names = pc.open_csv(stream, blocks, lines).schema.names
     columns = _taken(source, names, keep, predictor)
-    with source.open("rb") as raw, _unpacked(source, raw) as stream:
+    with source.open("rb") as raw, pa.input_stream(raw, packing) as stream:
         reader = pc.open_csv(stream, blocks, lines, _conversion(columns, predictor))
 
         def batches() -> Iterator[RowBatch]:
@@ -137,11 +137,6 @@ def _conversion(columns: list[str], predictor: Predictor) -> pc.ConvertOptions:
         null_values=[""],
         strings_can_be_null=reading is None or "" in reading.nulls,
     )
-
-
-def _unpacked(source: Path, raw: object) -> pa.NativeFile:
-    file = pa.PythonFile(raw)
-    return pa.CompressedInputStream(file, "gzip") if source.suffix == ".gz" else file
 
 
 @contextmanager

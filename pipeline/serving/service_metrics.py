@@ -21,8 +21,8 @@ ROWS = {
 }
 
 
-class ServiceMetrics:
-    """Counters of one process, and a page of all of them."""
+class ServiceMetrics(Collector):
+    """Counters of one process, and a page of all of them, with the versions that came."""
 
     def __init__(self, state: ServiceState | None = None) -> None:
         """Begin to count.
@@ -37,7 +37,8 @@ class ServiceMetrics:
             values.ValueClass = values.MultiProcessValue(lambda: state.seat)
             self._shown = CollectorRegistry()
             MultiProcessCollector(self._shown, str(state.folder))
-            self._shown.register(_SwapGauges(state))
+            self._state = state
+            self._shown.register(self)
         self.requests = Counter(REQUESTS, "Requests to /score", ["status"], registry=own)
         self._counts = {name: Counter(name, what, registry=own) for name, what in ROWS.items()}
         levels = "Rows by whose map answered: 0 their own, k the k-th parent's"
@@ -63,11 +64,6 @@ class ServiceMetrics:
     def page(self) -> bytes:
         """All counters as Prometheus reads them."""
         return generate_latest(self._shown)
-
-
-class _SwapGauges(Collector):
-    def __init__(self, state: ServiceState) -> None:
-        self._state = state
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """The numbers of versions."""

@@ -24,8 +24,9 @@ NICENESS = 10
 UNNAMED = "(unseen or null)"
 
 
-class Shadow:
-    """A candidate beside the version that answers.
+class Shadow(Collector):
+    """A candidate beside the version that answers, with gauges of what the shadows of all processes
+    of a service saw.
 
     Attributes:
         predictor: the candidate.
@@ -106,19 +107,11 @@ class Shadow:
             "values": dict(most),
         }
 
-
-class ShadowGauges(Collector):
-    """What the shadows of a service's processes saw, together."""
-
-    def __init__(self, shadow: Shadow, served: Predictor, state: ServiceState) -> None:
-        """Gauges of this pair of versions."""
-        self._versions = [served.version, shadow.predictor.version]
-        self._shadow, self._state = shadow, state
-
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """The gauges."""
-        others = [c for c in self._state.told("shadow") if c["versions"] == self._versions]
-        told = [*others, self._shadow.counts()]
+        """The gauges of this pair of versions."""
+        own = self.counts()
+        others = [c for c in self._state.told("shadow") if c["versions"] == own["versions"]]
+        told = [*others, own]
         rows, beyond, unscored = (
             sum(counts[name] for counts in told) for name in ("rows", "beyond", "unscored")
         )

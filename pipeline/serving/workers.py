@@ -79,26 +79,19 @@ class ServedFolder:
     def _app(self) -> Any:
         from pipeline.serving.app import make_app  # takes a while, so at low priority, too
         from pipeline.serving.predictor import load
+        from pipeline.serving.shadow import Shadow
 
-        predictor, state = load(self.folder), self.state.seated()
-        shadow = self._shadow(predictor, state) if self.shadow else None
+        predictor, state, shadow = load(self.folder), self.state.seated(), None
+        if self.shadow:
+            try:
+                shadow = Shadow(load(self.shadow), predictor, state, self.shadow_limit)
+            except (AdaCalibError, OSError) as error:  # which keeps nobody from being served
+                logging.getLogger("uvicorn.error").error("the shadow is not loaded: %s", error)
         app = make_app(predictor, self.limits, state, shadow)
         gc.collect()
         gc.freeze()  # what was loaded is never garbage, and looking through it takes a while
         self.state.loaded(version=predictor.version)
         return app
-
-    def _shadow(self, served: Any, state: ServiceState) -> Any:
-        """The candidate; None where it is damaged, which keeps nobody from being served."""
-        from pipeline.serving.predictor import load
-        from pipeline.serving.shadow import Shadow
-
-        assert self.shadow
-        try:
-            return Shadow(load(self.shadow), served, state, self.shadow_limit)
-        except (AdaCalibError, OSError) as error:
-            logging.getLogger("uvicorn.error").error("the shadow is not loaded: %s", error)
-            return None
 
     def signature(self) -> Signature:
         """What the folders are known by; empty while the one that is served is moved."""

@@ -189,6 +189,16 @@ def test_what_is_kept_travels_beside_the_scores_as_it_is(made, tmp_path):
             score_files(load(made[0]), [tmp_path / "in.parquet"], tmp_path / "o.parquet", keep=keep)
 
 
+def test_several_files_give_a_new_folder_with_the_scores_of_each(made, tmp_path):
+    for name, n in (("a.parquet", 3), ("b.parquet", 4)):
+        pq.write_table(rows(n), tmp_path / name)
+    sources = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
+    assert score_files(load(made[0]), sources, tmp_path / "out").rows == 7
+    for source in sources:
+        scored = pq.read_table(tmp_path / "out" / source.name)
+        assert scored.num_rows == pq.read_table(source).num_rows
+
+
 def test_a_folder_gives_a_new_folder_whole_or_not_at_all(made, tmp_path):
     days, target, predictor = tmp_path / "days", tmp_path / "scored", load(made[0])
     for day in ("day=1", "day=2"):

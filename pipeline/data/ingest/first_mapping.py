@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -78,6 +78,7 @@ class _Roles:
         self._looks = {column.name: column for column in columns}
         self._rest = dict(self._looks)
         self._said = FirstMapping()
+        self._say, self._unknown = self._said.found.append, self._said.unknown.append
         self._made: dict[str, Any] = {}
         self._keys: dict[str, Any] = {}
 
@@ -117,22 +118,22 @@ class _Roles:
             found = [column for column in self._rest.values() if column.type == kind]
             if not found:
                 continue
-            column = found[0]
+            column, stamp = found[0], found[0].stamp
+            assert stamp
             for other in found:
                 del self._rest[other.name]
             others = f"; not {', '.join(c.name for c in found[1:])}" if found[1:] else ""
-            self._say(f"{kind}: {column.name}, {column.form}, e.g. {column.values[0]}{others}")
-            if "/%m/" in column.form or column.form.startswith("%m/"):
+            self._say(f"{kind}: {column.name}, {stamp.format}, e.g. {column.values[0]}{others}")
+            if "/%m/" in stamp.format or stamp.format.startswith("%m/"):
                 self._unknown(f"whether {column.name} has the day or the month first")
-            rule: dict[str, Any] = {"column": column.name, "format": column.form}
-            if kind == "time":
-                self._made = {"hour_of_day": {"rule": "hour"}, "weekday": {"rule": "weekday"}}
-            if kind == "time" and not column.has_offset:
-                rule["zone"] = "UTC"
+            if kind == "date":
+                return {kind: {"column": column.name, "format": stamp.format}}
+            self._made = {"hour_of_day": {"rule": "hour"}, "weekday": {"rule": "weekday"}}
+            if stamp.zone:
                 self._unknown(
                     f"where the clock hung that wrote {column.name} (zone; UTC is written)"
                 )
-            return {kind: rule}
+            return {kind: {key: value for key, value in asdict(stamp).items() if value}}
         if DAY_IN_NAME.search(self._path.as_posix()):
             self._say("the day of a row: the date in the file's name or its folders'")
             return {"file_day": r"(\d{4}-\d\d-\d\d|(?<!\d)20\d{6}(?!\d))"}
@@ -237,12 +238,6 @@ class _Roles:
         with StringIO() as text:
             YAML().dump(document, text)
             return text.getvalue()
-
-    def _say(self, sentence: str) -> None:
-        self._said.found.append(sentence)
-
-    def _unknown(self, sentence: str) -> None:
-        self._said.unknown.append(sentence)
 
 
 def _yes_of(column: ColumnLook) -> str:

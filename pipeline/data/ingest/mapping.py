@@ -7,7 +7,7 @@ docs/data.md says what each key means.
 import re
 from codecs import lookup
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,20 +18,12 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from pipeline.core.errors import DataError
 from pipeline.core.typed_yaml import Section, read_typed
 from pipeline.data.log_store.landing import LogKind
-from pipeline.encoding.reading import Making, Reading
+from pipeline.encoding.reading import Reading
 from pipeline.encoding.stamps import StampRule, zone_of
 
 SHIPPED = Path(__file__).parent / "mappings"
-TYPES = {
-    "text": pa.string(),
-    "bool": pa.bool_(),
-    "int8": pa.int8(),
-    "int16": pa.int16(),
-    "int32": pa.int32(),
-    "int64": pa.int64(),
-    "float32": pa.float32(),
-    "float64": pa.float64(),
-}
+NUMBERS = ("bool", "int8", "int16", "int32", "int64", "float32", "float64")
+TYPES = {"text": pa.string(), **{name: pa.type_for_alias(name) for name in NUMBERS}}
 
 
 def _known(zone: str) -> str:
@@ -61,24 +53,6 @@ class ColumnRule(Section):
     type: Literal["text", "bool", "int8", "int16", "int32", "int64", "float32", "float64"]
 
 
-class TimeRule(Section):
-    """A column with time stamps; the row's day is theirs in the log's time zone.
-
-    Attributes:
-        format: iso8601, epoch_s, epoch_ms, epoch_us, or a strptime format such as %y%m%d%H.
-        zone: where the clock hung that wrote stamps without an offset; null: they carry one.
-    """
-
-    column: str
-    format: str
-    zone: Zone | None = None
-
-    @property
-    def rule(self) -> StampRule:
-        """The same for whoever reads stamps."""
-        return StampRule(self.column, self.format, self.zone)
-
-
 class DateRule(Section):
     """A column with the row's day; `format` is a strptime format such as %Y%m%d."""
 
@@ -87,8 +61,21 @@ class DateRule(Section):
 
     @property
     def rule(self) -> StampRule:
-        """Dates as stamps of a clock in UTC, at midnight or what the format says."""
-        return StampRule(self.column, self.format, "UTC")
+        """The same for whoever reads stamps: dates are those of a clock in UTC, at midnight or what
+        the format says.
+        """
+        return StampRule(**{"zone": "UTC", **self.model_dump()})
+
+
+class TimeRule(DateRule):
+    """A column with time stamps; the row's day is theirs in the log's time zone.
+
+    Attributes:
+        format: iso8601, epoch_s, epoch_ms, epoch_us, or a strptime format such as %y%m%d%H.
+        zone: where the clock hung that wrote stamps without an offset; null: they carry one.
+    """
+
+    zone: Zone | None = None
 
 
 class MadeRule(Section):
@@ -246,15 +233,7 @@ class Mapping(Section):
     @property
     def reading(self) -> Reading:
         """What of this travels with a model, see `pipeline.encoding.reading`."""
-        return Reading(
-            self.time_zone,
-            self.nulls,
-            self.number_nulls,
-            self.decimal,
-            self.thousands,
-            self.time.rule if self.time else None,
-            {name: Making(**rule.model_dump()) for name, rule in self.made.items()},
-        )
+        return Reading.of(self.model_dump(include={field.name for field in fields(Reading)}))
 
     def _readings(self) -> Iterator[tuple[str, pa.DataType]]:
         for rule in self.columns.values():
@@ -280,6 +259,11 @@ class Mapping(Section):
 def shipped() -> list[str]:
     """Names of the mappings that ship with the package."""
     return sorted(path.stem for path in SHIPPED.glob("*.yaml"))
+
+
+def fetched_mapping(name: str) -> Mapping:
+    """The mapping of the files of a log that is fetched."""
+    return read_typed(SHIPPED / "fetched" / f"{name}.yaml", Mapping, DataError)
 
 
 def read_mapping(name: str, others: Iterable[str] = ()) -> Mapping:

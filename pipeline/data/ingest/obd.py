@@ -1,49 +1,40 @@
 """Open Bandit: real fashion-ad impressions of 2019-11-24..30, one file for each of three campaigns
 (all, men, women) and two policies that chose the items (bts, random).
 
-The data is CC BY 4.0, ZOZO Technologies. Fetched is the sample inside the package obp, 60,000
-impressions with 287 clicks; the whole data set of 26 million is read from its files.
+The data is CC BY 4.0, ZOZO Technologies. Item ids are "<campaign>:<item>", as each campaign counts
+from 0. Fetched is the sample inside the package obp, 60,000 impressions with 287 clicks; the whole
+data set of 26 million is read from its files.
 """
 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.core.errors import DataError
-from pipeline.core.prefetch import prefetched
-from pipeline.data.ingest.fetched import fetched
+from pipeline.data.ingest.fetched import days_in, fetched
 from pipeline.data.ingest.file_reader import land_rows, read_rows, refuse_equal
-from pipeline.data.ingest.mapping import Mapping as FileMapping
+from pipeline.data.ingest.mapping import fetched_mapping
 from pipeline.data.ingest.records import Report
 from pipeline.data.ingest.transform import LogRows
-from pipeline.data.log_store.day_rows import rows_by_day
-from pipeline.data.log_store.landing import DEFAULTS, Landed, LandingOptions, LogKind
+from pipeline.data.log_store.landing import DEFAULTS, Landed, LandingOptions
 
 REQUIREMENT = "obp==0.4.1"
 SHA256 = "87dec9caf4283c25ab13036532e0a24566f1c7bdcad1653a8ded43b2f5ef8208"
 PARTS = [(policy, campaign) for policy in ("bts", "random") for campaign in ("all", "men", "women")]
 ROWS = 60_000
 
-KIND = LogKind(
-    format="obd",
-    time_zone="UTC",
-    schema=pa.schema(
-        {
-            "campaign": pa.string(),
-            "policy": pa.string(),
-            "item_id": pa.string(),  # "<campaign>:<item>", because each campaign counts from 0
-            "position": pa.int8(),
-            "hour": pa.int8(),
-            **{f"user_feature_{i}": pa.string() for i in range(4)},
-            "propensity_score": pa.float64(),
-            "click": pa.int8(),
-        }
-    ),
+FILES = fetched_mapping("obd")
+FEATURES = [f"user_feature_{number}" for number in range(4)]
+COLUMNS = ("item_id", "position", "hour", *FEATURES, "propensity_score", "click")
+PART = [pa.field(name, pa.string()) for name in ("campaign", "policy")]  # of a file's folders
+KIND = replace(
+    FILES.log_kind(),
+    schema=pa.schema([*PART, *map(FILES.schema.field, COLUMNS)]),
     origin={"package": REQUIREMENT, "sha256": SHA256},
+    reading={},
 )
 
 
@@ -75,11 +66,8 @@ def land_files(
     Raises:
         DataError: a file's folders name neither, or it is not of the format; the line is named.
     """
-    for path in sources:
-        _part_of(path)
     refuse_equal(sources)
-    rows = prefetched(_rows_of(sources, report))
-    kind = replace(KIND, origin={})
+    rows, kind = _rows_of(sources, report), replace(KIND, origin={})
     return land_rows(folder, kind, rows, limit_days, options, in_order=False)
 
 
@@ -111,23 +99,5 @@ def days_of(paths: Sequence[Path]) -> Iterator[tuple[str, pa.Table]]:
     Args:
         paths: of the sample, whose stamps are all in UTC, some without microseconds.
     """
-    rows = list(_rows_of(paths, lambda _: None))
-    log = pa.concat_tables(part.table for part in rows)
-    order = pc.sort_indices(log, [("timestamp", "ascending")])  # as text, which is as time
-    numbers = np.concatenate([part.days for part in rows])[order]
-    yield from rows_by_day(log.take(order).select(KIND.schema.names), numbers)
-
-
-FILES = FileMapping.model_validate(
-    {
-        **{"format": "obd", "kind": "csv", "time_zone": "UTC"},
-        "time": {"column": "timestamp", "format": "iso8601"},
-        "columns": {
-            **{"timestamp": "text", "item_id": "text"},
-            **{"position": "int8", "propensity_score": "float64"},
-            **{f"user_feature_{i}": "text" for i in range(4)},
-            "click": "int8",
-        },
-        "made": {"hour": {"rule": "hour"}},
-    }
-)
+    for day, table in days_in(_rows_of(paths, lambda _: None)):
+        yield day, table.sort_by("timestamp").select(KIND.schema.names)  # as text, which is as time

@@ -2,11 +2,9 @@
 
 import re
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from contextlib import closing, contextmanager, nullcontext
 from glob import escape
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NoReturn, TypeVar
 
 import duckdb
@@ -19,12 +17,10 @@ from pipeline.data.ingest.text_files import (
     LONGEST_LINE,
     carriage_return,
     column_fault,
-    copy_as_text,
     header_of,
     line_of,
-    needs_copy,
+    plain_text,
     reading,
-    refuse_no_text,
     unread,
 )
 from pipeline.data.log_store.engine import engine, name, refuse_no_select, shut, text
@@ -37,21 +33,6 @@ NO_NULL = "\x1e\x1f\x1e"  # that no cell is: which texts are null the mapping al
 REJECTED = "SELECT DISTINCT line FROM reject_errors ORDER BY line"
 
 
-@dataclass(frozen=True)
-class RowBlock:
-    """Rows of a file.
-
-    Attributes:
-        row: number of the first of them, from 1.
-        table: the columns that the mapping reads; those of text files are text.
-        read: share of the file that was read so far, 0 to 1.
-    """
-
-    row: int
-    table: pa.Table
-    read: float
-
-
 @contextmanager
 def opened(path: Path, mapping: Mapping) -> Iterator["LogFile"]:
     """A file of the log; a plain copy in the temporary folder where the engine needs one.
@@ -61,15 +42,8 @@ def opened(path: Path, mapping: Mapping) -> Iterator["LogFile"]:
     """
     with reading(path), path.open():
         pass
-    if mapping.kind != "parquet":
-        refuse_no_text(path, mapping.encoding)
-    if mapping.kind == "parquet" or not needs_copy(path, mapping):
-        yield LogFile(path, mapping, path)
-        return
-    with TemporaryDirectory(prefix="adacalib-") as place:
-        copy = Path(place) / "log.txt"
-        copy_as_text(path, mapping, copy)
-        yield LogFile(path, mapping, copy)
+    with nullcontext(path) if mapping.kind == "parquet" else plain_text(path, mapping) as place:
+        yield LogFile(path, mapping, place)
 
 
 def refuse(sentence: str, records: int = 1) -> NoReturn:
@@ -99,10 +73,10 @@ def worked(
             refuses among them, and their number; where it raises nothing, they are left out.
         rows: of a block; 0: ROWS.
     """
-    size, reported = path.stat().st_size if path.is_file() else 0, 0
+    size, reported, row = path.stat().st_size if path.is_file() else 0, 0, 1
     with opened(path, mapping) as file, closing(prefetched(file.blocks(rows))) as blocks:
-        for block in blocks:
-            row, table = block.row, block.table
+        for block, read in blocks:
+            table = block
             while len(table):
                 fit = len(table)
                 try:
@@ -112,9 +86,10 @@ def worked(
                     reject(f"{path}, {file.place_of(row + fit)}: {fault}", 1)
                     made = work(table.slice(0, fit))
                 yield made
-                row, table = row + fit + 1, table.slice(min(fit + 1, len(table)))
-            report(int(size * block.read) - reported)
-            reported = max(reported, int(size * block.read))
+                done = min(fit + 1, len(table))
+                row, table = row + done, table.slice(done)
+            report(int(size * read) - reported)
+            reported = max(reported, int(size * read))
         if file.rejected:
             reject(f"{path}, record {file.rejected[0]} cannot be read", len(file.rejected))
     report(size - reported)
@@ -163,8 +138,9 @@ class LogFile:
         with self._rows() as (_, rows):
             return rows.count("*").fetchall()[0][0]
 
-    def blocks(self, rows: int = 0) -> Generator[RowBlock, None, None]:
-        """The rows in the order of the file.
+    def blocks(self, rows: int = 0) -> Generator[tuple[pa.Table, float], None, None]:
+        """The rows in the order of the file, of the columns that the mapping reads, those of text
+        files as text; and the share of the file that was read so far, 0 to 1.
 
         Args:
             rows: about so many at a time; 0: ROWS.
@@ -172,12 +148,10 @@ class LogFile:
         Raises:
             DataError: a record is not what the mapping says; its line is named.
         """
-        row = 1
         with self._rows() as (database, found):
             for batch in found.to_arrow_reader(rows or ROWS):
                 read = max(database.query_progress(), 0) / 100
-                yield RowBlock(row, pa.Table.from_batches([batch]), read)
-                row += batch.num_rows
+                yield pa.Table.from_batches([batch]), read
             if self._mapping.kind == "csv" and self._mapping.max_rejected:
                 self.rejected = [int(line) for (line,) in database.execute(REJECTED).fetchall()]
 
@@ -193,17 +167,20 @@ class LogFile:
     def _rows(self) -> Iterator[tuple[duckdb.DuckDBPyConnection, duckdb.DuckDBPyRelation]]:
         """The columns that the mapping reads."""
         query = {"csv": self._csv, "json": self._json, "parquet": self._parquet}
-        with self._refusals(), engine() as database:
-            rows = database.sql(query[self._mapping.kind]())
-            if self._mapping.select:
-                refuse_no_select(database, self._mapping.select)
-                shut(database, self._place)
-                rows.create_view("log")
-                rows = database.sql(self._mapping.select)
-            for column in self._mapping.source_types:
-                if fault := column_fault(column, rows.columns):
-                    raise DataError(f"{self.path}: {fault}; the file has {rows.columns}")
-            yield database, rows.select(*map(name, self._mapping.source_types))
+        try:
+            with reading(self._place), engine() as database:
+                rows = database.sql(query[self._mapping.kind]())
+                if self._mapping.select:
+                    refuse_no_select(database, self._mapping.select)
+                    shut(database, self._place)
+                    rows.create_view("log")
+                    rows = database.sql(self._mapping.select)
+                for column in self._mapping.source_types:
+                    if fault := column_fault(column, rows.columns):
+                        raise DataError(f"{self.path}: {fault}; the file has {rows.columns}")
+                yield database, rows.select(*map(name, self._mapping.source_types))
+        except duckdb.Error as error:
+            raise DataError(f"{self.path}{self._fault(error, str(error))}") from None
 
     def _literal(self) -> str:
         """Where the file lies, of which nothing is a pattern and no folder a column."""
@@ -240,14 +217,6 @@ class LogFile:
             f"auto_detect = false, format = 'newline_delimited', records = 'true', "
             f"maximum_object_size = {LONGEST_LINE})"
         )
-
-    @contextmanager
-    def _refusals(self) -> Iterator[None]:
-        try:
-            with reading(self._place):
-                yield
-        except duckdb.Error as error:
-            raise DataError(f"{self.path}{self._fault(error, str(error))}") from None
 
     def _fault(self, error: duckdb.Error, said: str) -> str:
         """What the engine refuses, after the name of the file."""

@@ -9,6 +9,7 @@ from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
 from shutil import copyfileobj
+from tempfile import TemporaryDirectory
 from typing import IO, Any, TypeAlias
 from unicodedata import normalize
 
@@ -65,12 +66,8 @@ def open_bytes(path: Path) -> IO[bytes]:
     return pa.CompressedInputStream(raw, codec) if codec else raw
 
 
-def refuse_no_text(path: Path, encoding: str) -> None:
-    """Refuse a file that begins like one of another kind.
-
-    Raises:
-        DataError: it does; its name or the mapping has to say of which.
-    """
+def _refuse_no_text(path: Path, encoding: str) -> None:
+    """Refuse a file that begins like one of another kind; its name or the mapping has to say it."""
     with reading(path), open_bytes(path) as stream:
         start = stream.read(4)
     for beginning, ending in BEGINNINGS.items():
@@ -83,19 +80,27 @@ def refuse_no_text(path: Path, encoding: str) -> None:
             raise DataError(f"{path} is no text: it begins like a {ending} file; {remedy}")
 
 
-def needs_copy(path: Path, mapping: Mapping) -> bool:
-    """Whether the engine reads a plain copy in UTF-8: it has no .bz2, takes a .zst that was cut
-    short for whole, and knows few encodings.
-    """
-    return path.suffix.lower() in (".bz2", ".zst") or mapping.encoding != "utf-8"
+@contextmanager
+def plain_text(path: Path, mapping: Mapping) -> Iterator[Path]:
+    """A file of text as the engine reads it: itself, or a copy, decompressed and in UTF-8.
 
-
-def copy_as_text(path: Path, mapping: Mapping, copy: Path) -> None:
-    """Write a file of the log to `copy`, decompressed and in UTF-8.
+    The engine has no .bz2, takes a .zst that was cut short for whole, and knows few encodings.
 
     Raises:
-        DataError: the file cannot be read to its end, or is not in the mapping's encoding.
+        DataError: the file begins like one of another kind, cannot be read to its end, or is not
+            in the mapping's encoding.
     """
+    _refuse_no_text(path, mapping.encoding)
+    if path.suffix.lower() not in (".bz2", ".zst") and mapping.encoding == "utf-8":
+        yield path
+        return
+    with TemporaryDirectory(prefix="adacalib-") as place:
+        copy = Path(place) / "log.txt"
+        _copy_as_text(path, mapping, copy)
+        yield copy
+
+
+def _copy_as_text(path: Path, mapping: Mapping, copy: Path) -> None:
     with reading(path), open_bytes(path) as stream, copy.open("wb") as target:
         if mapping.encoding == "utf-8":
             copyfileobj(stream, target, CHUNK)

@@ -12,7 +12,7 @@ from pipeline.core.errors import DataError
 from pipeline.data.ingest.mapping import TYPES, Mapping
 from pipeline.data.log_store.day_rows import local_days
 from pipeline.encoding.stamps import OWN_NAME, time_stamps
-from pipeline.encoding.values import as_text
+from pipeline.encoding.values import Column, as_text
 
 
 @dataclass(frozen=True)
@@ -52,25 +52,22 @@ def transform(mapping: Mapping, source: pa.Table, days: np.ndarray | None = None
     Raises:
         DataError: a time stamp or day is null or is not spelled as the mapping says.
     """
-    rules = _rules(mapping, source)
-    rule_of = _first_broken(rules, len(source))
-    stays = rule_of < 0
+    stays, dropped, dayless = np.ones(len(source), bool), {}, {}
+    for rule, keeps in _rules(mapping, source).items():
+        left = stays & ~np.asarray(keeps, bool)
+        stays &= ~left
+        if left.any():
+            rows = source.filter(pa.array(left))
+            try:
+                dropped[rule] = _days_of(mapping, rows, None if days is None else days[left])[1]
+            except (DataError, pa.ArrowException):
+                dayless[rule] = len(rows)
     kept = source if stays.all() else source.filter(pa.array(stays))
     stamps, known = _days_of(mapping, kept, None if days is None else days[stays])
     columns = {name: kept[rule.source] for name, rule in mapping.columns.items()}
     for name in mapping.made:
         columns[name] = mapping.reading.make(name, kept, stamps)
     table = pa.table(columns, schema=mapping.schema)
-    dropped, dayless = {}, {}
-    for place, rule in enumerate(rules):
-        left = rule_of == place
-        if not left.any():
-            continue
-        try:
-            rows = source.filter(pa.array(left))
-            dropped[rule] = _days_of(mapping, rows, None if days is None else days[left])[1]
-        except (DataError, pa.ArrowException):
-            dayless[rule] = int(left.sum())
     return LogRows(table, known, dropped, dayless)
 
 
@@ -96,7 +93,7 @@ def _days_of(
         ) from None
 
 
-def _rules(mapping: Mapping, source: pa.Table) -> dict[str, pa.ChunkedArray]:
+def _rules(mapping: Mapping, source: pa.Table) -> dict[str, Column]:
     """Rule → which rows keep it, bool [n]."""
     rules = {f"{name} is null": source[name].is_valid() for name in mapping.drop_null}
     for name, values in mapping.keep.items():
@@ -106,14 +103,6 @@ def _rules(mapping: Mapping, source: pa.Table) -> dict[str, pa.ChunkedArray]:
         larger = pc.greater(source[name], source[limit]).fill_null(False)
         rules[f"{name} > {limit}"] = pc.invert(larger)
     return rules
-
-
-def _first_broken(rules: Names[str, pa.ChunkedArray], rows: int) -> np.ndarray:
-    """The position of the first rule that a row breaks, -1 where it breaks none: int [rows]."""
-    first = np.full(rows, -1)
-    for place, kept in reversed(list(enumerate(rules.values()))):
-        first[~kept.to_numpy(zero_copy_only=False).astype(bool)] = place
-    return first
 
 
 def typed(table: pa.Table, mapping: Mapping) -> pa.Table:

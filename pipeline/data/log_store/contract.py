@@ -33,6 +33,8 @@ class Contract(Protocol):
     """The roles of a log's columns: the `log` section of params.yaml.
 
     Attributes:
+        time_zone: days begin at midnight there.
+        event_id: ids of events, each of which counts once a day; None: a row is an event.
         label: responses of a row: 0 or 1, or a count where there is an impressions column.
         impressions: impressions of a row; None: one.
         field: columns whose joint value is calibrated.
@@ -45,6 +47,8 @@ class Contract(Protocol):
         served_logit, served_probability: the logged score; at most one of them, None: not there.
     """
 
+    time_zone: str
+    event_id: str | None
     label: str
     impressions: str | None
     field: tuple[str, ...]
@@ -123,7 +127,9 @@ def check_day(table: pa.Table, day: str, contract: Contract) -> DayFacts:
                 ~((value >= 0) & np.isfinite(value)), value, contract.value, "must be 0 or more"
             )
         if contract.weight is not None:
-            _check_weights(numbers_of(table, contract.weight), contract.weight)
+            weight, ones = numbers_of(table, contract.weight), np.ones(len(table), np.int64)
+            with placed(f"column {contract.weight}: "):
+                before_sampling(ones, ones, weight, keep_rate=1.0)
         return DayFacts(
             rows=len(table),
             impressions=int(impressions.sum()),
@@ -193,12 +199,6 @@ def by_day(facts: Mapping[str, DayFacts]) -> dict[str, dict[str, Any]]:
         | {"response_rate": found.responses / found.impressions}
         for day, found in facts.items()
     }
-
-
-def _check_weights(weight: np.ndarray, name: str) -> None:
-    ones = np.ones(len(weight), np.int64)
-    with placed(f"column {name}: "):
-        before_sampling(ones, ones, weight, keep_rate=1.0)
 
 
 def _score_range(table: pa.Table, score: LoggedScore) -> tuple[float, float] | None:

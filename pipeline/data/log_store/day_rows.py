@@ -58,15 +58,15 @@ def local_days(stamps: Column, time_zone: str) -> np.ndarray:
 
 
 def rows_by_day(table: pa.Table, numbers: np.ndarray) -> Iterator[tuple[str, pa.Table]]:
-    """The days of `table` in ascending order, each with its rows in their old order.
+    """The days of `table` in ascending order, each with its rows in their old order, and in memory
+    of their own unless all are of one day.
 
     Args:
         numbers: int [n], the day of every row in days since 1970-01-01.
     """
-    table = table.take(pa.array(np.argsort(numbers, kind="stable")))
-    days, counts = np.unique(numbers, return_counts=True)
-    for day, end, count in zip(days, np.cumsum(counts), counts, strict=True):
-        yield day_name(day), table.slice(end - count, count)
+    for day in np.unique(numbers):
+        of_day = numbers == day
+        yield day_name(day), table if of_day.all() else table.filter(pa.array(of_day))
 
 
 def calendar_days(last_day: str, count: int, time_zone: str) -> list[str]:

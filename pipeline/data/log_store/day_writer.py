@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from pipeline.core.errors import DataError
 from pipeline.core.files import sha256_of
+from pipeline.data.log_store.day_rows import rows_by_day
 from pipeline.data.log_store.engine import engine, name, text
 from pipeline.data.log_store.manifest import (
     PART,
@@ -21,7 +22,7 @@ from pipeline.data.log_store.manifest import (
     block_rows,
     day_folder,
 )
-from pipeline.formats.days import day_name
+from pipeline.formats.days import day_name, day_number
 
 BUDGET = 192 << 20  # bytes of rows that wait in memory, over all days; more go to the disk
 REPEATED = """
@@ -212,7 +213,7 @@ class DayWriter:
                 f"log.event_id is {event_id}, which is no column of the log; it has {schema.names}"
             )
         self._folder, self._schema, self._event_id = folder, schema, event_id
-        self._days: dict[int, PartWriter] = {}
+        self._days: dict[str, PartWriter] = {}
 
     def add(self, table: pa.Table, numbers: np.ndarray, source: tuple[str, str] = ("", "")) -> None:
         """Add rows.
@@ -223,33 +224,34 @@ class DayWriter:
             source: name and sha256 of the file that they are from; all its rows come in a row.
         """
         table = table.select(self._schema.names)
-        for number, rows in _by_day(table, numbers):
-            self._day(number).add(rows)
-            self._day(number).sources[source] += len(rows)
+        for day, rows in rows_by_day(table, numbers):
+            part = self._part(day)
+            part.add(rows)
+            part.sources[source] += len(rows)
         while sum(day.waiting_bytes for day in self._days.values()) > BUDGET:
             max(self._days.values(), key=lambda day: day.waiting_bytes).spill()
 
     def drop(self, rule: str, numbers: np.ndarray) -> None:
         """Count rows that a rule left out; `numbers` are their days."""
         for number, count in zip(*np.unique(numbers, return_counts=True), strict=True):
-            self._day(int(number)).dropped[rule] += int(count)
+            self._part(day_name(number)).dropped[rule] += int(count)
 
     @property
-    def numbers(self) -> set[int]:
-        """The days that there are, as days since 1970-01-01."""
-        return set(self._days)
+    def newest(self) -> int:
+        """The newest day that there is, in days since 1970-01-01; this day where there is none."""
+        return day_number(max(self._days, default=day_name(0)))
 
     def finish(self) -> Iterator[tuple[str, Path, DayEntry]]:
         """Every day with rows in ascending order, its file and its entry, one by one."""
-        for number in sorted(self._days):
-            day = self._days.pop(number)
-            yield day_name(number), day.path, self._entry(day)
+        for day in sorted(self._days):
+            part = self._days.pop(day)
+            yield day, part.path, self._entry(part)
 
-    def _day(self, number: int) -> PartWriter:
-        if number not in self._days:
-            path = day_folder(self._folder, day_name(number)) / PART
-            self._days[number] = PartWriter(path, self._schema)
-        return self._days[number]
+    def _part(self, day: str) -> PartWriter:
+        if day not in self._days:
+            path = day_folder(self._folder, day) / PART
+            self._days[day] = PartWriter(path, self._schema)
+        return self._days[day]
 
     def _entry(self, day: PartWriter) -> DayEntry:
         """The entry of a day, of every event the first row alone."""
@@ -264,13 +266,3 @@ class DayWriter:
             day.dropped[f"{self._event_id} came before"] += again
         known = entry.sources or tuple(source for source in sources if source.file)
         return replace(entry, dropped=dict(day.dropped), sources=known)
-
-
-def _by_day(table: pa.Table, numbers: np.ndarray) -> Iterator[tuple[int, pa.Table]]:
-    """Each day's rows, in memory of their own unless all are of one day."""
-    days = np.unique(numbers)
-    if len(days) == 1:
-        yield int(days[0]), table
-        return
-    for day in days:
-        yield int(day), table.take(pa.array(np.flatnonzero(numbers == day)))

@@ -24,7 +24,7 @@ from pipeline.data.log_store.manifest import (
     write_manifest,
 )
 from pipeline.data.log_store.merging import DayMerge
-from pipeline.data.log_store.store import beside, commit, landing_lock, standing_log, writing
+from pipeline.data.log_store.store import Staged, beside, commit, landing_lock, standing_log
 from pipeline.encoding.values import as_numbers
 from pipeline.formats.days import day_number
 
@@ -115,7 +115,7 @@ def land_log(
         DataError: `folder` holds a log that no command can bring again, a day breaks `kind`, or
             the disk takes no more.
     """
-    with landing_lock(folder), writing(folder):
+    with landing_lock(folder):
         standing = standing_log(folder)
         if standing and standing == kind.manifest(standing.days) and holds(folder, standing):
             return standing, False
@@ -125,12 +125,9 @@ def land_log(
                 f"move it away before landing {kind.format}"
             )
         with publish(folder) as temporary:
-            entries = {}
-            for day, table in days():
-                path = day_folder(temporary, day) / PART
-                path.parent.mkdir(parents=True)
-                entries[day] = _write_part(path, kind, day, table)
-            manifest = kind.manifest(entries)
+            manifest = kind.manifest(
+                {day: _write_day(temporary, kind, day, table) for day, table in days()}
+            )
             write_manifest(temporary / MANIFEST, manifest)
         return manifest, True
 
@@ -154,75 +151,52 @@ def land_days(
         DataError: `folder` holds a log of another kind, what `fill` raises, the disk takes no more,
             or what `DayMerge` refuses.
     """
-    with landing_lock(folder), writing(folder):
-        _refuse_other_kind(folder, kind, "what comes")
+    with landing_lock(folder):
+        _refuse_other_kind(folder, kind)
         with beside(folder) as place:
             writer = DayWriter(place, kind.schema, options.event_id)
             fill(writer)
             staged = {day: (file, entry) for day, file, entry in writer.finish()}
-            whole = {day: landed for day, landed in staged.items() if landed[1].rows}
-            manifest = replace(
-                standing_log(folder) or kind.manifest({}), reading=kind.manifest({}).reading
-            )
-            merged = _merge(folder, kind, manifest, whole, options)
-            labelled, changes = _labelled(folder, manifest, staged, merged, options)
-            manifest = commit(folder, manifest, labelled) if labelled else manifest
+            manifest = replace(standing_log(folder) or kind.manifest({}), reading=kind.reading)
+            days, changes = _as_they_will_be(folder, kind, manifest, staged, options)
+            manifest = commit(folder, manifest, days) if days else manifest
         return Landed(manifest, {day: entry for day, (_, entry) in staged.items()}, changes)
 
 
-def _labelled(
-    folder: Path,
-    standing: Manifest,
-    came: Mapping[str, tuple[Path, DayEntry]],
-    whole: Mapping[str, tuple[Path, DayEntry]],
-    options: LandingOptions,
+def _as_they_will_be(
+    folder: Path, kind: LogKind, standing: Manifest, staged: Staged, options: LandingOptions
 ) -> tuple[dict[str, tuple[Path, DayEntry]], list[str]]:
-    """The days as they will be, with the day up to which their labels are known; and the changes.
+    """The days that come, with the rows of those that have landed as `DayMerge` says, and with the
+    day up to which their labels are known; and the changes. A day without rows is none.
 
     Where only some of a day's files came, its labels are known as far as they were before.
     """
-    as_of = options.as_of or max(
-        ordinary_days({day: entry for day, (_, entry) in came.items()}), default=""
-    )
-    labelled, changes = {}, []
-    for day, (file, entry) in whole.items():
-        before, until, responses = standing.days.get(day), as_of, _responses([file], options.label)
-        if before is not None and not _all_came(before, came[day][1]):
+    came = {day: entry for day, (_, entry) in staged.items()}
+    as_of = options.as_of or max(ordinary_days(came), default="")
+    days, changes = {}, []
+    for day, (file, coming) in staged.items():
+        if not coming.rows:
+            continue
+        before, entry, until = standing.days.get(day), coming, as_of
+        old = [day_folder(folder, day) / name for name in before.files] if before else []
+        if before and not options.allow_shrink:
+            entry = DayMerge(day, before, coming, options.event_id).write(old, file, kind.schema)
+        if before and not _all_came(before, coming):
             until = labels_until(before) or as_of
-        labelled[day] = file, with_labels(entry, before, until, responses)
-        if before is not None and before.content_sha256 != entry.content_sha256:
-            files = (day_folder(folder, day) / name for name in before.files)
-            known = _responses(files, options.label)
+        responses = _responses([file], options.label)
+        days[day] = file, with_labels(entry, before, until, responses)
+        if before and before.content_sha256 != entry.content_sha256:
+            known = _responses(old, options.label)
             grown = "" if None in (known, responses) else f", {known:,} -> {responses:,} responses"
             versions = " -> ".join(found.content_sha256[:8] for found in (before, entry))
             rows = f"{before.rows:,} -> {entry.rows:,} rows"
             changes.append(f"{day} has a new version: {rows}{grown} (content {versions})")
-    return labelled, changes
+    return days, changes
 
 
 def _all_came(before: DayEntry, came: DayEntry) -> bool:
     files = {name for source in came.sources for name in (source.file, source.sha256)}
     return all({source.file, source.sha256} & files for source in before.sources)
-
-
-def _merge(
-    folder: Path,
-    kind: LogKind,
-    standing: Manifest,
-    staged: Mapping[str, tuple[Path, DayEntry]],
-    options: LandingOptions,
-) -> dict[str, tuple[Path, DayEntry]]:
-    """What comes, with the rows of days that have landed as `DayMerge` says."""
-    merged = dict(staged)
-    for day, (file, coming) in staged.items():
-        if day not in standing.days or options.allow_shrink:
-            continue
-        merge = DayMerge(day, standing.days[day], coming, options.event_id)
-        merge.refuse_shrinking()
-        if merge.needed:
-            old = [day_folder(folder, day) / name for name in standing.days[day].files]
-            merged[day] = file, merge.write(old, file, kind.schema)
-    return merged
 
 
 def is_other_kind(folder: Path, kind: LogKind) -> bool:
@@ -234,26 +208,26 @@ def is_other_kind(folder: Path, kind: LogKind) -> bool:
     return standing != replace(alike, origin=standing.origin, reading=standing.reading)
 
 
-def _refuse_other_kind(folder: Path, kind: LogKind, what: str) -> None:
+def _refuse_other_kind(folder: Path, kind: LogKind) -> None:
     standing = standing_log(folder)
     if standing and is_other_kind(folder, kind):
         raise DataError(
             f"{folder} holds a log of format {standing.format} in {standing.time_zone} with "
-            f"columns {sorted(standing.columns)}; {what} is of another kind ({kind.format}, "
+            f"columns {sorted(standing.columns)}; what comes is of another kind ({kind.format}, "
             f"{kind.time_zone}, {sorted(kind.schema.names)}); move {folder} away, or land it in a "
             "clone of its own"
         )
     before, now = (found.reading.get("nulls", ()) for found in (standing or kind, kind))
     if standing and standing.reading and kind.reading and set(before) != set(now):
         raise DataError(
-            f"{folder} was landed with the nulls {sorted(before)}, {what} has {sorted(now)}: what "
-            f"is null on one day would be a value on another; use the same, or move {folder} away "
-            "and land all days again"
+            f"{folder} was landed with the nulls {sorted(before)}, what comes has {sorted(now)}: "
+            "what is null on one day would be a value on another; use the same, or move "
+            f"{folder} away and land all days again"
         )
 
 
-def _write_part(path: Path, kind: LogKind, day: str, table: pa.Table) -> DayEntry:
-    """Write `table` to `path` as the one file of `day`; equal rows, equal bytes (one pyarrow)."""
+def _write_day(folder: Path, kind: LogKind, day: str, table: pa.Table) -> DayEntry:
+    """Write `table` into `folder` as the one file of `day`; equal rows make equal bytes."""
     day_number(day)
     for column in kind.schema:
         if column.name not in table.column_names:
@@ -263,7 +237,7 @@ def _write_part(path: Path, kind: LogKind, day: str, table: pa.Table) -> DayEntr
                 f"column {column.name} is {table.schema.field(column.name).type} on day {day}, "
                 f"the format {kind.format} declares {column.type}"
             )
-    writer = PartWriter(path, kind.schema)
+    writer = PartWriter(day_folder(folder, day) / PART, kind.schema)
     writer.add(table.select(kind.schema.names).replace_schema_metadata(None))
     return writer.entry()
 

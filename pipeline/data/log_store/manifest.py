@@ -140,20 +140,19 @@ def _is_there(folder: Path, day: str, entry: DayEntry) -> bool:
 
 
 def _read(path: Path) -> Manifest:
-    try:
-        document = read_json(path)
-    except ArtifactError as error:
-        if path.exists():
-            raise DataError(str(error)) from None
+    if not path.exists():
         raise DataError(
             f"{path} does not exist: there is no data; bring a log with adacalib data FORMAT"
-        ) from None
+        )
     try:
+        document = read_json(path)
         days = dict(sorted(document["days"].items()))
         for day, entry in days.items():
             sources = tuple(SourceRows(**source) for source in entry.get("sources", ()))
             days[day] = DayEntry(**{**entry, "sources": sources})
         return Manifest(**{**document, "days": days})
+    except ArtifactError as error:
+        raise DataError(str(error)) from None
     except (TypeError, KeyError, AttributeError):
         raise DataError(f"{path} is not the manifest of a log; land the log again") from None
 
@@ -316,11 +315,7 @@ def holds(folder: Path, manifest: Manifest) -> bool:
         check_listing(folder, manifest, list(manifest.days))
     except DataError:
         return False
-    return all(
-        sha256_of(day_folder(folder, day) / name) == sha256
-        for day, entry in manifest.days.items()
-        for name, sha256 in entry.files.items()
-    )
+    return all(_is_there(folder, day, entry) for day, entry in manifest.days.items())
 
 
 def day_folder(folder: Path, day: str) -> Path:

@@ -61,18 +61,39 @@ class DayMerge:
         came = range(len(self._before), len(self._before) + len(self._came))
         self._now = np.array([*mapped, *came])  # of each file, the position of its newest rows
 
-    @property
-    def needed(self) -> bool:
-        """Whether rows that have landed may stay beside those that come."""
-        other = self._standing.content_sha256 != self._coming.content_sha256
-        return other and (self._event_id is not None or -1 in self._again)
+    def write(self, old: Sequence[Path], file: Path, schema: pa.Schema) -> DayEntry:
+        """Write the merged day in place of the rows that come, and return its entry; where no row
+        that has landed stays beside those that come, theirs.
 
-    def refuse_shrinking(self) -> None:
-        """Refuse files that bring less than they brought before.
+        Args:
+            old: Parquet files with the rows that have landed.
+            file: that with the rows that come.
+            schema: of the log.
 
         Raises:
-            DataError: one does; or where files are not known, the day would lose more than
-                LARGEST_SHRINK of its rows.
+            DataError: a file brings less than it brought before, or the day would lose many rows;
+                or most rows of a file that is another one are equal to rows of the day.
+        """
+        self._refuse_shrinking()
+        other = self._standing.content_sha256 != self._coming.content_sha256
+        if not other or (self._event_id is None and -1 not in self._again):
+            return self._coming
+        n, again = len(self._before), self._again
+        stays = (again.index(p) if p in again else n + p for p in range(len(self._came)))
+        rank = np.array([*range(n), *stays])  # a file that comes again stays in its place
+        place = np.concatenate([places_of(self._before), n + places_of(self._came)])
+        facts = {"place": place, "now": self._now[place], "rank": rank[place]}
+        rows = DayFiles([*old, file], schema, facts, self._event_id)
+        if self._event_id is None:
+            self._refuse_overlap(rows)
+        query = BY_FILE if self._event_id is None else BY_EVENT
+        entry = rows.rewritten(query, [*self._before, *self._came])
+        earlier = Counter(self._standing.dropped if -1 in again else {})
+        return replace(entry, dropped=dict(earlier + Counter(self._coming.dropped)))
+
+    def _refuse_shrinking(self) -> None:
+        """Refuse a file that brings less than it brought before; where files are not known, a day
+        that would lose more than LARGEST_SHRINK of its rows.
         """
         before: Counter[int] = Counter()
         for source, place in zip(self._before, self._again, strict=True):
@@ -88,38 +109,6 @@ class DayMerge:
                     "; fetch the file again, or where the day shall shrink, add --allow-shrink, by "
                     "which what comes takes the place of the day; nothing was landed"
                 )
-
-    def write(self, old: Sequence[Path], file: Path, schema: pa.Schema) -> DayEntry:
-        """Write the merged day in place of the rows that come, and return its entry.
-
-        Args:
-            old: Parquet files with the rows that have landed.
-            file: that with the rows that come.
-            schema: of the log.
-
-        Raises:
-            DataError: most rows of a file that is another one are equal to rows of the day.
-        """
-        place = np.concatenate([places_of(self._before), len(self._before) + places_of(self._came)])
-        facts = {"place": place, "now": self._now[place], "rank": self._ranks()[place]}
-        rows = DayFiles([*old, file], schema, facts, self._event_id)
-        if self._event_id is None:
-            self._refuse_overlap(rows)
-        query = BY_FILE if self._event_id is None else BY_EVENT
-        entry = rows.rewritten(query, [*self._before, *self._came])
-        return replace(entry, dropped=self._dropped())
-
-    def _ranks(self) -> np.ndarray:
-        """Where the rows of each source go: a file that comes again stays in its place."""
-        ranks = np.arange(len(self._before) + len(self._came))
-        for position, place in reversed(list(enumerate(self._again))):
-            if place >= 0:
-                ranks[len(self._before) + place] = position
-        return ranks
-
-    def _dropped(self) -> dict[str, int]:
-        earlier = self._standing.dropped if -1 in self._again else {}
-        return dict(Counter(earlier) + Counter(self._coming.dropped))
 
     def _refuse_overlap(self, rows: DayFiles) -> None:
         stays = sum(s.rows for s, place in zip(self._before, self._again, strict=True) if place < 0)

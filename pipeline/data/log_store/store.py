@@ -7,11 +7,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TypeAlias
 
 from filelock import FileLock, Timeout
 
 from pipeline.core.errors import DataError
-from pipeline.core.files import publish
+from pipeline.core.files import discard, publish, remove_unfinished
 from pipeline.data.log_store.labels import labels_until, with_labels
 from pipeline.data.log_store.manifest import (
     COMING,
@@ -24,12 +25,18 @@ from pipeline.data.log_store.manifest import (
     write_manifest,
 )
 
+Staged: TypeAlias = Mapping[str, tuple[Path, DayEntry]]  # day → its file beside the log, its entry
+
 
 @contextmanager
 def landing_lock(folder: Path) -> Iterator[None]:
     """Hold the right to write `folder`; a second writer waits until the first has ended.
 
-    A killed writer holds nothing; what it left behind is put in order first.
+    A killed writer holds nothing; what it left behind is put in order first. A full disk, or one
+    that takes no files, is reported in one sentence.
+
+    Raises:
+        DataError: an operation on the disk failed.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(_lock_file(folder), poll_interval=0.2)
@@ -38,9 +45,16 @@ def landing_lock(folder: Path) -> Iterator[None]:
     except Timeout:
         logging.getLogger(__name__).warning("another landing in %s runs; waiting", folder)
         held = lock.acquire()
-    with held:
-        _clear_up(folder)
-        yield
+    try:
+        with held:
+            _clear_up(folder)
+            yield
+    except OSError as error:
+        reason = (error.strerror or str(error)).splitlines()[0]
+        raise DataError(
+            f"{folder} cannot be written: {reason}; every day in it is whole, the old one or the "
+            f"new: mend that and land again"
+        ) from error
 
 
 def _lock_file(folder: Path) -> Path:
@@ -55,12 +69,10 @@ def _clear_up(folder: Path) -> None:
     for aside in folder.parent.glob(f".{folder.name}.tmp-old-*"):
         if not folder.exists():
             aside.rename(folder)
-    leftovers = [*folder.parent.glob(f".{folder.name}.tmp-*"), *folder.glob(".*.tmp-*")]
-    for path in [*leftovers, *folder.glob("day=*/.*.tmp-*")]:
-        if path.is_dir():
-            shutil.rmtree(path)
-        elif path != _lock_file(folder):
-            path.unlink()
+    remove_unfinished(folder)
+    for path in folder.parent.glob(f".{folder.name}.tmp-*"):
+        if path != _lock_file(folder):
+            discard(path)
     if (folder / COMING).exists():
         _settle(folder, read_manifest(folder / MANIFEST))
         for empty in folder.glob("day=*"):
@@ -79,15 +91,13 @@ def standing_log(folder: Path) -> Manifest | None:
     return read_manifest(folder / MANIFEST)
 
 
-def commit(
-    folder: Path, standing: Manifest, staged: Mapping[str, tuple[Path, DayEntry]]
-) -> Manifest:
+def commit(folder: Path, standing: Manifest, staged: Staged) -> Manifest:
     """Move the staged days into `folder` and write them into its manifest; see `read_manifest`.
 
     Args:
         folder: the log's folder.
         standing: its manifest as it is, or that of a log without days.
-        staged: day → its file, on the same disk, and its entry.
+        staged: the days that are put in.
     """
     entries = {day: entry for day, (_, entry) in staged.items()}
     days = dict(sorted({**standing.days, **entries}.items()))
@@ -119,23 +129,6 @@ def beside(folder: Path) -> Iterator[Path]:
         yield Path(place)
 
 
-@contextmanager
-def writing(folder: Path) -> Iterator[None]:
-    """A full disk, or one that takes no files, is reported in one sentence.
-
-    Raises:
-        DataError: an operation failed.
-    """
-    try:
-        yield
-    except OSError as error:
-        reason = (error.strerror or str(error)).splitlines()[0]
-        raise DataError(
-            f"{folder} cannot be written: {reason}; every day in it is whole, the old one or the "
-            f"new: mend that and land again"
-        ) from error
-
-
 def seen_again(folder: Path, files: Collection[str], as_of: str) -> dict[str, DayEntry]:
     """Note that the labels of days all of whose files came are known as of a day.
 
@@ -147,7 +140,7 @@ def seen_again(folder: Path, files: Collection[str], as_of: str) -> dict[str, Da
     Raises:
         DataError: the disk takes no more.
     """
-    with landing_lock(folder), writing(folder):
+    with landing_lock(folder):
         manifest = read_manifest(folder / MANIFEST)
         known = {
             day: with_labels(entry, entry, as_of, entry.labels.get(labels_until(entry) or ""))
@@ -164,7 +157,7 @@ def drop_days(folder: Path, days: Sequence[str]) -> dict[str, DayEntry]:
     Raises:
         DataError: a day is neither in the manifest nor in the folder; nothing is taken out then.
     """
-    with landing_lock(folder), writing(folder):
+    with landing_lock(folder):
         manifest = read_manifest(folder / MANIFEST)
         for day in days:
             if not day_folder(folder, day).exists():
