@@ -57,9 +57,7 @@ def run(
     _refuse_other_days(data, contract["days"])
     score = logged_score_column(contract["conventions"])
     if score is not None:
-        if ranks.is_first():
-            _pass_on(contract, target, LoggedScore(*score), params, log)
-        return
+        return _pass_on(contract, target, LoggedScore(*score), params, log)
     if ranks.are_to_start():
         return ranks.start(["train_base", str(data), str(training), str(target)])
     fitting, held_out = hold_out(sorted(contract["days"]), params.held_out_share)
@@ -124,6 +122,8 @@ def _pass_on(
     log: LogParams,
 ) -> None:
     """Publish a base whose logit is the logged score."""
+    if not ranks.is_first():
+        return
     manifest = {
         "conventions": contract["conventions"],
         "network": {"kind": LOGGED},
