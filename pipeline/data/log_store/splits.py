@@ -98,7 +98,7 @@ def split_by_count(
     waited = days_between(until, later[0], time_zone)[1:]
     needed, shape = sum(counts.values()) + len(waited), "/".join(map(str, counts.values()))
     if waited:
-        shape += f" of a base trained up to {until} (split.retrain_every_days)"
+        shape += f" of a base trained up to {until} (retrain_every_days: 1 trains up to {later[0]})"
     have = sorted(day for day in days if day <= end)
     if len(have) < needed:
         raise NotEnoughDataError(
