@@ -117,7 +117,7 @@ def test_a_log_that_is_too_short_for_the_grid_is_told_what_it_needs():
     """Nine days are enough for the counts, not for training days that end on a Sunday."""
     counts = {"training": 4, "calibration": 2, "test": 1}
     assert by_count(NEW_YEAR[:9], counts)["training"][-1] == "2024-01-06"
-    sentence = r"trained up to 2023-12-31 \(split.retrain_every_days\) needs 13 days .* has 9: "
+    sentence = r"up to 2023-12-31 \(retrain_every_days: 1 .* 2024-01-06\) needs 13 days .* has 9: "
     with pytest.raises(NotEnoughDataError, match=sentence):
         by_count(NEW_YEAR[:9], counts, retrain_every_days=7)
     assert by_count(NEW_YEAR, counts, retrain_every_days=7)["training"][-1] == "2024-01-07"
