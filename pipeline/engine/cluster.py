@@ -177,8 +177,10 @@ def _processes(number: int) -> "LocalCluster":
     import dask
     from distributed import LocalCluster
 
-    # a worker that pauses for want of memory waits for ever; one that ends is begun again
+    # a worker that pauses for want of memory waits for ever; one that ends is begun again, also
+    # where 15 s after one end it is just ending or beginning once more: Dask would give it up then
     dask.config.set({"distributed.worker.memory.pause": False})
+    dask.config.set({"distributed.deploy.lost-worker-timeout": "1 day"})
     # Dask has workers give freed memory back at once, which made scoring take twice as long
     dask.config.set({"distributed.nanny.pre-spawn-environ": {"OMP_NUM_THREADS": 1}})
     return LocalCluster(
