@@ -88,7 +88,7 @@ def test_a_killed_worker_is_replaced_and_costs_at_most_what_it_held(made):
 IMPATIENT = """
 from pipeline.cli.main import main
 from pipeline.serving import workers
-workers.LOAD_SECONDS = 20
+workers.LOAD_SECONDS = 60
 main()
 """
 
