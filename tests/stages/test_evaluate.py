@@ -1,119 +1,33 @@
 """The evaluate stage: what ships is measured on the raw test days, beside its baselines."""
 
 import json
-import re
-import shutil
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from scipy.special import expit
-from sklearn.metrics import log_loss
 
-from pipeline.checkpoint.bundle import load
-from pipeline.core.checksums import manifest_sums, write_checksums
 from pipeline.core.errors import ArtifactError
-from pipeline.core.files import read_json, sha256_of, write_json
+from pipeline.core.files import read_json, write_json
 from pipeline.encoding.values import NULL_NAME
-from pipeline.formats.champion import MODEL, TABLES, Pin, write_pin
-from pipeline.formats.maps import affine_map, identity_map, write_maps
+from pipeline.formats.maps import write_maps
 from pipeline.formats.rolling import DayMap, read_rolling, write_rolling
-from pipeline.formats.scores import read_scores
-from pipeline.gate.champion_comparison import score_champion
-from pipeline.params.sections import EvaluateParams, ScoreParams
-from pipeline.stages import score
-from pipeline.stages.evaluate import run
 from tests.checkpoint import parts
-from tests.stages.worlds import write_split
-from tests.tiny_logs import write_log
-
-PARAMS = EvaluateParams(replicates=100, largest_field_values=3, confidence=0.95, seed=1)
-SCORE = ScoreParams(batch_size=4096, keep_features=False)
-DAYS = [f"2013-09-{day}" for day in range(25, 31)]
-
-
-def day_table(seed, **columns):
-    """300 rows of a log, with columns added or replaced."""
-    table = parts.rows(300, seed)
-    for name, column in columns.items():
-        table = table.append_column(name, pa.array(column))
-    return table
-
-
-KNOWN = (*parts.CARRIERS, "ZZ", NULL_NAME)
-V = len(KNOWN) + 1
-
-
-def shifted(by):
-    """A line of slope 1 for each field value."""
-    return affine_map(np.asarray(by, float) * np.ones(V), np.ones(V))
-
-
-SERVED = shifted(0.9)
-MAPS = {
-    "identity": identity_map(V),
-    "isotonic": shifted(1.5),
-    "eb_platt": shifted(np.linspace(1.2, 1.8, V)),
-    "adacalib": shifted(np.linspace(1.2, 1.8, V)),
-}
-
-
-def rolling_maps():
-    """Of each method: the frozen map, better by a little every morning."""
-    return {
-        name: {
-            day: whole if name == "identity" else shifted(whole(np.zeros(V), np.arange(V)) + on)
-            for day, on in zip(DAYS, np.linspace(0, 0.2, 6), strict=True)
-        }
-        for name, whole in MAPS.items()
-    }
-
-
-LEARNED = {
-    "day": "2013-09-24",
-    "impressions": 4000.0,
-    "responses": 400.0,
-    "expected_responses": 300.0,
-    "expected_variance": 270.0,
-}
-
-
-def write_walk(folder, tables, conventions=None, shipped=None, **about):
-    """The inputs of the stage: a small walk whose last days are the test days."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parts, "CONVENTIONS", parts.CONVENTIONS | (conventions or {}))
-        base, calibrator = parts.write_parts(folder, known=KNOWN)
-    about = read_json(calibrator / "manifest.json") | {
-        "label_days": DAYS,
-        "learning_days": [LEARNED],
-        "rolling": {"horizon_days": 1, "learned_until": "2013-09-24"},
-        "shipped": {"learned_until": DAYS[-1]},
-        **about,
-    }
-    parts.write_calibrator(calibrator, MAPS, rolling_maps(), about)
-    write_maps(calibrator / "maps.parquet", MAPS | {"adacalib": shipped or shifted(2.0)})
-    parts.write_model(base, calibrator, folder / "model")
-    write_log(folder / "data", dict(zip(DAYS, tables, strict=True)))
-    of_days = {"calibration": [], "test": DAYS}
-    write_split(folder, of_days, parts.CONVENTIONS, binning_days=DAYS[:1])
-    score.run(folder / "data", folder / "split", base, folder / "scores", params=SCORE)
-    note_parts(folder)
-    write_pin(folder / "champion.json", None)
-    names = ("data", "split", "scores", "calibrator", "model", "champion.json")
-    return tuple(folder / name for name in names)
-
-
-def note_parts(folder):
-    """Let the calibrator say that it was made from the split and the scores beside it."""
-    of = manifest_sums({name: folder / name for name in ("split", "scores")})
-    about = folder / "calibrator" / "manifest.json"
-    write_json(about, read_json(about) | {"made_of": of})
-
-
-def evaluate(folder, inputs):
-    run(*inputs, folder / "evaluation.json", folder / "sums", params=PARAMS)
-    return read_json(folder / "evaluation.json")
+from tests.stages.evaluation import (
+    DAYS,
+    LEARNED,
+    MADE,
+    MAPS,
+    V,
+    day_table,
+    evaluate,
+    loss_of,
+    note_parts,
+    rolling_maps,
+    set_lineage,
+    shifted,
+    write_walk,
+)
 
 
 @pytest.fixture
@@ -135,18 +49,6 @@ def test_the_report_says_what_was_tested_and_how_every_method_did(tmp_path, inpu
     assert list(report["gains"]) == others
     assert report["gains"]["model"]["logloss"]["low"] > 0
     assert report["truth"] == {}
-
-
-def loss_of(tables, by_day):
-    """LogLoss over all rows when each day's uncalibrated logits go through that day's map."""
-    model = load(by_day.pop("model"))
-    labels, chances = [], []
-    for day, table in zip(DAYS, tables, strict=True):
-        said = model.predict(table)
-        logit = by_day[day](said.uncalibrated_logit, said.field_value_id)
-        chances.append(expit(logit))
-        labels.append(table["late"].to_numpy())
-    return log_loss(np.concatenate(labels), np.concatenate(chances))
 
 
 def test_every_day_is_forecast_by_the_map_of_its_own_morning(tmp_path, inputs, tables):
@@ -336,184 +238,6 @@ def test_a_second_run_writes_the_same_bytes(tmp_path, inputs):
 def test_a_missing_calibrator_is_named(tmp_path, inputs):
     (inputs[3] / "maps.parquet").unlink()
     with pytest.raises(ArtifactError, match=r"maps\.parquet"):
-        evaluate(tmp_path, inputs)
-
-
-MADE = {"base": {"manifest.json": "a"}, "code": {"pipeline/a.py": "b"}, "params": {"log": {}}}
-
-
-def learned(*days):
-    """A lineage with the days whose labels were used."""
-    return {"data": {"label_days": list(days)}}
-
-
-def set_lineage(model, lineage):
-    """Give a checkpoint another lineage."""
-    manifest = read_json(model / "manifest.json")
-    (model / "manifest.json").unlink()
-    write_checksums(model, manifest | {"lineage": lineage})
-
-
-def pin_another(folder, inputs, lineage=None, rolling=None, before=False, **conventions):
-    """Pin a champion with the same base, another map and other conventions.
-
-    It has its `lineage`, or is of before versions had one, and brings the maps of `rolling` (day →
-    map), or is of `before` there were such.
-    """
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parts, "CONVENTIONS", parts.CONVENTIONS | conventions)
-        base, calibrator = parts.write_parts(folder / "other", known=KNOWN)
-    about, maps = read_json(calibrator / "manifest.json"), {"adacalib": SERVED}
-    parts.write_calibrator(calibrator, maps, {"adacalib": rolling or {"2013-01-01": SERVED}}, about)
-    model = folder / MODEL
-    model.parent.mkdir(parents=True)
-    parts.write_model(base, calibrator, model, lineage and MADE | lineage)
-    if before:
-        (model / "rolling.parquet").unlink()
-        parts.write_sums(model)
-    (folder / TABLES).mkdir()
-    pin = Pin("v0.0.3", "0" * 40, DAYS[2], sha256_of(model / "manifest.json"), {})
-    write_pin(inputs[-1], pin)
-    return pin
-
-
-def test_without_production_there_is_no_champion_and_the_report_says_so(tmp_path, inputs):
-    report = evaluate(tmp_path, inputs)
-    assert report["champion"] is None
-    assert "champion" not in report["methods"]
-
-
-def test_a_champion_of_before_there_were_rolling_maps_serves_all_days_after_its_labels(
-    tmp_path, inputs, tables
-):
-    pin_another(tmp_path, inputs, before=True)
-    report = evaluate(tmp_path, inputs)
-    expected = loss_of(tables, dict.fromkeys(DAYS, SERVED) | {"model": tmp_path / MODEL})
-    champion, model = (report["methods"][name]["logloss"] for name in ("champion", "model"))
-    assert champion == pytest.approx(expected, rel=1e-6)
-    gain = report["champion"]["gains"]["logloss"]
-    assert gain["value"] == pytest.approx(champion - model, abs=1e-12)
-    assert gain["low"] < gain["value"] < gain["high"]
-    assert gain["champion"] == pytest.approx(champion)
-    assert report["champion"]["same_procedure"] is False
-    assert report["champion"]["served"]["days"] == report["champion"]["compared_days"] == 6
-    counts = pq.read_table(tmp_path / "sums" / "counts.parquet").to_pandas()
-    assert counts.groupby("method")["impressions"].sum()["champion"] == 1800
-
-
-def test_a_champion_forecasts_each_day_by_its_own_map_of_it_then_by_the_bytes_that_served(
-    tmp_path, inputs, tables
-):
-    """A day that it has learned from and brings no map of is left out."""
-    own = {day: shifted(0.5 + 0.1 * n) for n, day in enumerate(DAYS[1:4])}
-    pin_another(tmp_path, inputs, lineage=learned(*DAYS[:4]), rolling=own)
-    champion = evaluate(tmp_path, inputs)["champion"]
-    assert champion["compared_days"] == 5
-    curve = champion["by_day"]
-    assert [(row["day"], row["served"]) for row in curve] == [
-        *((day, False) for day in DAYS[1:4]),
-        *((day, True) for day in DAYS[4:]),
-    ]
-    predictor = load(tmp_path / MODEL)
-    for row, table in zip(curve, tables[1:], strict=True):
-        said = predictor.predict(table)
-        logit = own.get(row["day"], SERVED)(said.uncalibrated_logit, said.field_value_id)
-        expected = log_loss(table["late"], expit(logit))
-        assert row["champion"]["logloss"] == pytest.approx(expected, rel=1e-6)
-    served = champion["served"]
-    assert served["days"] == 2
-    losses = [row["champion"]["logloss"] for row in curve[3:]]
-    assert served["logloss"]["value"] == pytest.approx(np.mean(losses))
-    assert served["pcoc"]["low"] < served["pcoc"]["value"] < served["pcoc"]["high"]
-
-
-def test_the_newest_served_day_is_held_against_the_days_before_it(tmp_path, inputs):
-    pin_another(tmp_path, inputs, lineage=learned(*DAYS[:5]), rolling={DAYS[0]: SERVED})
-    report = evaluate(tmp_path, inputs)
-    newest = report["champion"]["served"]["newest"]
-    assert newest[0]["day"] == DAYS[-1]
-    curve = report["champion"]["by_day"][-1]
-    assert (curve["day"], curve["champion"]["pcoc"]) == (DAYS[-1], pytest.approx(newest[0]["pcoc"]))
-    largest = [row["field_value"] for row in report["largest_field_values"]]
-    assert [row["field_value"] for row in newest[1:]] == largest
-    for row in newest:
-        high = np.inf if row["high"] is None else row["high"]
-        assert row["beyond"] is not (row["low"] <= row["pcoc"] <= high)
-
-
-def test_a_champion_that_has_learned_from_every_test_day_is_compared_on_none(tmp_path, inputs):
-    pin_another(tmp_path, inputs, lineage=learned(*DAYS))
-    champion = evaluate(tmp_path, inputs)["champion"]
-    assert (champion["readable"], champion["compared_days"], champion["gains"]) == (True, 0, {})
-
-
-def test_a_champion_held_against_itself_gains_exactly_nothing(tmp_path, inputs):
-    """Its rolling maps are those of the challenger, as is what it has learned."""
-    own = rolling_maps()["adacalib"]
-    pin_another(tmp_path, inputs, lineage=learned(*DAYS), rolling=own)
-    set_lineage(inputs[4], MADE)
-    gains = evaluate(tmp_path, inputs)["champion"]["gains"]
-    assert {(gain["value"], gain["low"], gain["high"]) for gain in gains.values()} == {(0, 0, 0)}
-
-
-@pytest.mark.parametrize(
-    ("theirs", "same"),
-    [
-        ({"params": {"log": {}, "split": {"last_day": "2013-09-01"}}}, True),
-        ({"params": {"log": {}, "calibrate": {"seed": 2}}}, False),
-        ({"base": {"manifest.json": "c"}}, False),
-        ({"code": {}}, False),
-    ],
-)
-def test_procedures_are_the_same_where_base_code_and_parameters_are(tmp_path, inputs, theirs, same):
-    """The last day is no parameter of the procedure: it moves every day."""
-    pin_another(tmp_path, inputs, lineage=learned(DAYS[2]) | theirs)
-    set_lineage(inputs[4], MADE | {"params": {"log": {}, "split": {"last_day": DAYS[-1]}}})
-    assert evaluate(tmp_path, inputs)["champion"]["same_procedure"] is same
-
-
-@pytest.mark.parametrize(
-    ("conventions", "why"),
-    [
-        ({"field": ["origin"]}, r"its field is \['origin'\], here it is \['carrier'\]"),
-        ({"format": "theirs"}, "of another log: its format is 'theirs'"),
-        ({"label": "cancelled"}, "its label is 'cancelled', here it is 'late'"),
-    ],
-)
-def test_a_champion_of_other_conventions_is_reported_and_not_compared(
-    tmp_path, inputs, conventions, why
-):
-    pin_another(tmp_path, inputs, **conventions)
-    report = evaluate(tmp_path, inputs)
-    assert report["champion"]["readable"] is False
-    assert re.search(why, report["champion"]["why"])
-    assert "champion" not in report["methods"]
-
-
-def test_a_champion_that_reads_a_column_the_days_have_not_is_reported(tmp_path, tables):
-    plain = [table.rename_columns(["late", "carrier", "from", "distance"]) for table in tables]
-    inputs = write_walk(tmp_path, tables)
-    pin = pin_another(tmp_path, inputs)
-    asked = read_scores(inputs[2], "test"), [(DAYS[0], plain[0])]
-    challenger = read_json(inputs[4] / "manifest.json")
-    champion = score_champion(pin, tmp_path / MODEL, challenger, *asked)
-    assert "origin" in champion.why
-
-
-@pytest.mark.parametrize("damage", ["absent", "one byte", "another model"])
-def test_a_champion_that_is_not_what_is_pinned_is_refused_with_the_command_that_brings_it(
-    tmp_path, inputs, damage
-):
-    pin_another(tmp_path, inputs)
-    weights = tmp_path / MODEL / "weights.safetensors"
-    if damage == "absent":
-        shutil.rmtree(tmp_path / MODEL)
-    elif damage == "one byte":
-        weights.write_bytes(weights.read_bytes()[:-1] + b"x")
-    else:
-        shutil.rmtree(tmp_path / MODEL)
-        shutil.copytree(tmp_path / "model", tmp_path / MODEL)
-    with pytest.raises(ArtifactError, match=r"pins v0\.0\.3.*; bring it with: adacalib champion$"):
         evaluate(tmp_path, inputs)
 
 
