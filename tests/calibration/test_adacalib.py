@@ -263,7 +263,7 @@ def test_scores_that_were_sampled_come_back_to_the_rate_of_the_calibration_days(
 
 def test_corrections_change_the_shape_of_a_curve_and_not_its_level():
     """Over the expected responses of a field value they come to nothing; without any, they stay."""
-    head = Head(3, 2, 1)
+    head = Head(3, 2, [4])
     torch.nn.init.normal_(head.knots.correction.weight, generator=torch.Generator().manual_seed(1))
     bins, value = torch.arange(24.0).reshape(2, 4, 3), torch.ones(2, 2)
     shares = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.0, 0.0, 0.0, 0.0]])

@@ -110,15 +110,16 @@ def summed_posterior(mean, covariance, away, impressions, responses):
     return middle, spread, np.log(weight.sum() * cell) + fit.max()
 
 
-@pytest.mark.parametrize("responses", [(0, 0), (1, 0), (0, 1), (1, 1)])
+@pytest.mark.parametrize("responses", [(0, 0), (1, 0), (0, 1), (1, 1), (0,), (2,)])
 @pytest.mark.parametrize("shown", [3.0, 40.0, 300.0])
 @pytest.mark.parametrize("variance", [0.05, 0.4, 1.5])
 def test_posteriors_of_days_of_few_responses_are_those_of_fine_sums(responses, shown, variance):
     mean = np.array([-3.0, 1.1])
     covariance = np.array([[variance, 0.1 * variance], [0.1 * variance, 0.1]])
-    away, n, y = np.array([-0.5, 0.8]), np.full(2, shown), np.array(responses, float)
-    day = DayRows(np.array([1]), np.array([0]), np.zeros(2, np.int64), away, n, y)
-    found, spread, evidence = day.integrate(mean[None], covariance[None])
+    size = len(responses)  # one row sees one direction, and is integrated along it
+    away, n, y = np.array([0.8, -0.5])[:size], np.full(size, shown), np.array(responses, float)
+    day = DayRows(np.array([1]), np.array([0]), np.zeros(size, np.int64), away, n, y)
+    found, spread, evidence = day.integrate(mean[None], covariance[None], mean[None])
     middle, true, likely = summed_posterior(mean, covariance, away, n, y)
     deviation = np.sqrt(np.diag(true))
     np.testing.assert_allclose((found[0] - middle) / deviation, 0.0, atol=0.02)

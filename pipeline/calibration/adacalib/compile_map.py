@@ -29,7 +29,7 @@ class Shape:
 
 
 def make_shape(
-    grid: Grid, splines: Splines, share: float, corrections: list[np.ndarray], chosen: np.ndarray
+    grid: Grid, splines: Splines, share: float, corrections: np.ndarray, chosen: np.ndarray
 ) -> Shape:
     """The spline terms and the networks' corrections as one function of each field value.
 
@@ -40,7 +40,7 @@ def make_shape(
         grid: cells and the candidates' knots.
         splines: the spline terms.
         share: how much of them is added.
-        corrections: of each candidate, float64 [V, K], at its knots.
+        corrections: float64 [V, J], at the knots of all candidates side by side.
         chosen: int64 [V], the candidate of each field value.
     """
     observed = grid.observed[:, None]
@@ -57,10 +57,12 @@ def make_shape(
     at = np.where(real, knots, knots[:, :1])
     heights = share * splines(at.ravel(), np.repeat(np.arange(len(at)), at.shape[1]))
     heights = heights.reshape(at.shape)
+    ends = np.cumsum([candidate.requested_bins for candidate in grid.candidates])
+    of_candidates = np.split(corrections, ends[:-1], axis=1)
     for k, candidate in enumerate(grid.candidates):
         left, part = interpolation(candidate, at)
         right = np.minimum(left + 1, np.maximum(candidate.count - 1, 0)[:, None])
-        start, end = (np.take_along_axis(corrections[k], i, axis=1) for i in (left, right))
+        start, end = (np.take_along_axis(of_candidates[k], i, axis=1) for i in (left, right))
         heights += np.where((chosen == k)[:, None], start + part * (end - start), 0.0)
     return Shape(knots, np.where(real & observed, heights, 0.0), _weights(grid, knots))
 

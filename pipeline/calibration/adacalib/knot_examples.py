@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -21,15 +20,14 @@ class KnotEvidence:
     """What a fold's history says of every field value and bin: the network's inputs, float32.
 
     Attributes:
-        bins: one array [V, K, n_bin_inputs] per candidate.
-        shares: one array [V, K] per candidate, shares of the value's expected responses; all zero
-            where none are expected.
+        bins: [V, J, n_bin_inputs], the bins of all candidates side by side.
+        shares: [V, J], shares of the value's expected responses; all zero where none are expected.
         value: [V, n_value_inputs].
         borne: bool [V, candidates], the candidates that the value has responses enough for.
     """
 
-    bins: tuple[np.ndarray, ...]
-    shares: tuple[np.ndarray, ...]
+    bins: np.ndarray
+    shares: np.ndarray
     value: np.ndarray
     borne: np.ndarray
 
@@ -90,11 +88,12 @@ def knot_evidence(
     shares = [predicted / np.maximum(whole[1], 1e-30) for _, predicted in counts]
     requested = [knots.requested_bins for knots in grid.candidates]
     borne = bears_bins(whole[0][:, 0], requested, min_responses_per_bin)
-    return KnotEvidence(_float32(bins), _float32(shares), value.astype(np.float32), borne)
-
-
-def _float32(arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
-    return tuple(array.astype(np.float32) for array in arrays)
+    return KnotEvidence(
+        np.concatenate(bins, axis=1).astype(np.float32),
+        np.concatenate(shares, axis=1).astype(np.float32),
+        value.astype(np.float32),
+        borne,
+    )
 
 
 def _bin_inputs(grid: Grid, knots: CandidateKnots, counts: Sequence[np.ndarray]) -> np.ndarray:
@@ -180,10 +179,10 @@ class KnotExamples:
     """(fold, field value) pairs: what was known of the value and the cells that came after.
 
     Attributes:
-        bins: per candidate, float32 [S, K, n_bin_inputs], standardised.
-        shares: per candidate, float32 [S, K], shares of the value's expected responses.
-        left: per candidate, int64 [S, C], the knot at the left of each target cell.
-        share: per candidate, float32 [S, C], share of the way to the next knot.
+        bins: float32 [S, J, n_bin_inputs], standardised; J knots, of all candidates side by side.
+        shares: float32 [S, J], shares of the value's expected responses.
+        left: int64 [S, C, candidates], the knot at the left of each target cell.
+        share: float32 [S, C, candidates], share of the way to the next knot.
         value: float32 [S, n_value_inputs], standardised.
         borne: bool [S, candidates], those that may be chosen.
         impressions: float32 [S, C].
@@ -191,12 +190,13 @@ class KnotExamples:
         anchored: float32 [S, C], anchored logit.
         fold: int64 [S].
         field_value_id: int64 [S].
+        requested_bins: of each candidate; they add up to J.
     """
 
-    bins: tuple[Tensor, ...]
-    shares: tuple[Tensor, ...]
-    left: tuple[Tensor, ...]
-    share: tuple[Tensor, ...]
+    bins: Tensor
+    shares: Tensor
+    left: Tensor
+    share: Tensor
     value: Tensor
     borne: Tensor
     impressions: Tensor
@@ -204,17 +204,16 @@ class KnotExamples:
     anchored: Tensor
     fold: Tensor
     field_value_id: Tensor
+    requested_bins: tuple[int, ...]
 
     def __len__(self) -> int:
         return len(self.value)
 
     def take(self, rows: Tensor) -> "KnotExamples":
         """The pairs that an index picks."""
-        columns: list[Any] = [getattr(self, f.name) for f in fields(self)]
-        picked: list[Any] = [
-            tuple(k[rows] for k in c) if isinstance(c, tuple) else c[rows] for c in columns
-        ]
-        return KnotExamples(*picked)
+        columns = {f.name: getattr(self, f.name) for f in fields(self)}
+        picked = {n: c[rows] for n, c in columns.items() if isinstance(c, Tensor)}
+        return KnotExamples(**columns | picked)
 
 
 @dataclass(frozen=True)
@@ -224,10 +223,10 @@ class InputScale:
     bins: tuple[np.ndarray, np.ndarray]
     value: tuple[np.ndarray, np.ndarray]
 
-    def __call__(self, found: KnotEvidence) -> tuple[list[np.ndarray], np.ndarray]:
-        """Standardised inputs: per candidate [V, K, n_bin_inputs], and [V, n_value_inputs]."""
-        bins = [(b - self.bins[0]) / self.bins[1] for b in found.bins]
-        return bins, (found.value - self.value[0]) / self.value[1]
+    def __call__(self, found: KnotEvidence) -> tuple[np.ndarray, np.ndarray]:
+        """Standardised inputs: [V, J, n_bin_inputs], and [V, n_value_inputs]."""
+        value = (found.value - self.value[0]) / self.value[1]
+        return (found.bins - self.bins[0]) / self.bins[1], value
 
 
 def _moments(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -240,8 +239,9 @@ def _moments(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def make_scale(found: Sequence[KnotEvidence], observed: np.ndarray) -> InputScale:
     """The scale of the observed field values' inputs over all folds."""
-    bins = np.concatenate([b[observed].reshape(-1, b.shape[-1]) for e in found for b in e.bins])
-    return InputScale(_moments(bins), _moments(np.concatenate([e.value[observed] for e in found])))
+    bins, value = (np.concatenate([a[observed] for a in of])
+                   for of in ([e.bins for e in found], [e.value for e in found]))  # fmt: skip
+    return InputScale(_moments(bins), _moments(value))
 
 
 def make_examples(
@@ -257,12 +257,16 @@ def make_examples(
 
     inputs = [scale(evidence) for evidence in found]
     places = [[interpolation(knots, t.logit) for t in targets] for knots in grid.candidates]
-    candidates = range(len(grid.candidates))
+    left, share = (
+        torch.stack([column(place[k] for place in of_folds) for of_folds in places], dim=-1)
+        for k in (0, 1)
+    )
+    requested = tuple(knots.requested_bins for knots in grid.candidates)
     return KnotExamples(
-        bins=tuple(column(bins[k] for bins, _ in inputs) for k in candidates),
-        shares=tuple(column(evidence.shares[k] for evidence in found) for k in candidates),
-        left=tuple(column(left for left, _ in of_folds) for of_folds in places),
-        share=tuple(column(share for _, share in of_folds) for of_folds in places),
+        bins=column(bins for bins, _ in inputs),
+        shares=column(evidence.shares for evidence in found),
+        left=left + torch.from_numpy(np.cumsum([0, *requested])[:-1]),
+        share=share,
         value=column(value for _, value in inputs),
         borne=column(evidence.borne for evidence in found),
         impressions=column(target.impressions for target in targets),
@@ -270,4 +274,5 @@ def make_examples(
         anchored=column(target.anchored for target in targets),
         fold=torch.from_numpy(fold),
         field_value_id=torch.from_numpy(value),
+        requested_bins=requested,
     )

@@ -1,5 +1,7 @@
 """AdaCalib's networks: corrections of knots from evidence, and the choice among bin counts."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -75,26 +77,26 @@ class Head(nn.Module):
     value's expected responses, so that they change a curve's shape, not its level.
     """
 
-    def __init__(self, n_bin_inputs: int, n_value_inputs: int, n_candidates: int):
+    def __init__(self, n_bin_inputs: int, n_value_inputs: int, requested_bins: Sequence[int]):
         super().__init__()
         self.knots = KnotNetwork(n_bin_inputs, n_value_inputs)
-        self.choice = BinChoice(n_value_inputs, n_candidates)
+        self.choice = BinChoice(n_value_inputs, len(requested_bins))
+        blocks = torch.block_diag(*(torch.ones(bins, bins) for bins in requested_bins))
+        self.register_buffer("same_candidate", blocks)  # [J, J], of the knots side by side
 
     def at_knots(self, bins: Tensor, shares: Tensor, value: Tensor) -> Tensor:
-        """Corrections [..., K] at the knots of a candidate, given the bins' shares [..., K]."""
+        """Corrections [S, J] at the knots of all candidates; the arguments as in `KnotExamples`."""
         raw = self.knots(bins, value)
-        return raw - (shares * raw).sum(dim=-1, keepdim=True)
+        return raw - (shares * raw) @ self.get_buffer("same_candidate")
 
     def corrections(self, examples: KnotExamples) -> Tensor:
         """Corrections of the target cells under each candidate, [S, C, n_candidates]."""
-        each = []
-        columns = (examples.bins, examples.shares, examples.left, examples.share)
-        for bins, shares, left, share in zip(*columns, strict=True):
-            at_knots = self.at_knots(bins, shares, examples.value)
-            right = (left + 1).clamp(max=at_knots.shape[1] - 1)
-            start, end = at_knots.gather(1, left), at_knots.gather(1, right)
-            each.append(start + share * (end - start))
-        return torch.stack(each, dim=-1)
+        at_knots = self.at_knots(examples.bins, examples.shares, examples.value)
+        left = examples.left.flatten(1)
+        start = at_knots.gather(1, left)
+        end = at_knots.gather(1, (left + 1).clamp(max=at_knots.shape[1] - 1))
+        between = start + examples.share.flatten(1) * (end - start)
+        return between.view_as(examples.share)
 
     def chosen_correction(self, examples: KnotExamples) -> Tensor:
         """Correction [S, C] under the candidate each field value chooses, without randomness."""

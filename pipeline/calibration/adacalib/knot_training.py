@@ -85,7 +85,7 @@ def objective(head: Head, batch: KnotExamples, weights: Tensor) -> Tensor:
 
 
 def _head(examples: KnotExamples) -> Head:
-    return Head(examples.bins[0].shape[-1], examples.value.shape[-1], len(examples.bins))
+    return Head(examples.bins.shape[-1], examples.value.shape[-1], examples.requested_bins)
 
 
 def _average(mean: Head, head: Head, memory: float) -> None:

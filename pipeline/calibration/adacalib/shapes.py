@@ -133,35 +133,26 @@ def _traits(forecast: DayForecast) -> np.ndarray:
 
 def _corrections(
     heads: Sequence[Head], share: float, found: KnotEvidence, scale: InputScale
-) -> tuple[list[np.ndarray], np.ndarray]:
-    """Mean corrections [V, K] at the knots of each candidate, and the candidate [V] that is chosen.
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean corrections [V, J] at the knots of all candidates, and the candidate [V] that is chosen.
 
     No randomness: the candidate with the greatest attention, averaged over the heads.
     """
-    bins, value_inputs = scale(found)
+    bins, value = (torch.from_numpy(each) for each in scale(found))
     if not heads:
-        return [np.zeros(each.shape[:2]) for each in bins], np.zeros(len(value_inputs), np.int64)
-    value, borne = torch.from_numpy(value_inputs), torch.from_numpy(found.borne)
+        return np.zeros(bins.shape[:2]), np.zeros(len(value), np.int64)
+    shares, borne = torch.from_numpy(found.shares), torch.from_numpy(found.borne)
     with torch.no_grad():
         attention = torch.stack([head.choice(value, borne) for head in heads]).mean(dim=0)
-        corrections = []
-        for columns in zip(bins, found.shares, strict=True):
-            of_bins, shares = map(torch.from_numpy, columns)
-            each = [head.at_knots(of_bins, shares, value) for head in heads]
-            corrections.append(share * torch.stack(each).mean(dim=0).double().numpy())
-    return corrections, attention.argmax(dim=-1).numpy()
+        each = torch.stack([head.at_knots(bins, shares, value) for head in heads])
+    return share * each.mean(dim=0).double().numpy(), attention.argmax(dim=-1).numpy()
 
 
 def _left_out(
     heads: Heads, found: KnotEvidence, scale: InputScale
-) -> tuple[list[np.ndarray], np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray]:
     """The same, each field value by the head that had not seen it."""
     each = [_corrections([head], heads.share, found, scale) for head in heads.heads]
-    group = np.arange(len(found.value)) % len(each)
-    corrections, chosen = [c.copy() for c in each[0][0]], each[0][1].copy()
-    for place, (of_head, choice) in enumerate(each):
-        mine = group == place
-        chosen[mine] = choice[mine]
-        for kept, own in zip(corrections, of_head, strict=True):
-            kept[mine] = own[mine]
-    return corrections, chosen
+    corrections, chosen = (np.stack(of_heads) for of_heads in zip(*each, strict=True))
+    rows = np.arange(len(found.value))
+    return corrections[rows % len(each), rows], chosen[rows % len(each), rows]

@@ -32,11 +32,17 @@ def regressed(
 
     Joseph's form, which keeps covariances positive definite.
     """
-    gain = (covariance.reshape(-1, 4) @ OWN.T).reshape(-1, 4, 2) @ inverse(before)
-    rest = np.eye(4) - gain @ OWN
+    with_own = _with_own(covariance)
+    gain = with_own @ inverse(before)
+    rest = covariance - gain @ with_own.transpose(0, 2, 1)  # (1 - gain OWN) covariance
     noise = before - (covariance.reshape(-1, 16) @ TWICE).reshape(-1, 2, 2) + after
-    kept = rest @ covariance @ rest.transpose(0, 2, 1) + gain @ noise @ gain.transpose(0, 2, 1)
+    kept = rest + (gain @ noise - _with_own(rest)) @ gain.transpose(0, 2, 1)
     return mean + times(gain, moved), (kept + kept.transpose(0, 2, 1)) / 2.0
+
+
+def _with_own(covariance: np.ndarray) -> np.ndarray:
+    """Covariances [U, 4, 2] of own states with (level, slope), of those of states [U, 4, 4]."""
+    return (covariance.reshape(-1, 4) @ OWN.T).reshape(-1, 4, 2)
 
 
 class Branches:

@@ -27,7 +27,6 @@ from pipeline.calibration.prior.quadrature import (
     mean_logit,
     times,
 )
-from pipeline.calibration.prior.random_slopes import inverse
 from pipeline.formats.field_tree import FieldTree
 
 TIME_CONSTANTS = np.array([30.0, 4.0])  # days in which a movement loses all but 1/e of itself
@@ -178,14 +177,19 @@ class Filter:
         tie[ids], parent[ids] = 0.0, parents
         return replace(beliefs, covariance=covariance, tie=tie, parent=parent)
 
+    def lines(self, beliefs: Beliefs) -> np.ndarray:
+        """Mean (level, slope) of every id on the day that the beliefs are of, float64 [V, 2]."""
+        mean = beliefs.mean @ OWN.T + _along(self.loadings, beliefs.shared_mean)
+        mean[:, LEVEL] += self.usual
+        return mean
+
     def forecast(self, beliefs: Beliefs) -> DayForecast:
         """(level, slope) of every field value on the day that the beliefs are of.
 
         A parent's is that of a child of which nothing is known, right in the mean over children.
         What belongs to nothing that was seen has the line of `unseen_line`.
         """
-        mean = beliefs.mean @ OWN.T + _along(self.loadings, beliefs.shared_mean)
-        mean[:, LEVEL] += self.usual
+        mean = self.lines(beliefs)
         spread, covered = self._spread(beliefs), beliefs.seen
         if self.tree.depth:
             spread += np.where(self.tree.level[:, None, None] > 0, self.own, 0.0)
@@ -238,18 +242,17 @@ class Filter:
         with it; each value then, by quadrature, under what is left open of that.
         """
         ids, learned = day.ids, self.tree.level[day.ids] == 0  # the others: values nobody knows
-        mean = beliefs.mean[ids] @ OWN.T + _along(self.loadings[ids], beliefs.shared_mean)
-        mean[:, LEVEL] += self.usual[ids]
+        mean = self.lines(beliefs)[ids]
         own = np.where(learned[:, None, None], beliefs.covariance[ids], self.own)
         covariance = _of_own(own)
         covariance[:, LEVEL, LEVEL] += self.variances.day
         branches = self._branches(beliefs, ids)
-        shift, left, evidence = self._learn_shared(beliefs, branches, day, mean, covariance)
+        shift, left, evidence, near = self._learn_shared(beliefs, branches, day, mean, covariance)
         mean += _along(self.loadings[ids], shift)
         if branches:
             mean += branches.shift
         before = covariance + self._of_shared(left, ids)
-        middle, after, of_values = day.integrate(mean, before)
+        middle, after, of_values = day.integrate(mean, before, near)
         ids, before, after = ids[learned], before[learned], after[learned]
         state, spread, tie, seen = self._with_parents(beliefs, branches)
         if branches:
@@ -299,20 +302,23 @@ class Filter:
         day: DayRows,
         mean: np.ndarray,
         covariance: np.ndarray,
-    ) -> tuple[np.ndarray, np.ndarray, float]:
-        """How far the shared moves, what stays open of it, and what that adds to the evidence."""
-        loadings, precision = self.loadings[day.ids], inverse(covariance)
+    ) -> tuple[np.ndarray, np.ndarray, float, np.ndarray]:
+        """How far the shared moves, what stays open of it, what that adds to the evidence.
+
+        And where the rows' (level, slope) were found under that, float64 [U, 2].
+        """
+        loadings = self.loadings[day.ids]
         prior = np.linalg.inv(beliefs.shared_covariance)
-        shift = np.zeros(len(prior))
+        shift, middle = np.zeros(len(prior)), mean
         for first in (True, False):  # modes first; then means, about that answer
             offset = _along(loadings, shift)
             if branches:
                 offset += branches.shift
             there = mean + offset
-            found = day.mode(there, precision) if first else day.integrate(there, covariance)
-            middle, posterior = found[:2]
-            information = precision - precision @ posterior @ precision
-            pull = times(precision, middle - there) + times(information, offset)
+            find = day.mode if first else day.integrate
+            middle, posterior = find(there, covariance, middle)[:2]
+            pull, information = day.said(there, covariance, middle, posterior)
+            pull += times(information, offset)
             far = loadings
             if branches:
                 far, pull, information = branches.gathered(loadings, pull, information)
@@ -324,7 +330,7 @@ class Filter:
                 branches.follow(shift)
         left = (left + left.T) / 2.0
         volume = np.linalg.slogdet(left)[1] + np.linalg.slogdet(prior)[1]
-        return shift, left, float(volume - shift @ prior @ shift) / 2.0
+        return shift, left, float(volume - shift @ prior @ shift) / 2.0, middle
 
 
 def _of_own(covariance: np.ndarray) -> np.ndarray:

@@ -58,12 +58,13 @@ def follow(
     fitted = {}
     for day in range(first, last + 1):
         beliefs = model.moved(model.ahead(beliefs, 1), day)
+        served = model.forecast(model.ahead(beliefs, horizon_days))
         rows = DayRows.of(counts, day, model.usual)
         if len(rows.ids):
             after, _ = model.update(beliefs, rows)
-            served = [model.forecast(model.ahead(b, horizon_days)) for b in (beliefs, after)]
-            if guard.admits(day, served[0], served[1], counts.of_day(day)):
-                beliefs = after
-                fitted[day] = model.forecast(beliefs).mean
-        forecasts[day + horizon_days] = model.forecast(model.ahead(beliefs, horizon_days))
+            with_day = model.forecast(model.ahead(after, horizon_days))
+            if guard.admits(day, served, with_day, counts.of_day(day)):
+                beliefs, served = after, with_day
+                fitted[day] = model.lines(beliefs)
+        forecasts[day + horizon_days] = served
     return Pass(forecasts, fitted, model.usual)

@@ -31,6 +31,7 @@ def _nodes(*counts: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 PLACES, LOG_WEIGHTS = _nodes(5, 3)
+OF_LOGIT = _nodes(7)
 FINE = hermegauss(9)[0], hermegauss(9)[1] / hermegauss(9)[1].sum()
 
 
@@ -40,13 +41,11 @@ def mean_logit(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     A mean logit gives too low a mean probability where responses are rare (Jensen), so this is
     what is served.
     """
-    above, below = np.zeros_like(mean), np.zeros_like(mean)
-    deviation = np.sqrt(variance)
+    deviation, rare = np.sqrt(variance), np.zeros_like(mean)
+    size = -np.abs(mean)  # the rarer outcome's: 1 minus its probability cancels nothing
     for place, weight in zip(*FINE, strict=True):
-        logit = mean + place * deviation
-        above += weight * expit(logit)
-        below += weight * expit(-logit)
-    return np.log(above) - np.log(below)
+        rare += weight * expit(size + place * deviation)
+    return np.copysign(np.log1p(-rare) - np.log(rare), mean)
 
 
 @dataclass(frozen=True)
@@ -80,41 +79,68 @@ class DayRows:
         counted = counts.impressions[rows], counts.responses[rows]
         return cls(ids[starts], starts, np.cumsum(new) - 1, away, *counted)
 
-    def mode(self, mean: np.ndarray, precision: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    @property
+    def alone(self) -> bool:
+        """Whether each field value has one row, which sees one direction of (level, slope)."""
+        return len(self.value) == len(self.ids)
+
+    def mode(
+        self, mean: np.ndarray, covariance: np.ndarray, start: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Modes [U, 2] of (level, slope) and covariances [U, 2, 2] there, under a normal prior.
 
         Args:
             mean: float64 [U, 2], of the prior.
-            precision: float64 [U, 2, 2], of the prior.
+            covariance: float64 [U, 2, 2], of the prior.
+            start: float64 [U, 2], where Newton's method begins.
         """
-        mode = mean
+        if self.alone:
+            line = _Line.of(mean, covariance, self.away)
+            return line.regressed(mean, covariance, *self._mode_of_logit(line, start))
+        precision, mode = inverse(covariance), start
         for _ in range(STEPS):
             logit = mode[self.value, LEVEL] + mode[self.value, SLOPE] * self.away
             expected = self.impressions * expit(logit)
             residual, weight = self.responses - expected, expected * expit(-logit)
             leaning = weight * self.away
             rows = (residual, residual * self.away, weight, leaning, leaning * self.away)
-            g0, g1, w0, w1, w2 = np.add.reduceat(np.stack(rows), self.starts, axis=1)
-            information = np.stack([w0, w1, w1, w2], axis=1).reshape(-1, 2, 2)
-            covariance = inverse(precision + information)
+            g0, g1, w0, w1, w2 = (np.add.reduceat(row, self.starts) for row in rows)
+            there = inverse(precision + _symmetric(w0, w1, w2))
             gradient = np.stack([g0, g1], axis=1) - times(precision, mode - mean)
-            step = np.clip(times(covariance, gradient), -LONGEST_STEP, LONGEST_STEP)
+            step = np.clip(times(there, gradient), -LONGEST_STEP, LONGEST_STEP)
             mode = mode + step
             if np.abs(step).max() < 1e-3:
                 break
-        return mode, covariance
+        return mode, there
+
+    def _mode_of_logit(self, line: "_Line", start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Modes [U] of the rows' own logits, and variances [U] there."""
+        logit = start[:, LEVEL] + start[:, SLOPE] * self.away
+        for _ in range(STEPS):
+            probability = expit(logit)
+            expected = self.impressions * probability
+            variance = 1.0 / (expected * (1.0 - probability) + 1.0 / line.variance)
+            gradient = self.responses - expected - (logit - line.mean) / line.variance
+            step = np.clip(variance * gradient, -LONGEST_STEP, LONGEST_STEP)
+            logit = logit + step
+            if np.abs(step).max() < 1e-3:
+                break
+        return logit, variance
 
     def integrate(
-        self, mean: np.ndarray, covariance: np.ndarray
+        self, mean: np.ndarray, covariance: np.ndarray, start: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Posterior means [U, 2] and covariances [U, 2, 2] of (level, slope), log evidence [U].
 
         Args:
             mean: float64 [U, 2], of the normal prior.
             covariance: float64 [U, 2, 2], of the prior.
+            start: float64 [U, 2], where the search for the mode begins.
         """
+        if self.alone:
+            return self._integrate_logit(mean, covariance, start)
         precision = inverse(covariance)
-        mode, there = self.mode(mean, precision)
+        mode, there = self.mode(mean, covariance, start)
         level, slope = _places(mode, there)  # [U, Q] each
         logit = level[self.value] + slope[self.value] * self.away[:, None]
         fit = self.responses[:, None] * logit + self.impressions[:, None] * log_expit(-logit)
@@ -122,18 +148,100 @@ class DayRows:
         weight += LOG_WEIGHTS - 0.5 * _quadratic(
             precision, level - mean[:, LEVEL, None], slope - mean[:, SLOPE, None]
         )
-        largest = weight.max(axis=1, keepdims=True)
-        weight = np.exp(weight - largest)
-        total = weight.sum(axis=1)
-        weight /= total[:, None]
+        weight, evidence = _normalised(weight)
         middle = np.stack([(weight * level).sum(axis=1), (weight * slope).sum(axis=1)], axis=1)
         of_level, of_slope = level - middle[:, LEVEL, None], slope - middle[:, SLOPE, None]
         leaning = weight * of_level
         moments = (leaning * of_level, leaning * of_slope, weight * of_slope**2)
-        aa, ab, bb = (moment.sum(axis=1) for moment in moments)
-        spread = np.stack([aa, ab, ab, bb], axis=1).reshape(-1, 2, 2)
+        spread = _symmetric(*(moment.sum(axis=1) for moment in moments))
         volume = 0.5 * np.log(_determinant(there) * _determinant(precision))
-        return middle, spread, np.log(total) + largest[:, 0] + volume
+        return middle, spread, evidence + volume
+
+    def said(
+        self,
+        mean: np.ndarray,
+        covariance: np.ndarray,
+        middle: np.ndarray,
+        spread: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """What the rows said of (level, slope): pull [U, 2] and information [U, 2, 2].
+
+        That of the normal likelihood which takes the prior to the posterior.
+
+        Args:
+            mean, covariance: of the prior.
+            middle, spread: of the posterior.
+        """
+        if self.alone:
+            line = _Line.of(mean, covariance, self.away)
+            sees = np.stack([np.ones_like(self.away), self.away], axis=1)
+            seen = (line.variance - _Line.of(middle, spread, self.away).variance) / line.variance**2
+            pull = ((middle - mean) * sees).sum(axis=1) / line.variance
+            information = _symmetric(seen, seen * self.away, seen * self.away**2)
+            return pull[:, None] * sees, information
+        precision = inverse(covariance)
+        information = precision - precision @ spread @ precision
+        return times(precision, middle - mean), information
+
+    def _integrate_logit(
+        self, mean: np.ndarray, covariance: np.ndarray, start: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The same by nodes along the logit of each value's one row, all else regressed on it."""
+        line = _Line.of(mean, covariance, self.away)
+        mode, there = self._mode_of_logit(line, start)
+        places, log_weights = OF_LOGIT
+        logit = mode[:, None] + np.sqrt(there)[:, None] * places[:, 0]
+        weight = self.responses[:, None] * logit + self.impressions[:, None] * log_expit(-logit)
+        weight += log_weights - 0.5 * (logit - line.mean[:, None]) ** 2 / line.variance[:, None]
+        weight, evidence = _normalised(weight)
+        middle = (weight * logit).sum(axis=1)
+        spread = (weight * (logit - middle[:, None]) ** 2).sum(axis=1)
+        moved = line.regressed(mean, covariance, middle, spread)
+        return *moved, evidence + 0.5 * np.log(there / line.variance)
+
+
+@dataclass(frozen=True)
+class _Line:
+    """The prior of the logit of each value's one row, and how (level, slope) hang on it.
+
+    Attributes:
+        mean, variance: float64 [U].
+        gain: float64 [U, 2].
+    """
+
+    mean: np.ndarray
+    variance: np.ndarray
+    gain: np.ndarray
+
+    @classmethod
+    def of(cls, mean: np.ndarray, covariance: np.ndarray, away: np.ndarray) -> "_Line":
+        lean = covariance[:, :, LEVEL] + covariance[:, :, SLOPE] * away[:, None]
+        variance = lean[:, LEVEL] + lean[:, SLOPE] * away
+        return cls(mean[:, LEVEL] + mean[:, SLOPE] * away, variance, lean / variance[:, None])
+
+    def regressed(
+        self, mean: np.ndarray, covariance: np.ndarray, logit: np.ndarray, variance: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Means and covariances of (level, slope) once the logit's are `logit` and `variance`."""
+        less = (self.variance - variance)[:, None, None]
+        spread = covariance - less * self.gain[:, :, None] * self.gain[:, None]
+        return mean + self.gain * (logit - self.mean)[:, None], spread
+
+
+def _normalised(log_weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Weights [U, Q] that sum to one, and the log of their sum [U]."""
+    largest = log_weight.max(axis=1, keepdims=True)
+    weight = np.exp(log_weight - largest)
+    total = weight.sum(axis=1)
+    return weight / total[:, None], np.log(total) + largest[:, 0]
+
+
+def _symmetric(aa: np.ndarray, ab: np.ndarray, bb: np.ndarray) -> np.ndarray:
+    """Matrices [U, 2, 2] of their elements [U]."""
+    matrices = np.empty((len(aa), 2, 2))
+    matrices[:, 0, 0], matrices[:, 1, 1] = aa, bb
+    matrices[:, 0, 1] = matrices[:, 1, 0] = ab
+    return matrices
 
 
 def times(matrices: np.ndarray, vectors: np.ndarray) -> np.ndarray:

@@ -117,8 +117,10 @@ def _curvature(rows: GroupedRows, theta: np.ndarray) -> _Curvature:
 def inverse(matrices: np.ndarray) -> np.ndarray:
     """Inverses of symmetric positive definite matrices [..., 2, 2]."""
     a, b, d = matrices[..., 0, 0], matrices[..., 0, 1], matrices[..., 1, 1]
-    adjugate = np.stack([d, -b, -b, a], axis=-1).reshape(matrices.shape)
-    return adjugate / (a * d - b * b)[..., None, None]
+    scale, inverses = 1.0 / (a * d - b * b), np.empty_like(matrices)
+    inverses[..., 0, 0], inverses[..., 1, 1] = d * scale, a * scale
+    inverses[..., 0, 1] = inverses[..., 1, 0] = -b * scale
+    return inverses
 
 
 @dataclass(frozen=True)
