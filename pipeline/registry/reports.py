@@ -12,6 +12,9 @@ REPORT = Path("artifacts/report")
 PAGE = "report.html"
 UNNAMED = "adacalib history has its version and commit once it is promoted"
 """What a report says of itself; no stage's output holds a commit, which would change its bytes."""
+TO_PROMOTE = "<strong>adacalib promote</strong><span>puts it in production</span>"
+PROMOTED = "<strong>adacalib status</strong><span>says what is in production now</span>"
+"""The next command of a model that may be promoted, and of one that was."""
 
 
 def report_of(folder: Path, which: str | None) -> Path:
@@ -35,15 +38,16 @@ def report_of(folder: Path, which: str | None) -> Path:
         with publish(target) as temporary:
             remote = stores.dvc_remote(folder)
             dvc.fetch(folder, commit, temporary, remote=remote, cached=True, path=REPORT)
-            name_page(temporary / PAGE, temporary / PAGE, name, commit)
+            page, promoted = temporary / PAGE, name in tags.versions(folder)
+            name_page(page, page, name, commit, promoted=promoted)
     return target / PAGE
 
 
-def name_page(page: Path, target: Path, name: str, commit: str) -> None:
-    """Write a report that says which version or day it is of, and its commit."""
-    text = page.read_text()
+def name_page(page: Path, target: Path, name: str, commit: str, *, promoted: bool = False) -> None:
+    """Write a report that says which version or day it is of, its commit and what comes next."""
+    text = page.read_text().replace(UNNAMED, f"{name}, commit {commit[:10]}")
     target.unlink(missing_ok=True)  # it may be a link to DVC's cache
-    target.write_text(text.replace(UNNAMED, f"{name}, commit {commit[:10]}"))
+    target.write_text(text.replace(TO_PROMOTE, PROMOTED) if promoted else text)
 
 
 def _in_production(folder: Path) -> tuple[str, str]:

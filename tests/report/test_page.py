@@ -45,9 +45,12 @@ def test_equal_reports_give_equal_bytes(text):
 
 def test_the_commit_is_said_where_the_page_is_brought_by_version_or_day(text, tmp_path):
     (tmp_path / "report.html").write_text(text)
-    name_page(tmp_path / "report.html", tmp_path / "named.html", "v0.0.2", "0123456789abcdef")
-    assert "; v0.0.2, commit 0123456789</dd>" in (tmp_path / "named.html").read_text()
-    assert UNNAMED in (tmp_path / "report.html").read_text()
+    pages = tmp_path / "report.html", tmp_path / "named.html"
+    name_page(*pages, "v0.0.2", "0123456789abcdef", promoted=True)
+    assert "; v0.0.2, commit 0123456789</dd>" in pages[1].read_text()
+    assert UNNAMED in pages[0].read_text()
+    nexts = [re.findall(r"Next command</span><strong>([^<]*)", each.read_text()) for each in pages]
+    assert nexts == [["adacalib promote"], ["adacalib status"]]
 
 
 def test_what_is_undefined_says_so():

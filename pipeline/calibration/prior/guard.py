@@ -10,8 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.special import expit
-from scipy.stats import norm
+from scipy.special import expit, ndtr, ndtri
 
 from pipeline.calibration.prior.daily import DailyCounts
 from pipeline.calibration.prior.day_forecast import DayForecast
@@ -104,7 +103,7 @@ class Guard:
         known = np.isfinite(sound).sum(axis=0)
         with np.errstate(invalid="ignore"):
             spread = np.sqrt(np.nansum(sound**2, axis=0) / known)
-        of_values = norm.isf(norm.sf(DEVIATIONS) / max(len(self.largest), 1))
+        of_values = -ndtri(ndtr(-DEVIATIONS) / max(len(self.largest), 1))
         limits = spread * np.r_[DEVIATIONS, np.full(len(self.largest), of_values)]
         largest = np.nanmax(np.where(np.isfinite(sound), sound, 0.0), axis=0)
         limits[0] = min(limits[0], 1.5 * largest[0])
