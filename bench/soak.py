@@ -161,7 +161,7 @@ def until(true: Callable[[], Any], seconds: float = SECONDS) -> Any:
 
 
 def run_day(soak: Soak, number: int, faults: list[str], seed: int) -> list[str]:
-    """The states of a day's runs, until it was promoted or its deadline passed."""
+    """The states of a day's runs, until it was promoted or refused, or its deadline passed."""
     states = []
     for turn, fault in enumerate(faults):
         print(f" {day_of(number)}: {fault}", file=sys.stderr)
@@ -169,7 +169,7 @@ def run_day(soak: Soak, number: int, faults: list[str], seed: int) -> list[str]:
         states.append(run_with(fault, soak, number, chance))
     deliver(soak.inbox, day_of(number))  # after its deadline: the next day takes it along
     for _ in range(0 if LATE in faults else 4):
-        if states[-1:] == ["Promoted"]:
+        if states[-1:] in (["Promoted"], ["Refused"]):
             break
         states.append(soak.refresh(day_of(number)))
     return states
@@ -231,23 +231,27 @@ def soak_days(place: Path, given: argparse.Namespace) -> dict[str, Any]:
         soak.local("down")
     came = [day_of(number) for number in range(1, given.days + 1)]
     undisturbed(place / "undisturbed", place / "same", came, given.own_stages)
-    return outcome(soak, place / "undisturbed", came[-1]) | {
+    return outcome(soak, place / "undisturbed") | {
         "overhead_seconds": cached["refresh"] - cached["dvc repro"],
         "cached_seconds": cached,
         "seconds": sum(row["seconds"] for row in soak.rows),
     }
 
 
-def outcome(soak: Soak, calm: Path, last_day: str) -> dict[str, Any]:
-    """What is in production and at the remotes, beside a project where nothing went wrong."""
+def outcome(soak: Soak, calm: Path) -> dict[str, Any]:
+    """What is in production and at the remotes, beside a project where nothing went wrong.
+
+    In production is the newest day whose verdict allowed it.
+    """
     current, model = production(soak.project), Path("artifacts/model")
     same = folder_md5(soak.project / ".release" / model) == folder_md5(calm / model)
+    passed = [row["day"] for row in soak.rows if row["states"][-1:] == ["Promoted"]]
     log = git(soak.project, "log", "--format=%s", "--first-parent", "main..release").output.split()
     there = git(Path(f"{soak.project}-remote.git"), "rev-parse", "release").output
     return {
         "days": soak.rows,
         "production": asdict(current) if current else None,
-        "same_bytes": bool(current and current.last_day == last_day and same),
+        "same_bytes": bool(current and current.last_day == passed[-1] and same),
         "commits_a_day": len(log) == len(set(log)),
         "pushed": git(soak.project, "rev-parse", "release").output == there,
         "leftovers": leftovers(soak),
@@ -264,7 +268,7 @@ def table(result: dict[str, Any]) -> str:
     return "\n".join(
         [
             *lines,
-            f"production holds the bytes of an undisturbed run: {result['same_bytes']}",
+            f"the bytes of an undisturbed run, the newest day that passed: {result['same_bytes']}",
             f"one commit a day: {result['commits_a_day']}; pushed: {result['pushed']}; "
             f"left behind: {result['leftovers'] or 'nothing'}",
             f"everything cached: refresh {cached['refresh']:.1f} s, dvc repro "

@@ -238,11 +238,12 @@ def damage_remote(soak: Soaked, _: random.Random) -> str:
     except Exception as error:
         removed = re.findall(r"files/md5/\S+", str(error))
         for name in removed:
-            (stored / name).unlink()
-        pushed = run_program(["dvc", "push", "--quiet"], release)
+            (stored / name).unlink(missing_ok=True)
+        for command in re.findall(r"(?:git restore|dvc push)[^,;]*", str(error)):
+            run_program(command.split(), release)
         mended = pull(soak.project, served)
         shutil.rmtree(host)
-        return "refused, mended, " if not pushed.code and mended == before else f"{error}, "
+        return "refused, mended, " if mended == before else f"{error}, "
     return "unnoticed, "
 
 

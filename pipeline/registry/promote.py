@@ -10,7 +10,7 @@ from pipeline.core.errors import ArtifactError, ReleaseError, ToolError
 from pipeline.core.files import read_json, sha256_of
 from pipeline.registry import commits, tags
 from pipeline.registry.override import GATE, OVERRIDE, Override, overridden, override_of
-from pipeline.registry.read_back import push_and_read_back, read_back
+from pipeline.registry.read_back import how_to_send, push_and_read_back, read_back
 from pipeline.registry.staleness import other_log
 from pipeline.registry.tools import dvc, stores
 from pipeline.registry.tools.programs import git
@@ -290,9 +290,8 @@ def rollback(folder: Path, version: str | None = None) -> str:
         read_back(folder, commit, judged, remote)
     except (ArtifactError, ToolError) as error:
         raise type(error)(
-            f"{error}; production stays as it is: send the bytes of {chosen} there, git restore "
-            f"--source {commit[:10]} dvc.lock data.dvc, dvc push, git restore dvc.lock data.dvc, "
-            "and roll back again"
+            f"{error}; production stays as it is: {how_to_send(folder, commit)}, and roll back "
+            "again"
         ) from None
     dvc.assign(folder, commit, commits.identity(folder), authority, history[-1])
     return f"{chosen} is back in production in place of {history[-1].version} ({_reach(authority)})"

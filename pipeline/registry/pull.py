@@ -14,7 +14,7 @@ from pipeline.core.errors import AdaCalibError, ArtifactError, ReleaseError, Too
 from pipeline.core.files import make_folder, publish, sha256_of
 from pipeline.registry import commits, tags
 from pipeline.registry.promote import Production, described
-from pipeline.registry.read_back import bring
+from pipeline.registry.read_back import bring, how_to_send
 from pipeline.registry.tools import stores
 from pipeline.registry.tools.locks import hold
 
@@ -116,12 +116,12 @@ def _bring(
     folder: Path, current: Production, store: Path, remote: stores.Remote | None, target: Path
 ) -> Path:
     """A folder in the store with the version's bytes, verified."""
-    stays = f"{target} stays as it is; send it again from a clone that has it: dvc push"
     with tempfile.TemporaryDirectory(prefix=".adacalib-", dir=store) as scratch:
         copy = Path(scratch) / "model"
         try:
             bring(folder, current.commit, copy, current.model_sha256, remote)
         except (ArtifactError, ToolError) as error:
+            stays = f"{target} stays as it is; {how_to_send(folder, current.commit)}"
             raise type(error)(f"{current.version}: {error}; {stays}") from None
         version = Path(tempfile.mkdtemp(prefix=f"{current.version}-", dir=store))
         version.chmod(0o755)  # whoever serves may be another user

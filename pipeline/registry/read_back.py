@@ -77,9 +77,23 @@ def bring(
         raise ReleaseError("DVC gives another model than the one that was judged; run dvc repro")
 
 
+def how_to_send(folder: Path, commit: str) -> str:
+    """What brings a version's bytes to DVC's remote again, whatever stands in the worktree."""
+    return (
+        f"remove {_place(_listed(folder, commit))} there, if it is there, as DVC sends nothing of "
+        "a folder while the remote has its list, and send the bytes from a clone that has them: "
+        f"git restore --source {commit[:10]} dvc.lock data.dvc, dvc push, "
+        "git restore dvc.lock data.dvc"
+    )
+
+
+def _listed(folder: Path, commit: str) -> str:
+    return str(dvc.model_md5(git(folder, "show", f"{commit}:dvc.lock").output))
+
+
 def _objects(folder: Path, commit: str, file: str) -> list[str]:
     """Where a store has a file of a commit's model, if it is known, and the list of its files."""
-    listed = str(dvc.model_md5(git(folder, "show", f"{commit}:dvc.lock").output))
+    listed = _listed(folder, commit)
     with stores.stores(folder) as found:
         held = next((store.entries(listed) for store in found if store.has(listed)), {})
     return [_place(md5) for md5 in (held.get(file), listed) if md5]
