@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.core.columns import read_parquet
 from pipeline.core.errors import ArtifactError, DataError
 from pipeline.core.files import publish
 
@@ -310,14 +311,7 @@ def read_maps(path: Path) -> dict[str, PiecewiseLinearMap]:
         ArtifactError: the file is missing, is not such a file, lacks a field value id, or holds
             knots, values or slopes that are not finite, or knots that do not ascend strictly.
     """
-    try:
-        table = pq.read_table(path, columns=SCHEMA.names)
-    except FileNotFoundError:
-        raise ArtifactError(f"{path} does not exist; run dvc repro calibrate") from None
-    except pa.ArrowInvalid as error:
-        raise ArtifactError(f"{path} is damaged ({error}); run dvc repro calibrate") from None
-    if table.schema != SCHEMA:
-        raise ArtifactError(f"{path} has the columns {table.schema.names}, not {SCHEMA.names}")
+    table = read_parquet(path, "calibrate", SCHEMA)
     names = table["map"].to_numpy()
     maps = {}
     for name in dict.fromkeys(names):
