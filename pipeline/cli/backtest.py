@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from filelock import FileLock, Timeout
 
 from pipeline.cli.workspace import copy_project, share_data
 from pipeline.core.errors import AdaCalibError, ParamsError, ToolError
-from pipeline.core.files import read_json
+from pipeline.core.files import make_folder, read_json
 from pipeline.data.log_store.labels import maturity_of
 from pipeline.data.log_store.manifest import MANIFEST, read_manifest
 from pipeline.formats.days import day_name, day_number
@@ -21,6 +20,7 @@ from pipeline.metrics.significance import Resampling, gain_interval
 from pipeline.params.params_file import read_params, set_values
 from pipeline.params.sections import Params
 from pipeline.registry.tools.dvc import reproduce
+from pipeline.registry.tools.locks import hold
 
 FOLDER = Path("demo/backtest")
 REFERENCE = "uncalibrated"
@@ -56,18 +56,11 @@ def run_backtest(first: str, last: str, step: int, note: Callable[[str], None]) 
     """
     params = read_params()
     days = _origins(first, last, step, params)
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    try:
-        with FileLock(FOLDER.with_suffix(".lock"), timeout=0):
-            copy_project(FOLDER)
-            share_data(Path("data"), FOLDER / "data")
-            found = [
-                _run(day, f"{day} ({n} of {len(days)})", note) for n, day in enumerate(days, 1)
-            ]
-    except Timeout:
-        raise ToolError(
-            f"another back-test runs in {FOLDER}; start this one when that has ended"
-        ) from None
+    make_folder(FOLDER)
+    with hold(FOLDER.with_suffix(".lock"), "adacalib backtest", str(FOLDER)):
+        copy_project(FOLDER)
+        share_data(Path("data"), FOLDER / "data")
+        found = [_run(day, f"{day} ({n} of {len(days)})", note) for n, day in enumerate(days, 1)]
     resampling = Resampling(
         params.evaluate.confidence, params.evaluate.replicates, params.evaluate.seed
     )

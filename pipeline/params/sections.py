@@ -21,20 +21,7 @@ from pipeline.params.types import (
 )
 
 SPLITS = ("training", "calibration", "test")
-COLUMN_KEYS = (  # of the section log, whose values name columns
-    "label",
-    "impressions",
-    "field",
-    "field_parents",
-    "categorical",
-    "numeric",
-    "truth",
-    "value",
-    "event_id",
-    "served_logit",
-    "served_probability",
-    "weight",
-)
+NO_COLUMNS = {"format", "time_zone", "maturity_days", "keep_rate"}  # of the section log
 
 
 class KeepRates(Section):
@@ -68,7 +55,7 @@ class LogParams(Section):
     def columns(self) -> dict[str, str]:
         """Every column that a key names, with the first such key."""
         found: dict[str, str] = {}
-        for key in COLUMN_KEYS:
+        for key in (name for name in LogParams.model_fields if name not in NO_COLUMNS):
             value = getattr(self, key)
             for name in (value,) if isinstance(value, str) else value or ():
                 found.setdefault(name, f"log.{key}")
