@@ -5,11 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import expit
 
+from pipeline.core.columns import Columns, Float64, Int64
 from pipeline.metrics.ranking import Ties
 
 
 @dataclass(frozen=True)
-class ReliabilityBins:
+class ReliabilityBins(Columns):
     """Counts of the bins that hold something, ascending by (group, bin).
 
     Attributes:
@@ -21,12 +22,12 @@ class ReliabilityBins:
         logit_sum: float64 [b], Σ impressions · logit: where the bin's point is drawn.
     """
 
-    group: np.ndarray
-    bin_id: np.ndarray
-    impressions: np.ndarray
-    responses: np.ndarray
-    expected_responses: np.ndarray
-    logit_sum: np.ndarray
+    group: Int64
+    bin_id: Int64
+    impressions: Int64
+    responses: Int64
+    expected_responses: Float64
+    logit_sum: Float64
 
 
 def reliability_bins(ties: Ties, n_bins: int) -> ReliabilityBins:
