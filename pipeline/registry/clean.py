@@ -86,7 +86,9 @@ def clean(folder: Path, *, really: bool) -> Cleaning:
             objects |= named_by(folder, commit)
         stays = whole(objects, places, held)
         gone = {place.name: held[place.name] - stays for place in places}
-        losing = _losing(folder, gone)
+        every = set().union(*gone.values())
+        known = tags.versions(folder).items()
+        losing = {version: commit for version, commit in known if named_by(folder, commit) & every}
         found = Cleaning(
             really,
             tuple(kept),
@@ -120,12 +122,6 @@ def _current(folder: Path, authority: str) -> list[tags.Tag]:
         raise ReleaseError("nothing is in production yet, so nothing is removed; promote first")
     tags.refuse_while_cleaning(history)
     return history
-
-
-def _losing(folder: Path, gone: dict[str, set[str]]) -> dict[str, str]:
-    """The commits of versions of which a store loses objects, by version."""
-    every = set().union(*gone.values())
-    return {v: c for v, c in tags.versions(folder).items() if named_by(folder, c) & every}
 
 
 def _remove(

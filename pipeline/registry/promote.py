@@ -26,8 +26,6 @@ class Production:
         since: when it was put there, "YYYY-MM-DD HH:MM UTC".
         last_day: the newest day of the log it was made from, "YYYY-MM-DD".
         model_sha256: of the model's manifest.
-        evidence: who overrode its verdict and why, if anybody did, then the verdict's sentences,
-            failed ones before passed ones; each begins with what it is.
     """
 
     version: str
@@ -35,7 +33,6 @@ class Production:
     since: str
     last_day: str
     model_sha256: str
-    evidence: tuple[str, ...]
 
 
 def production(folder: Path) -> Production | None:
@@ -57,20 +54,7 @@ def described(folder: Path, held: tags.Tag) -> Production:
     """
     gate = gate_of(folder, held.commit)
     since = f"{tags.when(held.seconds)} UTC"
-    evidence = _evidence(gate, committed_override(folder, held.commit, gate))
-    return Production(
-        held.version, held.commit, since, gate["last_day"], gate["model_sha256"], evidence
-    )
-
-
-def _evidence(gate: dict[str, Any], override: Override | None) -> tuple[str, ...]:
-    failed = [c["sentence"] for c in gate["checks"] if c.get("passed") is not True]
-    passed = [c["sentence"] for c in gate["checks"] if c.get("passed") is True]
-    return (
-        *([f"against the verdict: {override}"] if override else []),
-        *(f"failed: {sentence}" for sentence in failed),
-        *(f"passed: {sentence}" for sentence in passed),
-    )
+    return Production(held.version, held.commit, since, gate["last_day"], gate["model_sha256"])
 
 
 def committed_override(folder: Path, commit: str, gate: dict[str, Any]) -> Override | None:
@@ -113,7 +97,9 @@ def promote(folder: Path) -> str:
         return f"{current.version} is this model: it is in production since {current.since}"
     refuse_unfit(folder, gate, history, current)
     who, remote = commits.identity(folder), _remote_for(folder, authority)
-    commit = commits.commit_naming_files(folder, f"Model of days up to {gate['last_day']}", who)
+    present = [name for name in commits.NAMING if (folder / name).exists()]
+    commits.commit_files(folder, present, f"Model of days up to {gate['last_day']}", who)
+    commit = git(folder, "rev-parse", "HEAD").output.strip()
     kept = push_and_read_back(folder, commit, gate["model_sha256"], remote)
     new = dvc.assign(folder, commit, who, authority, history[-1] if history else None)
     return f"{new.version} is in production ({_reach(authority)}); {kept}"
