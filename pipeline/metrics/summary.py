@@ -22,11 +22,13 @@ from pipeline.metrics.calibration import (
     pcoc_terms,
 )
 from pipeline.metrics.counts import ResponseCounts, count_responses
-from pipeline.metrics.ranking import auc_per_group, field_auc, merge_ties
-from pipeline.metrics.reliability import (
+from pipeline.metrics.ranking import (
     ReliabilityBins,
+    auc_per_group,
     distinct_outputs,
     ece,
+    field_auc,
+    merge_ties,
     reliability_bins,
 )
 from pipeline.metrics.significance import (

@@ -91,7 +91,7 @@ def promote(folder: Path) -> str:
     """
     commits.check_repository(folder)
     gate = passing_gate(folder)
-    authority, history = _newest(folder)
+    authority, history = newest(folder)
     current = production(folder)
     if current and current.model_sha256 == gate["model_sha256"]:
         return f"{current.version} is this model: it is in production since {current.since}"
@@ -134,7 +134,7 @@ def on_hold(folder: Path) -> str | None:
         ReleaseError: the git remote that says it does not answer, or somebody cleans up.
         ToolError: git failed.
     """
-    return hold_of(_newest(folder)[1])
+    return hold_of(newest(folder)[1])
 
 
 def hold_of(history: list[tags.Tag]) -> str | None:
@@ -159,7 +159,7 @@ def hold_of(history: list[tags.Tag]) -> str | None:
     )
 
 
-def _newest(folder: Path) -> tuple[str, list[tags.Tag]]:
+def newest(folder: Path) -> tuple[str, list[tags.Tag]]:
     """Who says what is in production, and the history there, while nobody cleans up."""
     authority = commits.authority(folder)
     tags.fetch_tags(folder, authority)
@@ -264,7 +264,7 @@ def rollback(folder: Path, version: str | None = None) -> str:
         ToolError: the remote lacks its bytes, or git, dvc or gto is missing or failed.
     """
     commits.check_repository(folder)
-    authority, history = _newest(folder)
+    authority, history = newest(folder)
     if not history:
         raise ReleaseError("nothing is in production, so there is nothing to roll back")
     chosen = version or _predecessor(folder, history)
