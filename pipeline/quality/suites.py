@@ -6,7 +6,7 @@ whether there are rows at all.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,9 @@ import numpy as np
 import pandas as pd
 from great_expectations.checkpoint import UpdateDataDocsAction
 from great_expectations.data_context.types.base import ProgressBarsConfig
+
+from pipeline.core.errors import ArtifactError
+from pipeline.core.typed_yaml import read_yaml
 
 SEVERITIES = {"error": "critical", "warning": "warning"}  # ours, and great-expectations' word
 LOADED = re.compile(  # what a page of great-expectations loads from the web, and what it advertises
@@ -125,6 +128,17 @@ def at_least(name: str, larger: str, smaller: str, sentence: str) -> Any:
     """The rule that one column is nowhere less than another."""
     kind = gxe.ExpectColumnPairValuesAToBeGreaterThanB
     return rule(kind, name, sentence, column_A=larger, column_B=smaller, or_equal=True)
+
+
+def read_rules(path: Path) -> dict[str, list[gxe.Expectation]]:
+    """The rules of a YAML file by frame; `is` names how one is made, and the rest is for that."""
+    kinds: dict[str, Callable[..., gxe.Expectation]]
+    kinds = {"between": between, "holds": holds, "equal": equal, "at_least": at_least}
+    described = read_yaml(path, ArtifactError)
+    return {
+        frame: [kinds[told["is"]](**{k: v for k, v in told.items() if k != "is"}) for told in rules]
+        for frame, rules in described.items()
+    }
 
 
 def with_not_finite(frame: pd.DataFrame) -> pd.DataFrame:
