@@ -2,18 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
 
-import great_expectations.expectations as gxe
 import numpy as np
 import pandas as pd
 
 from pipeline.formats.tables import BinTable, CellTable
 from pipeline.quality.suites import (
+    RULES,
     CheckResult,
     Suite,
-    read_rules,
-    rule,
     run_suites,
     with_not_finite,
 )
@@ -40,10 +37,6 @@ class LogSums:
     largest_tie: np.ndarray
     cut_until: int
     by_day: pd.DataFrame
-
-
-RULES = read_rules(Path(__file__).with_name("table_rules.yaml"))
-"""What must be true in every row of `bins`, `cells`, `field values` and `days`."""
 
 
 def table_frame(table: BinTable | CellTable) -> pd.DataFrame:
@@ -146,19 +139,19 @@ def table_suites(
 ) -> list[Suite]:
     """All that is expected of the field statistics; arguments as in `check_tables`."""
     groups = group_frame(bins, cells.take(cells.day <= log.cut_until), log, candidates)
-    effective = rule(
-        gxe.ExpectTableRowCountToEqual,
-        None,
-        "there are as many bins as effective bins over the expected field values",
-        value=int(groups["effective_bins"].sum()),
-    )
+    effective = {
+        "expect": "TableRowCountToEqual",
+        "name": None,
+        "sentence": "there are as many bins as effective bins over the expected field values",
+        "value": int(groups["effective_bins"].sum()),
+    }
     cell_frame = table_frame(cells)
     mean = cell_frame["probability_sum"] / cell_frame["impressions"]
     return [
         Suite("bins", bin_frame(bins, log.largest_tie, tolerance), [effective, *RULES["bins"]]),
         Suite("cells", cell_frame.assign(mean_probability=mean), RULES["cells"]),
         Suite("field values", groups, RULES["field values"]),
-        Suite("days", cell_day_frame(cells, log), RULES["days"]),
+        Suite("days", cell_day_frame(cells, log), RULES["days of cells"]),
     ]
 
 

@@ -10,15 +10,16 @@ from hypothesis import given, settings
 
 from pipeline.calibration.statistics.bins import tabulate
 from pipeline.calibration.statistics.counting import largest_ties
+from pipeline.quality.suites import RULES
 from pipeline.quality.table_checks import (
-    RULES,
     LogSums,
     check_tables,
     uneven_field_values,
 )
 from tests.calibration.logs import AGGREGATED, random_scores, scores_of
 
-NAMES = [rule.meta["name"] for rules in RULES.values() for rule in rules]
+TABLES = ("bins", "cells", "field values", "days of cells")
+NAMES = [rule["name"] for table in TABLES for rule in RULES[table]]
 CANDIDATES = [2, 5, 10]
 TOLERANCE = 0.5
 
