@@ -1,7 +1,6 @@
 """A back-test with a rolling origin: the pipeline at several last days, in a copy of its own."""
 
 from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +20,12 @@ from pipeline.params.params_file import read_params, set_values
 from pipeline.params.sections import Params
 from pipeline.registry.tools.dvc import reproduce
 from pipeline.registry.tools.locks import hold
+from pipeline.report.page_data import SUMS
+from pipeline.report.result_tables import NAMES
 
 FOLDER = Path("demo/backtest")
 REFERENCE = "uncalibrated"
-COUNTED = [field.name for field in fields(ResponseCounts)]
-SHOWN = {
-    REFERENCE: "base model",
-    "eb_platt": "EB-Platt",
-    "adacalib": "AdaCalib",
-    "model": "what ships",
-}
+SHOWN = {name: NAMES[name] for name in (REFERENCE, "eb_platt", "adacalib", "model")}
 
 
 def run_backtest(first: str, last: str, step: int, note: Callable[[str], None]) -> dict[str, Any]:
@@ -129,7 +124,7 @@ def _sums(artifacts: Path) -> pd.DataFrame:
     field = read_json(artifacts / "model/manifest.json")["base"]["field"]
     counts = pd.read_parquet(artifacts / "evaluation/counts.parquet")
     counts["field_value"] = np.array(field["values"], dtype=str)[counts["field_value_id"]]
-    return counts.groupby(["method", "field_value"])[COUNTED].sum()
+    return counts.groupby(["method", "field_value"])[SUMS].sum()
 
 
 def pooled(origins: list[pd.DataFrame], resampling: Resampling) -> dict[str, Any]:
@@ -150,7 +145,7 @@ def pooled(origins: list[pd.DataFrame], resampling: Resampling) -> dict[str, Any
     counts = {}
     for name in methods:
         of_method = every.xs(name, level="method").reindex(cells, fill_value=0)
-        columns = (of_method[c].to_numpy().reshape(len(origins), -1) for c in COUNTED)
+        columns = (of_method[c].to_numpy().reshape(len(origins), -1) for c in SUMS)
         counts[name] = ResponseCounts(*columns)
     base = counts[REFERENCE]
     gains = {
