@@ -1,7 +1,7 @@
 """What must be true of the field statistics: of bins, of cells, and of both beside the log."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -41,7 +41,7 @@ class LogSums:
 
 def table_frame(table: BinTable | CellTable) -> pd.DataFrame:
     """The columns of a table, and which of its numbers is not finite."""
-    return with_not_finite(pd.DataFrame({f.name: getattr(table, f.name) for f in fields(table)}))
+    return with_not_finite(pd.DataFrame(table.columns()))
 
 
 def bin_frame(table: BinTable, largest_tie: np.ndarray, tolerance: float) -> pd.DataFrame:
