@@ -12,8 +12,9 @@ from bench.quality_tables import Result, aligned
 from pipeline.calibration.roll import roll
 from pipeline.calibration.statistics.bins import tabulate
 from pipeline.calibration.statistics.counting import count_cells, fitting_grid, with_later_days
+from pipeline.core.columns import joined
 from pipeline.formats.rolling import DayMap, rolled
-from pipeline.formats.scores import Scores, join_scores
+from pipeline.formats.scores import Scores
 from pipeline.metrics.summary import Measurement, measure, summarise
 from pipeline.params.params_file import read_params
 
@@ -63,7 +64,7 @@ def rolled_by_the_pipeline(known: Scores, test: Scores | None) -> dict[str, dict
 
 
 def _refitted(known: Scores, test: Scores, fit: Fit) -> np.ndarray:
-    rows = join_scores([known, test])
+    rows = joined([known, test])
     days = int(known.day.max() - known.day.min()) + 1
     logit = np.empty(len(test))
     for day in np.unique(test.day).tolist():

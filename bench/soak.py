@@ -30,8 +30,8 @@ import psutil
 
 from bench.soak_faults import LATE, drawn, run_with
 from bench.soak_project import MAPPING, day_of, deliver, make_project, undisturbed
+from pipeline.core.checksums import file_sums
 from pipeline.registry.promote import production
-from pipeline.registry.tools.dvc import folder_md5
 from pipeline.registry.tools.programs import git
 
 ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
@@ -244,7 +244,7 @@ def outcome(soak: Soak, calm: Path) -> dict[str, Any]:
     In production is the newest day whose verdict allowed it.
     """
     current, model = production(soak.project), Path("artifacts/model")
-    same = folder_md5(soak.project / ".release" / model) == folder_md5(calm / model)
+    same = file_sums(soak.project / ".release" / model) == file_sums(calm / model)
     passed = [row["day"] for row in soak.rows if row["states"][-1:] == ["Promoted"]]
     log = git(soak.project, "log", "--format=%s", "--first-parent", "main..release").output.split()
     there = git(Path(f"{soak.project}-remote.git"), "rev-parse", "release").output

@@ -62,8 +62,8 @@ def files_to_land(
         return []
     held = landed_days(folder)
     back = len(days_of(held[-1], day)) - 1 if held and held[-1] < day else 0
-    days = _days_before(day, max(back, window, LOOK_BACK)) if held else []
-    before = [d for d in days if held[0] <= d]
+    first = date.fromisoformat(day) - timedelta(days=max(back, window, LOOK_BACK))
+    before = [d for d in days_of(first.isoformat(), day)[:-1] if held and held[0] <= d]
     return [file for d in [*before, day] for file in files_of(source, d, checkout)]
 
 
@@ -86,11 +86,6 @@ def bring_back(folder: Path) -> tuple[str, ...]:
     if sentences:
         restore_data(folder)
     return tuple(sentences)
-
-
-def _days_before(day: str, number: int) -> list[str]:
-    end = date.fromisoformat(day)
-    return [(end - timedelta(days=n)).isoformat() for n in range(number, 0, -1)]
 
 
 @task(name="land", retries=2, retry_delay_seconds=10, cache_policy=NO_CACHE, persist_result=False)

@@ -22,8 +22,7 @@ from flows.worktree import git_output
 from pipeline.core.files import publish, read_json
 from pipeline.registry.reports import name_page
 from pipeline.registry.tools.programs import run_program
-from pipeline.report.headline import gate_rows
-from pipeline.report.result_tables import METRICS, metric_rows
+from pipeline.report.result_tables import METRICS, gate_rows, metric_rows
 from pipeline.report.trend import TREND, shown_rows, trend_pictures, trend_rows, write_trend
 
 REPORT = Path("artifacts/report")

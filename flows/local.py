@@ -31,7 +31,7 @@ from pipeline.core.errors import AdaCalibError, ToolError
 from pipeline.core.files import make_folder, read_json, write_json
 from pipeline.params.params_file import read_params
 from pipeline.registry.tools.locks import hold
-from pipeline.registry.tools.programs import process_group
+from pipeline.registry.tools.programs import process_group, run_program
 from pipeline.serving.sockets import listening
 
 HOST = "127.0.0.1"
@@ -64,8 +64,8 @@ def up(port: int) -> str:
         raise ToolError(f"{error}: make up PORT=4300") from None
     url = f"http://{HOST}:{port}"
     write_json(home() / STATE, {"url": url, "processes": {}})
+    os.environ.pop("ADACALIB_HOME", None)  # what is set while deploying would be stored
     environment = {**os.environ, "PREFECT_API_URL": f"{url}/api"}
-    environment.pop("ADACALIB_HOME", None)  # what is set while deploying would be stored
     environment["ADACALIB_TIME_ZONE"] = read_params().log.time_zone
     try:
         listen = ("--host", HOST, "--port", str(port), "--log-level", "WARNING")
@@ -177,16 +177,9 @@ def _await_part(name: str, ended: Callable[[], Any], ready: Callable[[], Any], l
 def _deploy(environment: dict[str, str]) -> None:
     """Deploy what prefect.yaml says; where that fails, what was printed last is in the sentence."""
     command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"]
-    done = subprocess.run(
-        command,
-        check=False,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode:
-        last = " ".join((done.stdout + done.stderr).split())[-500:]
+    done = run_program(command, Path(), variables=environment)
+    if done.code:
+        last = " ".join((done.output + done.errors).split())[-500:]
         raise ToolError(f"prefect deploy failed: {last}")
 
 

@@ -1,17 +1,15 @@
 """A back-test with a rolling origin: the pipeline at several last days, in a copy of its own."""
 
 from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from filelock import FileLock, Timeout
 
 from pipeline.cli.workspace import copy_project, share_data
 from pipeline.core.errors import AdaCalibError, ParamsError, ToolError
-from pipeline.core.files import read_json
+from pipeline.core.files import make_folder, read_json
 from pipeline.data.log_store.labels import maturity_of
 from pipeline.data.log_store.manifest import MANIFEST, read_manifest
 from pipeline.formats.days import day_name, day_number
@@ -21,16 +19,13 @@ from pipeline.metrics.significance import Resampling, gain_interval
 from pipeline.params.params_file import read_params, set_values
 from pipeline.params.sections import Params
 from pipeline.registry.tools.dvc import reproduce
+from pipeline.registry.tools.locks import hold
+from pipeline.report.page_data import SUMS
+from pipeline.report.result_tables import NAMES
 
 FOLDER = Path("demo/backtest")
 REFERENCE = "uncalibrated"
-COUNTED = [field.name for field in fields(ResponseCounts)]
-SHOWN = {
-    REFERENCE: "base model",
-    "eb_platt": "EB-Platt",
-    "adacalib": "AdaCalib",
-    "model": "what ships",
-}
+SHOWN = {name: NAMES[name] for name in (REFERENCE, "eb_platt", "adacalib", "model")}
 
 
 def run_backtest(first: str, last: str, step: int, note: Callable[[str], None]) -> dict[str, Any]:
@@ -56,18 +51,11 @@ def run_backtest(first: str, last: str, step: int, note: Callable[[str], None]) 
     """
     params = read_params()
     days = _origins(first, last, step, params)
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    try:
-        with FileLock(FOLDER.with_suffix(".lock"), timeout=0):
-            copy_project(FOLDER)
-            share_data(Path("data"), FOLDER / "data")
-            found = [
-                _run(day, f"{day} ({n} of {len(days)})", note) for n, day in enumerate(days, 1)
-            ]
-    except Timeout:
-        raise ToolError(
-            f"another back-test runs in {FOLDER}; start this one when that has ended"
-        ) from None
+    make_folder(FOLDER)
+    with hold(FOLDER.with_suffix(".lock"), "adacalib backtest", str(FOLDER)):
+        copy_project(FOLDER)
+        share_data(Path("data"), FOLDER / "data")
+        found = [_run(day, f"{day} ({n} of {len(days)})", note) for n, day in enumerate(days, 1)]
     resampling = Resampling(
         params.evaluate.confidence, params.evaluate.replicates, params.evaluate.seed
     )
@@ -136,7 +124,7 @@ def _sums(artifacts: Path) -> pd.DataFrame:
     field = read_json(artifacts / "model/manifest.json")["base"]["field"]
     counts = pd.read_parquet(artifacts / "evaluation/counts.parquet")
     counts["field_value"] = np.array(field["values"], dtype=str)[counts["field_value_id"]]
-    return counts.groupby(["method", "field_value"])[COUNTED].sum()
+    return counts.groupby(["method", "field_value"])[SUMS].sum()
 
 
 def pooled(origins: list[pd.DataFrame], resampling: Resampling) -> dict[str, Any]:
@@ -157,7 +145,7 @@ def pooled(origins: list[pd.DataFrame], resampling: Resampling) -> dict[str, Any
     counts = {}
     for name in methods:
         of_method = every.xs(name, level="method").reindex(cells, fill_value=0)
-        columns = (of_method[c].to_numpy().reshape(len(origins), -1) for c in COUNTED)
+        columns = (of_method[c].to_numpy().reshape(len(origins), -1) for c in SUMS)
         counts[name] = ResponseCounts(*columns)
     base = counts[REFERENCE]
     gains = {

@@ -2,16 +2,16 @@
 
 import os
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
 
-from pipeline.core.errors import AdaCalibError, ToolError
+from pipeline.core.errors import AdaCalibError
 from pipeline.core.files import publish
 from pipeline.formats.champion import start_pin
 from pipeline.params.params_file import read_params, set_values
+from pipeline.registry.tools.programs import git
 
 SHIPPED = Path("examples/flights.yaml")
 """Every parameter as it is shipped, whatever params.yaml says by now."""
@@ -19,13 +19,7 @@ SHIPPED = Path("examples/flights.yaml")
 
 def _project_files() -> list[Path]:
     """The files of the project in this folder: tracked by git, or new and not ignored."""
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
-    try:
-        listing = subprocess.run(command, capture_output=True, check=True, text=True).stdout
-    except (OSError, subprocess.CalledProcessError) as error:
-        raise ToolError(
-            f"git could not list the project's files ({error}); run in a clone"
-        ) from None
+    listing = git(Path(), "ls-files", "--cached", "--others", "--exclude-standard", "-z").output
     return [Path(name) for name in listing.split("\0") if name and Path(name).is_file()]
 
 

@@ -1,7 +1,6 @@
 """A YAML file as one frozen, typed model; what does not fit is one sentence."""
 
 import json
-from collections.abc import Mapping
 from datetime import date
 from difflib import get_close_matches
 from functools import lru_cache
@@ -40,22 +39,16 @@ def read_yaml(path: Path, refusal: type[AdaCalibError]) -> Any:
         raise refusal(f"{path} is not YAML: {' '.join(str(error).split())}") from None
 
 
-def read_typed(
-    path: Path,
-    model: type[Model],
-    refusal: type[AdaCalibError],
-    removed: Mapping[str, str] | None = None,
-) -> Model:
+def read_typed(path: Path, model: type[Model], refusal: type[AdaCalibError]) -> Model:
     """What `read_yaml` reads, as a model.
 
     Args:
         path: a YAML file.
         model: its keys, their types and limits.
         refusal: the error to raise.
-        removed: keys that earlier versions had, dotted → what to do now.
 
     Raises:
-        refusal: the file is no YAML; a key is unknown, removed, missing or mistyped, or a value is
+        refusal: the file is no YAML; a key is unknown, missing or mistyped, or a value is
             outside its limits; the sentence names every such key by its path, and its value.
         FileNotFoundError: there is no such file.
     """
@@ -64,7 +57,7 @@ def read_typed(
         return model.model_validate(_tuples(document))
     except ValidationError as error:
         known = _names(model)
-        faults = [_fault(item, known, removed or {}) for item in error.errors()]
+        faults = [_fault(item, known) for item in error.errors()]
         raise refusal(f"{path}: {'; '.join(faults)}") from None
 
 
@@ -91,11 +84,9 @@ def _names(model: type[BaseModel], prefix: str = "") -> list[str]:
     return found
 
 
-def _fault(item: Any, known: list[str], removed: Mapping[str, str]) -> str:
+def _fault(item: Any, known: list[str]) -> str:
     """One of the faults that pydantic found: its place, the value as YAML spells it, the rule."""
     name = ".".join(map(str, item["loc"])) or "the file"
-    if name in removed:
-        return f"{name} was removed: {removed[name]}"
     if item["type"] == "extra_forbidden":
         near = get_close_matches(name, known, 1)
         return f"{name} is unknown" + (f" (did you mean {near[0]}?)" if near else "")

@@ -4,8 +4,11 @@ champion.json holds the sha256 of all that the champion is, so it is what stages
 the bytes beside it are others, a stage refuses. A clone without production needs nothing beside it.
 """
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from pathlib import Path
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
 
 from pipeline.core.checksums import MANIFEST, file_sums, verify
 from pipeline.core.errors import ArtifactError
@@ -19,7 +22,7 @@ SAME_LOG = ("format", "label", "field", "impressions")
 _FETCH = "bring it with: adacalib champion"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Pin:
     """Which version of production a run is held against.
 
@@ -47,20 +50,14 @@ def read_pin(path: Path) -> Pin | None:
     document = read_json(path)
     if document == {"version": None}:
         return None
-    names = {f.name for f in fields(Pin)}
-    texts = names - {"tables"}
-    good = (
-        isinstance(document, dict)
-        and document.keys() == names
-        and all(isinstance(document[name], str) for name in texts)
-        and isinstance(document["tables"], dict)
-    )
-    if not good:
+    try:
+        return TypeAdapter(Pin).validate_python(document)
+    except ValidationError:
+        names = sorted(field.name for field in fields(Pin))
         raise ArtifactError(
-            f'{path} must hold {sorted(names)}, or {{"version": null}} where nothing is in '
-            "production; write it again with: adacalib champion --pin"
-        )
-    return Pin(**document)
+            f'{path} must hold {names}, or {{"version": null}} where nothing is in production; '
+            "write it again with: adacalib champion --pin"
+        ) from None
 
 
 def write_pin(path: Path, pin: Pin | None) -> None:

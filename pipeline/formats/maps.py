@@ -1,12 +1,13 @@
 """The serving map: one increasing piecewise-linear function of the logit for every field value."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.core.columns import Columns, Float64, read_parquet
 from pipeline.core.errors import ArtifactError, DataError
 from pipeline.core.files import publish
 
@@ -14,7 +15,7 @@ BLOCK_ROWS = 16_384  # looked up at a time: what is gathered for them stays in a
 
 
 @dataclass(frozen=True)
-class PiecewiseLinearMap:
+class PiecewiseLinearMap(Columns):
     """calibrated_logit = value[s] + slope[s] · (logit - knot[s]), with s = Σ_k (logit ≥ knot_k).
 
     The arrays hold one row per field value id. Segment 0 lies left of the first knot, segment s
@@ -29,10 +30,10 @@ class PiecewiseLinearMap:
         segment_slopes: float64 [V, M + 1], the slope of segment s, > 0.
     """
 
-    knots: np.ndarray
-    segment_knots: np.ndarray
-    segment_values: np.ndarray
-    segment_slopes: np.ndarray
+    knots: Float64
+    segment_knots: Float64
+    segment_values: Float64
+    segment_slopes: Float64
 
     @property
     def n_field_values(self) -> int:
@@ -43,10 +44,6 @@ class PiecewiseLinearMap:
     def is_shared(self) -> bool:
         """Whether all field values have one row in memory, as in a `shared_map`."""
         return _is_shared(self.knots)
-
-    def take(self, ids: np.ndarray) -> "PiecewiseLinearMap":
-        """The rows of some field value ids, in that order."""
-        return PiecewiseLinearMap(*(getattr(self, name)[ids] for name in MAP_ARRAYS))
 
     def corrected(self, offset: float, slope: float) -> "PiecewiseLinearMap":
         """The map whose calibrated logit is offset + slope · this one's; slope > 0."""
@@ -62,14 +59,14 @@ class PiecewiseLinearMap:
 
     def with_rows(self, ids: np.ndarray, rows: "PiecewiseLinearMap") -> "PiecewiseLinearMap":
         """The map with other rows, of as many knots, for some field value ids [n]."""
-        arrays = [np.array(getattr(self, name)) for name in MAP_ARRAYS]
-        for array, name in zip(arrays, MAP_ARRAYS, strict=True):
-            array[ids] = getattr(rows, name)
-        return PiecewiseLinearMap(*arrays)
+        arrays = {name: np.array(column) for name, column in self.columns().items()}
+        for name, column in rows.columns().items():
+            arrays[name][ids] = column
+        return PiecewiseLinearMap(**arrays)
 
     def repeated(self, n_field_values: int) -> "PiecewiseLinearMap":
         """The only row of a map for every field value; the rows share memory."""
-        rows = (getattr(self, name) for name in MAP_ARRAYS)
+        rows = self.columns().values()
         return PiecewiseLinearMap(
             *(np.broadcast_to(row, (n_field_values, row.shape[1])) for row in rows)
         )
@@ -195,7 +192,6 @@ def shared_map(
     return from_knots([knots], [values], *slopes).repeated(n_field_values)
 
 
-MAP_ARRAYS = [field.name for field in fields(PiecewiseLinearMap)]
 SCHEMA = pa.schema(
     [
         ("map", pa.string()),
@@ -265,8 +261,8 @@ def map_of_rows(table: pa.Table) -> PiecewiseLinearMap:
 
 def _refuse_jumps(name: str, serving_map: PiecewiseLinearMap, table: pa.Table) -> None:
     """Refuse a map that these rows do not hold whole: one that is no continuous line."""
-    held = map_of_rows(table)
-    if not all(np.array_equal(getattr(held, f), getattr(serving_map, f)) for f in MAP_ARRAYS):
+    held = map_of_rows(table).columns()
+    if not all(np.array_equal(held[name], own) for name, own in serving_map.columns().items()):
         raise ArtifactError(
             f"map {name} is no continuous line through knots; make it by from_knots"
         )
@@ -310,14 +306,7 @@ def read_maps(path: Path) -> dict[str, PiecewiseLinearMap]:
         ArtifactError: the file is missing, is not such a file, lacks a field value id, or holds
             knots, values or slopes that are not finite, or knots that do not ascend strictly.
     """
-    try:
-        table = pq.read_table(path, columns=SCHEMA.names)
-    except FileNotFoundError:
-        raise ArtifactError(f"{path} does not exist; run dvc repro calibrate") from None
-    except pa.ArrowInvalid as error:
-        raise ArtifactError(f"{path} is damaged ({error}); run dvc repro calibrate") from None
-    if table.schema != SCHEMA:
-        raise ArtifactError(f"{path} has the columns {table.schema.names}, not {SCHEMA.names}")
+    table = read_parquet(path, "calibrate", SCHEMA)
     names = table["map"].to_numpy()
     maps = {}
     for name in dict.fromkeys(names):

@@ -1,6 +1,5 @@
 """A day's scored rows in the order of field values, for work that wants some of these alone."""
 
-from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -9,13 +8,11 @@ import pyarrow as pa
 from pipeline.core.files import publish
 from pipeline.formats.scores import Scores
 
-COLUMNS = [f.name for f in fields(Scores) if f.name != "n_field_values"]
-
 
 def write_ordered(path: Path, scores: Scores) -> None:
     """Publish the rows of a day as a file that `read_ordered` reads slices of."""
     ordered = scores.take(np.argsort(scores.field_value_id, kind="stable"))
-    columns = pa.record_batch({name: getattr(ordered, name) for name in COLUMNS})
+    columns = pa.record_batch(ordered.columns())
     with (
         publish(path) as temporary,
         pa.OSFile(str(temporary), "wb") as sink,
@@ -29,5 +26,5 @@ def read_ordered(path: Path, ids: tuple[int, int], n_field_values: int) -> Score
     with pa.memory_map(str(path)) as source:
         batch = pa.ipc.open_file(source).get_batch(0)
     rows = slice(*np.searchsorted(batch["field_value_id"].to_numpy(), ids))
-    columns = {name: batch[name].to_numpy()[rows] for name in COLUMNS}
+    columns = {name: batch[name].to_numpy()[rows] for name in batch.schema.names}
     return Scores(**columns, n_field_values=n_field_values)

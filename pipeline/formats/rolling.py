@@ -8,14 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.core.errors import ArtifactError, DataError
+from pipeline.core.columns import read_parquet
+from pipeline.core.errors import DataError
 from pipeline.core.files import publish
-from pipeline.formats.maps import (
-    SCHEMA,
-    PiecewiseLinearMap,
-    map_of_rows,
-    rows_of_map,
-)
+from pipeline.formats.maps import SCHEMA, PiecewiseLinearMap, map_of_rows, rows_of_map
 
 FILE = "rolling.parquet"
 ROLLING = pa.schema([pa.field("day", pa.int32()), *SCHEMA])
@@ -116,14 +112,7 @@ def read_rolling(path: Path) -> dict[str, dict[int, DayMap]]:
     Raises:
         ArtifactError: the file is missing, damaged, or has other columns.
     """
-    try:
-        table = pq.read_table(path)
-    except FileNotFoundError:
-        raise ArtifactError(f"{path} does not exist; run dvc repro calibrate") from None
-    except (pa.ArrowInvalid, OSError) as error:
-        raise ArtifactError(f"{path} is damaged ({error}); run dvc repro calibrate") from None
-    if table.schema.remove_metadata() != ROLLING:
-        raise ArtifactError(f"{path} has the columns {table.schema.names}, not {ROLLING.names}")
+    table = read_parquet(path, "calibrate", ROLLING)
     name, day = table["map"].to_numpy(), table["day"].to_numpy()
     starts = np.flatnonzero(np.r_[True, (name[1:] != name[:-1]) | (np.diff(day) != 0)])
     maps: dict[str, dict[int, DayMap]] = {}

@@ -5,7 +5,7 @@ Columns have canonical names from here on.
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.core.columns import Columns, Float32, Int32
 from pipeline.core.errors import ArtifactError, DataError
 from pipeline.core.files import publish, read_json, write_json
 from pipeline.formats.days import day_number
@@ -22,7 +23,7 @@ LARGEST_WEIGHT = 2**20
 
 
 @dataclass(frozen=True)
-class Scores:
+class Scores(Columns):
     """Rows of a scored log. One row is one impression, or `impressions` impressions at one logit.
 
     Attributes:
@@ -35,17 +36,15 @@ class Scores:
         n_field_values: number of ids, the row of id 0 included.
     """
 
-    uncalibrated_logit: np.ndarray
-    field_value_id: np.ndarray
-    impressions: np.ndarray
-    responses: np.ndarray
-    day: np.ndarray
+    uncalibrated_logit: Float32
+    field_value_id: Int32
+    impressions: Int32
+    responses: Int32
+    day: Int32
     n_field_values: int
 
     def __post_init__(self) -> None:
-        lengths = {len(getattr(self, f.name)) for f in fields(self) if f.name != "n_field_values"}
-        if len(lengths) != 1:
-            raise DataError(f"scores need columns of one length, these have {sorted(lengths)}")
+        super().__post_init__()
         if not np.isfinite(self.uncalibrated_logit).all():
             row = int(np.flatnonzero(~np.isfinite(self.uncalibrated_logit))[0])
             value = self.uncalibrated_logit[row]
@@ -60,32 +59,6 @@ class Scores:
                 f"responses must lie in [0, impressions], row {row} has "
                 f"{self.responses[row]} of {self.impressions[row]}"
             )
-
-    def __len__(self) -> int:
-        return len(self.uncalibrated_logit)
-
-    def take(self, rows: np.ndarray) -> "Scores":
-        """The rows that a boolean mask or an index array picks, as copies."""
-        return Scores(
-            self.uncalibrated_logit[rows],
-            self.field_value_id[rows],
-            self.impressions[rows],
-            self.responses[rows],
-            self.day[rows],
-            self.n_field_values,
-        )
-
-
-def join_scores(parts: Sequence[Scores]) -> Scores:
-    """The rows of one or more parts of the same log, one part after the other, as copies."""
-    return Scores(
-        uncalibrated_logit=np.concatenate([p.uncalibrated_logit for p in parts]),
-        field_value_id=np.concatenate([p.field_value_id for p in parts]),
-        impressions=np.concatenate([p.impressions for p in parts]),
-        responses=np.concatenate([p.responses for p in parts]),
-        day=np.concatenate([p.day for p in parts]),
-        n_field_values=parts[0].n_field_values,
-    )
 
 
 def keep_rate_of(conventions: Mapping[str, Any], split: str) -> float:
@@ -143,12 +116,7 @@ def unit_of(impressions: np.ndarray) -> int:
 
 
 MANIFEST = "manifest.json"
-COLUMNS = {
-    "uncalibrated_logit": pa.float32(),
-    "field_value_id": pa.int32(),
-    "impressions": pa.int32(),
-    "responses": pa.int32(),
-}
+COLUMNS = {column.name: column.type for column in Scores.schema() if column.name != "day"}
 
 
 def _file(folder: Path, day: str) -> Path:

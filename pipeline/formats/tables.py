@@ -1,6 +1,6 @@
 """The field statistics: bins of every candidate and cells of the grid, in memory and on disk."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -8,20 +8,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.core.errors import ArtifactError, DataError
+from pipeline.core.columns import Columns, Float32, Float64, Int32, Int64, read_parquet
+from pipeline.core.errors import DataError
 from pipeline.core.files import publish, read_json, write_json
 from pipeline.formats.days import day_number
 from pipeline.formats.field_tree import FieldTree
 
 
-def _check_lengths(table: "BinTable | CellTable") -> None:
-    lengths = {f.name: len(getattr(table, f.name)) for f in fields(table)}
-    if len(set(lengths.values())) != 1:
-        raise DataError(f"a table needs columns of one length, these have {lengths}")
-
-
 @dataclass(frozen=True)
-class BinTable:
+class BinTable(Columns):
     """Equi-frequency bins: a row for each (field value, requested bins, bin), in that order.
 
     Equation: b_1(z) … b_{K+1}(z) and the posterior statistics p_k(z) of the paper, section 2.1. A
@@ -42,26 +37,16 @@ class BinTable:
         posterior: float64 [n], responses / impressions; NaN without impressions.
     """
 
-    field_value_id: np.ndarray
-    requested_bins: np.ndarray
-    effective_bins: np.ndarray
-    bin_id: np.ndarray
-    lower_bound: np.ndarray
-    upper_bound: np.ndarray
-    impressions: np.ndarray
-    responses: np.ndarray
-    logit_sum: np.ndarray
-    posterior: np.ndarray
-
-    def __post_init__(self) -> None:
-        _check_lengths(self)
-
-    def __len__(self) -> int:
-        return len(self.bin_id)
-
-    def take(self, rows: np.ndarray) -> "BinTable":
-        """The rows that a boolean mask or an index array picks."""
-        return BinTable(*(getattr(self, f.name)[rows] for f in fields(self)))
+    field_value_id: Int32
+    requested_bins: Int32
+    effective_bins: Int32
+    bin_id: Int32
+    lower_bound: Float32
+    upper_bound: Float32
+    impressions: Int64
+    responses: Int64
+    logit_sum: Float64
+    posterior: Float64
 
     def candidate(self, requested_bins: int) -> "BinTable":
         """The rows of one candidate number of bins.
@@ -77,7 +62,7 @@ class BinTable:
 
 
 @dataclass(frozen=True)
-class CellTable:
+class CellTable(Columns):
     """The fitting grid: a row for each (field value, cell, day) with impressions, in that order.
 
     Cells are equi-frequency bins over all days, of the finest number requested; every candidate's
@@ -93,23 +78,13 @@ class CellTable:
         probability_sum: float64 [n], Σ sigmoid(uncalibrated logit) over impressions.
     """
 
-    field_value_id: np.ndarray
-    cell_id: np.ndarray
-    day: np.ndarray
-    impressions: np.ndarray
-    responses: np.ndarray
-    logit_sum: np.ndarray
-    probability_sum: np.ndarray
-
-    def __post_init__(self) -> None:
-        _check_lengths(self)
-
-    def __len__(self) -> int:
-        return len(self.cell_id)
-
-    def take(self, rows: np.ndarray) -> "CellTable":
-        """The rows that a boolean mask or an index array picks."""
-        return CellTable(*(getattr(self, f.name)[rows] for f in fields(self)))
+    field_value_id: Int32
+    cell_id: Int32
+    day: Int32
+    impressions: Int64
+    responses: Int64
+    logit_sum: Float64
+    probability_sum: Float64
 
 
 @dataclass(frozen=True)
@@ -175,33 +150,6 @@ def cells_to_bins(cells: CellTable, bins: BinTable, requested_bins: int) -> np.n
     return bins.bin_id[row][cell]
 
 
-BINS = pa.schema(
-    [
-        ("field_value_id", pa.int32()),
-        ("requested_bins", pa.int32()),
-        ("effective_bins", pa.int32()),
-        ("bin_id", pa.int32()),
-        ("lower_bound", pa.float32()),
-        ("upper_bound", pa.float32()),
-        ("impressions", pa.int64()),
-        ("responses", pa.int64()),
-        ("logit_sum", pa.float64()),
-        ("posterior", pa.float64()),
-    ]
-)
-CELLS = pa.schema(
-    [
-        ("field_value_id", pa.int32()),
-        ("cell_id", pa.int32()),
-        ("day", pa.int32()),
-        ("impressions", pa.int64()),
-        ("responses", pa.int64()),
-        ("logit_sum", pa.float64()),
-        ("probability_sum", pa.float64()),
-    ]
-)
-
-
 def write_tables(folder: Path, bins: BinTable, cells: CellTable, manifest: dict[str, Any]) -> None:
     """Publish a folder with both tables and the manifest that says what they were made of."""
     with publish(folder) as temporary:
@@ -213,10 +161,9 @@ def write_tables(folder: Path, bins: BinTable, cells: CellTable, manifest: dict[
 
 def as_arrow(table: BinTable | CellTable) -> pa.Table:
     """The columns of a table, with the schema of their kind."""
-    schema = BINS if isinstance(table, BinTable) else CELLS
-    columns = [pa.array(getattr(table, f.name)) for f in fields(table)]
-    fractional = pa.types.is_floating(columns[schema.get_field_index("impressions")].type)
-    return pa.table(columns, schema=_fractional(schema) if fractional else schema)
+    whole = np.issubdtype(table.impressions.dtype, np.integer)
+    schema = table.schema() if whole else _fractional(table.schema())
+    return pa.table(table.columns(), schema=schema)
 
 
 def of_arrow(kind: type[Table], columns: pa.Table) -> Table:
@@ -237,7 +184,7 @@ def read_bins(folder: Path) -> BinTable:
     Raises:
         ArtifactError: the file is missing, damaged, or has other columns.
     """
-    return _read(folder / "bins.parquet", BINS, BinTable)
+    return _read(folder / "bins.parquet", BinTable)
 
 
 def read_cells(folder: Path) -> CellTable:
@@ -246,7 +193,7 @@ def read_cells(folder: Path) -> CellTable:
     Raises:
         ArtifactError: the file is missing, damaged, or has other columns.
     """
-    return _read(folder / "cells.parquet", CELLS, CellTable)
+    return _read(folder / "cells.parquet", CellTable)
 
 
 def read_field_tables(folder: Path) -> FieldTables:
@@ -269,13 +216,6 @@ def read_tables_manifest(folder: Path) -> dict[str, Any]:
     return read_json(folder / "manifest.json")
 
 
-def _read(path: Path, schema: pa.Schema, kind: type[Table]) -> Table:
-    try:
-        table = pq.read_table(path)
-    except FileNotFoundError:
-        raise ArtifactError(f"{path} does not exist; run dvc repro tabulate") from None
-    except (pa.ArrowInvalid, OSError) as error:
-        raise ArtifactError(f"{path} is damaged ({error}); run dvc repro tabulate") from None
-    if table.schema.remove_metadata() not in (schema, _fractional(schema)):
-        raise ArtifactError(f"{path} has the columns {table.schema.names}, not {schema.names}")
-    return of_arrow(kind, table)
+def _read(path: Path, kind: type[Table]) -> Table:
+    schema = kind.schema()
+    return of_arrow(kind, read_parquet(path, "tabulate", schema, _fractional(schema)))

@@ -27,7 +27,7 @@ from pipeline.metrics.significance import (
     over_days,
     without_each_block,
 )
-from pipeline.metrics.summary import GAINED, Measurement, pcoc_intervals
+from pipeline.metrics.summary import GAINED, Measurement, overall_pcoc
 from pipeline.serving.predictor import Predictor, load
 
 
@@ -200,8 +200,9 @@ def report_of(
     if not champion.days:
         return about | {"gains": {}, "by_day": [], "served": None}
     theirs, model = measured["champion"], measured["model"]
-    ours = _of_days(model.counts, np.isin(model.days, theirs.days))
-    served = _of_days(theirs.counts, np.isin(theirs.days, champion.served))
+    compared, shipped = np.isin(model.days, theirs.days), np.isin(theirs.days, champion.served)
+    ours = model.counts.each(lambda column: column[compared])
+    served = theirs.counts.each(lambda column: column[shipped])
     return about | {
         "gains": _paired(ours, theirs.counts, resampling),
         "by_day": _by_day(ours, theirs, champion.served),
@@ -237,13 +238,8 @@ def _pcoc_error(terms: Terms) -> np.ndarray:
 def _served(counts: ResponseCounts, resampling: Resampling) -> dict[str, Any]:
     """LogLoss and PCOC, with intervals, of the bytes that served, on days after their labels."""
     loss = field_value_interval(log_loss_terms, counts, resampling)
-    ratios = pcoc_intervals(counts.sum(axis=1).reshape(-1, 1), resampling)
-    ends = dict(zip(("value", "low", "high"), (float(end[0]) for end in ratios), strict=True))
-    return {"days": counts.shape[0], "logloss": asdict(loss), "pcoc": ends}
-
-
-def _of_days(counts: ResponseCounts, among: np.ndarray) -> ResponseCounts:
-    return ResponseCounts(*(column[among] for column in vars(counts).values()))
+    ratio = overall_pcoc(counts, resampling)
+    return {"days": counts.shape[0], "logloss": asdict(loss), "pcoc": ratio}
 
 
 def _by_day(

@@ -158,10 +158,8 @@ def _log_loss(evaluation: dict[str, Any], limit: float) -> GateCheck:
 
 
 def _deviance(evaluation: dict[str, Any]) -> GateCheck:
-    gained, name = (
-        gain(evaluation, "gains", SHIPPED, "daily_field_deviance"),
-        "daily_field_deviance",
-    )
+    name = "daily_field_deviance"
+    gained = gain(evaluation, "gains", SHIPPED, name)
     if not gained.known:
         return _no_gain(name, "daily field deviance", gained, 0.0, evaluation)
     words = (

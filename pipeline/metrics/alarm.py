@@ -61,5 +61,4 @@ def sound_day(history: ResponseCounts, day: ResponseCounts, false_alarms: float)
 
 def watched(counts: ResponseCounts, ids: np.ndarray) -> ResponseCounts:
     """Counts [days, 1 + len(ids)] of all field values together, then of some, from [days, V]."""
-    columns = vars(counts).values()
-    return ResponseCounts(*(np.column_stack([c.sum(axis=1), c[:, ids]]) for c in columns))
+    return counts.each(lambda column: np.column_stack([column.sum(axis=1), column[:, ids]]))

@@ -23,6 +23,7 @@ from pipeline.metrics.significance import (
 from pipeline.metrics.summary import (
     GAINED,
     Measurement,
+    overall_pcoc,
     pcoc_intervals,
     summarise,
 )
@@ -159,8 +160,7 @@ def pcoc_evidence(
         name: np.append([row.get(name, 0.0) for row in learning], column)
         for name, column in vars(test.sum(axis=1)).items()
     }
-    ends = pcoc_intervals(ResponseCounts(**both).reshape(-1, 1), resampling)
-    found = dict(zip(("value", "low", "high"), (float(end[0]) for end in ends), strict=True))
+    found = overall_pcoc(ResponseCounts(**both).reshape(-1, 1), resampling)
     return found | {"calibration_days": [row["day"] for row in learning]}
 
 

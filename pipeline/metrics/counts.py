@@ -36,24 +36,25 @@ class ResponseCounts:
         """The groups' axes."""
         return self.impressions.shape
 
-    def _each(self, change: Callable[[np.ndarray], np.ndarray]) -> "ResponseCounts":
+    def each(self, change: Callable[[np.ndarray], np.ndarray]) -> "ResponseCounts":
+        """The counts whose arrays a function makes of these, each by itself."""
         return ResponseCounts(*(change(getattr(self, f.name)) for f in fields(self)))
 
     def reshape(self, *shape: int) -> "ResponseCounts":
         """The same counts with other axes, for example (days, field values)."""
-        return self._each(lambda column: column.reshape(shape))
+        return self.each(lambda column: column.reshape(shape))
 
     def sum(self, axis: int | None = None) -> "ResponseCounts":
         """The counts with one axis summed away, or all of them (None: arrays of shape ())."""
-        return self._each(lambda column: np.asarray(column.sum(axis=axis)))
+        return self.each(lambda column: np.asarray(column.sum(axis=axis)))
 
     def where(self, picked: np.ndarray) -> "ResponseCounts":
         """The same counts, zero where a boolean mask of their shape is false."""
-        return self._each(lambda column: np.where(picked, column, 0))
+        return self.each(lambda column: np.where(picked, column, 0))
 
     def take(self, groups: np.ndarray) -> "ResponseCounts":
         """The groups of the last axis that a boolean mask or an index array picks."""
-        return self._each(lambda column: column[..., groups])
+        return self.each(lambda column: column[..., groups])
 
 
 class Measured(NamedTuple):

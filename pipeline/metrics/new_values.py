@@ -9,7 +9,7 @@ import numpy as np
 from pipeline.metrics.calibration import log_loss_terms
 from pipeline.metrics.counts import ResponseCounts
 from pipeline.metrics.significance import USUAL, Resampling
-from pipeline.metrics.summary import Measurement, pcoc_intervals
+from pipeline.metrics.summary import Measurement, overall_pcoc
 
 FEW_RESPONSES = 50  # a rate known from fewer is known to a seventh at best
 AGES = {"0": (0, 0), "1": (1, 1), "2": (2, 2), "3-6": (3, 6), "7+": (7, None)}  # first and last day
@@ -59,7 +59,10 @@ def measure_new_values(
     """
     found = {}
     for name, picked in history.groups().items():
-        of_days = {method: _by_day(m.counts, picked) for method, m in measured.items()}
+        of_days = {
+            method: m.counts.where(picked).sum(axis=1).reshape(-1, 1)
+            for method, m in measured.items()
+        }
         total = next(iter(of_days.values())).sum()
         found[name] = {
             "impressions": total.impressions.item(),
@@ -69,12 +72,7 @@ def measure_new_values(
     return found
 
 
-def _by_day(counts: ResponseCounts, picked: np.ndarray) -> ResponseCounts:
-    """The counts [days, 1] of the days and field values that a mask [days, V] picks."""
-    return counts.where(picked).sum(axis=1).reshape(-1, 1)
-
-
 def _summary(counts: ResponseCounts, resampling: Resampling) -> dict[str, float]:
-    of_pcoc = (float(each[0]) for each in pcoc_intervals(counts, resampling))
+    value, low, high = overall_pcoc(counts, resampling).values()
     logloss = float(log_loss_terms(counts.sum(axis=0)).ratio())
-    return {"logloss": logloss} | dict(zip(("pcoc", "pcoc_low", "pcoc_high"), of_pcoc, strict=True))
+    return {"logloss": logloss, "pcoc": value, "pcoc_low": low, "pcoc_high": high}

@@ -148,8 +148,9 @@ def without_each_block(
     if isinstance(statistic, Daily):
         terms = statistic.of_day(counts)
         return Terms(*(c.sum(axis=0) - np.add.reduceat(c, starts, axis=0) for c in terms))
-    blocks = (np.add.reduceat(c, starts, axis=0) for c in vars(counts).values())
-    return statistic(without_each_day(ResponseCounts(*blocks)))
+    blocks = counts.each(lambda column: np.add.reduceat(column, starts, axis=0))
+    # what is left of all days, and where rounding would leave less than nothing, nothing
+    return statistic(blocks.each(lambda column: np.maximum(column.sum(axis=0) - column, 0)))
 
 
 def _width(interval: Interval) -> float:
@@ -248,15 +249,3 @@ def jackknife_interval(
     away = np.square(without_each - without_each.mean()).sum()
     half = stdtrit(blocks - 1, (1 + confidence) / 2) * np.sqrt((blocks - 1) / blocks * away)
     return float(value - half), float(value + half)
-
-
-def without_each_day(counts: ResponseCounts) -> ResponseCounts:
-    """Counts [days, V] of all days but one; rounding leaves nothing below zero."""
-    total = counts.sum(axis=0)
-    return ResponseCounts(
-        total.impressions - counts.impressions,
-        total.responses - counts.responses,
-        np.maximum(total.expected_responses - counts.expected_responses, 0),
-        np.maximum(total.expected_variance - counts.expected_variance, 0),
-        np.maximum(total.log_loss - counts.log_loss, 0),
-    )

@@ -1,10 +1,11 @@
 """Everything a report says about one method on one test set, and the sums behind it in columns."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from pipeline.core.columns import joined
 from pipeline.core.errors import DataError
 from pipeline.formats.scores import Scores
 from pipeline.metrics.calibration import (
@@ -21,11 +22,13 @@ from pipeline.metrics.calibration import (
     pcoc_terms,
 )
 from pipeline.metrics.counts import ResponseCounts, count_responses
-from pipeline.metrics.ranking import auc_per_group, field_auc, merge_ties
-from pipeline.metrics.reliability import (
+from pipeline.metrics.ranking import (
     ReliabilityBins,
+    auc_per_group,
     distinct_outputs,
     ece,
+    field_auc,
+    merge_ties,
     reliability_bins,
 )
 from pipeline.metrics.significance import (
@@ -179,10 +182,8 @@ def summarise(measurement: Measurement, resampling: Resampling = USUAL) -> dict[
     """
     counts = measurement.counts.sum(axis=0)
     ranking = field_auc(measurement.auc_by_value, counts.impressions)
-    of_day = measurement.auc_by_day.ravel(), measurement.counts.impressions.ravel()
-    daily_ranking = field_auc(*of_day)
-    of_days = measurement.counts.sum(axis=1).reshape(-1, 1)
-    ratios, low, high = pcoc_intervals(of_days, resampling)
+    daily_ranking = field_auc(measurement.auc_by_day, measurement.counts.impressions)
+    ratio = overall_pcoc(measurement.counts, resampling)
     floor = noise_floor(deviance_terms, measurement.counts, FLOOR_DRAWS, resampling.seed)
     return {
         **_with_intervals(measurement.counts, resampling),
@@ -193,9 +194,9 @@ def summarise(measurement: Measurement, resampling: Resampling = USUAL) -> dict[
         "daily_field_auc": daily_ranking.value,
         "daily_field_auc_coverage": daily_ranking.coverage,
         "auc": measurement.auc,
-        "pcoc": float(ratios[0]),
-        "pcoc_low": float(low[0]),
-        "pcoc_high": float(high[0]),
+        "pcoc": ratio["value"],
+        "pcoc_low": ratio["low"],
+        "pcoc_high": ratio["high"],
         "ece": ece(measurement.bins),
         "distinct_outputs": measurement.distinct_outputs,
     }
@@ -223,6 +224,13 @@ def pcoc_intervals(
     return pcoc(total), low, high
 
 
+def overall_pcoc(counts: ResponseCounts, resampling: Resampling = USUAL) -> dict[str, float]:
+    """PCOC of all rows of counts [days, V] as `value`, with `low` and `high` of its interval."""
+    of_days = counts.sum(axis=1).reshape(-1, 1)
+    ends = (float(end[0]) for end in pcoc_intervals(of_days, resampling))
+    return dict(zip(("value", "low", "high"), ends, strict=True))
+
+
 def _with_intervals(counts: ResponseCounts, resampling: Resampling) -> dict[str, float]:
     columns = {}
     for name, statistic in GAINED.items():
@@ -246,7 +254,7 @@ def count_columns(measured: Mapping[str, Measurement]) -> Columns:
 
 def _of_counts(measurement: Measurement) -> Columns:
     day, value = np.nonzero(measurement.counts.impressions)
-    sums = {f.name: getattr(measurement.counts, f.name)[day, value] for f in fields(ResponseCounts)}
+    sums = vars(measurement.counts.each(lambda column: column[day, value]))
     return {"day": measurement.days[day], "field_value_id": value.astype(np.int32), **sums}
 
 
@@ -256,13 +264,9 @@ def bin_columns(measured: Mapping[str, Measurement]) -> Columns:
 
 
 def _of_bins(measurement: Measurement) -> Columns:
-    both = measurement.bins, measurement.bins_by_value
-    columns = {
-        f.name: np.concatenate([getattr(bins, f.name) for bins in both])
-        for f in fields(ReliabilityBins)
-    }
+    columns = joined([measurement.bins, measurement.bins_by_value]).columns()
     value = columns.pop("group")
-    value[: len(measurement.bins.group)] = -1
+    value[: len(measurement.bins)] = -1
     bin_id = columns.pop("bin_id")
     return {"field_value_id": value.astype(np.int32), "bin_id": bin_id.astype(np.int32), **columns}
 

@@ -8,7 +8,7 @@ from ruamel.yaml import YAML
 from pipeline.core.errors import ParamsError
 from pipeline.core.files import publish
 from pipeline.core.typed_yaml import Section, read_typed
-from pipeline.params.sections import REMOVED, Params
+from pipeline.params.sections import Params
 
 STAGES = tuple(field.alias or name for name, field in Params.model_fields.items() if name != "log")
 """The stages, in the order in which they run: the sections of params.yaml but for `log`."""
@@ -23,12 +23,11 @@ def read_params(path: Path = Path("params.yaml")) -> Params:
     """All sections of `path`, typed and frozen; numbers as YAML 1.2 reads them (1e-3 is a number).
 
     Raises:
-        ParamsError: the file is missing or is not YAML; a key is unknown, removed, missing or
-            mistyped, or a value is outside its range; the sentence names the key's path and its
-            value.
+        ParamsError: the file is missing or is not YAML; a key is unknown, missing or mistyped, or a
+            value is outside its range; the sentence names the key's path and its value.
     """
     try:
-        return read_typed(path, Params, ParamsError, REMOVED)
+        return read_typed(path, Params, ParamsError)
     except FileNotFoundError:
         raise ParamsError(f"{path} does not exist; run in the project's folder") from None
 

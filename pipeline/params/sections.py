@@ -20,37 +20,8 @@ from pipeline.params.types import (
     Share,
 )
 
-REMOVED = {  # keys that earlier versions had → what to do now
-    "calibrate.ablation": "the paper's second table is made by python -m bench.quality --ablation; "
-    "delete the line",
-    "calibrate.competitors": "python -m bench.quality compares other calibrators; delete the line",
-    "calibrate.auxiliary": "a term of the row's features is part of variant paper alone, where "
-    "calibrate.paper.auxiliary asks for it; delete the line",
-    "calibrate.folds": "what is learned out of sample is always learned forward, on the days after "
-    "those it knows; delete the line",
-    "calibrate.horizon_days": "forecasts reach 1 + log.maturity_days days ahead; delete the line",
-    "log.last_day": "it is split.last_day now; move the line to the section split",
-    "tabulate.days": "bins are always cut on calibration days; delete the line",
-    "train_base.max_field_values": "it is score.max_field_values now; move the line to the section "
-    "score",
-    "train_base.tail_rows": "values beyond train_base.max_vocabulary share the embedding of unseen "
-    "ones; raise max_vocabulary if they matter, and delete the line",
-}
 SPLITS = ("training", "calibration", "test")
-COLUMN_KEYS = (  # of the section log, whose values name columns
-    "label",
-    "impressions",
-    "field",
-    "field_parents",
-    "categorical",
-    "numeric",
-    "truth",
-    "value",
-    "event_id",
-    "served_logit",
-    "served_probability",
-    "weight",
-)
+NO_COLUMNS = {"format", "time_zone", "maturity_days", "keep_rate"}  # of the section log
 
 
 class KeepRates(Section):
@@ -84,7 +55,7 @@ class LogParams(Section):
     def columns(self) -> dict[str, str]:
         """Every column that a key names, with the first such key."""
         found: dict[str, str] = {}
-        for key in COLUMN_KEYS:
+        for key in (name for name in LogParams.model_fields if name not in NO_COLUMNS):
             value = getattr(self, key)
             for name in (value,) if isinstance(value, str) else value or ():
                 found.setdefault(name, f"log.{key}")

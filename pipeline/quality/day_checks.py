@@ -3,55 +3,20 @@
 from collections.abc import Mapping
 from typing import Any
 
-import great_expectations.expectations as gxe
 import numpy as np
 import pandas as pd
 
 from pipeline.quality.suites import (
-    FINITE,
+    RULES,
     SEVERITIES,
     CheckResult,
+    Rule,
     Suite,
-    between,
-    rule,
     run_suites,
     with_not_finite,
 )
 
 CHANCE = 2.0  # of square roots of counts: four standard errors, as theirs is 1/2
-DAY_RULES = (
-    FINITE,
-    between("day_holds_rows", "impressions", "every day has impressions", min_value=1),
-    rule(
-        gxe.ExpectColumnPairValuesAToBeGreaterThanB,
-        "day_has_field",
-        "every day has rows with a field value",
-        "none of its {rows} rows has a field value",
-        column_A="rows",
-        column_B="field_nulls",
-    ),
-)
-RECENT_RULES = {  # a key of the section validate and a column → what is true, what is wrong
-    "impressions_factor": (
-        "a day has about as many impressions as the recent days",
-        "it has {impressions:,} impressions, the recent days {recent_impressions:,.0f} (median)",
-    ),
-    "response_rate_factor": (
-        "a day's response rate is about that of the recent days",
-        "its response rate is {rate:.3g} ({responses:,} of {impressions:,}), that of the recent "
-        "days {recent_rate:.3g}",
-    ),
-    "new_value_share": (
-        "a day's field values are known from the recent days",
-        "{new_rows:,} of its {rows:,} rows have a field value that no recent day has",
-    ),
-}
-COLUMN_RULES = {
-    "null_share_rise": (
-        "a column has about as many rows without a value as on the recent days",
-        "{share:.1%} of the rows have no value, on the recent days {recent_share:.1%}",
-    ),
-}
 RuleLimits = Mapping[str, Mapping[str, float | None]]
 
 
@@ -64,7 +29,7 @@ def day_frame(facts: Mapping[str, Mapping[str, Any]], recent_days: int) -> pd.Da
 
     Returns:
         The facts; of the recent days `recent_impressions` (their median) and `recent_rate`, NaN on
-        the first day, which has none; and a column for each of RECENT_RULES, +inf where it is
+        the first day, which has none; and a column for each rule of `recent days`, +inf where it is
         undefined. `response_rate_factor` is the least factor f for which √responses is at most
         CHANCE · √(1 + n / n_recent) outside √(expected ·/÷ f): the square root of a count has the
         standard error 1/2 whatever the count is, and the second term is that of the recent days'
@@ -128,31 +93,25 @@ def check_days(days: pd.DataFrame, columns: pd.DataFrame, limits: RuleLimits) ->
     Args:
         days: as `day_frame` makes it. The first day has no recent days and is compared with none.
         columns: as `column_frame` makes it.
-        limits: rule of RECENT_RULES or COLUMN_RULES → severity → limit, None where there is none.
+        limits: rule of `recent days` or `columns` → severity → limit, None where there is none.
     """
     compared = days.iloc[1:].reset_index(drop=True)
     return run_suites(
         [
-            Suite("days", days, DAY_RULES),
-            Suite("days beside their recent days", compared, _limited(RECENT_RULES, limits)),
-            Suite("columns", columns, _limited(COLUMN_RULES, limits)),
+            Suite("days", days, RULES["raw days"]),
+            Suite("days beside their recent days", compared, _limited("recent days", limits)),
+            Suite("columns", columns, _limited("columns", limits)),
         ]
     )
 
 
-def _limited(rules: Mapping[str, tuple[str, str]], limits: RuleLimits) -> list[gxe.Expectation]:
+def _limited(frame: str, limits: RuleLimits) -> list[Rule]:
     """The rules that have a limit; a share of new values must be below it, others may reach it."""
     return [
-        between(
-            name,
-            name,
-            *words,
-            severity=severity,
-            limit=limit,
-            max_value=limit,
-            strict_max=name == "new_value_share" and limit > 0,
-        )
-        for name, words in rules.items()
+        told
+        | {"severity": severity, "limit": limit, "max_value": limit}
+        | {"strict_max": told["name"] == "new_value_share" and limit > 0}
+        for told in RULES[frame]
         for severity in SEVERITIES
-        if (limit := limits[name][severity]) is not None
+        if (limit := limits[told["name"]][severity]) is not None
     ]

@@ -7,7 +7,6 @@ whether there are rows at all.
 
 import re
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,20 @@ import pandas as pd
 from great_expectations.checkpoint import UpdateDataDocsAction
 from great_expectations.data_context.types.base import ProgressBarsConfig
 
+from pipeline.core.errors import ArtifactError
+from pipeline.core.typed_yaml import read_yaml
+
 SEVERITIES = {"error": "critical", "warning": "warning"}  # ours, and great-expectations' word
 LOADED = re.compile(  # what a page of great-expectations loads from the web, and what it advertises
     r"<script[^>]*https?:[^>]*>\s*</script>|<(?:link|img)[^>]*https?:[^>]*>|<footer>.*?</footer>",
     re.S,
 )
+Rule = dict[str, Any]
+"""Arguments of `rule`."""
+
+RULES: dict[str, list[Rule]] = read_yaml(Path(__file__).with_name("rules.yaml"), ArtifactError)
+"""What must be true in every row of a frame, by its name."""
+
 SHOWN = 5  # rows a sentence names
 KEYS = {  # columns that say where a row is, and the word before each
     "requested_bins": "K =",
@@ -62,20 +70,21 @@ class CheckResult:
 
 @dataclass(frozen=True)
 class Suite:
-    """What is expected of one frame: that it has rows, and what `rule` made."""
+    """What is expected of one frame: that it has rows, and what `rule` makes of arguments."""
 
     name: str
     frame: pd.DataFrame
-    rules: Sequence[gxe.Expectation]
+    rules: Sequence[Rule]
 
     def expectations(self) -> gx.ExpectationSuite:
         """The suite as great-expectations runs it."""
-        some = rule(gxe.ExpectTableRowCountToBeBetween, None, "there are rows", min_value=1)
-        return gx.ExpectationSuite(self.name, expectations=[some, *map(copy, self.rules)])
+        some = rule("TableRowCountToBeBetween", None, "there are rows", min_value=1)
+        made = [rule(**arguments) for arguments in self.rules]
+        return gx.ExpectationSuite(self.name, expectations=[some, *made])
 
 
 def rule(
-    kind: type[gxe.Expectation],
+    expect: str,
     name: str | None,
     sentence: str,
     breach: str = "",
@@ -87,44 +96,21 @@ def rule(
     """A built-in expectation that carries its own words.
 
     Args:
-        kind: its class.
+        expect: which one, by its name without the word Expect, as in ColumnValuesToBeBetween.
         name: of the rule, in reports; None: the expectation's own.
         sentence: what is true where it passes.
         breach: what is wrong with a row, with the row's columns as {places}; empty: the values of
             the columns that are looked at.
         severity: "error" or "warning".
         limit: the parameter that it keeps, for the sentence.
-        arguments: of `kind`.
+        arguments: its own.
     """
     looked_at = [arguments[key] for key in arguments if key.startswith("column")]
     values = " and ".join(f"{column} is {{{column}}}" for column in looked_at)
     breach = breach or f"{values}, expected that {sentence}"
     meta = {"name": name, "breach": breach, "severity": severity, "limit": limit}
+    kind: type[gxe.Expectation] = getattr(gxe, f"Expect{expect}")
     return kind(description=sentence, severity=SEVERITIES[severity], meta=meta, **arguments)
-
-
-def between(name: str, column: str, sentence: str, breach: str = "", **limits: Any) -> Any:
-    """The rule that a column lies between limits: `min_value`, `strict_min`, `max_value` …"""
-    kind = gxe.ExpectColumnValuesToBeBetween
-    return rule(kind, name, sentence, breach, column=column, **limits)
-
-
-def holds(name: str, column: str, sentence: str, breach: str = "", value: Any = True) -> Any:
-    """The rule that a column is `value` in every row."""
-    kind = gxe.ExpectColumnValuesToBeInSet
-    return rule(kind, name, sentence, breach, column=column, value_set=[value])
-
-
-def equal(name: str, one: str, other: str, sentence: str) -> Any:
-    """The rule that two columns are equal in every row."""
-    kind = gxe.ExpectColumnPairValuesToBeEqual
-    return rule(kind, name, sentence, column_A=one, column_B=other)
-
-
-def at_least(name: str, larger: str, smaller: str, sentence: str) -> Any:
-    """The rule that one column is nowhere less than another."""
-    kind = gxe.ExpectColumnPairValuesAToBeGreaterThanB
-    return rule(kind, name, sentence, column_A=larger, column_B=smaller, or_equal=True)
 
 
 def with_not_finite(frame: pd.DataFrame) -> pd.DataFrame:
@@ -138,9 +124,6 @@ def with_not_finite(frame: pd.DataFrame) -> pd.DataFrame:
         for row in np.flatnonzero(~np.isfinite(numbers)):
             text[row] = f"{name} is {numbers[row]}"
     return frame.assign(not_finite=text)
-
-
-FINITE = holds("finite", "not_finite", "every number is finite", "{not_finite}", value="")
 
 
 def quiet_context() -> Any:

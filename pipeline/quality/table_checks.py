@@ -1,22 +1,16 @@
 """What must be true of the field statistics: of bins, of cells, and of both beside the log."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
-import great_expectations.expectations as gxe
 import numpy as np
 import pandas as pd
 
 from pipeline.formats.tables import BinTable, CellTable
 from pipeline.quality.suites import (
-    FINITE,
+    RULES,
     CheckResult,
     Suite,
-    at_least,
-    between,
-    equal,
-    holds,
-    rule,
     run_suites,
     with_not_finite,
 )
@@ -45,107 +39,9 @@ class LogSums:
     by_day: pd.DataFrame
 
 
-COUNTS = (
-    between("impressions", "impressions", "there are impressions", min_value=0, strict_min=True),
-    between("responses", "responses", "responses are 0 or more", min_value=0),
-    at_least("counts", "impressions", "responses", "no more responses than impressions are there"),
-)
-BIN_RULES = (
-    FINITE,
-    equal("order", "row", "sorted_row", "rows are in the order of field value, K and bin"),
-    equal("bin_numbers", "bin_id", "number", "the bins of a field value are numbered from 0"),
-    equal("effective_bins", "effective_bins", "bins", "a field value has as many bins as it says"),
-    at_least(
-        "requested_bins", "requested_bins", "bins", "a field value has no more bins than requested"
-    ),
-    holds(
-        "increasing_bounds",
-        "increases",
-        "bounds increase strictly, except of an only bin",
-        "its bounds {lower_bound} and {upper_bound} do not increase",
-    ),
-    equal(
-        "contiguous_bounds",
-        "lower_bound",
-        "bound_before",
-        "the upper bound of a bin is the lower bound of the next",
-    ),
-    *COUNTS,
-    between(
-        "posterior",
-        "posterior_error",
-        "the posterior is responses / impressions",
-        "its posterior {posterior} is not {responses} / {impressions}",
-        max_value=1e-9,
-    ),
-    between(
-        "mean_logit",
-        "mean_outside",
-        "the mean logit of a bin lies between its bounds",
-        "its mean logit, {logit_sum} / {impressions}, is outside [{lower_bound}, {upper_bound}]",
-        max_value=1e-9,
-    ),
-    holds(
-        "equal_frequency",
-        "even",
-        "bins share the impressions of their field value evenly, as far as ties allow",
-        "it has {impressions} impressions, which is not an even share and no tie explains it",
-    ),
-)
-CELL_RULES = (
-    FINITE,
-    *COUNTS,
-    between(
-        "probability_sum",
-        "mean_probability",
-        "the probabilities of a cell add up to at most its impressions",
-        min_value=0,
-        max_value=1 + 1e-6,
-    ),
-)
-GROUP_RULES = (
-    between(
-        "coverage",
-        "bins",
-        "every field value with impressions has bins of every candidate",
-        "the log has {log_impressions} impressions, the table no bins",
-        min_value=1,
-    ),
-    between(
-        "expected",
-        "log_impressions",
-        "every field value in the table has impressions in the log, and its K is a candidate",
-        "the table has {bins} bins where none are expected",
-        min_value=0,
-        strict_min=True,
-    ),
-    *(
-        equal(
-            f"{table}_{counts}_add_up",
-            f"{table}_{counts}",
-            f"log_{counts}",
-            f"the {counts} of a field value's {table}s add up to the log's",
-        )
-        for table in ("bin", "cell")
-        for counts in ("impressions", "responses")
-    ),
-)
-
-
-CELL_DAY_RULES = tuple(
-    equal(
-        f"day_{counts}_add_up",
-        f"cell_{counts}",
-        f"log_{counts}",
-        f"the {counts} of a day's cells add up to the log's",
-    )
-    for counts in ("impressions", "responses")
-)
-
-
 def table_frame(table: BinTable | CellTable) -> pd.DataFrame:
     """The columns of a table, and which of its numbers is not finite."""
-    return with_not_finite(pd.DataFrame({f.name: getattr(table, f.name) for f in fields(table)}))
+    return with_not_finite(pd.DataFrame(table.columns()))
 
 
 def bin_frame(table: BinTable, largest_tie: np.ndarray, tolerance: float) -> pd.DataFrame:
@@ -243,19 +139,19 @@ def table_suites(
 ) -> list[Suite]:
     """All that is expected of the field statistics; arguments as in `check_tables`."""
     groups = group_frame(bins, cells.take(cells.day <= log.cut_until), log, candidates)
-    effective = rule(
-        gxe.ExpectTableRowCountToEqual,
-        None,
-        "there are as many bins as effective bins over the expected field values",
-        value=int(groups["effective_bins"].sum()),
-    )
+    effective = {
+        "expect": "TableRowCountToEqual",
+        "name": None,
+        "sentence": "there are as many bins as effective bins over the expected field values",
+        "value": int(groups["effective_bins"].sum()),
+    }
     cell_frame = table_frame(cells)
     mean = cell_frame["probability_sum"] / cell_frame["impressions"]
     return [
-        Suite("bins", bin_frame(bins, log.largest_tie, tolerance), [effective, *BIN_RULES]),
-        Suite("cells", cell_frame.assign(mean_probability=mean), CELL_RULES),
-        Suite("field values", groups, GROUP_RULES),
-        Suite("days", cell_day_frame(cells, log), CELL_DAY_RULES),
+        Suite("bins", bin_frame(bins, log.largest_tie, tolerance), [effective, *RULES["bins"]]),
+        Suite("cells", cell_frame.assign(mean_probability=mean), RULES["cells"]),
+        Suite("field values", groups, RULES["field values"]),
+        Suite("days", cell_day_frame(cells, log), RULES["days of cells"]),
     ]
 
 

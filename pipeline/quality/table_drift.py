@@ -77,20 +77,12 @@ def bin_drift(cut: BinTable, newest: BinTable) -> dict[str, float]:
 
 
 def _named(bins: BinTable, names: Names) -> pd.DataFrame:
-    """The counts of one candidate's bins under the text of their field value; null is a text too.
+    """One candidate's bins with the text of their field value as `name`; null is a text too.
 
     A text begins with "=" so that none is what null and unseen are called.
     """
     texts = np.array(["null" if name is None else f"={name}" for name in names], dtype=object)
-    return pd.DataFrame(
-        {
-            "name": texts[bins.field_value_id],
-            "effective_bins": bins.effective_bins,
-            "bin_id": bins.bin_id,
-            "impressions": bins.impressions,
-            "responses": bins.responses,
-        }
-    )
+    return pd.DataFrame(bins.columns()).assign(name=texts[bins.field_value_id])
 
 
 def _drift(ours: pd.DataFrame, theirs: pd.DataFrame, requested_bins: int | None) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from pipeline.core.errors import ReleaseError, ToolError
 from pipeline.formats.champion import PIN, read_pin
 from pipeline.registry import commits, tags
+from pipeline.registry.promote import newest
 from pipeline.registry.tools.dvc import model_md5, refuse_busy
 from pipeline.registry.tools.locks import hold, run_lock
 from pipeline.registry.tools.programs import git
@@ -75,10 +76,13 @@ def clean(folder: Path, *, really: bool) -> Cleaning:
         ToolError: a run is at work in this clone, a store does not answer, or git or dvc failed.
     """
     commits.check_clone(folder)
-    authority = commits.authority(folder)
     with _quiet(folder, really), stores(folder) as places:
         held = {place.name: place.held() for place in places}
-        history = _current(folder, authority)
+        authority, history = newest(folder)
+        if not history:
+            raise ReleaseError("nothing is in production yet, so nothing is removed; promote first")
+        if authority != ".":  # the tips of its branches
+            git(folder, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", authority)
         kept = kept_versions(history, tags.removals(folder))
         refuse_lost(folder, kept, places, held)
         used, objects = in_use(folder)
@@ -86,7 +90,9 @@ def clean(folder: Path, *, really: bool) -> Cleaning:
             objects |= named_by(folder, commit)
         stays = whole(objects, places, held)
         gone = {place.name: held[place.name] - stays for place in places}
-        losing = _losing(folder, gone)
+        every = set().union(*gone.values())
+        known = tags.versions(folder).items()
+        losing = {version: commit for version, commit in known if named_by(folder, commit) & every}
         found = Cleaning(
             really,
             tuple(kept),
@@ -108,24 +114,6 @@ def _quiet(folder: Path, really: bool) -> Iterator[None]:
         for worktree in worktrees(folder) if really else ():
             refuse_busy(worktree)
         yield
-
-
-def _current(folder: Path, authority: str) -> list[tags.Tag]:
-    """The history of production and the tips of branches, as the authority has them now."""
-    tags.fetch_tags(folder, authority)
-    if authority != ".":
-        git(folder, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", authority)
-    history = tags.assignments(folder)
-    if not history:
-        raise ReleaseError("nothing is in production yet, so nothing is removed; promote first")
-    tags.refuse_while_cleaning(history)
-    return history
-
-
-def _losing(folder: Path, gone: dict[str, set[str]]) -> dict[str, str]:
-    """The commits of versions of which a store loses objects, by version."""
-    every = set().union(*gone.values())
-    return {v: c for v, c in tags.versions(folder).items() if named_by(folder, c) & every}
 
 
 def _remove(

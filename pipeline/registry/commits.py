@@ -84,16 +84,6 @@ def refuse_modified_code(folder: Path) -> None:
         )
 
 
-def commit_naming_files(folder: Path, message: str, who: dict[str, str]) -> str:
-    """The commit that names the model; made now if parameters, locks or reports are not committed.
-
-    Raises:
-        ToolError: git failed, for example because a hook refused.
-    """
-    commit_files(folder, [name for name in NAMING if (folder / name).exists()], message, who)
-    return git(folder, "rev-parse", "HEAD").output.strip()
-
-
 def commit_files(folder: Path, names: Sequence[str], message: str, who: dict[str, str]) -> None:
     """Commit files or folders as they are; nothing happens where the last commit has them so.
 

@@ -169,12 +169,16 @@ def status(folder: Path) -> str:
     if current is None:
         lines = ["Nothing is in production."]
     else:
+        gate = gate_of(folder, current.commit)
+        word = committed_override(folder, current.commit, gate)
+        failed = [c["sentence"] for c in gate["checks"] if c.get("passed") is not True]
         lines = [
             f"{current.version} is in production since {current.since}, made from days up to "
             f"{current.last_day} (commit {current.commit[:10]}, "
             f"model {current.model_sha256[:10]}):",
-            *(f"  - {said}" for said in current.evidence if not said.startswith("passed: ")),
-            f"  - {sum(said.startswith('passed: ') for said in current.evidence)} checks passed; "
+            *([f"  - against the verdict: {word}"] if word else []),
+            *(f"  - failed: {sentence}" for sentence in failed),
+            f"  - {len(gate['checks']) - len(failed)} checks passed; "
             f"adacalib report {current.version} has them",
             *(_of_other_log(folder, current) or _pinned(folder, current)),
             *filter(None, [hold_of(tags.assignments(folder))]),

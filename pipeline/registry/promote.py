@@ -26,8 +26,6 @@ class Production:
         since: when it was put there, "YYYY-MM-DD HH:MM UTC".
         last_day: the newest day of the log it was made from, "YYYY-MM-DD".
         model_sha256: of the model's manifest.
-        evidence: who overrode its verdict and why, if anybody did, then the verdict's sentences,
-            failed ones before passed ones; each begins with what it is.
     """
 
     version: str
@@ -35,7 +33,6 @@ class Production:
     since: str
     last_day: str
     model_sha256: str
-    evidence: tuple[str, ...]
 
 
 def production(folder: Path) -> Production | None:
@@ -57,20 +54,7 @@ def described(folder: Path, held: tags.Tag) -> Production:
     """
     gate = gate_of(folder, held.commit)
     since = f"{tags.when(held.seconds)} UTC"
-    evidence = _evidence(gate, committed_override(folder, held.commit, gate))
-    return Production(
-        held.version, held.commit, since, gate["last_day"], gate["model_sha256"], evidence
-    )
-
-
-def _evidence(gate: dict[str, Any], override: Override | None) -> tuple[str, ...]:
-    failed = [c["sentence"] for c in gate["checks"] if c.get("passed") is not True]
-    passed = [c["sentence"] for c in gate["checks"] if c.get("passed") is True]
-    return (
-        *([f"against the verdict: {override}"] if override else []),
-        *(f"failed: {sentence}" for sentence in failed),
-        *(f"passed: {sentence}" for sentence in passed),
-    )
+    return Production(held.version, held.commit, since, gate["last_day"], gate["model_sha256"])
 
 
 def committed_override(folder: Path, commit: str, gate: dict[str, Any]) -> Override | None:
@@ -107,13 +91,15 @@ def promote(folder: Path) -> str:
     """
     commits.check_repository(folder)
     gate = passing_gate(folder)
-    authority, history = _newest(folder)
+    authority, history = newest(folder)
     current = production(folder)
     if current and current.model_sha256 == gate["model_sha256"]:
         return f"{current.version} is this model: it is in production since {current.since}"
     refuse_unfit(folder, gate, history, current)
     who, remote = commits.identity(folder), _remote_for(folder, authority)
-    commit = commits.commit_naming_files(folder, f"Model of days up to {gate['last_day']}", who)
+    present = [name for name in commits.NAMING if (folder / name).exists()]
+    commits.commit_files(folder, present, f"Model of days up to {gate['last_day']}", who)
+    commit = git(folder, "rev-parse", "HEAD").output.strip()
     kept = push_and_read_back(folder, commit, gate["model_sha256"], remote)
     new = dvc.assign(folder, commit, who, authority, history[-1] if history else None)
     return f"{new.version} is in production ({_reach(authority)}); {kept}"
@@ -148,7 +134,7 @@ def on_hold(folder: Path) -> str | None:
         ReleaseError: the git remote that says it does not answer, or somebody cleans up.
         ToolError: git failed.
     """
-    return hold_of(_newest(folder)[1])
+    return hold_of(newest(folder)[1])
 
 
 def hold_of(history: list[tags.Tag]) -> str | None:
@@ -173,7 +159,7 @@ def hold_of(history: list[tags.Tag]) -> str | None:
     )
 
 
-def _newest(folder: Path) -> tuple[str, list[tags.Tag]]:
+def newest(folder: Path) -> tuple[str, list[tags.Tag]]:
     """Who says what is in production, and the history there, while nobody cleans up."""
     authority = commits.authority(folder)
     tags.fetch_tags(folder, authority)
@@ -190,7 +176,7 @@ def _reach(authority: str) -> str:
 
 
 def passing_gate(folder: Path) -> dict[str, Any]:
-    """The verdict, if it passed and is about the bytes of artifacts/model, which dvc.lock names."""
+    """The verdict, if it passed and is about the bytes of artifacts/model."""
     gate, model = read_json(folder / GATE), folder / dvc.MODEL
     if gate.get("passed") is not True and not overridden(folder, gate):
         reasons = "; ".join(gate.get("reasons") or ["it has no reasons"])
@@ -202,8 +188,6 @@ def passing_gate(folder: Path) -> dict[str, Any]:
             f"{GATE} judged the model {str(gate['model_sha256'])[:10]}, {dvc.MODEL} is "
             f"{found[:10]}; run dvc repro"
         )
-    if dvc.folder_md5(model) != dvc.locked_md5(folder):
-        raise ReleaseError(f"dvc.lock names another model than {dvc.MODEL}; run dvc repro")
     if not isinstance(gate["last_day"], str):
         raise ReleaseError(f"{GATE} does not say up to which day the model was made; run dvc repro")
     return gate
@@ -256,7 +240,7 @@ def _remote_for(folder: Path, authority: str) -> stores.Remote | None:
 
 
 def _refuse_stale(folder: Path) -> None:
-    """Refuse if parameters, code or data changed since the verdict."""
+    """Refuse if parameters, code, data or the model changed since dvc.lock was written."""
     stale = dvc.status("gate", folder)
     if stale:
         raise ReleaseError(
@@ -280,7 +264,7 @@ def rollback(folder: Path, version: str | None = None) -> str:
         ToolError: the remote lacks its bytes, or git, dvc or gto is missing or failed.
     """
     commits.check_repository(folder)
-    authority, history = _newest(folder)
+    authority, history = newest(folder)
     if not history:
         raise ReleaseError("nothing is in production, so there is nothing to roll back")
     chosen = version or _predecessor(folder, history)

@@ -41,7 +41,8 @@ def pull(folder: Path, target: Path, remote: str | None = None) -> str:
         ToolError: the remote lacks bytes, another pull is at work, or git or dvc is missing.
     """
     held, authority = _held(folder)
-    store, current = _store(target), described(folder, held)
+    store = target.parent.resolve() / f".{target.name}.versions"
+    current = described(folder, held)
     _refuse_strange(target, store)
     already = _shows(target, current)
     source = None if already else _source(folder, authority, remote)
@@ -57,10 +58,6 @@ def pull(folder: Path, target: Path, remote: str | None = None) -> str:
         with publish(store / SEEN) as seen:
             seen.write_text(f"{held.number}\n")
     return f"{target} {'shows' if already else 'now shows'} {current.version}, production's version"
-
-
-def _store(target: Path) -> Path:
-    return target.parent.resolve() / f".{target.name}.versions"
 
 
 def _held(folder: Path) -> tuple[tags.Tag, str]:

@@ -27,7 +27,7 @@ def push_and_read_back(
     try:
         read_back(folder, commit, model_sha256, remote)
     except ToolError as error:
-        listed = _place(str(dvc.locked_md5(folder)))
+        listed = _place(str(dvc.model_md5((folder / "dvc.lock").read_text())))
         raise ToolError(
             f"{error}; DVC sends nothing of a folder again while the remote has its list: "
             f"remove {listed} there and promote again"

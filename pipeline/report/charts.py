@@ -45,11 +45,7 @@ _CONFIG: dict[str, Any] = {
     "background": "transparent",
     "font": "system-ui, sans-serif",
     "axis": {
-        "labelColor": "currentColor",
-        "titleColor": "currentColor",
-        "domainColor": "currentColor",
-        "tickColor": "currentColor",
-        "gridColor": "currentColor",
+        **{f"{part}Color": "currentColor" for part in ("label", "title", "domain", "tick", "grid")},
         "gridOpacity": 0.12,
         "labelFontSize": 12,
         "titleFontSize": 12,

@@ -10,7 +10,6 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from pipeline.formats.maps import PiecewiseLinearMap
 from pipeline.report import charts, page_data, result_tables
-from pipeline.report.headline import extent, gate_rows
 
 HERE = Path(__file__).parent
 
@@ -115,8 +114,8 @@ def render(
         field=" × ".join(manifest["base"]["field"]["columns"]),
         manifest=manifest,
         calibrator=calibrator,
-        extent=extent(reports["evaluation"]),
-        questions=gate_rows(reports["gate"]),
+        extent=result_tables.extent(reports["evaluation"]),
+        questions=result_tables.gate_rows(reports["gate"]),
         listed=len(carried["values"]["id"]),
         least_expected=int(page_data.LEAST_EXPECTED),
         sums=embedded(carried),

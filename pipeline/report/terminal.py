@@ -8,12 +8,13 @@ from rich.console import Console
 from rich.table import Table
 
 from pipeline.core.files import read_json
-from pipeline.report.headline import extent, gate_rows
 from pipeline.report.result_tables import (
     METRICS,
     champion_lines,
     evidence_lines,
     excess_rows,
+    extent,
+    gate_rows,
     metric_rows,
 )
 

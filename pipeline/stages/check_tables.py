@@ -11,13 +11,14 @@ import pyarrow as pa
 from pipeline.calibration.statistics.counting import largest_ties
 from pipeline.calibration.statistics.grid import bins_of_days
 from pipeline.core.checksums import manifest_sums, refuse_others
+from pipeline.core.columns import joined
 from pipeline.core.errors import ArtifactError, CheckFailedError
 from pipeline.core.files import publish, read_json, sha256_of, write_json
 from pipeline.engine.day_map import map_days
 from pipeline.engine.reuse import Made, Reuse
 from pipeline.formats.champion import MODEL, TABLES, pinned
 from pipeline.formats.days import day_number
-from pipeline.formats.scores import join_scores, read_day, read_scores_manifest
+from pipeline.formats.scores import read_day, read_scores_manifest
 from pipeline.formats.tables import (
     BinTable,
     CellTable,
@@ -142,7 +143,7 @@ def _memorisation(scores: Path, kept: Reuse) -> dict[str, Any]:
     of = [{day: manifest["days"][day]["sha256"] for day in days} for days in (training, fresh)]
 
     def make() -> Made:
-        rows = join_scores([read_day(scores, manifest, day) for day in fresh])
+        rows = joined([read_day(scores, manifest, day) for day in fresh])
         return Made(memorisation(rows, (read_day(scores, manifest, day) for day in training)))
 
     return kept.made({"memorisation": of}, make).facts
@@ -194,7 +195,7 @@ def _ties(
     def make() -> Made:
         days = (read_day(scores, manifest, day) for day in made_of["days"])
         suspects = [rows.take(np.isin(rows.field_value_id, uneven)) for rows in days]
-        return Made.of_columns({}, pa.table({"tie": largest_ties(join_scores(suspects), bins)}))
+        return Made.of_columns({}, pa.table({"tie": largest_ties(joined(suspects), bins)}))
 
     key = {"ties": of, "bins": sha256_of(tables / "bins.parquet"), "tolerance": tolerance}
     return kept.made(key, make).columns["tie"].to_numpy()

@@ -246,8 +246,7 @@ def _alarm(
     day, ids = champion.served[-1], np.array([row["field_value_id"] for row in largest])
     ours, theirs = (watched(measured[name].counts, ids) for name in ("model", "champion"))
     before, of_day = measured["model"].days < day, measured["champion"].days == day
-    history = ResponseCounts(*(column[before] for column in vars(ours).values()))
-    newest = ResponseCounts(*(column[of_day][0] for column in vars(theirs).values()))
+    history, newest = ours.each(lambda c: c[before]), theirs.each(lambda c: c[of_day][0])
     sound = sound_day(history, newest, 1 / params.days_per_false_alarm)
     names = [{"day": day_name(day)}, *({"field_value": row["field_value"]} for row in largest)]
     columns = zip(*(column.tolist() for column in vars(sound).values()), strict=True)

@@ -126,7 +126,7 @@ def test_no_log_record_holds_a_secret(monkeypatch, caplog):
     [("2999-01-01 00:00 UTC", "InOrder"), ("2013-10-01 09:30 UTC", "Overdue"), (None, "Overdue")],
 )
 def test_people_are_notified_when_nothing_was_promoted_for_days(tmp_path, monkeypatch, since, name):
-    held = Production("v0.0.1", "a" * 40, since, "2013-09-30", "b" * 64, ()) if since else None
+    held = Production("v0.0.1", "a" * 40, since, "2013-09-30", "b" * 64) if since else None
     sent: list[News] = []
     monkeypatch.setattr("flows.watch.production", lambda folder: held)
     monkeypatch.setattr("flows.watch.notify", sent.append)

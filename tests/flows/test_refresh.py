@@ -55,7 +55,7 @@ def test_an_undefined_metric_is_shown_as_such():
 
 
 def test_a_day_older_than_production_is_skipped_before_anything_is_landed(history, monkeypatch):
-    held = Production("v0.0.3", "c" * 40, "2013-10-29", "2013-10-28", "a" * 64, ())
+    held = Production("v0.0.3", "c" * 40, "2013-10-29", "2013-10-28", "a" * 64)
     monkeypatch.setattr("flows.refresh.production", lambda _: held)
     monkeypatch.setattr("flows.refresh.bring", None)
     monkeypatch.setattr("flows.refresh.get_run_logger", lambda: logging.getLogger("refresh"))

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from pipeline.core.columns import joined
 from pipeline.core.errors import DataError
-from pipeline.formats.scores import Scores, join_scores
+from pipeline.formats.scores import Scores
 
 
 def scores(**changes):
@@ -47,6 +48,6 @@ def test_taken_rows_do_not_share_memory():
 
 def test_joined_parts_are_their_rows_in_order():
     whole = scores()
-    joined = join_scores([whole.take(np.array([0])), whole.take(np.array([1, 2]))])
+    again = joined([whole.take(np.array([0])), whole.take(np.array([1, 2]))])
     for name in vars(whole):
-        np.testing.assert_array_equal(getattr(joined, name), getattr(whole, name))
+        np.testing.assert_array_equal(getattr(again, name), getattr(whole, name))

@@ -8,8 +8,7 @@ from netcal.metrics import ECE
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit
 
-from pipeline.metrics.ranking import merge_ties
-from pipeline.metrics.reliability import distinct_outputs, ece, reliability_bins
+from pipeline.metrics.ranking import distinct_outputs, ece, merge_ties, reliability_bins
 from tests.metrics.test_counts import aggregated_rows
 from tests.reference import one_row_per_impression
 

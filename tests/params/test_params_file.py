@@ -6,7 +6,6 @@ import pytest
 
 from pipeline.core.errors import ParamsError
 from pipeline.params.params_file import read_params, set_values
-from pipeline.params.sections import REMOVED
 
 
 @pytest.fixture
@@ -71,13 +70,6 @@ def test_a_whole_number_is_accepted_where_a_number_is_asked(edited):
 def test_what_does_not_fit_is_refused_with_its_path(edited, before, after, sentence):
     with pytest.raises(ParamsError, match=sentence):
         read_params(edited(before, after))
-
-
-@pytest.mark.parametrize("name", REMOVED)
-def test_a_key_that_was_removed_is_refused_with_what_to_do(edited, name):
-    section, key = name.split(".")
-    with pytest.raises(ParamsError, match=f"{name} was removed: .* (delete|move) the line"):
-        read_params(edited(f"\n{section}:", f"\n{section}:\n  {key}: 0\n  #"))
 
 
 def test_a_missing_file_says_where_to_run(tmp_path):

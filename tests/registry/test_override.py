@@ -122,7 +122,6 @@ def test_an_overridden_model_is_promoted_and_status_says_who_did_it_and_why(fold
     told = "against the verdict: Ann <ann@example.org> overrode pcoc: a new market opened"
     lines = status(folder).splitlines()
     assert lines[1:3] == [f"  - {told}", "  - failed: PCOC is 3.1"]
-    assert told in production(folder).evidence
     committed = git(folder, "show", "model@v0.0.1:reports/override.json")
     assert json.loads(committed)["reason"] == "a new market opened"
 

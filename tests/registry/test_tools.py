@@ -13,7 +13,7 @@ import pytest
 
 from pipeline.core.errors import AdaCalibError, ToolError
 from pipeline.registry.tools import dvc, programs
-from pipeline.registry.tools.dvc import commit_data, folder_md5, locked_md5, reproduce, status
+from pipeline.registry.tools.dvc import commit_data, reproduce, status
 from pipeline.registry.tools.programs import run_program
 from tests.registry.conftest import params
 
@@ -99,13 +99,6 @@ def test_git_works_on_the_folder_it_is_given_also_inside_a_hook(folder, monkeypa
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
     top = programs.git(folder, "rev-parse", "--show-toplevel").output.strip()
     assert Path(top) == folder.resolve()
-
-
-def test_the_md5_of_a_folder_is_the_one_dvc_gives_it(folder):
-    assert folder_md5(folder / "artifacts/model") == locked_md5(folder)
-    (folder / "artifacts/model/more").mkdir()
-    (folder / "artifacts/model/more/x").write_text("x")
-    assert folder_md5(folder / "artifacts/model") != locked_md5(folder)
 
 
 @pytest.mark.slow

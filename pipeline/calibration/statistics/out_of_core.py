@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from pipeline.calibration.statistics.bins import concatenate, divisors, tables_of
-from pipeline.formats.scores import Scores, join_scores, unit_of
+from pipeline.core.columns import joined
+from pipeline.formats.scores import Scores, unit_of
 from pipeline.formats.sort_keys import (
     KeyLayout,
     SortedRows,
@@ -145,5 +146,5 @@ def _sorted(
         ids = scores.field_value_id
         return scores.take((ids >= limits[0]) & (ids < limits[-1]))
 
-    scores = join_scores(list(pool.map(part, range(pieces.count))))
+    scores = joined(list(pool.map(part, range(pieces.count))))
     return list(pool.map(lambda ids: sort_counted(scores, layout, ids), pairwise(limits)))

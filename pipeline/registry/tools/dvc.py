@@ -1,7 +1,6 @@
 """What the project does with DVC and GTO, by their command lines."""
 
 import configparser
-import hashlib
 import json
 import re
 import shutil
@@ -218,14 +217,6 @@ def share_cache(folder: Path, owner: Path) -> None:
     _dvc(folder, "cache", "dir", "--local", _dvc(owner, "cache", "dir").strip())
 
 
-def locked_md5(folder: Path) -> str | None:
-    """The md5 that a folder's dvc.lock has for the model, None if it has none."""
-    try:
-        return model_md5((folder / "dvc.lock").read_text())
-    except FileNotFoundError:
-        return None
-
-
 def model_md5(lock: str) -> str | None:
     """The md5 that the text of a dvc.lock has for the model, None if it has none."""
     outputs = stages_of(lock).get("merge", {}).get("outs", [])
@@ -235,17 +226,6 @@ def model_md5(lock: str) -> str | None:
 def stages_of(lock: str) -> dict[str, Any]:
     """What the text of a dvc.lock says of each stage that has run."""
     return (YAML(typ="safe", pure=True).load(lock) or {}).get("stages") or {}
-
-
-def folder_md5(folder: Path) -> str:
-    """The md5 under which DVC keeps a folder: that of its sorted list of file md5s and paths."""
-    entries = []
-    for path in sorted(folder.rglob("*"), key=lambda path: path.relative_to(folder).as_posix()):
-        if path.is_file():
-            with path.open("rb") as file:
-                digest = hashlib.file_digest(file, "md5").hexdigest()
-            entries.append({"md5": digest, "relpath": path.relative_to(folder).as_posix()})
-    return hashlib.md5(json.dumps(entries, sort_keys=True).encode()).hexdigest() + ".dir"
 
 
 def push(folder: Path) -> None:

@@ -1,0 +1,79 @@
+"""Columns of one length as one frozen thing, their types, and the Parquet files that hold them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Annotated, Self, TypeVar, get_args
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.core.errors import ArtifactError, DataError
+
+# What a field of `Columns` is in memory, and in a file.
+Int32 = Annotated[np.ndarray, pa.int32()]
+Int64 = Annotated[np.ndarray, pa.int64()]
+Float32 = Annotated[np.ndarray, pa.float32()]
+Float64 = Annotated[np.ndarray, pa.float64()]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Arrays of one length: what they hold at one place is a row; other fields are about all rows.
+
+    Raises:
+        DataError: the lengths differ.
+    """
+
+    def __post_init__(self) -> None:
+        lengths = {name: len(column) for name, column in self.columns().items()}
+        if len(set(lengths.values())) != 1:
+            kind = type(self).__name__
+            raise DataError(f"{kind} needs columns of one length, these have {lengths}")
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns().values())))
+
+    @classmethod
+    def schema(cls) -> pa.Schema:
+        """The columns' names and their types in a file."""
+        return pa.schema([(f.name, get_args(f.type)[1]) for f in fields(cls) if get_args(f.type)])
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """The arrays by their names."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if get_args(f.type)}
+
+    def take(self, rows: np.ndarray) -> Self:
+        """The rows that a boolean mask or an index array picks, as copies."""
+        return replace(self, **{name: column[rows] for name, column in self.columns().items()})
+
+
+Kind = TypeVar("Kind", bound=Columns)
+
+
+def joined(parts: Sequence[Kind]) -> Kind:
+    """The rows of parts that have all else in common, one part after the other, as copies."""
+    columns = [part.columns() for part in parts]
+    return replace(parts[0], **{n: np.concatenate([c[n] for c in columns]) for n in columns[0]})
+
+
+def read_parquet(path: Path, stage: str, *schemas: pa.Schema) -> pa.Table:
+    """The columns of a file that has one of some schemas, which have the same names.
+
+    Raises:
+        ArtifactError: the file is missing, damaged, or has other columns; the sentence names the
+            stage that makes it.
+    """
+    names = schemas[0].names
+    try:
+        table = pq.read_table(path)
+    except FileNotFoundError:
+        raise ArtifactError(f"{path} does not exist; run dvc repro {stage}") from None
+    except (pa.ArrowInvalid, OSError) as error:
+        raise ArtifactError(f"{path} is damaged ({error}); run dvc repro {stage}") from None
+    held = table.column_names
+    table = table.select([name for name in names if name in held])
+    if table.schema not in schemas:
+        raise ArtifactError(f"{path} has the columns {held}, not {names}; run dvc repro {stage}")
+    return table
