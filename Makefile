@@ -57,8 +57,9 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "installing into $(VENV) (a few minutes the first time)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=26" \
 	  || { echo "pip could not be upgraded; is a package index reachable?" >&2; exit 1; }
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -c constraints.txt $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) "torch>=2.9,<2.14" \
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps -c constraints.txt $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) "torch>=2.9,<2.14" \
 	  || { echo "torch could not be installed; set TORCH_INDEX to an index that has a CPU build" >&2; exit 1; }
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]" \
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e ".[dev]" \
 	  || { echo "the dependencies could not be installed; is a package index reachable?" >&2; exit 1; }
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true # on all cores, as pip compiles on one; some packages hold templates that are no Python
 	@touch $@

@@ -19,12 +19,12 @@ def run_stage(stage: str, paths: list[Path], params_path: Path = Path("params.ya
     """
     if stage not in STAGES:
         raise AdaCalibError(f"no stage {stage!r}; the stages are {', '.join(STAGES)}")
+    params = read_params(params_path)  # first: what is wrong there is said before libraries load
     run = importlib.import_module(f"pipeline.stages.{stage}").run
     signature = inspect.signature(run)
     expected = [name for name, p in signature.parameters.items() if p.kind is not p.KEYWORD_ONLY]
     if len(paths) != len(expected):
         raise AdaCalibError(f"{stage} takes the paths {expected}, got {[str(p) for p in paths]}")
-    params = read_params(params_path)
     shared = signature.parameters.keys() - {*expected, "params"}
     if os.environ.get("ADACALIB_DASK"):  # worker processes are in other folders
         paths = [path.absolute() for path in paths]

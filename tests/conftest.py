@@ -10,8 +10,8 @@ from xdist.scheduler import LoadFileScheduling
 # Two processes on two cores: a thread that waits must sleep, not spin.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-# A busy machine is slow, not wrong.
-settings.register_profile("any machine", deadline=None)
+# A busy machine is slow, not wrong. Each run draws other examples; bench.fuzz draws them for hours.
+settings.register_profile("any machine", deadline=None, max_examples=40)
 settings.load_profile("any machine")
 
 # Reasons (their beginnings) for which a test may be skipped in CI.
@@ -27,9 +27,8 @@ _unexpected: list[str] = []
 # Files that share a costly fixture: a Prefect server, a project with versions in production.
 TOGETHER = ("tests/flows/", "tests/registry/test_pro", "tests/registry/test_pull.py",
             "tests/registry/test_clean.py", "tests/registry/test_kills.py")  # fmt: skip
-# Those that begin first, as no process shall wait for them at the end. The first takes as long as
-# the others of its folder, so it gets a server of its own.
-LONGEST = ("tests/flows/test_kills.py", "tests/flows/", "tests/test_walk.py", "tests/registry/")
+# Those that begin first, as no process shall wait for them at the end.
+LONGEST = ("tests/flows/", "tests/registry/", "tests/test_walk.py", "tests/engine/test_cluster.py")
 
 
 class ByFile(LoadFileScheduling):
@@ -38,7 +37,7 @@ class ByFile(LoadFileScheduling):
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.split("::", maxsplit=1)[0]
         place = "/".join(path.split("/")[:2])
-        return place if path.startswith(TOGETHER) and path != LONGEST[0] else path
+        return place if path.startswith(TOGETHER) else path
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log) -> ByFile:

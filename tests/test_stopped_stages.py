@@ -1,12 +1,9 @@
 """A full disk, and a signal in the middle, in each stage: one sentence, nothing half-written."""
 
 import resource
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -16,6 +13,7 @@ from pipeline.__main__ import run_stage
 from pipeline.core.errors import AdaCalibError
 from pipeline.params.params_file import STAGES
 from tests.read_only import read_only
+from tests.ready_processes import stage_process
 from tests.stages.worlds import busy_day
 from tests.tiny_logs import files_of
 from tests.whole_walk import DAYS, PATHS, project
@@ -43,17 +41,22 @@ def full_disk() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def stopped(stage: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """A stage that gets a SIGTERM as soon as it has begun to write, if it has not ended by then."""
-    command = [sys.executable, "-m", "pipeline", stage, *map(str, PATHS[stage])]
-    process = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
-    while process.poll() is None and not list(folder.glob("**/.*.tmp-*")):
+def stopped(stage: str, folder: Path) -> tuple[int, str]:
+    """Exit code and words of a stage that gets a SIGTERM as soon as it has begun to write.
+
+    If it has not ended by then.
+    """
+    words = folder.with_name(f"{stage}.txt")
+    process = stage_process(stage, PATHS[stage], folder, words)
+    while process.is_alive() and not list(folder.glob("**/.*.tmp-*")):
         time.sleep(0.001)
-    family = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
-    process.send_signal(signal.SIGTERM)
-    said = process.communicate()[1]
+    family = []
+    with suppress(psutil.NoSuchProcess):  # it has ended
+        family = psutil.Process(process.pid).children(recursive=True)
+    process.terminate()
+    process.join()
     assert not psutil.wait_procs(family, timeout=10)[1]
-    return subprocess.CompletedProcess(command, process.returncode, "", said)
+    return process.exitcode, words.read_text()
 
 
 @pytest.mark.slow
@@ -64,12 +67,10 @@ def test_a_full_disk_or_a_signal_in_each_stage_leaves_all_as_it_was(tmp_path):
         with full_disk(), pytest.raises((OSError, AdaCalibError)):
             run_stage(stage, paths, folder / "params.yaml")
         assert left(folder) == before, stage
-        ended = stopped(stage, folder)
-        if ended.returncode > 0:  # else the signal came when it was done
-            assert ended.stderr.endswith(
-                f"{stage}: stopped, nothing is half-written; run it again\n"
-            )
-            assert "Traceback" not in ended.stderr
+        code, said = stopped(stage, folder)
+        if code > 0:  # else the signal came when it was done
+            assert said.endswith(f"{stage}: stopped, nothing is half-written; run it again\n")
+            assert "Traceback" not in said
             assert left(folder).items() >= before.items(), stage  # one of two outputs may be whole
             assert not list(folder.glob("**/.*.tmp-*")), stage
         run_stage(stage, paths, folder / "params.yaml")
@@ -78,9 +79,10 @@ def test_a_full_disk_or_a_signal_in_each_stage_leaves_all_as_it_was(tmp_path):
 
 def test_a_stage_that_may_not_write_says_so_in_one_sentence(tmp_path):
     folder = small_project(tmp_path / "project")
-    command = [sys.executable, "-m", "pipeline", "validate", *map(str, PATHS["validate"])]
+    words = tmp_path / "words.txt"
     with read_only(folder):
-        refused = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert refused.returncode == 1
-    assert refused.stderr.startswith("validate: ")
-    assert refused.stderr.count("\n") == 1
+        process = stage_process("validate", PATHS["validate"], folder, words)
+        process.join()
+    assert process.exitcode == 1
+    assert words.read_text().startswith("validate: ")
+    assert words.read_text().count("\n") == 1

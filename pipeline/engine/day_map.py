@@ -1,9 +1,10 @@
 """One map over days: the same function of every day, several at a time, in the order of days."""
 
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -64,6 +65,25 @@ def _pool(
     if place := os.environ.get(DASK):
         yield Workers(place, work, title).begin, lambda: width_of(place)
         return
-    threads = usable_threads()
-    with ThreadPoolExecutor(threads) as pool:
-        yield lambda item: pool.submit(work, item).result, lambda: threads
+    threads, gate, at_work, closed = usable_threads(), threading.Condition(), 0, False
+
+    def counted(item: Item) -> Result:
+        nonlocal at_work
+        with gate:
+            if closed:
+                raise CancelledError
+            at_work += 1
+        try:
+            return work(item)
+        finally:
+            with gate:
+                at_work -= 1
+                gate.notify_all()
+
+    try:
+        with ThreadPoolExecutor(threads) as pool:
+            yield lambda item: pool.submit(counted, item).result, lambda: threads
+    finally:  # a thread that an interrupt met at its start is not known to the pool, and goes on
+        with gate:
+            closed = True
+            gate.wait_for(lambda: not at_work)

@@ -14,7 +14,7 @@ from pipeline.formats import sort_keys
 from pipeline.formats.scores import Scores
 
 CANDIDATES, GRID = (2, 3, 6), 12
-few_examples = settings(max_examples=50, deadline=None)
+few_examples = settings(max_examples=25, deadline=None)
 
 
 def scores_of(

@@ -118,14 +118,14 @@ def test_a_day_that_another_tool_has_written_is_merged_and_every_row_has_its_fil
     assert read_day(tmp_path / "data", "1970-01-01")["item"].to_pylist() == [*ids, "y", "z"]
 
 
-EVENTS = 120
+EVENTS = 72
 START = datetime(2024, 3, 28, 5, tzinfo=UTC)  # clocks of Berlin change on the 31st
 CUTS = ("arrival", "UTC", "Europe/Berlin", "America/New_York", "at random")
 
 
 @st.composite
 def arrangements(draw):
-    """Events of ten days in files, and calls that each land some of them."""
+    """Events of six days in files, and calls that each land some of them."""
     cut, zone = draw(st.sampled_from(CUTS)), draw(st.sampled_from(CUTS[1:4]))
     stamps = [START + timedelta(hours=2 * event) for event in range(EVENTS)]
     files: dict[str, list[tuple[int, datetime]]] = {}

@@ -91,7 +91,7 @@ def counted_slowly(rows, cells, by_event) -> Counter:
     return found
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(
     st.lists(ROW, min_size=1, max_size=40, unique_by=lambda row: row["ts"]),
     st.sampled_from([1, 16, 32]),
@@ -109,7 +109,7 @@ def test_sums_are_those_of_the_rows_by_the_products_conventions(rows, cells, by_
 
 
 @given(st.lists(ROW, min_size=2, max_size=40), st.integers(1, 39))
-@settings(max_examples=30)
+@settings(max_examples=15)
 def test_the_sums_of_parts_add_up(rows, cut):
     table = pa.Table.from_pylist(rows, SCHEMA)
 

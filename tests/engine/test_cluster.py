@@ -84,17 +84,14 @@ def test_the_first_day_that_fails_is_told_as_it_is_after_those_before_it(here):
     assert dict(map_days(str.upper, DAYS[:2], "look")) == {day: day for day in DAYS[:2]}
 
 
-@pytest.mark.parametrize("repository", [False, True])
-def test_stages_leave_the_same_bytes(here, by_threads, tmp_path, repository):
-    """Where what is made of days is kept, too, and by whoever made it."""
+def test_stages_leave_the_same_bytes_where_what_is_made_of_days_is_kept(here, by_threads, tmp_path):
+    """By whoever made it. Where nothing is kept, those that are killed below leave the same."""
     folder = copy_of(by_threads, tmp_path, *KEEPING)
-    if repository:
-        git(folder, "init", "--quiet")
+    git(folder, "init", "--quiet")
     assert made(folder, *KEEPING) == by_threads[1]
-    if repository:
-        assert (folder / ".git/adacalib/days").is_dir()
-        cluster.release()
-        assert made(folder, *KEEPING) == by_threads[1]
+    assert (folder / ".git/adacalib/days").is_dir()
+    cluster.release()
+    assert made(folder, *KEEPING) == by_threads[1]
 
 
 def once(flag: Path) -> bool:
@@ -122,11 +119,8 @@ def die_at_first(flag: str, moment: str) -> None:
 
 @pytest.mark.parametrize(
     ("stage", "moment"),
-    [
-        ("validate", "work"), ("score", "work"), ("score", "write"), ("tabulate", "work"),
-        ("tabulate", "write"), ("check_tables", "work"),
-    ],
-)  # fmt: skip
+    [("validate", "work"), ("score", "write"), ("tabulate", "write"), ("check_tables", "work")],
+)
 def test_a_worker_that_is_killed_in_a_stage_changes_no_byte(
     here, by_threads, tmp_path, stage, moment
 ):
@@ -166,11 +160,9 @@ def test_a_worker_that_runs_out_of_memory_is_one_sentence(monkeypatch):
         cluster.release()
 
 
-@pytest.mark.parametrize("stage", ["score", "tabulate"])
-def test_a_scheduler_that_is_killed_is_one_sentence_and_the_next_run_goes_on(
-    by_threads, tmp_path, stage
-):
+def test_a_scheduler_that_is_killed_is_one_sentence_and_the_next_run_goes_on(by_threads, tmp_path):
     """Nothing of the stage is there that could be read."""
+    stage = "tabulate"
     folder, flag = copy_of(by_threads, tmp_path, stage), tmp_path / "begun"
     git(folder, "init", "--quiet")
     with own_cluster() as (address, scheduler):

@@ -1,9 +1,7 @@
 """Stages that keep what they made of days: the same bytes whatever is kept, and from nothing."""
 
-import multiprocessing
 import os
 import shutil
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +13,7 @@ from pipeline.formats.days import day_name, day_number
 from pipeline.params.params_file import STAGES, set_values
 from pipeline.stages import check_tables, score, tabulate, validate
 from tests.engine.test_reuse import git
+from tests.ready_processes import all_of
 from tests.stages.worlds import busy_day
 from tests.tiny_logs import files_of, write_log
 from tests.whole_walk import PATHS, project
@@ -207,8 +206,6 @@ def test_two_worktrees_that_run_at_once_give_the_same_bytes_and_keep_each_day_on
     git(main, *name, "commit", "--quiet", "--allow-empty", "--message", "first")
     git(main, "worktree", "add", "--quiet", "--detach", str(tmp_path / "other"))
     project_of(tmp_path / "other")
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(2, mp_context=spawn) as pool:
-        one, two = pool.map(walk_of, [main, tmp_path / "other"])
+    one, two = all_of(walk_of, [main, tmp_path / "other"])
     assert one == two == from_nothing
     assert [path.name for path in kept(main)] == [path.name for path in kept(warm)]

@@ -12,12 +12,14 @@ from pathlib import Path
 
 from pipeline.core.checksums import write_checksums
 from pipeline.core.files import sha256_of
-from pipeline.params.params_file import read_params
-from pipeline.report.result_tables import METRICS
+
+# What only one of the stages needs is imported there: many tests run them, each in a process.
 
 
 def verdict(last_day: str) -> dict:
     """A verdict that is no where params.yaml asks for many test responses."""
+    from pipeline.params.params_file import read_params
+
     passed = read_params().gate.min_test_responses <= 1000
     sentence = f"the test days have 1000 responses, {'enough' if passed else 'too few'}"
     check = {"name": "test responses", "value": 1000, "limit": 0, "passed": passed}
@@ -37,10 +39,12 @@ def main() -> None:
     output.parent.mkdir(parents=True, exist_ok=True)
     print(f"{stage} is at work with {os.environ.get('CHEAP_TOKEN')}", flush=True)
     if stage == "validate":
-        log = read_params().log
-        if log.label == "unheard_of":
+        from pipeline.params.params_file import read_params
+
+        params = read_params()
+        if params.log.label == "unheard_of":
             sys.exit("validate: no column unheard_of on day 2013-01-01; land the day again")
-        output.write_text(json.dumps({"last_day": read_params().split.last_day}))
+        output.write_text(json.dumps({"last_day": params.split.last_day}))
         return
     last_day = json.loads(Path("reports/validation.json").read_text())["last_day"]
     if stage == "merge":
@@ -52,6 +56,8 @@ def main() -> None:
         (output / "weights.txt").write_text(last_day)
         write_checksums(output, {"last_day": last_day})
     elif stage == "evaluate":
+        from pipeline.report.result_tables import METRICS
+
         metrics = {key: None for _, key, _ in METRICS} | {"logloss": 0.25, "auc": 0.75}
         output.write_text(json.dumps({"last_day": last_day, "methods": {"model": metrics}}))
     else:

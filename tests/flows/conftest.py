@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import socket
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -12,6 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -207,6 +209,17 @@ class Server:
                 raise
             time.sleep(0.5)
             return self.ask(what, **query)
+
+
+def known_database(server: Server, home: Path) -> dict[str, str]:
+    """A home of Prefect whose database need not be made first, which takes long."""
+    home.mkdir()
+    with (
+        closing(sqlite3.connect(server.project / ".prefect/prefect.db")) as made,
+        closing(sqlite3.connect(home / "prefect.db")) as copy,
+    ):
+        made.backup(copy)
+    return {"PREFECT_HOME": str(home)}
 
 
 def free_port() -> int:

@@ -2,12 +2,10 @@
 
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import psutil
@@ -23,7 +21,7 @@ from pipeline.registry.promote import production
 from pipeline.registry.tools.dvc import reproduce
 from pipeline.registry.tools.locks import run_lock
 from pipeline.registry.tools.programs import git, run_program
-from tests.flows.conftest import SECONDS, Server, add_remotes, until
+from tests.flows.conftest import SECONDS, add_remotes, known_database, until
 
 DAY = "2013-09-29"
 
@@ -50,17 +48,6 @@ def family_of(mark: Path) -> dict[str, psutil.Process]:
 def all_ended(family: dict[str, psutil.Process]) -> bool:
     """Whether no process of a run is there any more."""
     return not [name for name, process in family.items() if process.is_running()]
-
-
-def known_database(server: Server, home: Path) -> dict[str, str]:
-    """A home of Prefect whose database need not be made first, which takes long."""
-    home.mkdir()
-    with (
-        closing(sqlite3.connect(server.project / ".prefect/prefect.db")) as made,
-        closing(sqlite3.connect(home / "prefect.db")) as copy,
-    ):
-        made.backup(copy)
-    return {"PREFECT_HOME": str(home)}
 
 
 def stop(

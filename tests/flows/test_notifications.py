@@ -136,8 +136,10 @@ def test_people_are_notified_when_nothing_was_promoted_for_days(tmp_path, monkey
     assert state.is_completed() == (name == "InOrder")
 
 
-@pytest.mark.parametrize("address", ["https://bob:hunter2@h.org/{day}", "s3://b/{day}?sig=hunter2"])
-@pytest.mark.parametrize("module", ["refresh", "backfill"])
+@pytest.mark.parametrize(
+    ("module", "address"),
+    [("refresh", "https://bob:hunter2@h.org/{day}"), ("backfill", "s3://b/{day}?sig=hunter2")],
+)
 def test_an_address_with_a_secret_is_refused_before_prefect_hears_of_it(tmp_path, module, address):
     days = {
         "refresh": ["--day", "2013-09-30"],

@@ -14,7 +14,7 @@ def by_chance(logs: int, share: float) -> tuple[float, float]:
     return low / logs, high / logs
 
 
-@pytest.mark.parametrize(("logs", "pre"), [(1000, False), (500, True)])
+@pytest.mark.parametrize(("logs", "pre"), [(500, False), (250, True)])
 def test_of_tests_without_an_effect_5_percent_alarm_by_each_metric(logs, pre):
     found = alarms(Simulated(logs, units=1000), pre)
     low, high = by_chance(logs, 0.05)
@@ -23,8 +23,8 @@ def test_of_tests_without_an_effect_5_percent_alarm_by_each_metric(logs, pre):
 
 
 def test_a_ramp_makes_no_alarms_although_later_users_click_more():
-    found = alarms(Simulated(500, units=1000, shares=(0.1, 0.5)), pre=False)
-    low, high = by_chance(500, 0.05)
+    found = alarms(Simulated(250, units=1000, shares=(0.1, 0.5)), pre=False)
+    low, high = by_chance(250, 0.05)
     assert all(low < found[metric] < high for metric in METRICS)
 
 
@@ -34,8 +34,8 @@ def test_impressions_taken_for_independent_alarm_too_often():
 
 @pytest.mark.parametrize("pre", [False, True])
 def test_a_planted_effect_lies_in_its_interval_in_95_percent_of_tests(pre):
-    found = coverage(Simulated(500, units=1000, lift=LIFT), pre)
-    low, high = by_chance(500, 0.95)
+    found = coverage(Simulated(250, units=1000, lift=LIFT), pre)
+    low, high = by_chance(250, 0.95)
     assert {metric: held for metric, (held, _) in found.items() if not low < held < high} == {}
 
 

@@ -27,8 +27,9 @@ def host(tmp_path_factory) -> Path:
     for name in SOURCES:
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, source / name)
-    subprocess.run([sys.executable, "-m", "venv", folder / "env"], check=True)
-    install = [folder / "env/bin/pip", "install", "-q", "-c", ROOT / "constraints.txt"]
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "env"], check=True)
+    pip = [sys.executable, "-m", "pip", "--python", folder / "env/bin/python", "install", "-q"]
+    install = [*pip, "--no-compile", "-c", ROOT / "constraints.txt"]
     subprocess.run([*install, f"{source}[serve]"], check=True, capture_output=True)
     return folder / "env/bin"
 
