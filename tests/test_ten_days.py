@@ -1,4 +1,4 @@
-"""Days in a row, each promoted: every one is held against the one before on all its days."""
+"""Ten days in a row, each promoted: every one is held against the one before on all its days."""
 
 import shutil
 
@@ -13,7 +13,7 @@ from pipeline.formats.days import day_name, day_number
 from pipeline.params.params_file import set_values
 from tests.whole_walk import project, walk
 
-FIRST, TEST_DAYS, REFRESHES = day_number("2024-03-04"), 4, 6
+FIRST, TEST_DAYS, REFRESHES = day_number("2024-03-04"), 6, 10
 DAYS = [day_name(FIRST + n) for n in range(2 + 6 + TEST_DAYS + REFRESHES - 1)]
 
 
@@ -37,7 +37,7 @@ def promote(folder, day):
 
 
 @pytest.mark.slow
-def test_each_of_six_days_is_held_against_the_one_before_on_every_test_day(tmp_path):
+def test_each_of_ten_days_is_held_against_the_one_before_on_every_test_day(tmp_path):
     """Its served bytes on the newest one, as they have learned from all others."""
     split = {"split__training_days": 2, "split__calibration_days": 6, "split__test_days": TEST_DAYS}
     days = {day: logged_day(day) for day in DAYS}
