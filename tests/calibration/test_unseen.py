@@ -51,7 +51,7 @@ def unseen_rates(scores):
 
 
 @pytest.mark.parametrize("null_share", [0.0, 0.1])
-@pytest.mark.parametrize("n_values", [2, 3, 5, 12, 300])
+@pytest.mark.parametrize("n_values", [2, 3, 5, 8, 12, 20, 300])
 def test_an_unseen_value_is_expected_to_respond_as_the_values_do_in_the_mean(n_values, null_share):
     """One of them responds far more often than the others; null is one of them where it occurs."""
     scores = log_of([0.01] * (n_values - 1) + [0.5], null_share)
