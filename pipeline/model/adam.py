@@ -24,57 +24,57 @@ class Adam:
     """
 
     def __init__(self, network: BaseNetwork, learning_rate: float, weight_decay: float) -> None:
-        self._decay, self._learning_rate = weight_decay, learning_rate
-        self._embedding: Tensor | None = None
-        dense = list(network.parameters())
-        if network.embedding.sparse:
-            self._embedding = weight = network.embedding.weight
-            dense = [p for p in dense if p is not weight]
-            zeros = torch.zeros_like(weight), torch.zeros_like(weight)
-            self._moments = (*zeros, torch.zeros((), device=zeros[0].device))
-        self._dense = torch.optim.Adam(dense, learning_rate, weight_decay=weight_decay, fused=True)
+        self._learning_rate, self._decay = learning_rate, weight_decay
+        weight = network.embedding.weight
+        self._embedding = weight if network.embedding.sparse else None
+        self._dense: list[Tensor] = [p for p in network.parameters() if p is not self._embedding]
+        # first and second moments, and counts of steps
+        begun = {str(place): _begun(parameter) for place, parameter in enumerate(self._dense)}
+        self._moments = begun | ({} if self._embedding is None else {ROWS: _begun(weight)})
 
     def state(self) -> dict[str, Tensor]:
         """Moments and counts of steps by name."""
-        found = {
-            f"{position}.{kind}": tensor
-            for position, of_one in self._dense.state_dict()["state"].items()
-            for kind, tensor in of_one.items()
-        }
-        if self._embedding is not None:
-            found |= {f"{ROWS}.{i}": tensor for i, tensor in enumerate(self._moments)}
-        return found
+        return {f"{n}.{i}": t for n, each in self._moments.items() for i, t in enumerate(each)}
 
     def load(self, state: dict[str, Tensor]) -> None:
         """Go on from what `state` of the same training returned."""
-        of_dense: dict[int, dict[str, Tensor]] = {}
-        for name, tensor in state.items():
-            place, kind = name.split(".")
-            if place == ROWS:
-                self._moments[int(kind)].copy_(tensor)
-            else:
-                of_dense.setdefault(int(place), {})[kind] = tensor
-        self._dense.load_state_dict(self._dense.state_dict() | {"state": of_dense})
+        for name, own in self.state().items():
+            own.copy_(state[name])
 
     @torch.no_grad()
     def step(self) -> None:
         """Change the parameters by one step down their gradients, which are then forgotten."""
-        self._dense.step()
-        self._dense.zero_grad()
+        moments = [self._moments[str(place)] for place in range(len(self._dense))]
+        gradients = [parameter.grad for parameter in self._dense if parameter.grad is not None]
+        self._change(self._dense, gradients, moments)
         if self._embedding is not None:
             self._step_rows(self._embedding)
+        for parameter in self._dense:
+            parameter.grad = None
 
     def _step_rows(self, embedding: Tensor) -> None:
         assert embedding.grad is not None
         gradient, embedding.grad = embedding.grad.coalesce(), None
         rows = gradient.indices()[0]
-        *moments, steps = self._moments
+        *moments, steps = self._moments[ROWS]
         whole = (embedding, *moments)
-        parameter, mean, square = taken = [t.index_select(0, rows) for t in whole]
+        parameter, *taken = (t.index_select(0, rows) for t in whole)
+        self._change([parameter], [gradient.values()], [(*taken, steps)])
+        for tensor, changed in zip(whole, (parameter, *taken), strict=True):
+            tensor.index_copy_(0, rows, changed)
+
+    def _change(
+        self, parameters: list[Tensor], gradients: list[Tensor], moments: list[tuple[Tensor, ...]]
+    ) -> None:
+        """Torch's step. Its classes load the compiler, which takes longer than a short training."""
+        means, squares, steps = map(list, zip(*moments, strict=True))
         adam(
-            [parameter], [gradient.values()], [mean], [square], [], [steps],
+            parameters, gradients, means, squares, [], steps,
             fused=True, amsgrad=False, beta1=0.9, beta2=0.999, lr=self._learning_rate,
             weight_decay=self._decay, eps=1e-8, maximize=False,
         )  # fmt: skip
-        for tensor, changed in zip(whole, taken, strict=True):
-            tensor.index_copy_(0, rows, changed)
+
+
+def _begun(parameter: Tensor) -> tuple[Tensor, ...]:
+    zeros = torch.zeros_like(parameter), torch.zeros_like(parameter)
+    return *zeros, torch.zeros((), device=parameter.device)

@@ -76,8 +76,8 @@ def resume_epoch(
 ) -> tuple[list[EpochRecord], dict[str, torch.Tensor]]:
     """The history and best weights saved in `folder`; network and optimizer are set to go on.
 
-    Where there is nothing, another training, or a file that is damaged, the history is empty and
-    nothing is changed: starting again is always right, only slower.
+    Where there is nothing, another training (or another version's), or a file that is damaged, the
+    history is empty and nothing is changed: starting again is always right, only slower.
     """
     path = folder / LAST_EPOCH
     try:
@@ -88,10 +88,11 @@ def resume_epoch(
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (FileNotFoundError, SafetensorError):
         return [], {}
-    if note.get("sha256") != _sha256(tensors):
+    moments = _under("optimizer.", tensors)
+    if note.get("sha256") != _sha256(tensors) or moments.keys() != optimizer.state().keys():
         return [], {}
     network.load_state_dict(_under("network.", tensors))
-    optimizer.load(_under("optimizer.", tensors))
+    optimizer.load(moments)
     return [EpochRecord(**record) for record in note["history"]], _under("best.", tensors)
 
 

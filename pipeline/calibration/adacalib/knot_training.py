@@ -13,6 +13,7 @@ import torch
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 from torch.nn import functional
+from torch.optim.adamw import adamw
 
 from pipeline.calibration.adacalib.knot_examples import KnotExamples
 from pipeline.calibration.adacalib.knot_network import Head, annealed, gumbel_weights
@@ -105,24 +106,28 @@ def train(examples: KnotExamples, settings: FitSettings, seed: int) -> Iterator[
         torch.manual_seed(seed)
         head, mean = _head(examples), _head(examples)
     mean.load_state_dict(head.state_dict())
-    optimizer = torch.optim.AdamW(
-        head.parameters(), settings.learning_rate, weight_decay=settings.weight_decay, fused=True
-    )
+    weights: list[Tensor] = list(head.parameters())
+    means, squares = ([torch.zeros_like(weight) for weight in weights] for _ in range(2))
+    counts = [torch.zeros(()) for _ in weights]
     for step in range(1, settings.steps + 1):
         rows = torch.randperm(len(examples), generator=generator)[:BATCH]
         batch = examples.take(rows)
         temperature = annealed(settings.temperatures, step / settings.steps)
         attention = head.choice(batch.value, batch.borne)
-        weights = gumbel_weights(attention, temperature, generator)
-        loss = objective(head, batch, weights)
+        shares = gumbel_weights(attention, temperature, generator)
+        loss = objective(head, batch, shares)
         if not torch.isfinite(loss):
             raise TrainingError(
                 f"calibrate: the loss of step {step} is {loss.item()}; "
                 "lower calibrate.learning_rate"
             )
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        gradients = list(torch.autograd.grad(loss, weights))
+        with torch.no_grad():  # torch's optimizer classes would load its compiler first
+            adamw(
+                weights, gradients, means, squares, [], counts,
+                fused=True, amsgrad=False, beta1=0.9, beta2=0.999, lr=settings.learning_rate,
+                weight_decay=settings.weight_decay, eps=1e-8, maximize=False,
+            )  # fmt: skip
         _average(mean, head, min(MEMORY, step / (step + 10)))
         if step % max(settings.steps // CHECKPOINTS, 1) == 0:
             yield mean

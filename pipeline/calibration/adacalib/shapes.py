@@ -119,9 +119,11 @@ def _spline_share(
     """How much of the splines predicts the folds' targets best; none where there are no folds."""
     losses = np.zeros(len(SPLINE_SHARES))
     for fold, term in zip(folds, terms, strict=False):
-        n, y = fold.target.impressions, fold.target.responses
+        rows = np.flatnonzero(fold.target.impressions)
+        n, y = fold.target.impressions[rows], fold.target.responses[rows]
         for place, share in enumerate(SPLINE_SHARES):
-            losses[place] += log_loss_from_logits(anchored + share * term, y, n).sum()
+            logit = anchored[rows] + share * term[rows]
+            losses[place] += log_loss_from_logits(logit, y, n).sum()
     return SPLINE_SHARES[int(np.argmin(losses))]
 
 

@@ -152,16 +152,16 @@ def _posterior(
             probability = expit(logit)
             expected = impressions * probability
             weighted = hats * (expected * (1.0 - probability))[..., None]
-            covariances = np.linalg.inv(np.matmul(weighted.transpose(0, 2, 1), hats) + precision)
+            information = np.matmul(weighted.transpose(0, 2, 1), hats) + precision
             gradient = (
                 np.einsum("zcj,zc->zj", hats, responses - expected) - (modes - mean) @ precision
             )
-            step = np.einsum("zij,zj->zi", covariances, gradient)
+            step = np.linalg.solve(information, gradient[..., None])[..., 0]
             modes = modes + np.clip(step, -1.0, 1.0)
             if np.abs(step).max() < 1e-3:
                 break
         mean = modes.sum(axis=0) / (n_values + 1.0)  # one value of zero weights
         away = modes - mean
-        scatter = np.einsum("zi,zj->ij", away, away) + covariances.sum(axis=0)
+        scatter = np.einsum("zi,zj->ij", away, away) + np.linalg.inv(information).sum(axis=0)
         covariance = (scatter + TRUSTED_VALUES * smooth) / (n_values + TRUSTED_VALUES)
     return mean, modes
