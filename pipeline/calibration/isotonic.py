@@ -10,8 +10,13 @@ from pipeline.formats.maps import PiecewiseLinearMap, shared_map
 from pipeline.formats.tables import CellTable
 
 
-def isotonic_of_cells(cells: CellTable, counts: Counts, n_field_values: int) -> PiecewiseLinearMap:
-    """Isotonic regression on counts of the fitting grid's cell rows.
+def isotonic_of_cells(
+    cells: CellTable, counts: Counts, n_field_values: int, min_slope: float = 0.05
+) -> PiecewiseLinearMap:
+    """Isotonic regression on counts of the fitting grid's cell rows, its plateaus tilted.
+
+    A plateau would tie logits, which costs rank, and a map that does could not ship: every slope
+    is at least `min_slope` > 0.
 
     Raises:
         NotEnoughDataError: no row stands for an impression.
@@ -22,8 +27,9 @@ def isotonic_of_cells(cells: CellTable, counts: Counts, n_field_values: int) -> 
     logit = (cells.logit_sum / cells.impressions)[some]
     n, y = counts.impressions[some], counts.responses[some]
     rate = (y.sum() + 0.5) / (n.sum() + 1.0)
-    curve = isotonic_curve(logit, n, y, np.full(len(n), rate))
-    return shared_map(*curve, 0.0, 0.0, n_field_values)
+    knots, plateaus = isotonic_curve(logit, n, y, np.full(len(n), rate))
+    values = increasing(knots, plateaus, np.ones(len(knots)), min_slope)
+    return shared_map(knots, values, min_slope, min_slope, n_field_values)
 
 
 def isotonic_curve(
@@ -56,3 +62,24 @@ def isotonic_curve(
 def ascending_rates(responses: np.ndarray, impressions: np.ndarray) -> np.ndarray:
     """Rates [n] that do not decrease, nearest to responses / impressions."""
     return isotonic_regression(responses / impressions, weights=impressions).x
+
+
+def increasing(
+    knots: np.ndarray, values: np.ndarray, weights: np.ndarray, min_slope: float
+) -> np.ndarray:
+    """`values` moved least so that every slope between knots is at least `min_slope` > 0.
+
+    Isotonic regression works on value - min_slope · knot; adding the line back leaves no
+    plateau, which would tie logits and cost ranking. Values that keep the rule come back bit for
+    bit.
+
+    Args:
+        knots: float64 [n], strictly ascending logits.
+        values: float64 [n], calibrated logits there.
+        weights: float64 [n], > 0: how much a knot resists being moved.
+        min_slope: least slope of the calibrated in the uncalibrated logit.
+    """
+    if (np.diff(values) >= min_slope * np.diff(knots)).all():
+        return values
+    line = min_slope * knots
+    return isotonic_regression(values - line, weights=weights).x + line

@@ -20,7 +20,7 @@ SHIPPED, REFERENCE = "model", "uncalibrated"
 MEASURES = {"logloss": "LogLoss", "daily_field_deviance": "daily field deviance"}
 
 
-def _distinct(evaluation: dict[str, Any], limit: float, calibrator: dict[str, Any]) -> GateCheck:
+def _distinct(evaluation: dict[str, Any], limit: float) -> GateCheck:
     """Number of different outputs against the base model's: rounding and plateaus cost rank."""
     before, after = (
         number(evaluation, "methods", method, "distinct_outputs") for method in (REFERENCE, SHIPPED)
@@ -33,17 +33,9 @@ def _distinct(evaluation: dict[str, Any], limit: float, calibrator: dict[str, An
         f"{after:.0f} different outputs, the base model has {before:.0f}",
         "",
         f"; fewer than {limit:g} of them (gate.min_distinct_share) mean plateaus, on which "
-        f"rank is lost: {_ADVICE.get(calibrator.get('chosen', ''), _ROUNDED)}",
+        "rank is lost: look for rounded scores; for AdaCalib's maps raise calibrate.min_slope",
     )
     return GateCheck.answered("distinct_outputs", share, limit, share >= limit, words)
-
-
-_ROUNDED = "look for rounded scores"
-_ADVICE = {
-    "isotonic": "isotonic regression, which the calibration days chose, always makes them; ship "
-    "AdaCalib, whose maps rise everywhere, with calibrate.choose: always",
-    "adacalib": f"raise calibrate.min_slope, or {_ROUNDED}",
-}
 
 
 def _memorisation(tables: Any, limit: float) -> GateCheck:
@@ -145,7 +137,7 @@ def evidence_checks(
     return (
         pcoc_check(evaluation, params),
         largest_check(evaluation, params.max_value_pcoc_error),
-        _distinct(evaluation, params.min_distinct_share, calibrator),
+        _distinct(evaluation, params.min_distinct_share),
         _memorisation(tables, params.max_memorisation),
         _newest_day(calibrator),
         _maturity(evaluation),

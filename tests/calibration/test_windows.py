@@ -5,6 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from pipeline.calibration.folds import all_counts
+from pipeline.calibration.isotonic import isotonic_curve
+from pipeline.calibration.statistics.logits import log_loss_from_logits
 from pipeline.calibration.windows import FITS, WINDOWS, Windowed, best_window, coarse
 from tests.calibration.curved_world import curved_world, tables_of
 
@@ -39,6 +42,28 @@ def test_a_map_knows_its_window_and_nothing_else(cells, name, horizon):
 def test_a_day_before_which_nothing_is_known_is_served_as_it_is(cells, name):
     served = Windowed(FITS[name], cells, 7, 1, 7)(20_000)
     assert np.array_equal(served(AT, np.ones(len(AT), int)), AT)
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_a_baseline_that_may_ship_ties_no_logits(cells, name):
+    """A plateau costs rank, and the gate refuses a model that has them."""
+    logits = np.linspace(-8, 3, 500)
+    served = Windowed(FITS[name], cells, 7, 1, 7)(20_030)
+    values = served(logits, np.full(len(logits), 2))
+    assert (np.diff(values) > 0.049 * np.diff(logits)).all()
+
+
+def test_what_isotonic_regression_gives_up_for_rank_costs_next_to_nothing(cells):
+    rate = cells.responses.sum() / cells.impressions.sum()
+    logit = cells.logit_sum / cells.impressions
+    columns = logit, cells.impressions, cells.responses
+    plateaus = isotonic_curve(*columns, np.full(len(cells), rate))
+    tilted = FITS["isotonic"](cells, all_counts(cells), 7)(logit, cells.field_value_id)
+    total = [
+        log_loss_from_logits(each, cells.responses, cells.impressions).sum()
+        for each in (np.interp(logit, *plateaus), tilted)
+    ]
+    assert total[0] < total[1] < 1.0005 * total[0]
 
 
 @pytest.mark.parametrize("drift", [0.0, 0.3])

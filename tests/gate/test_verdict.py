@@ -243,21 +243,6 @@ def test_a_newest_day_that_is_not_sound_refuses_and_says_how_it_is_accepted(guar
         assert "(UA)" in judged.reasons[0]
 
 
-@pytest.mark.parametrize(
-    ("chosen", "advice"),
-    [
-        ("isotonic", r"isotonic regression, .*, always makes them; .* calibrate\.choose: always$"),
-        ("adacalib", r"raise calibrate\.min_slope, or look for rounded scores$"),
-        ("eb_platt", r"rank is lost: look for rounded scores$"),
-    ],
-)
-def test_plateaus_are_answered_by_what_helps_against_those_of_the_map_that_ships(chosen, advice):
-    """No other parameter takes isotonic regression's plateaus away."""
-    coarse = changed("methods/model/distinct_outputs", 97)
-    (reason,) = verdict(coarse, calibrator=CALIBRATOR | {"chosen": chosen}).reasons
-    assert re.search(advice, reason)
-
-
 def test_a_choice_that_was_made_already_is_no_advice():
     worse = changed("gains/isotonic/logloss", gain(0.03, 0.02, 0.04))
     for choose, advised in (("held_out", False), ("always", True)):

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import isotonic_regression
 
 from pipeline.calibration.adacalib.knot_examples import interpolation
+from pipeline.calibration.isotonic import increasing
 from pipeline.calibration.prior.day_forecast import DayForecast
 from pipeline.calibration.prior.quadrature import SLOPE, mean_logit
 from pipeline.calibration.prior.splines import Splines
@@ -121,24 +121,3 @@ def _increasing(
         n = int(np.isfinite(knots[row]).sum())
         repaired[row, :n] = increasing(knots[row, :n], values[row, :n], weights[row, :n], min_slope)
     return repaired
-
-
-def increasing(
-    knots: np.ndarray, values: np.ndarray, weights: np.ndarray, min_slope: float
-) -> np.ndarray:
-    """`values` moved least so that every slope between knots is at least `min_slope` > 0.
-
-    Isotonic regression works on value - min_slope · knot; adding the line back leaves no
-    plateau, which would tie logits and cost ranking. Values that keep the rule come back bit for
-    bit.
-
-    Args:
-        knots: float64 [n], strictly ascending logits.
-        values: float64 [n], calibrated logits there.
-        weights: float64 [n], > 0: how much a knot resists being moved.
-        min_slope: least slope of the calibrated in the uncalibrated logit.
-    """
-    if (np.diff(values) >= min_slope * np.diff(knots)).all():
-        return values
-    line = min_slope * knots
-    return isotonic_regression(values - line, weights=weights).x + line

@@ -21,9 +21,9 @@ import numpy as np
 import torch
 from scipy.special import logit as log_odds
 
-from pipeline.calibration.adacalib.compile_map import increasing
 from pipeline.calibration.adacalib.knot_training import single_thread
 from pipeline.calibration.folds import all_counts
+from pipeline.calibration.isotonic import increasing
 from pipeline.calibration.paper.auxiliary import AuxiliaryNetwork
 from pipeline.calibration.paper.merged_rows import merged, response_rate
 from pipeline.calibration.paper.paper_network import PaperNetwork, PaperSettings, train
