@@ -183,7 +183,7 @@ def test_a_day_is_landed_run_committed_pushed_and_promoted_and_nothing_shows_a_s
         f"- [report]({kept.as_uri()}): `{kept}`",
         f"<p>2013-09-29, commit {git_output(bare, 'rev-parse', 'release')[:10]}",
     )
-    logs = [log["message"] for log in prefect_server.ask("logs/filter")]
+    logs = [log["message"] for log in prefect_server.ask("logs/filter", sort="TIMESTAMP_DESC")]
     assert "merge is at work with ***" in logs
     until(lambda: {"adacalib.failed", "adacalib.promoted"} <= events_of(prefect_server))
     assert b"k3pt-qu1et" not in everything_kept(checkout, prefect_server)

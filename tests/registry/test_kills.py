@@ -53,7 +53,7 @@ def test_a_promotion_killed_at_each_step_is_safe_and_the_same_again_goes_on(twic
     """Nothing is left to remove by hand, nothing is promoted by halves."""
     remote, before = tmp_path / "remote.git", production(twice)
     next_model(twice, copies=3)
-    killed(twice, "commits.commit_naming_files")
+    killed(twice, "commits.commit_files")
     assert git(twice, "status", "--porcelain") == ""
     killed(twice, "dvc.push", tmp_path / "store")
     assert production(twice) == before
