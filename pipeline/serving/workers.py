@@ -137,6 +137,8 @@ class ServingProcesses(Multiprocess):
 
     def keep_subprocess_alive(self) -> None:
         """Replace workers that were killed, and all where the folder has changed."""
+        for process in self.processes:  # else one that is killed while it is asked seems to hang
+            process.child_conn.close()
         super().keep_subprocess_alive()
         signature = self._served.signature()
         if signature and signature != self._seen and not self.should_exit.is_set():
