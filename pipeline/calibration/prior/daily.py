@@ -34,13 +34,12 @@ class DailyCounts:
 
     @classmethod
     def of(cls, cells: CellTable, group: np.ndarray) -> "DailyCounts":
-        """The cells added up by day, field value and group [n]."""
+        """Neighbouring cells of a group [n] added up, by day and field value."""
         width = int(group.max(initial=0)) + 1
         n_values = int(cells.field_value_id.max(initial=0)) + 1
         since = cells.day - (cells.day.min() if len(cells) else 0)
-        order = np.argsort(
-            since.astype(np.uint16), kind="stable"
-        )  # by digits; the rest is in order
+        # small whole numbers sort by their digits; within a day the rows are in order already
+        order = np.argsort(since.astype(np.uint16), kind="stable")
         key = (cells.day.astype(np.int64) * n_values + cells.field_value_id) * width + group
         key = key[order]
         starts = np.flatnonzero(np.diff(key, prepend=-1))
