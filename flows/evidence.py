@@ -19,7 +19,7 @@ from prefect.logging import get_run_logger
 
 from flows.settings import masked
 from flows.worktree import git_output
-from pipeline.core.files import publish, read_json
+from pipeline.core.files import publish, read_json, read_report
 from pipeline.registry.reports import name_page
 from pipeline.registry.tools.programs import run_program
 from pipeline.report.result_tables import METRICS, gate_rows, metric_rows
@@ -92,7 +92,7 @@ def show(day: str, folder: Path) -> None:
     gate = read_json(folder / "reports/gate.json")
     verdict = masked(verdict_text(day, gate))
     create_markdown_artifact(verdict, key="verdict", description=about)
-    evaluation = read_json(folder / "reports/evaluation.json")
+    evaluation = read_report(folder / "reports/evaluation.json")
     create_table_artifact(metric_table(evaluation), key="metrics", description=about)
     reliability = folder / REPORT / "reliability.svg"
     if reliability.exists():

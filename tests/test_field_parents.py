@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.core.files import read_json
+from pipeline.core.files import read_json, read_report
 from pipeline.encoding.belonging import count_field, nearest_parents, tree_of
 from pipeline.encoding.vocabulary import Vocabulary
 from pipeline.formats.field_tree import FieldTree
@@ -119,7 +119,7 @@ def test_who_moved_and_who_had_two_is_told(walked):
     assert [names[i] for i in ids] == [MOVED]
     assert [names[p] for p in parents] == ["\x1e\x1fa0\x1fv0"]
     assert names[tree.parent[names.index(SHARED)]] == "\x1e\x1fa1\x1fv0"
-    found = read_json(walked / "reports/evaluation.json")["parents"]
+    found = read_report(walked / "reports/evaluation.json")["parents"]
     assert found == {"ids": 7, "moved": 1, "several": 1}
 
 
@@ -128,7 +128,7 @@ def test_money_at_stake_is_that_of_the_test_days(walked):
     price, click, score = (
         np.concatenate([day[name] for day in days]) for name in ("price", "click", "score")
     )
-    found = read_json(walked / "reports/evaluation.json")["worth"]
+    found = read_report(walked / "reports/evaluation.json")["worth"]
     base = found["methods"]["uncalibrated"]
     assert base["observed"] == pytest.approx((price * click).sum())
     assert base["expected"] == pytest.approx((price / (1 + np.exp(-score))).sum(), rel=1e-6)

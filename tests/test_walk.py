@@ -12,6 +12,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from pipeline.__main__ import main
+from pipeline.core.files import read_report
 from pipeline.params.params_file import STAGES, set_values
 from tests.whole_walk import copy_code, walk
 
@@ -76,9 +77,23 @@ def outputs(folder: Path) -> dict[str, bytes]:
 def test_the_verdict_on_a_log_that_needs_calibration_is_a_pass(walked):
     gate = json.loads((walked / "reports/gate.json").read_text())
     assert gate["passed"], gate["reasons"]
-    evaluation = json.loads((walked / "reports/evaluation.json").read_text())
+    evaluation = read_report(walked / "reports/evaluation.json")
     excess = evaluation["truth"]["excess_logloss"]
     assert excess["model"] < 0.6 * excess["uncalibrated"]
+
+
+@pytest.mark.slow
+def test_metrics_show_what_people_compare_and_nothing_else(walked):
+    """Whoever runs two experiments reads one screen, of figures that mean something."""
+    shown = json.loads(call(walked, "dvc", "metrics", "show", "--json").stdout)[""]["data"]
+    found = {path: report["data"] for path, report in shown.items() if report.get("data")}
+    assert list(found) == ["reports/gate.json"]
+    figures = found["reports/gate.json"]["metrics"]
+    methods = read_report(walked / "reports/evaluation.json")["methods"]
+    for name in ("uncalibrated", "model"):
+        for metric in ("logloss", "daily_field_deviance", "pcoc"):
+            assert figures[name][metric] == pytest.approx(methods[name][metric], abs=5e-7)
+    assert len(found["reports/gate.json"]) < 6
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import pandas as pd
 
 from pipeline.cli.workspace import copy_project, share_data
 from pipeline.core.errors import AdaCalibError, ParamsError, ToolError
-from pipeline.core.files import make_folder, read_json
+from pipeline.core.files import make_folder, read_json, read_report
 from pipeline.data.log_store.labels import maturity_of
 from pipeline.data.log_store.manifest import MANIFEST, read_manifest
 from pipeline.formats.days import day_name, day_number
@@ -102,7 +102,8 @@ def _run(origin: str, place: str, note: Callable[[str], None]) -> dict[str, Any]
     except AdaCalibError as error:
         note(f"{place}: {error}")
         return {"origin": origin, "refused": str(error)}
-    measured, gate = (read_json(FOLDER / f"reports/{name}.json") for name in ("evaluation", "gate"))
+    measured = read_report(FOLDER / "reports/evaluation.json")
+    gate = read_json(FOLDER / "reports/gate.json")
     methods, gains = measured["methods"], measured["gains"]
     note(f"{place}: {gate['verdict']}")
     return {

@@ -134,6 +134,21 @@ def read_json(path: Path) -> Any:
         raise ArtifactError(f"{path} is not JSON ({error}); remove it and run dvc repro") from None
 
 
+def write_report(path: Path, report: dict[str, Any]) -> None:
+    """Publish a report as a list of one: DVC takes each number of an object for a metric."""
+    write_json(path, [report])
+
+
+def read_report(path: Path) -> Any:
+    """The content of a report; those of before are no list.
+
+    Raises:
+        ArtifactError: the file is missing or is not JSON.
+    """
+    content = read_json(path)
+    return content[0] if isinstance(content, list) and content else content
+
+
 def sha256_of(path: Path) -> str:
     """The sha256 of a file's bytes, in hexadecimal."""
     with path.open("rb") as file:

@@ -6,7 +6,7 @@ from typing import Any
 
 from pipeline.gate.deployed import PARITY
 from pipeline.gate.evidence_checks import REFERENCE, SHIPPED, champion_checks, evidence_checks
-from pipeline.gate.verdict import Gain, GateCheck, Verdict, cause, gain, number
+from pipeline.gate.verdict import Gain, GateCheck, Verdict, cause, found, gain, number
 from pipeline.params.sections import GateParams
 
 BASELINES = ("isotonic", "eb_platt")
@@ -56,6 +56,17 @@ def judge(
             *champion_checks(tables_report, evaluation, params),
         )
     )
+
+
+def compared(evaluation: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """What people compare runs by, to six places: of the base model, of what ships, of champion."""
+    methods = ("uncalibrated", "model", "champion")
+    figures = ("logloss", "daily_field_deviance", "pcoc")
+    return {
+        name: {key: round(number(evaluation, "methods", name, key), 6) for key in figures}
+        for name in methods
+        if found(evaluation, "methods", name)
+    }
 
 
 def _tables(report: dict[str, Any]) -> GateCheck:

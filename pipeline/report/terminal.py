@@ -7,7 +7,7 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.core.files import read_json
+from pipeline.core.files import read_json, read_report
 from pipeline.report.result_tables import (
     METRICS,
     champion_lines,
@@ -27,7 +27,7 @@ def read_results(folder: Path) -> dict[str, Any]:
     """
     report = folder / "artifacts/report/report.html"
     return {
-        "evaluation": read_json(folder / "reports/evaluation.json"),
+        "evaluation": read_report(folder / "reports/evaluation.json"),
         "gate": read_json(folder / "reports/gate.json"),
         "report": str(report.resolve()) if report.exists() else None,
     }

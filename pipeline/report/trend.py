@@ -5,7 +5,7 @@ import io
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.files import publish, read_json
+from pipeline.core.files import publish, read_report
 from pipeline.report.charts import static, trend_charts
 from pipeline.report.page import HERE, template
 from pipeline.report.result_tables import display_name
@@ -36,7 +36,7 @@ def add_day(folder: Path, day: str) -> list[str]:
         ArtifactError: a report is missing or is not JSON.
     """
     evaluation, gate = (
-        read_json(folder / f"reports/{name}.json") for name in ("evaluation", "gate")
+        read_report(folder / f"reports/{name}.json") for name in ("evaluation", "gate")
     )
     alarms = _alarms(evaluation)
     path = folder / TREND

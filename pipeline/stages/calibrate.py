@@ -16,7 +16,7 @@ from pipeline.calibration.paper.paper_rows import RowFeatures
 from pipeline.calibration.roll import TOO_FEW_DAYS, Rolled, roll
 from pipeline.core.checksums import manifest_sums, refuse_others
 from pipeline.core.errors import CheckFailedError, ParamsError
-from pipeline.core.files import publish, read_json, write_json
+from pipeline.core.files import publish, read_report, write_json
 from pipeline.formats.days import day_name, day_number
 from pipeline.formats.field_tree import FieldTree
 from pipeline.formats.maps import PiecewiseLinearMap, write_maps
@@ -106,7 +106,7 @@ def run(
 
 
 def _require_passed(check: Path, parts: dict[str, Path]) -> None:
-    report = read_json(check)
+    report = read_report(check)
     if not report["passed"]:
         breaches = "; ".join(map(str, report["breaches"]))
         raise CheckFailedError(f"{check} did not pass: {breaches}; run dvc repro tabulate")

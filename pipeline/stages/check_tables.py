@@ -13,7 +13,7 @@ from pipeline.calibration.statistics.grid import bins_of_days
 from pipeline.core.checksums import manifest_sums, refuse_others
 from pipeline.core.columns import joined
 from pipeline.core.errors import ArtifactError, CheckFailedError
-from pipeline.core.files import publish, read_json, sha256_of, write_json
+from pipeline.core.files import publish, read_json, sha256_of, write_report
 from pipeline.engine.day_map import map_days
 from pipeline.engine.reuse import Made, Reuse
 from pipeline.formats.champion import MODEL, TABLES, pinned
@@ -59,7 +59,7 @@ def run(scores: Path, tables: Path, pin: Path, report: Path, *, params: CheckTab
             "nothing may be fitted on it, make it again: dvc repro --force tabulate"
         )
     newest = _newest(tables)
-    write_json(
+    write_report(
         report,
         {
             "passed": True,

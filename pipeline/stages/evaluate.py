@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.core.checksums import MANIFEST, manifest_sums
-from pipeline.core.files import publish, read_json, write_json
+from pipeline.core.files import publish, read_json, write_report
 from pipeline.core.progress import followed
 from pipeline.data.log_store.day_rows import read_days
 from pipeline.encoding.values import as_numbers
@@ -113,7 +113,7 @@ def run(
     if champion and champion.served:
         found["champion"]["served"]["newest"] = _alarm(measured, champion, largest, params)
     found["unseen_impressions"] = found["new_values"]["unseen"]["impressions"]
-    write_json(evaluation, _extent(rows, days, read_scores_manifest(scores), manifest) | found)
+    write_report(evaluation, _extent(rows, days, read_scores_manifest(scores), manifest) | found)
     _write_sums(sums, measured, of_value)
 
 

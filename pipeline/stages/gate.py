@@ -5,8 +5,8 @@ from pathlib import Path
 
 from pipeline.checkpoint.serving_table import falls, read_table
 from pipeline.core.checksums import MANIFEST, refuse_others, verify
-from pipeline.core.files import read_json, sha256_of, write_json
-from pipeline.gate.judge import judge
+from pipeline.core.files import read_report, sha256_of, write_json
+from pipeline.gate.judge import compared, judge
 from pipeline.gate.monotonicity import probe
 from pipeline.params.sections import GateParams
 
@@ -21,13 +21,13 @@ def run(tables: Path, evaluation: Path, model: Path, report: Path, *, params: Ga
     """
     manifest = verify(model)
     field_values = manifest["base"]["field"]["values"]
-    measured = read_json(evaluation)
+    measured = read_report(evaluation)
     refuse_others(evaluation, measured.get("made_of", {}), {"model": model})
     fallen, parity = probe(model, field_values)
     fallen = [*falls(read_table(model, len(field_values)), field_values), *fallen]
     about = manifest["calibrator"]
     verdict = judge(
-        read_json(tables), measured, params, calibrator=about, falls=fallen, parity=parity
+        read_report(tables), measured, params, calibrator=about, falls=fallen, parity=parity
     )
     write_json(
         report,
@@ -38,5 +38,6 @@ def run(tables: Path, evaluation: Path, model: Path, report: Path, *, params: Ga
             "checks": [asdict(check) for check in verdict.checks],
             "model_sha256": sha256_of(model / MANIFEST),
             "last_day": measured.get("last_day"),
+            "metrics": compared(measured),
         },
     )

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from pipeline.core.files import publish, read_json
+from pipeline.core.files import publish, read_json, read_report
 from pipeline.formats.maps import read_maps
 from pipeline.params.sections import ReportParams
 from pipeline.report.charts import drawing_script, plot_files
@@ -34,7 +34,7 @@ def run(
         "evaluation": evaluation,
         "gate": gate,
     }
-    reports = {name: read_json(path) for name, path in sources.items()}
+    reports = {name: read_report(path) for name, path in sources.items()}
     manifest = read_json(model / "manifest.json")
     about = read_json(calibrator / "manifest.json")
     maps = read_maps(calibrator / "maps.parquet")

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from pipeline.core.errors import DataError, NotEnoughDataError
-from pipeline.core.files import publish, write_json
+from pipeline.core.files import publish, write_json, write_report
 from pipeline.data.log_store.contract import (
     DayFacts,
     FieldFacts,
@@ -102,7 +102,7 @@ def run(
     document |= {"label_growth": label_growth(manifest.days)}
     if log.event_id is not None:
         document["events"] = event_summary(log.event_id, events)
-    write_json(report, document)
+    write_report(report, document)
     with publish(details) as folder:
         write_json(folder / "days.json", _days(facts, fields))
         write_json(folder / "checks.json", [asdict(check) for check in checks])

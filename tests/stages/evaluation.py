@@ -8,7 +8,7 @@ from sklearn.metrics import log_loss
 
 from pipeline.checkpoint.bundle import load
 from pipeline.core.checksums import manifest_sums, write_checksums
-from pipeline.core.files import read_json, write_json
+from pipeline.core.files import read_json, read_report, write_json
 from pipeline.encoding.values import NULL_NAME
 from pipeline.formats.champion import write_pin
 from pipeline.formats.maps import affine_map, identity_map, write_maps
@@ -104,7 +104,7 @@ def note_parts(folder):
 
 def evaluate(folder, inputs):
     run(*inputs, folder / "evaluation.json", folder / "sums", params=PARAMS)
-    return read_json(folder / "evaluation.json")
+    return read_report(folder / "evaluation.json")
 
 
 MADE = {"base": {"manifest.json": "a"}, "code": {"pipeline/a.py": "b"}, "params": {"log": {}}}
