@@ -195,6 +195,10 @@ def _parser() -> argparse.ArgumentParser:
         "--rolling", action="store_true",
         help="each method refitted before every test day, and fitted once: which is how it is used",
     )  # fmt: skip
+    parser.add_argument(
+        "--noise-floor", action="store_true",
+        help="rolling: AdaCalib once more, on test labels drawn from its own forecasts",
+    )  # fmt: skip
     log = parser.add_argument_group("of a log")
     log.add_argument("--field", type=_names, help="column or columns that are calibrated")
     log.add_argument("--day", help="column with the day, or an instant in UTC")
@@ -237,7 +241,9 @@ def main() -> None:
     logging.disable(logging.WARNING)  # mcgrad speaks of every round
     try:
         if options.rolling:
-            results, judged = compare_modes(_cases(options), _methods(options.methods or ROLLED))
+            results, judged = compare_modes(
+                _cases(options), _methods(options.methods or ROLLED), floor=options.noise_floor
+            )
         elif options.ablation:
             results, judged = ablate(_cases(options), options.ablation)
         else:

@@ -2,8 +2,11 @@
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import chain
 
 import numpy as np
+from scipy.special import expit
 
 from bench.baselines import CalibrationMap
 from bench.quality_cases import Case
@@ -47,6 +50,22 @@ def rolling_and_frozen(
             yield name, "frozen", _measured(case, frozen)
 
 
+def noise_floor(case: Case) -> Iterator[tuple[str, str, Measurement]]:
+    """AdaCalib where its forecasts are true: the procedure again on test labels drawn from them.
+
+    In mode `drawn`. Mode `truth` are the probabilities themselves, measured on the same labels:
+    what they show is the labels' noise alone, and the rest is what the procedure has to learn.
+    """
+    columns = case.test.uncalibrated_logit, case.test.field_value_id, case.test.day
+    truth = rolled(rolled_by_the_pipeline(case.calibration, case.test)["adacalib"], *columns)
+    random = np.random.default_rng(case.seed)
+    responses = random.binomial(case.test.impressions, expit(truth.astype(np.float64)))
+    drawn = replace(case.test, responses=responses.astype(case.test.responses.dtype))
+    again = rolled_by_the_pipeline(case.calibration, drawn)["adacalib"]
+    for mode, logit in (("drawn", rolled(again, *columns)), ("truth", truth)):
+        yield "adacalib", mode, measure(logit, drawn, expit(truth.astype(np.float64)))
+
+
 def rolled_by_the_pipeline(known: Scores, test: Scores | None) -> dict[str, dict[int, DayMap]]:
     """Method -> day -> its whole map, for the test days; without any, for the day after the last.
 
@@ -80,14 +99,18 @@ def _measured(case: Case, logit: np.ndarray) -> Measurement:
 
 
 def compare_modes(
-    cases: Iterable[Case], fits: Mapping[str, Fit]
+    cases: Iterable[Case], fits: Mapping[str, Fit], *, floor: bool = False
 ) -> tuple[list[Result], list[Judged]]:
-    """A result for each case, method and mode, and the rolling measurements of each case."""
+    """A result for each case, method and mode, and the rolling measurements of each case.
+
+    With `floor` those of `noise_floor`, too.
+    """
     results, judged = [], []
     for case in cases:
         print(f"{case.window}, seed {case.seed}", file=sys.stderr, flush=True)
         measured = {}
-        for method, mode, found in rolling_and_frozen(case, fits):
+        found_modes = chain(rolling_and_frozen(case, fits), noise_floor(case) if floor else ())
+        for method, mode, found in found_modes:
             about = {"window": case.window, "seed": case.seed, "method": method, "mode": mode}
             excess = found.truth.get("excess_logloss", float("nan"))
             summary = summarise(found)
