@@ -17,6 +17,7 @@ from pipeline.calibration.statistics.logits import log_loss_from_logits
 HALF_LIVES = (14.0, np.inf)  # days
 LEAST_DAYS = 7  # of record, before anything is made of it
 PULL = SlopePrior(np.array([0.0, 1.0]), np.diag([0.5**-2, 0.1**-2]))
+NEW_SPREAD = 0.1  # variance of new field values' levels, logits²: one says no more than 10 of them
 STRIPES = 64  # of a day's calibrated logits, which stand for its rows
 
 
@@ -76,9 +77,9 @@ class Record:
         best = int(np.argmin(sum(each.losses for each in known)))  # none wins a tie
         return NONE if best == 0 else self._fitted(day, HALF_LIVES[best - 1])
 
-    def _fitted(self, day: int, half_life: float) -> Correction:
+    def _fitted(self, day: int, half_life: float, least: int = LEAST_DAYS) -> Correction:
         known = [each for each in self.days if each.day <= day - self.horizon_days]
-        if len(known) < LEAST_DAYS:
+        if len(known) < least:
             return NONE
         weight = np.repeat(
             [0.5 ** ((day - each.day) / half_life) for each in known],
@@ -92,6 +93,34 @@ class Record:
         (offset, slope), *_ = modes(rows, PULL, PULL.mean[None])[0]
         slope = max(float(slope), 0.1)
         return Correction(float(rows.center * (1.0 - slope) + offset), slope)
+
+
+class FirstDays(Record):
+    """What was forecast for field values that were new on their day, and came.
+
+    New values tend to do better or worse than old ones, which survived, so they are corrected
+    from the first such day on, by as much as the light pull lets so few say. A large one is still a
+    single sample of how values differ: its rows count as random-effects meta-analysis weighs them
+    (DerSimonian and Laird 1986), 1 / (1 + NEW_SPREAD · Σ impressions · p · (1 - p)).
+    """
+
+    def add_values(
+        self,
+        day: int,
+        calibrated_logit: np.ndarray,
+        impressions: np.ndarray,
+        responses: np.ndarray,
+        field_value_id: np.ndarray,
+    ) -> None:
+        """What was forecast for the rows [n] of a day's new values, and what came."""
+        known = impressions * expit(calibrated_logit) * expit(-calibrated_logit)
+        of_value = np.bincount(field_value_id, known)[field_value_id]
+        weight = 1.0 / (1.0 + NEW_SPREAD * of_value)
+        self.add(day, calibrated_logit, weight * impressions, weight * responses)
+
+    def correction(self, day: int) -> Correction:
+        """What the record says of a day's forecasts of new values."""
+        return self._fitted(day, np.inf, least=1)
 
 
 def _stripes(

@@ -15,7 +15,7 @@ from pipeline.calibration.adacalib.compile_map import serving_map
 from pipeline.calibration.adacalib.fit import AdaCalibFit, fit_adacalib
 from pipeline.calibration.adacalib.knot_training import FitSettings
 from pipeline.calibration.choice import Choice, Comparison, choose, losses_of
-from pipeline.calibration.record import NONE, Record
+from pipeline.calibration.record import NONE, FirstDays, Record
 from pipeline.calibration.statistics.logits import SURE
 from pipeline.calibration.windows import FITS, Windowed, best_window, coarse
 from pipeline.formats.field_tree import FieldTree
@@ -177,7 +177,7 @@ def _rolled(
     that come: values that are old today survived, and are no sample of new ones.
     """
     maps, predicted = {}, {}
-    of_new = Record(record.horizon_days) if record else None
+    of_new = FirstDays(record.horizon_days) if record else None
     for morning in mornings:
         day, rows, new = morning.day, morning.rows, morning.new
         served = forecaster(day)
@@ -186,7 +186,8 @@ def _rolled(
         served, logit = served.corrected(*correction), correction(raw)
         if record and of_new and not served.is_shared:
             first_days = of_new.correction(day)
-            of_new.add(day, logit[new], rows.impressions[new], rows.responses[new])
+            of_rows = rows.impressions, rows.responses, rows.field_value_id
+            of_new.add_values(day, logit[new], *(column[new] for column in of_rows))
             logit = np.where(new, first_days(logit), logit)
             of_parents = served.take(morning.for_new).corrected(*first_days)
             served = served.with_rows(morning.for_new, of_parents)

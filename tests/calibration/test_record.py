@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit
 
-from pipeline.calibration.record import NONE, Record
+from pipeline.calibration.record import NONE, FirstDays, Record
 from pipeline.calibration.statistics.logits import log_loss_from_logits
 
 
@@ -88,3 +88,37 @@ def test_order_is_kept_whatever_came():
         logit = np.linspace(-4, 0, 50)
         record.add(day, logit, np.full(50, 100.0), 100 * expit(-4.0 - logit))
     assert record.correction(20).slope > 0
+
+
+def first_days(offsets, sizes, *, days, seed=3, horizon=1):
+    """The record of days on which as many values were new as have offsets, each of some rows."""
+    rng, record = np.random.default_rng(seed), FirstDays(horizon)
+    ids = np.repeat(np.arange(1, len(sizes) + 1), 4)
+    shown = np.repeat(sizes, 4) / 4
+    for day in range(days):
+        logit = rng.normal(-2.5, 0.7, len(ids))
+        own = np.repeat(rng.normal(offsets, 0.3), 4)
+        responses = rng.binomial(shown.astype(int), expit(logit + own)) * 1.0
+        record.add_values(day, logit, shown, responses, ids)
+    return record
+
+
+@pytest.mark.parametrize("low", [-0.3, 0.0, 0.2])
+def test_what_new_values_do_otherwise_than_old_ones_is_learned(low):
+    """Within what the days' values tell of it: 400 values that differ by 0.3."""
+    record = first_days(np.full(20, low), np.full(20, 4000), days=20)
+    assert record.correction(20)(-2.5) == pytest.approx(-2.5 + low, abs=0.06)
+
+
+def test_new_values_are_corrected_from_the_first_day_on_by_part_of_what_it_says():
+    record = first_days(np.full(20, -0.4), np.full(20, 4000), days=1)
+    assert -2.5 - 0.6 < record.correction(1)(-2.5) < -2.5 - 0.1
+    assert record.correction(0) == NONE
+    assert first_days(np.full(20, -0.4), np.full(20, 4000), days=1, horizon=2).correction(1) == NONE
+
+
+def test_one_large_new_value_says_little_of_those_to_come():
+    """It is one sample of how values differ, however well it is known itself."""
+    sizes = np.r_[np.full(20, 4000), 2_000_000]
+    record = first_days(np.r_[np.zeros(20), -1.0], sizes, days=3)
+    assert abs(record.correction(3)(-2.5) + 2.5) < 0.2
