@@ -207,20 +207,15 @@ def end_orphaned_runs(api: str) -> None:
         "flow_runs": {"state": {"type": {"any_": AT_WORK}}},
         "work_pools": {"name": {"any_": [POOL]}},
     }
-    alive = set(_runs_with_a_process())
+    alive = set()  # what Prefect's runner has started and has not ended
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):  # it has ended, or it is another user's
+            if " ".join(process.cmdline()[1:3]).startswith("-m prefect."):
+                alive.add(process.environ().get("PREFECT__FLOW_RUN_ID"))
     for run in _ask(f"{api}/flow_runs/filter", query) or []:
         if run["id"] not in alive:
             killed = {"type": "CRASHED", "message": "nothing of it is left: it was killed"}
             _ask(f"{api}/flow_runs/{run['id']}/set_state", {"state": killed})
-
-
-def _runs_with_a_process() -> Iterator[str]:
-    """The ids of the flow runs that Prefect's runner has started and that have not ended."""
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):  # it has ended, or it is another user's
-            words = process.cmdline()
-            if " ".join(words[1:3]).startswith("-m prefect."):
-                yield process.environ().get("PREFECT__FLOW_RUN_ID", "")
 
 
 @contextmanager

@@ -112,20 +112,14 @@ def _channels() -> list[str]:
     """What the environment names, else what the secret block holds."""
     given = os.environ.get(NOTIFY)
     if given is None and os.environ.get("PREFECT_API_URL"):
-        given = _secret_block()
+        from prefect.blocks.system import Secret
+
+        with suppress(Exception):  # there is none, or the server does not answer
+            secret: Any = Secret.load(BLOCK)
+            given = str(secret.get())
+            for channel in given.split():
+                remember(channel)
     return (given or "").split()
-
-
-def _secret_block() -> str:
-    from prefect.blocks.system import Secret
-
-    with suppress(Exception):  # there is none, or the server does not answer
-        secret: Any = Secret.load(BLOCK)
-        held = str(secret.get())
-        for channel in held.split():
-            remember(channel)
-        return held
-    return ""
 
 
 def _send(number: int, channel: str, news: News) -> None:

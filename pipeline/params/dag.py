@@ -17,10 +17,6 @@ def _declared(stage: dict[str, Any], *kinds: str) -> Iterator[PurePosixPath]:
             yield PurePosixPath(entry if isinstance(entry, str) else next(iter(entry)))
 
 
-def _overlap(one: PurePosixPath, other: PurePosixPath) -> bool:
-    return one.is_relative_to(other) or other.is_relative_to(one)
-
-
 def _stages(folder: Path) -> dict[str, dict[str, Any]]:
     """What dvc.yaml says of each stage.
 
@@ -65,7 +61,7 @@ def upstreams(folder: Path) -> dict[str, set[str]]:
             maker
             for dep in _declared(stage, "deps")
             for path, maker in makers
-            if _overlap(dep, path)
+            if dep.is_relative_to(path) or path.is_relative_to(dep)
         }
         for name, stage in stages.items()
     }

@@ -32,6 +32,15 @@ def read_params(path: Path = Path("params.yaml")) -> Params:
         raise ParamsError(f"{path} does not exist; run in the project's folder") from None
 
 
+def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested values under the dotted names that `set_values` takes."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        found |= flat(value, f"{name}.") if isinstance(value, dict) else {name: value}
+    return found
+
+
 def set_values(path: Path, values: dict[str, Any]) -> None:
     """Change single values of `path`, named `section.key`, and keep its comments and order.
 

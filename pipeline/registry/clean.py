@@ -7,8 +7,8 @@ worktrees nor what is in production, and takes a folder whose list the cache lac
 
 import re
 import time
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Collection, Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,7 +76,12 @@ def clean(folder: Path, *, really: bool) -> Cleaning:
         ToolError: a run is at work in this clone, a store does not answer, or git or dvc failed.
     """
     commits.check_clone(folder)
-    with _quiet(folder, really), stores(folder) as places:
+    with ExitStack() as stack:
+        for name in LOCKED if really else ():
+            stack.enter_context(hold(run_lock(folder, name), "adacalib clean", f".{name}"))
+        for worktree in worktrees(folder) if really else ():
+            refuse_busy(worktree)
+        places = stack.enter_context(stores(folder))
         held = {place.name: place.held() for place in places}
         authority, history = newest(folder)
         if not history:
@@ -103,17 +108,6 @@ def clean(folder: Path, *, really: bool) -> Cleaning:
         if really and any(gone.values()):
             _remove(folder, authority, history[-1], losing, {p: gone[p.name] for p in places})
     return found
-
-
-@contextmanager
-def _quiet(folder: Path, really: bool) -> Iterator[None]:
-    """Hold the locks of this clone's runs, where anything is to be removed."""
-    with ExitStack() as stack:
-        for name in LOCKED if really else ():
-            stack.enter_context(hold(run_lock(folder, name), "adacalib clean", f".{name}"))
-        for worktree in worktrees(folder) if really else ():
-            refuse_busy(worktree)
-        yield
 
 
 def _remove(

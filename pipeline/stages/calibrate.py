@@ -80,7 +80,8 @@ def run(
     if params.variant == "paper":
         paper = _paper(scores, statistics.bins, params)
         ships["adacalib"] = frozen["adacalib"] = paper.serving
-        rolling["adacalib"] = {d: _again(paper.serving, m) for d, m in rolling["eb_platt"].items()}
+        asked = {day: of_day.ids for day, of_day in rolling["eb_platt"].items()}
+        rolling["adacalib"] = {day: DayMap.of(paper.serving, ids) for day, ids in asked.items()}
         choice, about = paper.choice, paper.about
     chosen = "adacalib" if params.choose == "always" else choice.name if choice else TOO_FEW_DAYS
     about |= {"variant": params.variant, "choose": params.choose, "chosen": chosen}
@@ -177,10 +178,10 @@ def _days(
     """What was known when, what the guard said of each day, and the days whose labels ship."""
     newest = max(parts["test"])
     refused = shipped.fit.refused_days
-    moves = [
-        asdict(move) | {"day": day_name(move.day), "what": _what(move.field_value_id, names)}
-        for move in shipped.fit.guard.moves
-    ]
+    moves = []
+    for move in shipped.fit.guard.moves:
+        what = "all rows" if move.field_value_id is None else str(names[move.field_value_id])
+        moves.append(asdict(move) | {"day": day_name(move.day), "what": what})
     of_newest = [move for move in moves if move["day"] == newest]
     served = day_number(newest) + judged.horizon_days
     record = {name: each.correction(served)._asdict() for name, each in shipped.records.items()}
@@ -217,17 +218,14 @@ def _learning_days(
     ]
 
 
-def _what(field_value_id: int | None, names: list[str | None]) -> str:
-    return "all rows" if field_value_id is None else str(names[field_value_id])
-
-
-def _again(served: PiecewiseLinearMap, of_day: DayMap) -> DayMap:
-    """A map that stays as it is, for the field values that a day asks for."""
-    return DayMap.of(served, of_day.ids)
-
-
 def _paper(scores: Path, bins: BinTable, params: CalibrateParams) -> PaperOutcome:
-    rows, settings = read_scores(scores, "calibration"), _paper_settings(bins, params)
+    rows = read_scores(scores, "calibration")
+    shared = {"temperatures", "min_slope", "min_responses_per_bin", "seed"}
+    settings = PaperSettings(
+        **params.paper.model_dump(),
+        **params.model_dump(include=shared),
+        candidates=tuple(np.unique(bins.requested_bins).tolist()),
+    )
     features = _features(scores) if params.paper.auxiliary else None
     fitted = fit_paper(rows, settings, features)
     comparisons = paper_comparisons(rows, settings, features)
@@ -238,17 +236,6 @@ def _paper(scores: Path, bins: BinTable, params: CalibrateParams) -> PaperOutcom
         "decreasing_share": fitted.decreasing,
     }
     return PaperOutcome(fitted.serving, fitted.auxiliary, choice, about)
-
-
-def _paper_settings(bins: BinTable, params: CalibrateParams) -> PaperSettings:
-    return PaperSettings(
-        **params.paper.model_dump(),
-        candidates=tuple(np.unique(bins.requested_bins).tolist()),
-        temperatures=params.temperatures,
-        min_slope=params.min_slope,
-        min_responses_per_bin=params.min_responses_per_bin,
-        seed=params.seed,
-    )
 
 
 def _features(scores: Path) -> RowFeatures:

@@ -15,7 +15,7 @@ from pipeline.core.files import publish, read_json, remove_unfinished
 from pipeline.data.log_store.day_rows import read_day
 from pipeline.data.log_store.manifest import MANIFEST, read_manifest
 from pipeline.encoding.belonging import count_field, nearest_parents, tree_of
-from pipeline.encoding.features import Encoded, Encoder
+from pipeline.encoding.features import Encoder
 from pipeline.encoding.values import counts, field_keys, placed, weights
 from pipeline.encoding.vocabulary import ValueCounts, Vocabulary
 from pipeline.engine.day_map import map_days
@@ -172,12 +172,13 @@ def _score(
             np.full(table.num_rows, day_number(day), dtype=np.int32),
             len(vocabulary) + 1,
         )
-    totals, content = scored_day(day, scores, _features(encoded, _kept(model, params)))
+    features = [*encoded.categorical.T, *encoded.numeric.T]
+    kept = dict(zip(_kept(model, params), features, strict=False))
+    totals, content = scored_day(day, scores, kept)
     facts = totals | _without_own_id(table, scores, encoder)
     if shown is not counted[0]:
-        names = ("impressions", "responses")
-        counted_rows = zip(names, counted, strict=True)
-        facts["in_the_log"] = {n: int(c.sum(dtype=np.int64)) for n, c in counted_rows}
+        sums = [int(column.sum(dtype=np.int64)) for column in counted]
+        facts["in_the_log"] = {"impressions": sums[0], "responses": sums[1]}
     return Made(facts, content)
 
 
@@ -186,10 +187,6 @@ def _kept(model: Base, params: ScoreParams) -> list[str]:
     if not params.keep_features or model.passes_on:
         return []
     return feature_columns(list(model.encoder.categorical), model.encoder.numeric_columns)
-
-
-def _features(encoded: Encoded, kept: list[str]) -> dict[str, np.ndarray]:
-    return dict(zip(kept, [*encoded.categorical.T, *encoded.numeric.T], strict=False))
 
 
 def _without_own_id(table: pa.Table, scores: Scores, encoder: Encoder) -> dict[str, int]:
