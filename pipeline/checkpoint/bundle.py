@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
-from torch import nn
 
 from pipeline.checkpoint.merged_model import PROBABILITY_CLIP, MergedModel, MergedNetwork
 from pipeline.checkpoint.serving_table import WEIGHTS, arrays_of, map_of
@@ -86,22 +85,22 @@ def merge(
     auxiliary = _auxiliary_tensors(calibrator_folder) if ships else {}
     target.mkdir()
     arrays = {name: torch.from_numpy(array) for name, array in arrays_of(serving_map).items()}
-    tensors = _under(BASE, base_tensors) | _under(AUXILIARY, auxiliary) | arrays
+    parts = {BASE: base_tensors, AUXILIARY: auxiliary, "": arrays}
+    tensors = {f"{prefix}{n}": t for prefix, part in parts.items() for n, t in part.items()}
     whole = {name: tensor.contiguous() for name, tensor in tensors.items()}
     (target / WEIGHTS).write_bytes(save(whole))
     write_maps(target / TABLE, {chosen: serving_map}, base["field"]["values"])
     write_rolling(target / FILE, {chosen: rolling[chosen]})
+    known = json_sha256([base["categorical"], base["field"]])
     write_checksums(
         target,
         {
             "format": FORMAT,
             "map": chosen,
             "auxiliary": bool(auxiliary),
-            "base": _without(base, "params"),
-            "calibrator": _without(calibrator, *KNOWN_ELSEWHERE),
-            "conventions": base["conventions"]
-            | {"serving": SERVING}
-            | {"vocabulary_sha256": json_sha256([base["categorical"], base["field"]])},
+            "base": {name: said for name, said in base.items() if name != "params"},
+            "calibrator": {n: said for n, said in calibrator.items() if n not in KNOWN_ELSEWHERE},
+            "conventions": base["conventions"] | {"serving": SERVING, "vocabulary_sha256": known},
             "lineage": lineage,
         },
     )
@@ -136,15 +135,6 @@ def _auxiliary_tensors(folder: Path) -> dict[str, torch.Tensor]:
         ) from None
 
 
-def _without(document: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """Without what the checkpoint holds elsewhere."""
-    return {key: value for key, value in document.items() if key not in names}
-
-
-def _under(prefix: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    return {f"{prefix}{name}": tensor for name, tensor in tensors.items()}
-
-
 def _below(prefix: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {
         name.removeprefix(prefix): tensor
@@ -171,16 +161,13 @@ def load(folder: Path) -> MergedModel:
     fill(base, _below(BASE, tensors), folder / WEIGHTS)
     arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
     serving_map = map_of(arrays, len(encoder.field_values.names))
-    auxiliary = _auxiliary_network(encoder) if manifest["auxiliary"] else None
-    if auxiliary:
+    auxiliary = None
+    if manifest["auxiliary"]:
+        from pipeline.calibration.paper.auxiliary import AuxiliaryNetwork
+
+        auxiliary = AuxiliaryNetwork(encoder.vocabulary_sizes, len(encoder.numeric_columns))
         fill(auxiliary, _below(AUXILIARY, tensors), folder / WEIGHTS)
     return MergedModel(manifest, encoder, MergedNetwork(base, serving_map, auxiliary).eval())
-
-
-def _auxiliary_network(encoder: Encoder) -> nn.Module:
-    from pipeline.calibration.paper.auxiliary import AuxiliaryNetwork
-
-    return AuxiliaryNetwork(encoder.vocabulary_sizes, len(encoder.numeric_columns))
 
 
 def lineage_of(split: Path, base: Path, calibrator: Path, params: dict[str, Any]) -> dict[str, Any]:
@@ -205,18 +192,15 @@ def lineage_of(split: Path, base: Path, calibrator: Path, params: dict[str, Any]
         ArtifactError: a manifest is missing or damaged.
         AdaCalibError: the project has no dvc.yaml.
     """
-    folders = (split, base, calibrator)
-    divided, *made = [read_json(folder / MANIFEST) for folder in folders]
-    sections: dict[str, Any] = {}
-    for manifest in (divided, *made):
-        sections |= manifest.get("params", {})
+    manifests = [read_json(folder / MANIFEST) for folder in (split, base, calibrator)]
+    sections = {name: said for each in manifests for name, said in each.get("params", {}).items()}
     return {
         "base": file_sums(base),
         "calibrator": file_sums(calibrator),
         "data": {
-            "days": divided["parts"],
-            "content_sha256": divided.get("data", {}),
-            "label_days": made[-1]["label_days"],
+            "days": manifests[0]["parts"],
+            "content_sha256": manifests[0].get("data", {}),
+            "label_days": manifests[-1]["label_days"],
         },
         "params": sections | {"merge": params},
         "code": {

@@ -4,7 +4,7 @@ import io
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
@@ -31,20 +31,6 @@ PROGRAM_FILE = "model.pt2"
 TRACED_ROWS = 4  # 0 and 1 would be taken for constants
 TRACES = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node")
 Logits = tuple[np.ndarray, np.ndarray]  # uncalibrated, calibrated: [n] each
-
-
-class Runtime(Protocol):
-    """One runtime of a model."""
-
-    @property
-    def name(self) -> str:
-        """Its file, for sentences."""
-
-    def step(self, logit: np.ndarray, field_value_id: np.ndarray) -> np.ndarray:
-        """The calibration step alone: float64 [n] of logits float64 [n] and integer ids [n]."""
-
-    def whole(self, table: pa.Table, encoded: Encoded) -> list[Logits]:
-        """The logits of rows by every way in: raw columns, ids; none where there is no network."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +132,12 @@ class OnnxRuntime:
         return [(scores.uncalibrated_logit, scores.calibrated_logit), (before, after)]
 
 
+Runtime: TypeAlias = TorchRuntime | TableRuntime | ProgramRuntime | OnnxRuntime
+"""One runtime of a model: the `name` of its file for sentences; the calibration `step` alone,
+float64 [n] of logits float64 [n] and integer ids [n]; and of the `whole` the logits of rows by
+every way in: raw columns, ids; none where there is no network."""
+
+
 def runtimes_of(folder: Path, model: MergedModel) -> list[Runtime]:
     """Every runtime of the folder of a checkpoint, read from its files.
 
@@ -158,12 +150,8 @@ def runtimes_of(folder: Path, model: MergedModel) -> list[Runtime]:
     """
     table = read_maps(folder / TABLE)[model.manifest["map"]]
     program = torch.export.load(folder / PROGRAM_FILE).module()
-    return [
-        TorchRuntime(model),
-        TableRuntime(table),
-        ProgramRuntime(program, model),
-        _onnx(folder, model),
-    ]
+    others = ProgramRuntime(program, model), _onnx(folder, model)
+    return [TorchRuntime(model), TableRuntime(table), *others]
 
 
 def _onnx(folder: Path, model: MergedModel) -> OnnxRuntime:

@@ -45,16 +45,16 @@ class Scores(Columns):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not np.isfinite(self.uncalibrated_logit).all():
-            row = int(np.flatnonzero(~np.isfinite(self.uncalibrated_logit))[0])
+        finite, ids = np.isfinite(self.uncalibrated_logit), self.field_value_id
+        if not finite.all():
+            row = int(np.argmin(finite))
             value = self.uncalibrated_logit[row]
             raise DataError(f"uncalibrated_logit must be finite, row {row} has {value}")
-        if len(self) and not (
-            self.field_value_id.min() >= 0 and self.field_value_id.max() < self.n_field_values
-        ):
+        if len(self) and not (ids.min() >= 0 and ids.max() < self.n_field_values):
             raise DataError(f"field_value_id must lie in [0, {self.n_field_values})")
-        if (self.responses > self.impressions).any() or (self.responses < 0).any():
-            row = int(np.flatnonzero((self.responses > self.impressions) | (self.responses < 0))[0])
+        wrong = (self.responses > self.impressions) | (self.responses < 0)
+        if wrong.any():
+            row = int(np.argmax(wrong))
             raise DataError(
                 f"responses must lie in [0, impressions], row {row} has "
                 f"{self.responses[row]} of {self.impressions[row]}"
@@ -214,7 +214,7 @@ def read_scores(folder: Path, *splits: str) -> Scores:
     manifest = read_scores_manifest(folder)
     days = _days(folder, manifest, splits)
     rows = [manifest["days"][day]["rows"] for day in days]
-    tables = list(_tables(folder, manifest, days, list(COLUMNS)))
+    tables = list(_tables(folder, days, list(COLUMNS)))
     columns = {name: _joined(tables, name, kind) for name, kind in COLUMNS.items()}
     numbers = np.repeat(np.array([day_number(day) for day in days], dtype=np.int32), rows)
     return Scores(**columns, day=numbers, n_field_values=len(manifest["field"]["values"]))
@@ -226,20 +226,18 @@ def read_day(folder: Path, manifest: Mapping[str, Any], day: str) -> Scores:
     Raises:
         ArtifactError: the day's file is missing or damaged.
     """
-    columns = read_day_columns(folder, manifest, day, list(COLUMNS))
+    columns = read_day_columns(folder, day, list(COLUMNS))
     number = np.full(manifest["days"][day]["rows"], day_number(day), dtype=np.int32)
     return Scores(**columns, day=number, n_field_values=len(manifest["field"]["values"]))
 
 
-def read_day_columns(
-    folder: Path, manifest: Mapping[str, Any], day: str, names: list[str]
-) -> dict[str, np.ndarray]:
+def read_day_columns(folder: Path, day: str, names: list[str]) -> dict[str, np.ndarray]:
     """Some of the canonical columns of one day.
 
     Raises:
         ArtifactError: the day's file is missing or damaged.
     """
-    (table,) = _tables(folder, manifest, [day], names)
+    (table,) = _tables(folder, [day], names)
     return {name: table.column(name).to_numpy() for name in names}
 
 
@@ -257,7 +255,7 @@ def read_features(folder: Path, *splits: str) -> tuple[np.ndarray, np.ndarray]:
         raise ArtifactError(
             f"{folder} holds no features; set score.keep_features and run dvc repro score"
         )
-    tables = list(_tables(folder, manifest, _days(folder, manifest, splits), names))
+    tables = list(_tables(folder, _days(folder, manifest, splits), names))
     integers, floats = names[: len(categorical)], names[len(categorical) :]
     rows = sum(table.num_rows for table in tables)
     ids, numbers = np.empty((rows, len(integers)), np.int32), np.empty((rows, len(floats)), "f4")
@@ -277,9 +275,7 @@ def _days(folder: Path, manifest: Mapping[str, Any], splits: Sequence[str]) -> l
     return [day for split in splits for day in manifest["parts"][split]]
 
 
-def _tables(
-    folder: Path, manifest: Mapping[str, Any], days: Sequence[str], columns: list[str]
-) -> Iterator[pa.Table]:
+def _tables(folder: Path, days: Sequence[str], columns: list[str]) -> Iterator[pa.Table]:
     for day in days:
         path = _file(folder, day)
         try:

@@ -1,6 +1,7 @@
 """A second version that scores what is asked and never answers: how far apart the two are."""
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from threading import BoundedSemaphore
@@ -62,24 +63,23 @@ class Shadow(Collector):
             inputs: what the version that answers made of it.
             scores: what that said.
         """
+
+        def compare() -> None:
+            try:
+                own = self.predictor.run(inputs_of(body, kind, self.predictor, len(scores)))
+                self._count(scores, own, self._served.field_values(inputs))
+            except DataError:  # it reads a column that the request lacks
+                self._unscored += 1
+            finally:
+                self._room.release()
+            if monotonic() - self._told > SECONDS:
+                self._told = monotonic()
+                self._state.tell("shadow", self.counts())
+
         if self._room.acquire(blocking=False):
-            self._pool.submit(self._compare, body, kind, inputs, scores)
+            self._pool.submit(compare)
         else:
             self._unscored += 1
-
-    def _compare(
-        self, body: bytes, kind: str, inputs: Mapping[str, np.ndarray], scores: ServedScores
-    ) -> None:
-        try:
-            own = self.predictor.run(inputs_of(body, kind, self.predictor, len(scores)))
-            self._count(scores, own, self._served.field_values(inputs))
-        except DataError:  # it reads a column that the request lacks
-            self._unscored += 1
-        finally:
-            self._room.release()
-        if monotonic() - self._told > SECONDS:
-            self._told = monotonic()
-            self._state.tell("shadow", self.counts())
 
     def _count(self, scores: ServedScores, own: ServedScores, names: np.ndarray) -> None:
         logits = scores.calibrated_logit, own.calibrated_logit
@@ -127,18 +127,13 @@ class Shadow(Collector):
             "Mean distance in calibrated logit, of the field values with the largest sums",
             labels=["field_value"],
         )
-        for name, (seen, total) in _most(counts["values"] for counts in told):
-            most.add_metric([name], total / seen)
+        seen, totals = Counter[str](), Counter[str]()
+        for counts in told:
+            seen.update({name: count for name, (count, _) in counts["values"].items()})
+            totals.update({name: total for name, (_, total) in counts["values"].items()})
+        for name, total in totals.most_common(SHOWN):
+            most.add_metric([name], total / seen[name])
         yield most
-
-
-def _most(values: Any) -> list[tuple[str, tuple[float, float]]]:
-    together: dict[str, tuple[float, float]] = {}
-    for own in values:
-        for name, (rows, total) in own.items():
-            before = together.get(name, (0, 0.0))
-            together[name] = before[0] + rows, before[1] + total
-    return sorted(together.items(), key=lambda value: -value[1][1])[:SHOWN]
 
 
 def psi(bins: list[list[list[int]]]) -> float:

@@ -140,7 +140,7 @@ def _rolled(
     """What is judged, rolled over the test days, and what ships, learned up to the newest day."""
     parts, accepted = scored["parts"], [day_number(day) for day in params.accepted_days]
     asked: dict[int, np.ndarray | None] = {
-        day_number(day): read_day_columns(scores, scored, day, ["field_value_id"])["field_value_id"]
+        day_number(day): read_day_columns(scores, day, ["field_value_id"])["field_value_id"]
         for day in parts["test"]
     }
     asked[min(asked)] = None  # the frozen maps are those of the first morning, whole

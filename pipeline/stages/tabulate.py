@@ -130,7 +130,7 @@ def _pieces(scores: Path, manifest: dict[str, Any], ordered: Path | None) -> Pie
             write_ordered(ordered / days[piece], rows)
             return rows.field_value_id, rows.impressions
         names = ["field_value_id", "impressions"]
-        columns = read_day_columns(scores, manifest, days[piece], names)
+        columns = read_day_columns(scores, days[piece], names)
         return columns["field_value_id"], columns["impressions"]
 
     def load(piece: int, ids: tuple[int, int]) -> Scores:

@@ -8,6 +8,7 @@ from pipeline.core.errors import DataError
 from pipeline.data.ingest import fetched, obd
 from pipeline.data.ingest.sources import FORMATS, expected_rows, land, land_sources
 from pipeline.data.log_store.day_rows import read_day
+from pipeline.data.log_store.landing import LandingOptions
 from pipeline.data.log_store.manifest import read_manifest
 from pipeline.params.params_file import read_params
 from tests.tiny_logs import files_of
@@ -113,7 +114,7 @@ def test_open_bandit_is_read_from_the_files_of_the_whole_data_set(tmp_path):
     for day, table in obd.days_of(sources):
         key = [("item_id", "ascending"), ("policy", "ascending"), ("hour", "ascending")]
         assert read_day(tmp_path / "data", day).sort_by(key).equals(table.sort_by(key))
-    said = land_sources("obd", tmp_path / "first", sources, limit_days=1)
+    said = land_sources("obd", tmp_path / "first", sources, LandingOptions(limit_days=1))
     assert "took 3 rows on 1 day, 2019-11-24..2019-11-24" in said
     sources[0].write_text(BTS_ALL.replace(",1,1,0.5", ",1,x,0.5"))
     with pytest.raises(

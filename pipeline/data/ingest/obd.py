@@ -50,14 +50,7 @@ def days() -> Iterator[tuple[str, pa.Table]]:
         )
 
 
-def land_files(
-    folder: Path,
-    sources: Sequence[Path],
-    limit_days: int | None = None,
-    report: Report = lambda _: None,
-    *,
-    options: LandingOptions = DEFAULTS,
-) -> Landed:
+def land_files(folder: Path, sources: Sequence[Path], options: LandingOptions = DEFAULTS) -> Landed:
     """Land the days of files of the data set; see `reader.land_files`.
 
     The rows of a day are in the order of the files. A file's folders name its policy and campaign:
@@ -67,8 +60,8 @@ def land_files(
         DataError: a file's folders name neither, or it is not of the format; the line is named.
     """
     refuse_equal(sources)
-    rows, kind = _rows_of(sources, report), replace(KIND, origin={})
-    return land_rows(folder, kind, rows, limit_days, options, in_order=False)
+    rows, kind = _rows_of(sources, options.report), replace(KIND, origin={})
+    return land_rows(folder, kind, rows, options, in_order=False)
 
 
 def _part_of(path: Path) -> tuple[str, str]:
@@ -85,7 +78,7 @@ def _part_of(path: Path) -> tuple[str, str]:
 def _rows_of(paths: Sequence[Path], report: Report) -> Generator[LogRows, None, None]:
     """Their columns are those of KIND and `timestamp`."""
     for path, (policy, campaign) in {path: _part_of(path) for path in paths}.items():
-        for rows in read_rows(FILES, [path], report):
+        for rows in read_rows(FILES, [path], LandingOptions(report=report)):
             item = pc.binary_join_element_wise(campaign, rows.table["item_id"], ":")
             table = rows.table.drop_columns("item_id").append_column("item_id", item)
             for name, value in {"campaign": campaign, "policy": policy}.items():
