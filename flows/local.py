@@ -79,7 +79,11 @@ def up(port: int) -> str:
         worker = _start("worker", at_home, "worker", "start", *serve)
         workers = f"{url}/api/work_pools/{POOL}/workers/filter"
         _await_part("worker", worker.poll, lambda: name in str(_ask(workers, {})), _log("worker"))
-        _deploy(environment)
+        deploy = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"]
+        done = run_program(deploy, Path(), variables=environment)
+        if done.code:
+            last = " ".join((done.output + done.errors).split())[-500:]
+            raise ToolError(f"prefect deploy failed: {last}")
     except BaseException:
         down()
         raise
@@ -172,15 +176,6 @@ def _await_part(name: str, ended: Callable[[], Any], ready: Callable[[], Any], l
         time.sleep(0.2)
     last = " ".join(log.read_text(errors="replace").split())[-500:] or "nothing"
     raise ToolError(f"the Prefect {name} did not start; the last that it wrote: {masked(last)}")
-
-
-def _deploy(environment: dict[str, str]) -> None:
-    """Deploy what prefect.yaml says; where that fails, what was printed last is in the sentence."""
-    command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"]
-    done = run_program(command, Path(), variables=environment)
-    if done.code:
-        last = " ".join((done.output + done.errors).split())[-500:]
-        raise ToolError(f"prefect deploy failed: {last}")
 
 
 def _stop(entry: dict[str, Any] | None) -> bool:

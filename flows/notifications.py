@@ -124,28 +124,22 @@ def _channels() -> list[str]:
 
 def _send(number: int, channel: str, news: News) -> None:
     try:
-        refusal = _deliver(channel, news)
+        if channel.startswith("block:"):
+            from prefect.blocks.core import Block
+
+            block: Any = Block.load(channel.removeprefix("block:"))
+            block.notify(news.body, news.title)
+            return
+        import apprise
+
+        logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)  # it writes addresses
+        receiver = apprise.Apprise()
+        if not receiver.add(channel):
+            _warn(number, "it is no address that Apprise knows")
+        elif not receiver.notify(title=news.title, body=news.body):
+            _warn(number, "it was not delivered")
     except Exception as error:  # a channel may fail in any way; the day goes on
-        refusal = type(error).__name__
-    if refusal:
-        _warn(number, refusal)
-
-
-def _deliver(channel: str, news: News) -> str:
-    """Why a channel did not take the news; empty where it did."""
-    if channel.startswith("block:"):
-        from prefect.blocks.core import Block
-
-        block: Any = Block.load(channel.removeprefix("block:"))
-        block.notify(news.body, news.title)
-        return ""
-    import apprise
-
-    logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)  # it writes addresses
-    receiver = apprise.Apprise()
-    if not receiver.add(channel):
-        return "it is no address that Apprise knows"
-    return "" if receiver.notify(title=news.title, body=news.body) else "it was not delivered"
+        _warn(number, type(error).__name__)
 
 
 def _warn(number: int, refusal: str) -> None:

@@ -170,7 +170,10 @@ def _attempt(
         newer = _newer(day, newest, production(release) if promotion else None)
         if newer:
             return _skipped(day, newer)
-        until = _trained_until(release)
+        try:  # the training day between two of the grid that an earlier run was asked for
+            until = read_params(release / "params.yaml").split.training_until
+        except AdaCalibError:  # of an earlier version
+            until = None
         worktree.take_code(run.checkout, release)
         run.at = "land"
         brought = bring(day, release, run.checkout, source, mapping)
@@ -195,14 +198,6 @@ def _attempt(
     more = [f"skipped since {newest}: {named(left_out)}"] if left_out else []
     state.message = "\n".join([state.message or "", *brought.changes, *more])
     return state
-
-
-def _trained_until(release: Path) -> str | None:
-    """The training day between two of the grid that an earlier run was asked for."""
-    try:
-        return read_params(release / "params.yaml").split.training_until
-    except AdaCalibError:  # of an earlier version
-        return None
 
 
 def _set_day(release: Path, day: str, until: str | None, retrain: bool) -> None:

@@ -11,18 +11,12 @@ from safetensors.torch import load_file, save
 
 from pipeline.checkpoint.merged_model import PROBABILITY_CLIP, MergedModel, MergedNetwork
 from pipeline.checkpoint.serving_table import WEIGHTS, arrays_of, map_of
-from pipeline.core.checksums import (
-    MANIFEST,
-    file_sums,
-    json_sha256,
-    refuse_others,
-    verify,
-    write_checksums,
-)
+from pipeline.core import checksums
+from pipeline.core.checksums import MANIFEST, json_sha256
 from pipeline.core.errors import ArtifactError
 from pipeline.core.files import read_json, sha256_of
 from pipeline.encoding.features import Encoder
-from pipeline.formats.maps import PiecewiseLinearMap, read_maps, write_maps
+from pipeline.formats.maps import read_maps, write_maps
 from pipeline.formats.rolling import FILE, read_rolling, write_rolling
 from pipeline.model.network import fill, network_from
 from pipeline.model.scoring import base_state
@@ -77,9 +71,15 @@ def merge(
     """
     base, base_tensors = base_state(base_folder)
     calibrator = read_json(calibrator_folder / MANIFEST)
-    refuse_others(calibrator_folder, calibrator.get("made_of", {}), {"base": base_folder})
+    checksums.refuse_others(calibrator_folder, calibrator.get("made_of", {}), {"base": base_folder})
     base["field"] = calibrator["field"]
-    serving_map, chosen = _chosen_map(calibrator_folder, calibrator)
+    maps, chosen = read_maps(calibrator_folder / "maps.parquet"), calibrator["chosen"]
+    if chosen not in maps:
+        raise ArtifactError(
+            f"{calibrator_folder} chose the map {chosen!r} and holds {sorted(maps)}; run dvc repro "
+            "calibrate"
+        )
+    serving_map = map_of(arrays_of(maps[chosen]), len(calibrator["field"]["values"]))
     rolling = read_rolling(calibrator_folder / FILE)
     ships = chosen == "adacalib" and calibrator.get("auxiliary")
     auxiliary = _auxiliary_tensors(calibrator_folder) if ships else {}
@@ -92,7 +92,7 @@ def merge(
     write_maps(target / TABLE, {chosen: serving_map}, base["field"]["values"])
     write_rolling(target / FILE, {chosen: rolling[chosen]})
     known = json_sha256([base["categorical"], base["field"]])
-    write_checksums(
+    checksums.write_checksums(
         target,
         {
             "format": FORMAT,
@@ -104,20 +104,6 @@ def merge(
             "lineage": lineage,
         },
     )
-
-
-def _chosen_map(folder: Path, calibrator: dict[str, Any]) -> tuple[PiecewiseLinearMap, str]:
-    """The map that ships and its name.
-
-    Raises:
-        ArtifactError: the calibrator lacks it.
-    """
-    maps, chosen = read_maps(folder / "maps.parquet"), calibrator["chosen"]
-    if chosen not in maps:
-        raise ArtifactError(
-            f"{folder} chose the map {chosen!r} and holds {sorted(maps)}; run dvc repro calibrate"
-        )
-    return map_of(arrays_of(maps[chosen]), len(calibrator["field"]["values"])), chosen
 
 
 def _auxiliary_tensors(folder: Path) -> dict[str, torch.Tensor]:
@@ -149,7 +135,7 @@ def load(folder: Path) -> MergedModel:
     Raises:
         ArtifactError: a file is missing or damaged, or the checkpoint has another format.
     """
-    manifest = verify(folder)
+    manifest = checksums.verify(folder)
     if manifest["format"] != FORMAT:
         raise ArtifactError(
             f"{folder / MANIFEST} has format {manifest['format']!r}, this code reads {FORMAT!r}; "
@@ -195,8 +181,8 @@ def lineage_of(split: Path, base: Path, calibrator: Path, params: dict[str, Any]
     manifests = [read_json(folder / MANIFEST) for folder in (split, base, calibrator)]
     sections = {name: said for each in manifests for name, said in each.get("params", {}).items()}
     return {
-        "base": file_sums(base),
-        "calibrator": file_sums(calibrator),
+        "base": checksums.file_sums(base),
+        "calibrator": checksums.file_sums(calibrator),
         "data": {
             "days": manifests[0]["parts"],
             "content_sha256": manifests[0].get("data", {}),

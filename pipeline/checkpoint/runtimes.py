@@ -23,7 +23,7 @@ from pipeline.core.checksums import MANIFEST, write_checksums
 from pipeline.core.files import read_json, write_json
 from pipeline.encoding.features import Encoded
 from pipeline.formats.maps import PiecewiseLinearMap, read_maps
-from pipeline.model.network import LoggedScoreNetwork, Network
+from pipeline.model.network import LoggedScoreNetwork
 from pipeline.serving.predictor import NUMBER, ONNX_FILE, VECTORS_FILE
 from pipeline.serving.predictor import load as load_predictor
 
@@ -193,7 +193,11 @@ def export(model: MergedModel, folder: Path) -> None:
 
 def program_of(network: MergedNetwork) -> ExportedProgram:
     """The network as torch.export has it, for any number of rows and for int64 ids."""
-    n_categorical, n_numeric = _widths(network.base)
+    base, n_categorical, n_numeric = network.base, 0, 1
+    if not isinstance(base, LoggedScoreNetwork):
+        first, n_categorical = base.layers[0], len(base.first_row)
+        assert isinstance(first, torch.nn.Linear)
+        n_numeric = first.in_features - n_categorical * base.embedding.embedding_dim
     arguments = (
         torch.zeros(TRACED_ROWS, n_categorical, dtype=torch.int64),
         torch.zeros(TRACED_ROWS, n_numeric),
@@ -205,12 +209,3 @@ def program_of(network: MergedNetwork) -> ExportedProgram:
         for trace in TRACES:
             node.meta.pop(trace, None)
     return program
-
-
-def _widths(base: Network) -> tuple[int, int]:
-    """Number of categorical and of numeric columns that a base network reads."""
-    if isinstance(base, LoggedScoreNetwork):
-        return 0, 1
-    first, n_categorical = base.layers[0], len(base.first_row)
-    assert isinstance(first, torch.nn.Linear)
-    return n_categorical, first.in_features - n_categorical * base.embedding.embedding_dim

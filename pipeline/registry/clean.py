@@ -195,7 +195,7 @@ def whole(objects: Iterable[str], stores: list[Store], held: dict[str, set[str]]
     found = set(objects)
     for folder in [name for name in found if name.endswith(".dir")]:
         store = next((store for store in stores if folder in held[store.name]), None)
-        found |= store.members(folder) if store else set()
+        found |= {*store.entries(folder).values()} if store else set()
     return found
 
 
@@ -211,7 +211,7 @@ def refuse_lost(
     for version, commit in versions.items():
         lock = git(folder, "show", f"{commit}:dvc.lock", check=False).output
         model = model_md5(lock)
-        there = {model, *(home.members(model) if model in held[home.name] else [])}
+        there = {model, *(home.entries(model).values() if model in held[home.name] else [])}
         if model is None or not there <= held[home.name]:
             raise ReleaseError(
                 f"{home.name} lacks bytes of {version}, which must stay, so nothing is removed; "

@@ -207,7 +207,10 @@ class Predictor:
         inputs = {}
         for name in self.text_columns:
             with placed(f"column {name}: "):
-                inputs[f"{TEXT}{name}"] = self._texts(self._column(table, name), name)
+                encoded = as_text(self._column(table, name)).dictionary_encode()
+                values = self.texts([*encoded.dictionary.to_pylist(), None], name)
+                places = encoded.indices.fill_null(len(values) - 1).to_numpy(zero_copy_only=False)
+                inputs[f"{TEXT}{name}"] = np.array(values, dtype=object)[places]
         for name in self.number_columns:
             with placed(f"column {name}: "):
                 column = self.spelled(self._column(table, name))
@@ -232,13 +235,6 @@ class Predictor:
             return self.reading.typed(column, pa.float64())
         except pa.ArrowException as error:
             raise DataError(f"{str(error).splitlines()[0]}; give numbers, or null") from None
-
-    def _texts(self, column: Column, name: str) -> np.ndarray:
-        """object [n]; equal texts are one Python object, made once."""
-        encoded = as_text(column).dictionary_encode()
-        values = self.texts([*encoded.dictionary.to_pylist(), None], name)
-        places = encoded.indices.fill_null(len(values) - 1).to_numpy(zero_copy_only=False)
-        return np.array(values, dtype=object)[places]
 
     def texts(self, values: Iterable[str | None], name: str) -> list[str]:
         """The values of the text column `name` as the session takes them.

@@ -112,21 +112,18 @@ class Shadow(Collector):
         own = self.counts()
         others = [c for c in self._state.told("shadow") if c["versions"] == own["versions"]]
         told = [*others, own]
-        rows, beyond, unscored = (
-            sum(counts[name] for counts in told) for name in ("rows", "beyond", "unscored")
-        )
+        sums = {n: sum(counts[n] for counts in told) for n in ("rows", "beyond", "unscored")}
+        share = sums["beyond"] / max(1, sums["rows"])
         for name, value, what in (
-            ("rows", rows, "Rows that the shadow scored, too"),
-            ("unscored_requests", unscored, "Requests that the shadow did not score"),
-            ("beyond_limit_share", beyond / max(1, rows), "Share of rows further apart than that"),
+            ("rows", sums["rows"], "Rows that the shadow scored, too"),
+            ("unscored_requests", sums["unscored"], "Requests that the shadow did not score"),
+            ("beyond_limit_share", share, "Share of rows further apart than that"),
             ("psi", psi([counts["bins"] for counts in told]), "PSI of the two's probabilities"),
         ):
             yield GaugeMetricFamily(f"adacalib_shadow_{name}", what, value)
-        most = GaugeMetricFamily(
-            "adacalib_shadow_field_value_difference",
-            "Mean distance in calibrated logit, of the field values with the largest sums",
-            labels=["field_value"],
-        )
+        what = "Mean distance in calibrated logit, of the field values with the largest sums"
+        name = "adacalib_shadow_field_value_difference"
+        most = GaugeMetricFamily(name, what, labels=["field_value"])
         seen, totals = Counter[str](), Counter[str]()
         for counts in told:
             seen.update({name: count for name, (count, _) in counts["values"].items()})

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.errors import ArtifactError, NotEnoughDataError, ParamsError
+from pipeline.core.errors import ArtifactError, ParamsError
 from pipeline.core.files import publish, read_json, read_report, write_json
 from pipeline.data.log_store.day_rows import day_boundaries
 from pipeline.data.log_store.labels import maturity_of
@@ -83,8 +83,6 @@ def newest_training_day(manifest: Path, *, params: SplitParams, log: LogParams) 
 def _landed(manifest: Path, params: SplitParams, log: LogParams) -> tuple[Manifest, LabelMaturity]:
     """What has landed, and which labels of it are final."""
     landed = read_manifest(manifest)
-    if not landed.days:
-        raise NotEnoughDataError(f"{manifest} has no days; bring a log with adacalib data FORMAT")
     return landed, maturity_of(landed, log.maturity_days, params.last_day)
 
 

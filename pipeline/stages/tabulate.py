@@ -24,14 +24,7 @@ from pipeline.formats.scores import (
     read_day_columns,
     read_scores_manifest,
 )
-from pipeline.formats.tables import (
-    BinTable,
-    CellTable,
-    Table,
-    as_arrow,
-    of_arrow,
-    write_tables,
-)
+from pipeline.formats.tables import BinTable, CellTable, Table, as_arrow, of_arrow, write_tables
 from pipeline.params.sections import TabulateParams
 
 MEMORY = "ADACALIB_MEMORY_GB"

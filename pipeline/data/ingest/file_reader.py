@@ -18,15 +18,9 @@ from pipeline.core.prefetch import prefetched
 from pipeline.data.ingest.mapping import Mapping
 from pipeline.data.ingest.records import opened, worked
 from pipeline.data.ingest.transform import LogRows, transform, typed
+from pipeline.data.log_store import landing
 from pipeline.data.log_store.day_writer import DayWriter
-from pipeline.data.log_store.landing import (
-    DEFAULTS,
-    Landed,
-    LandingOptions,
-    LogKind,
-    is_other_kind,
-    land_days,
-)
+from pipeline.data.log_store.landing import DEFAULTS, Landed, LandingOptions, LogKind
 from pipeline.encoding.values import as_numbers
 from pipeline.formats.days import EPOCH
 
@@ -35,7 +29,10 @@ Parts = Generator[LogRows, None, None]
 
 
 def land_files(
-    folder: Path, mapping: Mapping, sources: Sequence[Path], options: LandingOptions = DEFAULTS
+    folder: Path,
+    mapping: Mapping,
+    sources: Sequence[Path],
+    options: LandingOptions = DEFAULTS,
 ) -> Landed:
     """Land the days of `sources` in `folder`; see `DayMerge` for days that have landed.
 
@@ -48,7 +45,7 @@ def land_files(
         DataError: a file is not what the mapping says; it is named, with line or row. Or two files
             with rows are equal byte for byte, and no event id distinguishes their rows.
     """
-    if is_other_kind(folder, mapping.log_kind()):  # a typo is to be told first
+    if landing.is_other_kind(folder, mapping.log_kind()):  # a typo is to be told first
         next(read_rows(mapping, sources[:1], replace(options, report=DEFAULTS.report)), None)
     rows = read_rows(mapping, sources, options)
     return land_rows(folder, mapping.log_kind(), rows, options)
@@ -81,7 +78,7 @@ def land_rows(
         for rule, count in dayless.items():
             writer.drop(rule, np.full(count, writer.newest))
 
-    return land_days(folder, kind, fill, options)
+    return landing.land_days(folder, kind, fill, options)
 
 
 def _wanted(rows: LogRows, met: list[int], limit_days: int | None) -> np.ndarray:

@@ -64,20 +64,16 @@ def land_files(folder: Path, sources: Sequence[Path], options: LandingOptions = 
     return land_rows(folder, kind, rows, options, in_order=False)
 
 
-def _part_of(path: Path) -> tuple[str, str]:
-    """The policy and campaign that the folders of a file name."""
-    part = path.resolve().parts[-3:-1]
-    if part not in PARTS:
-        raise DataError(
-            f"{path} lies in no folder POLICY/CAMPAIGN of the data set, such as bts/men/men.csv; "
-            f"keep its folders"
-        )
-    return part[0], part[1]
-
-
 def _rows_of(paths: Sequence[Path], report: Report) -> Generator[LogRows, None, None]:
-    """Their columns are those of KIND and `timestamp`."""
-    for path, (policy, campaign) in {path: _part_of(path) for path in paths}.items():
+    """Their columns are those of KIND and `timestamp`; folders name policy and campaign."""
+    parts = {path: path.resolve().parts[-3:-1] for path in paths}
+    for path, part in parts.items():
+        if part not in PARTS:
+            raise DataError(
+                f"{path} lies in no folder POLICY/CAMPAIGN of the data set, such as "
+                "bts/men/men.csv; keep its folders"
+            )
+    for path, (policy, campaign) in parts.items():
         for rows in read_rows(FILES, [path], LandingOptions(report=report)):
             item = pc.binary_join_element_wise(campaign, rows.table["item_id"], ":")
             table = rows.table.drop_columns("item_id").append_column("item_id", item)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -47,9 +47,8 @@ def land(log_format: str, folder: Path, **size: int) -> str:
             f"no format {log_format!r}; the formats are {', '.join(FORMATS)}, and with the files "
             f"of a log {', '.join([*shipped(), *ali_ccp.FORMATS])} or a mapping of your own"
         )
-    unknown = sorted(set(size) - {field.name for field in fields(Simulation)})
-    if unknown or (size and log_format != "simulated"):
-        raise DataError(f"{log_format} is what it is: it takes no {', '.join(unknown or size)}")
+    if size and log_format != "simulated":
+        raise DataError(f"{log_format} is what it is: it takes no {', '.join(size)}")
     if log_format == "simulated":
         made = Simulation(**size)
         kind, days, rows = made.kind(), made.tables, made.rows

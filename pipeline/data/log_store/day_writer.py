@@ -237,27 +237,25 @@ class DayWriter:
         return day_number(max(self._days, default=day_name(0)))
 
     def finish(self) -> Iterator[tuple[str, Path, DayEntry]]:
-        """Every day with rows in ascending order, its file and its entry, one by one."""
+        """Every day with rows in ascending order, its file and its entry, one by one; of every
+        event the first row alone.
+        """
         for day in sorted(self._days):
             part = self._days.pop(day)
-            yield day, part.path, self._entry(part)
+            entry = part.entry()
+            sources = [SourceRows(*file, rows) for file, rows in part.sources.items()]
+            again = _repeated(part.path, self._event_id) if self._event_id else 0
+            if again or part.is_cut:
+                facts = pa.table({"place": places_of(sources)})
+                rows = DayFiles([part.path], self.schema, facts, self._event_id)
+                entry = rows.rewritten(ONCE if again else ALL, sources)
+            if again:
+                part.dropped[f"{self._event_id} came before"] += again
+            known = entry.sources or tuple(source for source in sources if source.file)
+            yield day, part.path, replace(entry, dropped=dict(part.dropped), sources=known)
 
     def _part(self, day: str) -> PartWriter:
         if day not in self._days:
             path = day_folder(self._folder, day) / PART
             self._days[day] = PartWriter(path, self.schema)
         return self._days[day]
-
-    def _entry(self, day: PartWriter) -> DayEntry:
-        """The entry of a day, of every event the first row alone."""
-        entry = day.entry()
-        sources = [SourceRows(*file, rows) for file, rows in day.sources.items()]
-        again = _repeated(day.path, self._event_id) if self._event_id else 0
-        if again or day.is_cut:
-            facts = pa.table({"place": places_of(sources)})
-            rows = DayFiles([day.path], self.schema, facts, self._event_id)
-            entry = rows.rewritten(ONCE if again else ALL, sources)
-        if again:
-            day.dropped[f"{self._event_id} came before"] += again
-        known = entry.sources or tuple(source for source in sources if source.file)
-        return replace(entry, dropped=dict(day.dropped), sources=known)

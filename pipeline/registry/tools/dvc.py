@@ -246,7 +246,16 @@ def fetch(
     arguments = ["get", ".", path.as_posix(), "--rev", commit, "-o", str(target.absolute())]
     with tempfile.TemporaryDirectory(prefix="adacalib-") as place:
         if remote:  # without one, dvc makes the cache a remote, and settings would undo that
-            settings = _settings(folder, remote)
+            # What DVC is to know at a commit: the remotes of today, and credentials, in no commit.
+            settings = configparser.ConfigParser(interpolation=None)
+            settings.read(folder / ".dvc" / "config")
+            for section in settings.sections():
+                if not section.startswith("'remote "):
+                    settings.remove_section(section)
+            settings.read(folder / ".dvc" / "config.local")
+            # The address is absolute: at a commit, dvc resolves a relative one wrongly.
+            own = {f"'remote \"{remote.name}\"'": {"url": remote.address}}
+            settings.read_dict({"core": {"remote": remote.name}, **own})
             if not cached:
                 settings.read_dict({"cache": {"dir": f"{place}/cache"}})
             with (Path(place) / "config").open("w") as file:
@@ -256,20 +265,6 @@ def fetch(
     if finished.code:
         source = "DVC's cache" if cached or not remote else f"DVC remote {remote.address}"
         raise _failure(f"reading the {path.name} of commit {commit[:10]} from {source}", finished)
-
-
-def _settings(folder: Path, remote: Remote) -> configparser.ConfigParser:
-    """What DVC is to know at a commit: the remotes of today, and credentials, in no commit."""
-    settings = configparser.ConfigParser(interpolation=None)
-    settings.read(folder / ".dvc" / "config")
-    for section in settings.sections():
-        if not section.startswith("'remote "):
-            settings.remove_section(section)
-    settings.read(folder / ".dvc" / "config.local")
-    # The address is absolute: at a commit, dvc resolves a relative one wrongly.
-    named = f"'remote \"{remote.name}\"'"
-    settings.read_dict({"core": {"remote": remote.name}, named: {"url": remote.address}})
-    return settings
 
 
 def assign(
