@@ -111,8 +111,7 @@ def _make(checkout: Path, branch: str) -> None:
     if not git_output(checkout, "branch", "--list", branch):
         git(checkout, "branch", branch)
     # Twice forced: git locks a worktree while it makes it, and a killed git leaves that lock.
-    options = ("--quiet", "--force", "--force")
-    git(checkout, "worktree", "add", *options, f".{branch}", branch)
+    git(checkout, "worktree", "add", "--quiet", "--force", "--force", f".{branch}", branch)
 
 
 def _tidy(worktree: Path) -> None:

@@ -221,18 +221,15 @@ def _check(place: str, table: pa.Table) -> None:
     for row, (knots, values) in enumerate(
         zip(_lists(table["knots"]), _lists(table["values"]), strict=True)
     ):
-        where = f"{place}, field value id {row}"
+        fault = ""
         if not len(knots) or len(knots) != len(values):
-            raise ArtifactError(
-                f"{where} has {len(knots)} knots and {len(values)} values; refit it"
-            )
-        if not (np.isfinite(knots).all() and (np.diff(knots) > 0).all()):
-            raise ArtifactError(
-                f"{where}: knots must be finite and strictly ascending, not {knots.tolist()}; "
-                "refit it"
-            )
-        if not (np.isfinite(values).all() and np.isfinite(slopes[row]).all()):
-            raise ArtifactError(f"{where}: values and slopes must be finite; refit it")
+            fault = f"{len(knots)} knots and {len(values)} values are there"
+        elif not (np.isfinite(knots).all() and (np.diff(knots) > 0).all()):
+            fault = f"knots must be finite and strictly ascending, not {knots.tolist()}"
+        elif not (np.isfinite(values).all() and np.isfinite(slopes[row]).all()):
+            fault = "values and slopes must be finite"
+        if fault:
+            raise ArtifactError(f"{place}, field value id {row}: {fault}; refit it")
 
 
 def rows_of_map(name: str, serving_map: PiecewiseLinearMap, ids: np.ndarray) -> pa.Table:

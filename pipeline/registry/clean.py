@@ -94,20 +94,15 @@ def clean(folder: Path, *, really: bool) -> Cleaning:
         for commit in used | set(kept.values()):
             objects |= named_by(folder, commit)
         stays = whole(objects, places, held)
-        gone = {place.name: held[place.name] - stays for place in places}
+        gone = {place: held[place.name] - stays for place in places}
         every = set().union(*gone.values())
         known = tags.versions(folder).items()
         losing = {version: commit for version, commit in known if named_by(folder, commit) & every}
-        found = Cleaning(
-            really,
-            tuple(kept),
-            tuple(losing),
-            {place.name: len(gone[place.name]) for place in places},
-            {place.name: place.size(gone[place.name]) for place in places},
-        )
+        files = {place.name: len(objects) for place, objects in gone.items()}
+        size = {place.name: place.size(objects) for place, objects in gone.items()}
         if really and any(gone.values()):
-            _remove(folder, authority, history[-1], losing, {p: gone[p.name] for p in places})
-    return found
+            _remove(folder, authority, history[-1], losing, gone)
+    return Cleaning(really, tuple(kept), tuple(losing), files, size)
 
 
 def _remove(

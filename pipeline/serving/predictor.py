@@ -12,6 +12,7 @@ import onnxruntime
 import pyarrow as pa
 
 from pipeline.core.checksums import MANIFEST, verify
+from pipeline.core.columns import Bool, Columns, Float32, Float64, Int32
 from pipeline.core.errors import ArtifactError, DataError
 from pipeline.core.files import read_json, sha256_of
 from pipeline.encoding.reading import Reading
@@ -30,20 +31,10 @@ ONNX_FORMAT = "adacalib onnx 1"
 VECTORS_FILE = "test_vectors.json"  # rows, and what the model says of them
 TEXT, NUMBER = "text.", "number."  # what the name of an input begins with, before its column
 BATCH_ROWS = 4_096  # of one call: what is made of them fits a cache
-SCHEMA = pa.schema(
-    [
-        ("uncalibrated_logit", pa.float32()),
-        ("calibrated_logit", pa.float64()),
-        ("probability", pa.float64()),
-        ("field_value_id", pa.int32()),
-        ("unseen", pa.bool_()),
-        ("field_level", pa.int32()),
-    ]
-)
 
 
 @dataclass(frozen=True)
-class ServedScores:
+class ServedScores(Columns):
     """What a model says of n rows.
 
     Attributes:
@@ -58,21 +49,21 @@ class ServedScores:
             (`log.field_parents`), one more than there are parents: that of no known value.
     """
 
-    uncalibrated_logit: np.ndarray
-    calibrated_logit: np.ndarray
-    probability: np.ndarray
-    field_value_id: np.ndarray
+    uncalibrated_logit: Float32
+    calibrated_logit: Float64
+    probability: Float64
+    field_value_id: Int32
     out_of_range: np.ndarray
-    unseen: np.ndarray
-    field_level: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.probability)
+    unseen: Bool
+    field_level: Int32
 
     def batch(self) -> pa.RecordBatch:
         """The columns of `SCHEMA`."""
         columns = [pa.array(getattr(self, f.name)).cast(f.type) for f in SCHEMA]
         return pa.record_batch(columns, schema=SCHEMA)
+
+
+SCHEMA = ServedScores.schema()
 
 
 class Predictor:

@@ -85,10 +85,9 @@ def _tables(
             return tabulate_pieces(pieces, wanted, cells, _memory(), processes(), over=over)
 
     def made(kind: type[Table], of: str, make: Callable[[], Table]) -> Table:
-        def columns() -> Made:
-            return Made.of_columns({}, as_arrow(make()))
-
-        return of_arrow(kind, kept.made({"table": kind.__name__, "of": of}, columns).columns)
+        key = {"table": kind.__name__, "of": of}
+        found = kept.made(key, lambda: Made.of_columns({}, as_arrow(make())))
+        return of_arrow(kind, found.columns)
 
     bins = made(BinTable, "bounds", lambda: cut()[0])
     cells = made(CellTable, "bounds", lambda: cut()[1])
