@@ -213,7 +213,9 @@ def read_scores(folder: Path, *splits: str) -> Scores:
     """
     manifest = read_scores_manifest(folder)
     days = _days(folder, manifest, splits)
-    return joined([read_day(folder, manifest, day) for day in days])
+    n = len(manifest["field"]["values"])
+    none = Scores(np.empty(0, np.float32), *np.empty((4, 0), np.int32), n_field_values=n)
+    return joined([none, *(read_day(folder, manifest, day) for day in days)])
 
 
 def read_day(folder: Path, manifest: Mapping[str, Any], day: str) -> Scores:

@@ -1,6 +1,6 @@
 """calibrate: checked tables and scores → maps of AdaCalib and the baselines, and the choice."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +8,8 @@ import numpy as np
 from safetensors.torch import save
 
 from pipeline.calibration.choice import Choice, choose, losses_of
-from pipeline.calibration.paper.auxiliary import AuxiliaryNetwork
 from pipeline.calibration.paper.paper_comparison import paper_comparisons
-from pipeline.calibration.paper.paper_fit import fit_paper
+from pipeline.calibration.paper.paper_fit import PaperFit, fit_paper
 from pipeline.calibration.paper.paper_network import PaperSettings
 from pipeline.calibration.paper.paper_rows import RowFeatures
 from pipeline.calibration.roll import TOO_FEW_DAYS, Rolled, roll
@@ -38,16 +37,6 @@ from pipeline.formats.tables import (
 from pipeline.params.sections import CalibrateParams
 
 
-@dataclass(frozen=True)
-class PaperOutcome:
-    """AdaCalib as published, fitted once, on the calibration days, and how it fared."""
-
-    serving: PiecewiseLinearMap
-    auxiliary: AuxiliaryNetwork | None
-    choice: Choice | None
-    about: dict[str, Any]
-
-
 def run(
     scores: Path, tables: Path, check: Path, calibrator: Path, *, params: CalibrateParams
 ) -> None:
@@ -73,16 +62,16 @@ def run(
     newest = max(shipped.maps["identity"])
     n = statistics.n_field_values
     frozen = _whole(judged, min(judged.maps["identity"]), n)
-    ships, rolling, paper = _whole(shipped, newest, n), judged.maps, None
+    ships, rolling = _whole(shipped, newest, n), judged.maps
+    paper: PaperFit | None = None
     choice, about = judged.choice, _about(judged, shipped)
     cells = statistics.cells
     about["responses"] = np.bincount(cells.field_value_id, cells.responses, n).tolist()
     if params.variant == "paper":
-        paper = _paper(scores, statistics.bins, params)
+        paper, choice, about = _paper(scores, statistics.bins, params)
         ships["adacalib"] = frozen["adacalib"] = paper.serving
         asked = {day: of_day.ids for day, of_day in rolling["eb_platt"].items()}
         rolling["adacalib"] = {day: DayMap.of(paper.serving, ids) for day, ids in asked.items()}
-        choice, about = paper.choice, paper.about
     chosen = "adacalib" if params.choose == "always" else choice.name if choice else TOO_FEW_DAYS
     about |= {"variant": params.variant, "choose": params.choose, "chosen": chosen}
     about |= {"auxiliary": paper is not None and paper.auxiliary is not None}
@@ -218,7 +207,10 @@ def _learning_days(
     ]
 
 
-def _paper(scores: Path, bins: BinTable, params: CalibrateParams) -> PaperOutcome:
+def _paper(
+    scores: Path, bins: BinTable, params: CalibrateParams
+) -> tuple[PaperFit, Choice | None, dict[str, Any]]:
+    """AdaCalib as published, fitted once, on the calibration days, and how it fared."""
     rows = read_scores(scores, "calibration")
     shared = {"temperatures", "min_slope", "min_responses_per_bin", "seed"}
     settings = PaperSettings(
@@ -235,7 +227,7 @@ def _paper(scores: Path, bins: BinTable, params: CalibrateParams) -> PaperOutcom
         "moved_knots": fitted.moved_knots,
         "decreasing_share": fitted.decreasing,
     }
-    return PaperOutcome(fitted.serving, fitted.auxiliary, choice, about)
+    return fitted, choice, about
 
 
 def _features(scores: Path) -> RowFeatures:
