@@ -214,7 +214,8 @@ def read_scores(folder: Path, *splits: str) -> Scores:
     manifest = read_scores_manifest(folder)
     days = _days(folder, manifest, splits)
     n = len(manifest["field"]["values"])
-    none = Scores(np.empty(0, np.float32), *np.empty((4, 0), np.int32), n_field_values=n)
+    whole = np.empty(0, np.int32)
+    none = Scores(np.empty(0, np.float32), whole, whole, whole, whole, n)
     return joined([none, *(read_day(folder, manifest, day) for day in days)])
 
 
