@@ -19,13 +19,12 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from bench import process
-from pipeline.cli.workspace import flat
 from pipeline.core.checksums import file_sums
 from pipeline.data.ingest.simulated import Simulation
 from pipeline.data.ingest.sources import land
 from pipeline.formats.champion import start_pin
 from pipeline.formats.days import day_name, day_number
-from pipeline.params.params_file import set_values
+from pipeline.params.params_file import flat, set_values
 
 ROOT = Path(__file__).parent.parent
 FIRST_DAY, DAYS = "2025-01-01", 57

@@ -23,10 +23,9 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from bench import process
-from pipeline.cli.workspace import flat
 from pipeline.data.ingest.simulated import Simulation
 from pipeline.formats.champion import start_pin
-from pipeline.params.params_file import set_values
+from pipeline.params.params_file import flat, set_values
 
 ROOT = Path(__file__).parent.parent
 LAND = """

@@ -11,8 +11,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from pipeline.params.sections import Params
-from pipeline.params.types import LARGEST
+from pipeline.params.sections import LARGEST, Params
 
 ROOT = Path(__file__).parent.parent
 LINE = re.compile(r"^(?P<indent> *)(?P<key>\w+):(?: (?P<default>.*?))?(?: *# (?P<meaning>.*))?$")

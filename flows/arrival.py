@@ -97,14 +97,13 @@ def land(
     as_of: str | None = None,
 ) -> State:
     """Bring the log that params.yaml of a folder names into data/; a failed transfer is retried.
+    The final state's message is what landed, and the days that have other rows now.
 
     Args:
         folder: where params.yaml and data/ are.
         mapping: how files are read; none: by the mapping that `log.format` names.
         files: the files of a log that is not fetched.
         as_of: the day up to which their labels are known.
-
-    The final state's message is what landed, and the days that have other rows now.
     """
     log_format = mapping or read_params(Path(folder) / "params.yaml").log.format
     command = [sys.executable, "-m", "pipeline.cli.main", "data", log_format, *files]

@@ -7,13 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 from uuid import UUID
 
-from prefect.artifacts import (
-    create_image_artifact,
-    create_markdown_artifact,
-    create_progress_artifact,
-    create_table_artifact,
-    update_progress_artifact,
-)
+from prefect import artifacts
 from prefect.client.schemas.objects import State
 from prefect.logging import get_run_logger
 
@@ -79,10 +73,12 @@ def show_progress(
     day: str, order: list[str], runs: Iterable[tuple[str, State]]
 ) -> Iterator[tuple[str, State]]:
     """The same stages and states, while a progress artifact says how many of them are done."""
-    made = create_progress_artifact(0.0, key="progress", description=f"day {day}")
+    made = artifacts.create_progress_artifact(0.0, key="progress", description=f"day {day}")
     progress = cast(UUID, made)  # not awaited: a coroutine in an event loop alone
     for number, (stage, state) in enumerate(runs, 1):
-        update_progress_artifact(progress, 100 * number / len(order), f"day {day}: {stage}")
+        artifacts.update_progress_artifact(
+            progress, 100 * number / len(order), f"day {day}: {stage}"
+        )
         yield stage, state
 
 
@@ -91,20 +87,24 @@ def show(day: str, folder: Path) -> None:
     about = f"day {day}"
     gate = read_json(folder / "reports/gate.json")
     verdict = masked(verdict_text(day, gate))
-    create_markdown_artifact(verdict, key="verdict", description=about)
+    artifacts.create_markdown_artifact(verdict, key="verdict", description=about)
     evaluation = read_report(folder / "reports/evaluation.json")
-    create_table_artifact(metric_table(evaluation), key="metrics", description=about)
+    artifacts.create_table_artifact(metric_table(evaluation), key="metrics", description=about)
     reliability = folder / REPORT / "reliability.svg"
     if reliability.exists():
         address = picture(reliability.read_text())
-        create_image_artifact(address, key="reliability", description=about)
-    create_markdown_artifact(pages(day, folder), key=f"pages-{day}", description=about)
+        artifacts.create_image_artifact(address, key="reliability", description=about)
+    artifacts.create_markdown_artifact(pages(day, folder), key=f"pages-{day}", description=about)
 
 
 def show_trend(folder: Path) -> None:
     """Make the artifacts of the trend, and its page beside the report."""
     rows = trend_rows((folder / TREND).read_text())
     page = write_trend(folder, rows)
-    create_table_artifact(shown_rows(rows[-TREND_DAYS:]), key="trend", description=str(page))
+    artifacts.create_table_artifact(
+        shown_rows(rows[-TREND_DAYS:]), key="trend", description=str(page)
+    )
     address = picture(trend_pictures(rows, INK)[0])
-    create_image_artifact(address, key="trend-pcoc", description="PCOC of what served, by day")
+    artifacts.create_image_artifact(
+        address, key="trend-pcoc", description="PCOC of what served, by day"
+    )

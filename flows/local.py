@@ -79,7 +79,11 @@ def up(port: int) -> str:
         worker = _start("worker", at_home, "worker", "start", *serve)
         workers = f"{url}/api/work_pools/{POOL}/workers/filter"
         _await_part("worker", worker.poll, lambda: name in str(_ask(workers, {})), _log("worker"))
-        _deploy(environment)
+        deploy = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"]
+        done = run_program(deploy, Path(), variables=environment)
+        if done.code:
+            last = " ".join((done.output + done.errors).split())[-500:]
+            raise ToolError(f"prefect deploy failed: {last}")
     except BaseException:
         down()
         raise
@@ -174,15 +178,6 @@ def _await_part(name: str, ended: Callable[[], Any], ready: Callable[[], Any], l
     raise ToolError(f"the Prefect {name} did not start; the last that it wrote: {masked(last)}")
 
 
-def _deploy(environment: dict[str, str]) -> None:
-    """Deploy what prefect.yaml says; where that fails, what was printed last is in the sentence."""
-    command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"]
-    done = run_program(command, Path(), variables=environment)
-    if done.code:
-        last = " ".join((done.output + done.errors).split())[-500:]
-        raise ToolError(f"prefect deploy failed: {last}")
-
-
 def _stop(entry: dict[str, Any] | None) -> bool:
     """Interrupt a process, wait, then kill what is left of it and its children; was it there?"""
     process = _process(entry)
@@ -207,20 +202,15 @@ def end_orphaned_runs(api: str) -> None:
         "flow_runs": {"state": {"type": {"any_": AT_WORK}}},
         "work_pools": {"name": {"any_": [POOL]}},
     }
-    alive = set(_runs_with_a_process())
+    alive = set()  # what Prefect's runner has started and has not ended
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):  # it has ended, or it is another user's
+            if " ".join(process.cmdline()[1:3]).startswith("-m prefect."):
+                alive.add(process.environ().get("PREFECT__FLOW_RUN_ID"))
     for run in _ask(f"{api}/flow_runs/filter", query) or []:
         if run["id"] not in alive:
             killed = {"type": "CRASHED", "message": "nothing of it is left: it was killed"}
             _ask(f"{api}/flow_runs/{run['id']}/set_state", {"state": killed})
-
-
-def _runs_with_a_process() -> Iterator[str]:
-    """The ids of the flow runs that Prefect's runner has started and that have not ended."""
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):  # it has ended, or it is another user's
-            words = process.cmdline()
-            if " ".join(words[1:3]).startswith("-m prefect."):
-                yield process.environ().get("PREFECT__FLOW_RUN_ID", "")
 
 
 @contextmanager

@@ -112,46 +112,34 @@ def _channels() -> list[str]:
     """What the environment names, else what the secret block holds."""
     given = os.environ.get(NOTIFY)
     if given is None and os.environ.get("PREFECT_API_URL"):
-        given = _secret_block()
+        from prefect.blocks.system import Secret
+
+        with suppress(Exception):  # there is none, or the server does not answer
+            secret: Any = Secret.load(BLOCK)
+            given = str(secret.get())
+            for channel in given.split():
+                remember(channel)
     return (given or "").split()
-
-
-def _secret_block() -> str:
-    from prefect.blocks.system import Secret
-
-    with suppress(Exception):  # there is none, or the server does not answer
-        secret: Any = Secret.load(BLOCK)
-        held = str(secret.get())
-        for channel in held.split():
-            remember(channel)
-        return held
-    return ""
 
 
 def _send(number: int, channel: str, news: News) -> None:
     try:
-        refusal = _deliver(channel, news)
+        if channel.startswith("block:"):
+            from prefect.blocks.core import Block
+
+            block: Any = Block.load(channel.removeprefix("block:"))
+            block.notify(news.body, news.title)
+            return
+        import apprise
+
+        logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)  # it writes addresses
+        receiver = apprise.Apprise()
+        if not receiver.add(channel):
+            _warn(number, "it is no address that Apprise knows")
+        elif not receiver.notify(title=news.title, body=news.body):
+            _warn(number, "it was not delivered")
     except Exception as error:  # a channel may fail in any way; the day goes on
-        refusal = type(error).__name__
-    if refusal:
-        _warn(number, refusal)
-
-
-def _deliver(channel: str, news: News) -> str:
-    """Why a channel did not take the news; empty where it did."""
-    if channel.startswith("block:"):
-        from prefect.blocks.core import Block
-
-        block: Any = Block.load(channel.removeprefix("block:"))
-        block.notify(news.body, news.title)
-        return ""
-    import apprise
-
-    logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)  # it writes addresses
-    receiver = apprise.Apprise()
-    if not receiver.add(channel):
-        return "it is no address that Apprise knows"
-    return "" if receiver.notify(title=news.title, body=news.body) else "it was not delivered"
+        _warn(number, type(error).__name__)
 
 
 def _warn(number: int, refusal: str) -> None:

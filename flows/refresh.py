@@ -21,25 +21,17 @@ from prefect.runtime import deployment
 from prefect.runtime import flow_run as running
 from prefect.states import Completed, Failed
 
+from flows import worktree
 from flows.arrival import bring
 from flows.evidence import build_data_docs, show, show_progress, show_trend
 from flows.notifications import News, notify
-from flows.schedule_slots import check_day, days_between, named, newer_slots, scheduled_day
+from flows.schedule_slots import days_between, named, newer_slots, scheduled_day
 from flows.settings import masked
 from flows.stages import run_stages
 from flows.states import command_line, failed, failing_in_one_sentence
-from flows.worktree import (
-    commit_day,
-    fetch_days,
-    newest_day,
-    refuse_declared_dead,
-    release_worktree,
-    share,
-    take_code,
-    unshared,
-)
 from pipeline.core.errors import AdaCalibError, ToolError
 from pipeline.core.files import read_json
+from pipeline.formats.days import day_name, day_number
 from pipeline.params.dag import stage_order
 from pipeline.params.params_file import read_params, set_values
 from pipeline.registry.commits import identity
@@ -138,7 +130,7 @@ def refresh(
     """
     run = DayRun(Path(folder))
     try:
-        run.begin(check_day(day or scheduled_day(Path(folder))))
+        run.begin(day_name(day_number(day or scheduled_day(Path(folder)))))
         newer = newer_slots(Path(folder)) if day is None else []
         if newer:
             return run.end(_skipped(run.day, f"{named(newer)} is due already"))
@@ -170,16 +162,19 @@ def _attempt(
     """One try of a day in the release worktree, from landing to promotion."""
     day, log = run.day, get_run_logger().info
     purpose = f"refresh of {day}"
-    with release_worktree(run.checkout, purpose, PATIENCE, log) as release:
+    with worktree.release_worktree(run.checkout, purpose, PATIENCE, log) as release:
         who = identity(release)
         run.at = "git"
         _catch_up(release)
-        newest = newest_day(release)
+        newest = worktree.newest_day(release)
         newer = _newer(day, newest, production(release) if promotion else None)
         if newer:
             return _skipped(day, newer)
-        until = _trained_until(release)
-        take_code(run.checkout, release)
+        try:  # the training day between two of the grid that an earlier run was asked for
+            until = read_params(release / "params.yaml").split.training_until
+        except AdaCalibError:  # of an earlier version
+            until = None
+        worktree.take_code(run.checkout, release)
         run.at = "land"
         brought = bring(day, release, run.checkout, source, mapping)
         if brought.missing:
@@ -193,7 +188,7 @@ def _attempt(
         _run_stages(run, release)
         run.at = "git"
         alarms = add_day(release, day)
-        commit_day(release, day, who)
+        worktree.commit_day(release, day, who)
         show(day, release)
         if alarms:
             notify(News("alarm", day, "evaluate", "; ".join(alarms)))
@@ -203,14 +198,6 @@ def _attempt(
     more = [f"skipped since {newest}: {named(left_out)}"] if left_out else []
     state.message = "\n".join([state.message or "", *brought.changes, *more])
     return state
-
-
-def _trained_until(release: Path) -> str | None:
-    """The training day between two of the grid that an earlier run was asked for."""
-    try:
-        return read_params(release / "params.yaml").split.training_until
-    except AdaCalibError:  # of an earlier version
-        return None
 
 
 def _set_day(release: Path, day: str, until: str | None, retrain: bool) -> None:
@@ -247,9 +234,9 @@ def _catch_up(release: Path) -> None:
     A remote that does not answer is no reason to lose the day: it is asked again at the end.
     """
     try:
-        fetch_days(release)
-        if unshared(release):
-            share.with_options(retries=0)(str(release), return_state=True)
+        worktree.fetch_days(release)
+        if worktree.unshared(release):
+            worktree.share.with_options(retries=0)(str(release), return_state=True)
     except ToolError as error:
         get_run_logger().warning(str(error))
 
@@ -271,8 +258,8 @@ def _share(release: Path, day: str) -> None:
         ToolError: a remote refused, or this run counts no more; the commit stays, and the next run
             pushes it.
     """
-    refuse_declared_dead(release)
-    shared = share(str(release), return_state=True)
+    worktree.refuse_declared_dead(release)
+    shared = worktree.share(str(release), return_state=True)
     if not shared.is_completed():
         raise ToolError(
             f"{day} is committed here but not pushed: {shared.message}; the next run pushes it"
@@ -292,7 +279,7 @@ def _judge(run: DayRun, release: Path, promotion: bool) -> State:
     held = on_hold(release)
     if held:
         return Completed(name="Refused", message=f"{run.day} stays out of production\n- {held}")
-    refuse_declared_dead(release)
+    worktree.refuse_declared_dead(release)
     before = production(release)
     state: State = Completed(name="Promoted", message=promote(release))
     run.promoted = before != production(release)

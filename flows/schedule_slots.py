@@ -4,27 +4,27 @@ After an outage only the newest slot runs. A run that finds a newer slot of its 
 newer day on the release branch, ends in the state `Skipped`. The day is never taken from a clock.
 """
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.filters import (
-    DeploymentFilter,
-    DeploymentFilterId,
-    FlowRunFilter,
-    FlowRunFilterExpectedStartTime,
-)
-from prefect.client.schemas.objects import State, StateType
+from prefect.client.schemas import filters
+from prefect.client.schemas.objects import StateType
 from prefect.runtime import deployment, flow_run
 from prefect.types import DateTime
 
 from pipeline.core.errors import AdaCalibError
+from pipeline.formats.days import day_name, day_number
 from pipeline.params.params_file import read_params
 
 # Days of a gap that a sentence names one by one.
 NAMED_DAYS = 14
+# How a slot may end that leaves its work to another.
+WITHOUT_RESULT = (
+    StateType.FAILED, StateType.CRASHED, StateType.CANCELLED, StateType.CANCELLING,
+)  # fmt: skip
 
 
 def day_before(instant: datetime, time_zone: str) -> str:
@@ -46,30 +46,16 @@ def scheduled_day(folder: Path) -> str:
     return day_before(flow_run.scheduled_start_time, time_zone)
 
 
-def check_day(day: str) -> str:
-    """A day, if it is spelled YYYY-MM-DD and is in the calendar.
-
-    Raises:
-        AdaCalibError: it is not.
-    """
-    try:
-        if date.fromisoformat(day).isoformat() == day:
-            return day
-    except ValueError:
-        pass
-    raise AdaCalibError(f"a day is spelled YYYY-MM-DD, got {day!r}")
-
-
 def days_of(first: str, last: str) -> list[str]:
     """Every day from the first to the last, both included, the oldest first.
 
     Raises:
         AdaCalibError: a day is misspelled, or the last lies before the first.
     """
-    begin, end = (date.fromisoformat(check_day(day)) for day in (first, last))
+    begin, end = day_number(first), day_number(last)
     if end < begin:
         raise AdaCalibError(f"the range {first}..{last} ends before it begins; swap the days")
-    return [(begin + timedelta(days=n)).isoformat() for n in range((end - begin).days + 1)]
+    return [day_name(number) for number in range(begin, end + 1)]
 
 
 def days_between(newest: str | None, day: str) -> list[str]:
@@ -96,25 +82,14 @@ def newer_slots(folder: Path) -> list[str]:
         return []
     time_zone = read_params(folder / "params.yaml").log.time_zone
     mine, now = flow_run.scheduled_start_time, DateTime.now(UTC)
-    due = FlowRunFilterExpectedStartTime(after_=mine, before_=now)
+    due = filters.FlowRunFilterExpectedStartTime(after_=mine, before_=now)
+    own = filters.DeploymentFilterId(any_=[UUID(str(deployment.id))])
     with get_client(sync_client=True) as client:
         runs = client.read_flow_runs(
-            deployment_filter=DeploymentFilter(
-                id=DeploymentFilterId(any_=[UUID(str(deployment.id))])
-            ),
-            flow_run_filter=FlowRunFilter(expected_start_time=due),
+            deployment_filter=filters.DeploymentFilter(id=own),
+            flow_run_filter=filters.FlowRunFilter(expected_start_time=due),
         )
-    slots = [run.expected_start_time for run in runs if run.auto_scheduled and _stands(run.state)]
+    stand = [run for run in runs if run.state and run.state.type not in WITHOUT_RESULT]
+    slots = [run.expected_start_time for run in stand if run.auto_scheduled]
     days = {day_before(slot, time_zone) for slot in slots if slot}
     return sorted(day for day in days if day > day_before(mine, time_zone))
-
-
-def _stands(state: State | None) -> bool:
-    """Whether a slot's work is done or will be; a failed, crashed or cancelled run leaves it."""
-    without_result = (
-        StateType.FAILED,
-        StateType.CRASHED,
-        StateType.CANCELLED,
-        StateType.CANCELLING,
-    )
-    return state is not None and state.type not in without_result

@@ -69,15 +69,12 @@ def remember(secret: str) -> None:
 def masked(text: str) -> str:
     """`text` without secrets: values of secret variables; users, signatures … in addresses."""
     text = _IN_ADDRESS.sub(MASK, text)
-    for secret in sorted(_secrets(), key=len, reverse=True):
-        text = text.replace(secret, MASK)
-    return text
-
-
-def _secrets() -> set[str]:
     held = {value for name, value in os.environ.items() if _SECRET.search(name)} | _remembered
-    parts = {part for value in held for part in _parts(value)}
-    return {secret for secret in held | parts if len(secret) >= _SHORTEST}
+    held |= {part for value in held for part in _parts(value)}
+    for secret in sorted(held, key=len, reverse=True):
+        if len(secret) >= _SHORTEST:
+            text = text.replace(secret, MASK)
+    return text
 
 
 def _parts(value: str) -> set[str]:

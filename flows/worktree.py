@@ -20,9 +20,10 @@ from prefect.states import Completed
 
 from flows.states import failing_in_one_sentence
 from pipeline.core.errors import ReleaseError, ToolError
+from pipeline.core.files import remove_unfinished
 from pipeline.data.log_store.manifest import amount
 from pipeline.registry.commits import NAMING, authority
-from pipeline.registry.tools.dvc import push, restore_data, share_cache
+from pipeline.registry.tools.dvc import RWLOCK, push, restore_data, share_cache
 from pipeline.registry.tools.locks import hold, refuse_lost, run_lock
 from pipeline.registry.tools.programs import git, git_folder
 from pipeline.registry.tools.stores import dvc_remote
@@ -110,24 +111,18 @@ def _make(checkout: Path, branch: str) -> None:
     if not git_output(checkout, "branch", "--list", branch):
         git(checkout, "branch", branch)
     # Twice forced: git locks a worktree while it makes it, and a killed git leaves that lock.
-    options = ("--quiet", "--force", "--force")
-    git(checkout, "worktree", "add", *options, f".{branch}", branch)
+    git(checkout, "worktree", "add", "--quiet", "--force", "--force", f".{branch}", branch)
 
 
 def _tidy(worktree: Path) -> None:
     """Remove what killed programs left: locks, half-written files, uncommitted changes."""
     own = Path(git_output(worktree, "rev-parse", "--absolute-git-dir"))
-    locks = [own / "index.lock", own / "HEAD.lock", worktree / ".dvc/tmp/rwlock"]
-    for lock in locks:  # nobody else works here
+    for lock in (own / "index.lock", own / "HEAD.lock", worktree / RWLOCK):  # nobody else's
         lock.unlink(missing_ok=True)
     git(worktree, "reset", "--hard", "--quiet", "HEAD")
     git(worktree, "clean", "--force", "-d", "--quiet", "--", "reports")
     for folder in WRITTEN:
-        for leftover in (worktree / folder).glob("**/.*.tmp-*"):
-            if leftover.is_dir():
-                shutil.rmtree(leftover, ignore_errors=True)
-            else:
-                leftover.unlink(missing_ok=True)
+        remove_unfinished(worktree / folder)
 
 
 def _lacks_settings(worktree: Path, checkout: Path) -> bool:

@@ -8,22 +8,15 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
-from torch import nn
 
 from pipeline.checkpoint.merged_model import PROBABILITY_CLIP, MergedModel, MergedNetwork
 from pipeline.checkpoint.serving_table import WEIGHTS, arrays_of, map_of
-from pipeline.core.checksums import (
-    MANIFEST,
-    file_sums,
-    json_sha256,
-    refuse_others,
-    verify,
-    write_checksums,
-)
+from pipeline.core import checksums
+from pipeline.core.checksums import MANIFEST, json_sha256
 from pipeline.core.errors import ArtifactError
 from pipeline.core.files import read_json, sha256_of
 from pipeline.encoding.features import Encoder
-from pipeline.formats.maps import PiecewiseLinearMap, read_maps, write_maps
+from pipeline.formats.maps import read_maps, write_maps
 from pipeline.formats.rolling import FILE, read_rolling, write_rolling
 from pipeline.model.network import fill, network_from
 from pipeline.model.scoring import base_state
@@ -78,47 +71,39 @@ def merge(
     """
     base, base_tensors = base_state(base_folder)
     calibrator = read_json(calibrator_folder / MANIFEST)
-    refuse_others(calibrator_folder, calibrator.get("made_of", {}), {"base": base_folder})
+    checksums.refuse_others(calibrator_folder, calibrator.get("made_of", {}), {"base": base_folder})
     base["field"] = calibrator["field"]
-    serving_map, chosen = _chosen_map(calibrator_folder, calibrator)
+    maps, chosen = read_maps(calibrator_folder / "maps.parquet"), calibrator["chosen"]
+    if chosen not in maps:
+        raise ArtifactError(
+            f"{calibrator_folder} chose the map {chosen!r} and holds {sorted(maps)}; run dvc repro "
+            "calibrate"
+        )
+    serving_map = map_of(arrays_of(maps[chosen]), len(calibrator["field"]["values"]))
     rolling = read_rolling(calibrator_folder / FILE)
     ships = chosen == "adacalib" and calibrator.get("auxiliary")
     auxiliary = _auxiliary_tensors(calibrator_folder) if ships else {}
     target.mkdir()
     arrays = {name: torch.from_numpy(array) for name, array in arrays_of(serving_map).items()}
-    tensors = _under(BASE, base_tensors) | _under(AUXILIARY, auxiliary) | arrays
+    parts = {BASE: base_tensors, AUXILIARY: auxiliary, "": arrays}
+    tensors = {f"{prefix}{n}": t for prefix, part in parts.items() for n, t in part.items()}
     whole = {name: tensor.contiguous() for name, tensor in tensors.items()}
     (target / WEIGHTS).write_bytes(save(whole))
     write_maps(target / TABLE, {chosen: serving_map}, base["field"]["values"])
     write_rolling(target / FILE, {chosen: rolling[chosen]})
-    write_checksums(
+    known = json_sha256([base["categorical"], base["field"]])
+    checksums.write_checksums(
         target,
         {
             "format": FORMAT,
             "map": chosen,
             "auxiliary": bool(auxiliary),
-            "base": _without(base, "params"),
-            "calibrator": _without(calibrator, *KNOWN_ELSEWHERE),
-            "conventions": base["conventions"]
-            | {"serving": SERVING}
-            | {"vocabulary_sha256": json_sha256([base["categorical"], base["field"]])},
+            "base": {name: said for name, said in base.items() if name != "params"},
+            "calibrator": {n: said for n, said in calibrator.items() if n not in KNOWN_ELSEWHERE},
+            "conventions": base["conventions"] | {"serving": SERVING, "vocabulary_sha256": known},
             "lineage": lineage,
         },
     )
-
-
-def _chosen_map(folder: Path, calibrator: dict[str, Any]) -> tuple[PiecewiseLinearMap, str]:
-    """The map that ships and its name.
-
-    Raises:
-        ArtifactError: the calibrator lacks it.
-    """
-    maps, chosen = read_maps(folder / "maps.parquet"), calibrator["chosen"]
-    if chosen not in maps:
-        raise ArtifactError(
-            f"{folder} chose the map {chosen!r} and holds {sorted(maps)}; run dvc repro calibrate"
-        )
-    return map_of(arrays_of(maps[chosen]), len(calibrator["field"]["values"])), chosen
 
 
 def _auxiliary_tensors(folder: Path) -> dict[str, torch.Tensor]:
@@ -136,15 +121,6 @@ def _auxiliary_tensors(folder: Path) -> dict[str, torch.Tensor]:
         ) from None
 
 
-def _without(document: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """Without what the checkpoint holds elsewhere."""
-    return {key: value for key, value in document.items() if key not in names}
-
-
-def _under(prefix: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    return {f"{prefix}{name}": tensor for name, tensor in tensors.items()}
-
-
 def _below(prefix: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {
         name.removeprefix(prefix): tensor
@@ -159,7 +135,7 @@ def load(folder: Path) -> MergedModel:
     Raises:
         ArtifactError: a file is missing or damaged, or the checkpoint has another format.
     """
-    manifest = verify(folder)
+    manifest = checksums.verify(folder)
     if manifest["format"] != FORMAT:
         raise ArtifactError(
             f"{folder / MANIFEST} has format {manifest['format']!r}, this code reads {FORMAT!r}; "
@@ -171,16 +147,13 @@ def load(folder: Path) -> MergedModel:
     fill(base, _below(BASE, tensors), folder / WEIGHTS)
     arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
     serving_map = map_of(arrays, len(encoder.field_values.names))
-    auxiliary = _auxiliary_network(encoder) if manifest["auxiliary"] else None
-    if auxiliary:
+    auxiliary = None
+    if manifest["auxiliary"]:
+        from pipeline.calibration.paper.auxiliary import AuxiliaryNetwork
+
+        auxiliary = AuxiliaryNetwork(encoder.vocabulary_sizes, len(encoder.numeric_columns))
         fill(auxiliary, _below(AUXILIARY, tensors), folder / WEIGHTS)
     return MergedModel(manifest, encoder, MergedNetwork(base, serving_map, auxiliary).eval())
-
-
-def _auxiliary_network(encoder: Encoder) -> nn.Module:
-    from pipeline.calibration.paper.auxiliary import AuxiliaryNetwork
-
-    return AuxiliaryNetwork(encoder.vocabulary_sizes, len(encoder.numeric_columns))
 
 
 def lineage_of(split: Path, base: Path, calibrator: Path, params: dict[str, Any]) -> dict[str, Any]:
@@ -205,18 +178,15 @@ def lineage_of(split: Path, base: Path, calibrator: Path, params: dict[str, Any]
         ArtifactError: a manifest is missing or damaged.
         AdaCalibError: the project has no dvc.yaml.
     """
-    folders = (split, base, calibrator)
-    divided, *made = [read_json(folder / MANIFEST) for folder in folders]
-    sections: dict[str, Any] = {}
-    for manifest in (divided, *made):
-        sections |= manifest.get("params", {})
+    manifests = [read_json(folder / MANIFEST) for folder in (split, base, calibrator)]
+    sections = {name: said for each in manifests for name, said in each.get("params", {}).items()}
     return {
-        "base": file_sums(base),
-        "calibrator": file_sums(calibrator),
+        "base": checksums.file_sums(base),
+        "calibrator": checksums.file_sums(calibrator),
         "data": {
-            "days": divided["parts"],
-            "content_sha256": divided.get("data", {}),
-            "label_days": made[-1]["label_days"],
+            "days": manifests[0]["parts"],
+            "content_sha256": manifests[0].get("data", {}),
+            "label_days": manifests[-1]["label_days"],
         },
         "params": sections | {"merge": params},
         "code": {

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from pipeline.checkpoint.serving_table import LINES
+from pipeline.core.columns import Columns, Float32, Float64, Int32
 from pipeline.encoding.features import Encoded, Encoder
 from pipeline.formats.maps import PiecewiseLinearMap
 from pipeline.model.network import Network
@@ -76,7 +77,7 @@ class MergedNetwork(nn.Module):
 
 
 @dataclass(frozen=True)
-class Prediction:
+class Prediction(Columns):
     """What a model says of n rows.
 
     Attributes:
@@ -86,13 +87,10 @@ class Prediction:
         field_value_id: int32 [n], 0 = unseen or null.
     """
 
-    uncalibrated_logit: np.ndarray
-    calibrated_logit: np.ndarray
-    probability: np.ndarray
-    field_value_id: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.probability)
+    uncalibrated_logit: Float32
+    calibrated_logit: Float64
+    probability: Float64
+    field_value_id: Int32
 
 
 @dataclass(frozen=True)

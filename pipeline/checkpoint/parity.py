@@ -16,6 +16,7 @@ from pipeline.model.scoring import Base
 
 BATCHES = (0, 1, 2, 7, 256, 4096)
 ID_TYPES = (np.int32, np.int64)
+Points = tuple[np.ndarray, np.ndarray]  # logits and field value ids, [n] each
 ON_DAY, AT_KNOTS = "on a test day", "at the knots and far from them"
 FAR = (-120.0, -20.0, 17.0, 18.0, 25.0, 120.0)
 """Logits that every field value is asked for besides: where float32 probabilities are 0 and 1."""
@@ -53,9 +54,8 @@ def prove_parity(
             typed = ids.astype(id_type)
             for n in (*BATCHES, len(logit)):
                 some = np.arange(n) % len(logit)
-                _compare_steps(
-                    runtime, serving_map, logit[some], typed[some], limit=tolerance, place=AT_KNOTS
-                )
+                at = logit[some], typed[some]
+                _compare_steps(runtime, serving_map, at, tolerance, AT_KNOTS)
     end_to_end = end_to_end_tolerance(float(np.abs(serving_map.segment_slopes).max()))
     for table in _requests(tables):
         encoded = base.encoder.encode(table)
@@ -65,18 +65,12 @@ def prove_parity(
         if not np.array_equal(model.predict(table).field_value_id, ids):
             raise ArtifactError("the merged model reads other field values than the base model")
         for runtime in runtimes:
-            _compare_steps(
-                runtime, serving_map, logit.astype(np.float64), ids, limit=tolerance, place=ON_DAY
-            )
+            at = logit.astype(np.float64), ids
+            _compare_steps(runtime, serving_map, at, tolerance, ON_DAY)
+            where, name = f"logit end to end {ON_DAY}", f"{runtime.name} is not its parts"
             for before, after in runtime.whole(table, encoded):
-                for what, ours, theirs, limit in (
-                    ("uncalibrated", before, logit, END_TO_END),
-                    ("calibrated", after, two_step, end_to_end),
-                ):
-                    quantity = f"{what} logit end to end {ON_DAY}"
-                    _refuse_difference(
-                        runtime.name, quantity, limit, ours=ours, theirs=theirs, ids=ids
-                    )
+                _refuse_difference(f"{name}: uncalibrated {where}", END_TO_END, before, logit, ids)
+                _refuse_difference(f"{name}: calibrated {where}", end_to_end, after, two_step, ids)
 
 
 def _requests(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
@@ -95,7 +89,7 @@ def _spread(table: pa.Table) -> pa.Table:
     return table.take(pa.array(np.arange(0, table.num_rows, step))) if step > 1 else table
 
 
-def probes(serving_map: PiecewiseLinearMap) -> tuple[np.ndarray, np.ndarray]:
+def probes(serving_map: PiecewiseLinearMap) -> Points:
     """Logits where runtimes could differ: FAR for each field value, and each knot and around it.
 
     Around it are its neighbours one ulp away, in float64 and in float32.
@@ -109,7 +103,7 @@ def probes(serving_map: PiecewiseLinearMap) -> tuple[np.ndarray, np.ndarray]:
     return np.append(far, logit), np.append(np.tile(everyone, len(FAR)), ids)
 
 
-def around_knots(serving_map: PiecewiseLinearMap) -> tuple[np.ndarray, np.ndarray]:
+def around_knots(serving_map: PiecewiseLinearMap) -> Points:
     """The part of `probes` at the knots: [6 k] each."""
     ids, _ = np.nonzero(serving_map.knots < np.inf)
     knots = serving_map.knots[serving_map.knots < np.inf]
@@ -124,23 +118,17 @@ def around_knots(serving_map: PiecewiseLinearMap) -> tuple[np.ndarray, np.ndarra
 
 
 def _compare_steps(
-    runtime: Runtime,
-    serving_map: PiecewiseLinearMap,
-    logit: np.ndarray,
-    ids: np.ndarray,
-    *,
-    limit: float,
-    place: str,
+    runtime: Runtime, serving_map: PiecewiseLinearMap, at: Points, limit: float, place: str
 ) -> None:
     """The calibration step alone, from equal logits."""
+    logit, ids = at
     theirs = serving_map(logit, ids)
     ours = np.empty_like(theirs)
     for start in range(0, len(logit), BATCH_ROWS):
         rows = slice(start, start + BATCH_ROWS)
         ours[rows] = runtime.step(logit[rows], ids[rows])
-    _refuse_difference(
-        runtime.name, f"calibrated logit {place}", limit, ours=ours, theirs=theirs, ids=ids
-    )
+    what = f"{runtime.name} is not its parts: calibrated logit {place}"
+    _refuse_difference(what, limit, ours, theirs, ids)
 
 
 @torch.inference_mode()
@@ -154,24 +142,17 @@ def _auxiliary(
 
 
 def _refuse_difference(
-    runtime: str,
-    what: str,
-    limit: float,
-    *,
-    ours: np.ndarray,
-    theirs: np.ndarray,
-    ids: np.ndarray,
+    what: str, limit: float, ours: np.ndarray, theirs: np.ndarray, ids: np.ndarray
 ) -> None:
     """Raise an ArtifactError that says where, if [n] numbers are too far from [n] others."""
     if ours.shape != theirs.shape:
         raise ArtifactError(
-            f"{runtime} is not its parts: {what} has the shape {ours.shape} for {len(theirs)} "
-            "rows; nothing was published"
+            f"{what} has the shape {ours.shape} for {len(theirs)} rows; nothing was published"
         )
     difference = np.abs(ours.astype(np.float64) - theirs)
     if len(difference) and not difference.max() <= limit:  # so that NaN is refused too
         worst = int(np.nanargmax(np.where(np.isnan(difference), np.inf, difference)))
         raise ArtifactError(
-            f"{runtime} is not its parts: {what} differs by {difference[worst]:.3g}, at most "
+            f"{what} differs by {difference[worst]:.3g}, at most "
             f"{limit:.3g} is allowed (field value id {ids[worst]}); nothing was published"
         )

@@ -4,7 +4,7 @@ import io
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
@@ -23,7 +23,7 @@ from pipeline.core.checksums import MANIFEST, write_checksums
 from pipeline.core.files import read_json, write_json
 from pipeline.encoding.features import Encoded
 from pipeline.formats.maps import PiecewiseLinearMap, read_maps
-from pipeline.model.network import LoggedScoreNetwork, Network
+from pipeline.model.network import LoggedScoreNetwork
 from pipeline.serving.predictor import NUMBER, ONNX_FILE, VECTORS_FILE
 from pipeline.serving.predictor import load as load_predictor
 
@@ -31,20 +31,6 @@ PROGRAM_FILE = "model.pt2"
 TRACED_ROWS = 4  # 0 and 1 would be taken for constants
 TRACES = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node")
 Logits = tuple[np.ndarray, np.ndarray]  # uncalibrated, calibrated: [n] each
-
-
-class Runtime(Protocol):
-    """One runtime of a model."""
-
-    @property
-    def name(self) -> str:
-        """Its file, for sentences."""
-
-    def step(self, logit: np.ndarray, field_value_id: np.ndarray) -> np.ndarray:
-        """The calibration step alone: float64 [n] of logits float64 [n] and integer ids [n]."""
-
-    def whole(self, table: pa.Table, encoded: Encoded) -> list[Logits]:
-        """The logits of rows by every way in: raw columns, ids; none where there is no network."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +132,12 @@ class OnnxRuntime:
         return [(scores.uncalibrated_logit, scores.calibrated_logit), (before, after)]
 
 
+Runtime: TypeAlias = TorchRuntime | TableRuntime | ProgramRuntime | OnnxRuntime
+"""One runtime of a model: the `name` of its file for sentences; the calibration `step` alone,
+float64 [n] of logits float64 [n] and integer ids [n]; and of the `whole` the logits of rows by
+every way in: raw columns, ids; none where there is no network."""
+
+
 def runtimes_of(folder: Path, model: MergedModel) -> list[Runtime]:
     """Every runtime of the folder of a checkpoint, read from its files.
 
@@ -158,12 +150,8 @@ def runtimes_of(folder: Path, model: MergedModel) -> list[Runtime]:
     """
     table = read_maps(folder / TABLE)[model.manifest["map"]]
     program = torch.export.load(folder / PROGRAM_FILE).module()
-    return [
-        TorchRuntime(model),
-        TableRuntime(table),
-        ProgramRuntime(program, model),
-        _onnx(folder, model),
-    ]
+    others = ProgramRuntime(program, model), _onnx(folder, model)
+    return [TorchRuntime(model), TableRuntime(table), *others]
 
 
 def _onnx(folder: Path, model: MergedModel) -> OnnxRuntime:
@@ -205,7 +193,11 @@ def export(model: MergedModel, folder: Path) -> None:
 
 def program_of(network: MergedNetwork) -> ExportedProgram:
     """The network as torch.export has it, for any number of rows and for int64 ids."""
-    n_categorical, n_numeric = _widths(network.base)
+    base, n_categorical, n_numeric = network.base, 0, 1
+    if not isinstance(base, LoggedScoreNetwork):
+        first, n_categorical = base.layers[0], len(base.first_row)
+        assert isinstance(first, torch.nn.Linear)
+        n_numeric = first.in_features - n_categorical * base.embedding.embedding_dim
     arguments = (
         torch.zeros(TRACED_ROWS, n_categorical, dtype=torch.int64),
         torch.zeros(TRACED_ROWS, n_numeric),
@@ -217,12 +209,3 @@ def program_of(network: MergedNetwork) -> ExportedProgram:
         for trace in TRACES:
             node.meta.pop(trace, None)
     return program
-
-
-def _widths(base: Network) -> tuple[int, int]:
-    """Number of categorical and of numeric columns that a base network reads."""
-    if isinstance(base, LoggedScoreNetwork):
-        return 0, 1
-    first, n_categorical = base.layers[0], len(base.first_row)
-    assert isinstance(first, torch.nn.Linear)
-    return n_categorical, first.in_features - n_categorical * base.embedding.embedding_dim

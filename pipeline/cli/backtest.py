@@ -24,7 +24,7 @@ from pipeline.report.page_data import SUMS
 from pipeline.report.result_tables import NAMES
 
 FOLDER = Path("demo/backtest")
-REFERENCE = "uncalibrated"
+REFERENCE, ENDS = "uncalibrated", ("value", "low", "high")
 SHOWN = {name: NAMES[name] for name in (REFERENCE, "eb_platt", "adacalib", "model")}
 
 
@@ -76,8 +76,6 @@ def _origins(first: str, last: str, step: int, params: Params) -> list[str]:
         raise AdaCalibError(f"--from {first} is after --to {last}; exchange them")
     days = [day_name(number) for number in range(start, end + 1, step)]
     landed = read_manifest(Path("data") / MANIFEST)
-    if not landed.days:
-        raise AdaCalibError("data has no days; bring a log with adacalib data FORMAT")
     mature = maturity_of(landed, params.log.maturity_days, None)
     if days[-1] > mature.newest_mature_day:
         raise AdaCalibError(
@@ -104,18 +102,16 @@ def _run(origin: str, place: str, note: Callable[[str], None]) -> dict[str, Any]
         return {"origin": origin, "refused": str(error)}
     measured = read_report(FOLDER / "reports/evaluation.json")
     gate = read_json(FOLDER / "reports/gate.json")
-    methods, gains = measured["methods"], measured["gains"]
     note(f"{place}: {gate['verdict']}")
     return {
         "origin": origin,
         **{name: measured[name] for name in ("first_day", "rows", "impressions", "responses")},
-        "logloss": {name: method["logloss"] for name, method in methods.items()},
+        "logloss": {name: each["logloss"] for name, each in measured["methods"].items()},
         "gains": {
-            name: {end: gain["logloss"][end] for end in ("value", "low", "high")}
-            for name, gain in gains.items()
+            name: {end: gain["logloss"][end] for end in ENDS}
+            for name, gain in measured["gains"].items()
         },
-        "verdict": gate["verdict"],
-        "reasons": gate["reasons"],
+        **{name: gate[name] for name in ("verdict", "reasons")},
         "sums": _sums(FOLDER / "artifacts"),
     }
 
@@ -148,21 +144,12 @@ def pooled(origins: list[pd.DataFrame], resampling: Resampling) -> dict[str, Any
         of_method = every.xs(name, level="method").reindex(cells, fill_value=0)
         columns = (of_method[c].to_numpy().reshape(len(origins), -1) for c in SUMS)
         counts[name] = ResponseCounts(*columns)
-    base = counts[REFERENCE]
-    gains = {
-        name: gain_interval(log_loss_terms, own, base, resampling)
-        for name, own in counts.items()
-        if name != REFERENCE
-    }
+    gains = {}
+    for name in [name for name in methods if name != REFERENCE]:
+        gain = gain_interval(log_loss_terms, counts[name], counts[REFERENCE], resampling)
+        gains[name] = {end: getattr(gain, end) for end in ENDS}
     ratios = {n: float(log_loss_terms(c.sum(axis=0)).ratio()) for n, c in counts.items()}
-    return {
-        "origins": len(origins),
-        "logloss": ratios,
-        "gains": {
-            name: {end: getattr(gain, end) for end in ("value", "low", "high")}
-            for name, gain in gains.items()
-        },
-    }
+    return {"origins": len(origins), "logloss": ratios, "gains": gains}
 
 
 def table(found: dict[str, Any]) -> str:
@@ -186,14 +173,8 @@ def table(found: dict[str, Any]) -> str:
 
 
 def _row(values: dict[str, Any], name: str) -> list[str]:
-    cells = [_cell(values, method) for method in SHOWN]
-    return [
-        name,
-        f"{values['impressions']:,}",
-        f"{values['responses']:,}",
-        *cells,
-        values["verdict"],
-    ]
+    counts = [f"{values[amount]:,}" for amount in ("impressions", "responses")]
+    return [name, *counts, *(_cell(values, method) for method in SHOWN), values["verdict"]]
 
 
 def _cell(values: dict[str, Any], method: str) -> str:
@@ -201,7 +182,7 @@ def _cell(values: dict[str, Any], method: str) -> str:
     text = "undefined" if loss is None else f"{1e4 * loss:.1f}"
     if gain is None:
         return text
-    parts = [gain[end] for end in ("value", "low", "high")]
+    parts = [gain[end] for end in ENDS]
     if any(part is None or not np.isfinite(part) for part in parts):
         return f"{text} (undefined)"
     value, low, high = (f"{1e4 * part:+.1f}" for part in parts)

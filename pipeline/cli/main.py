@@ -76,33 +76,25 @@ def data(
 
     Examples: adacalib data flights; adacalib data avazu train.gz; adacalib data my.yaml day.csv
     """
-    from pipeline.core.progress import WorkProgress
     from pipeline.data.ingest.places import local_files
-    from pipeline.data.ingest.sources import land_sources
+    from pipeline.data.ingest.sources import land, land_sources
     from pipeline.data.log_store.landing import LandingOptions
     from pipeline.formats.champion import start_pin
     from pipeline.params.params_file import read_params
     from pipeline.registry.tools.dvc import commit_data
 
-    options = {"rows": rows, "days": days, "field_values": field_values, "seed": seed}
-    given = {name: value for name, value in options.items() if value is not None}
+    size = {"rows": rows, "days": days, "field_values": field_values, "seed": seed}
+    given = {name: value for name, value in size.items() if value is not None}
     if sources and given:
         raise typer.BadParameter(f"{sorted(given)} are for simulated alone")
     log = read_params().log
     if sources:
-        landing = LandingOptions(
-            log.format, log.event_id, log.label, log.impressions, as_of, allow_shrink
-        )
+        columns = log.format, log.event_id, log.label, log.impressions
+        options = LandingOptions(*columns, as_of, allow_shrink, limit_days)
         with local_files(sources) as files:
-            size = sum(path.stat().st_size for path in files if path.is_file())
-            with WorkProgress("read", size, "bytes") as progress:
-                advance = progress.advance
-                said = land_sources(
-                    log_format, Path("data"), files, limit_days, advance, options=landing
-                )
-        answer(said)
+            answer(land_sources(log_format, Path("data"), files, options))
     else:
-        answer(_land(log_format, **given))
+        answer(land(log_format, Path("data"), **given))
     commit_data(Path())
     start_pin(Path())
 
@@ -185,15 +177,6 @@ def drop(days: Annotated[list[str], typer.Argument(metavar="DAY...")]) -> None:
     commit_data(Path())
 
 
-def _land(log_format: str, **size: int) -> str:
-    """What a log that needs no files holds, after it was brought into data/."""
-    from pipeline.core.progress import WorkProgress
-    from pipeline.data.ingest.sources import expected_rows, land
-
-    with WorkProgress("made", expected_rows(log_format, **size), "rows") as progress:
-        return land(log_format, Path("data"), progress.advance, **size)
-
-
 @app.command()
 def demo(
     example: Annotated[str, typer.Argument(help="flights, simulated, obd …")] = "flights",
@@ -205,12 +188,13 @@ def demo(
     Examples: adacalib demo; adacalib demo simulated
     """
     from pipeline.cli.workspace import prepare
+    from pipeline.data.ingest.sources import land
     from pipeline.formats.champion import start_pin
     from pipeline.params.params_file import read_params
     from pipeline.registry.tools.dvc import commit_data, reproduce
 
     os.chdir(prepare(example))
-    landed = _land(read_params().log.format)
+    landed = land(read_params().log.format, Path("data"))
     if not (Voice.quiet or Voice.as_json):
         typer.echo(landed)
     commit_data(Path())

@@ -10,26 +10,11 @@ from ruamel.yaml import YAML
 from pipeline.core.errors import AdaCalibError
 from pipeline.core.files import publish
 from pipeline.formats.champion import start_pin
-from pipeline.params.params_file import read_params, set_values
+from pipeline.params.params_file import flat, read_params, set_values
 from pipeline.registry.tools.programs import git
 
 SHIPPED = Path("examples/flights.yaml")
 """Every parameter as it is shipped, whatever params.yaml says by now."""
-
-
-def _project_files() -> list[Path]:
-    """The files of the project in this folder: tracked by git, or new and not ignored."""
-    listing = git(Path(), "ls-files", "--cached", "--others", "--exclude-standard", "-z").output
-    return [Path(name) for name in listing.split("\0") if name and Path(name).is_file()]
-
-
-def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested values under the dotted names that `set_values` takes."""
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        name = f"{prefix}{key}"
-        found |= flat(value, f"{name}.") if isinstance(value, dict) else {name: value}
-    return found
 
 
 def prepare(example: str) -> Path:
@@ -86,8 +71,9 @@ def copy_project(folder: Path) -> None:
     """
     kept = {Path(name) for name in ("params.yaml", "data.dvc", "dvc.lock", "champion.json")}
     shutil.rmtree(folder / "pipeline", ignore_errors=True)  # modules deleted since the last call
-    for file in _project_files():
-        if file not in kept and file.parts[0] != "reports":
+    listing = git(Path(), "ls-files", "--cached", "--others", "--exclude-standard", "-z").output
+    for file in [Path(name) for name in listing.split("\0") if name]:  # new ones, too
+        if file.is_file() and file not in kept and file.parts[0] != "reports":
             (folder / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, folder / file)
     shutil.copyfile("params.yaml", folder / "params.yaml")

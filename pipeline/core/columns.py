@@ -14,6 +14,7 @@ from pipeline.core.errors import ArtifactError, DataError
 # What a field of `Columns` is in memory, and in a file.
 Int32 = Annotated[np.ndarray, pa.int32()]
 Int64 = Annotated[np.ndarray, pa.int64()]
+Bool = Annotated[np.ndarray, pa.bool_()]
 Float32 = Annotated[np.ndarray, pa.float32()]
 Float64 = Annotated[np.ndarray, pa.float64()]
 

@@ -4,9 +4,9 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from datetime import timedelta
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
@@ -16,7 +16,7 @@ PATIENCE = 2.0  # seconds without a bar: work that is done by then needs none
 SILENCE = 60.0  # seconds between lines where there is no bar
 
 
-class WorkProgress:
+class WorkProgress(AbstractContextManager["WorkProgress"]):
     """A context in which work of known size advances; the bar is gone when it ends.
 
     Args:
@@ -33,15 +33,7 @@ class WorkProgress:
         self._bar: Progress | None = None
         self._task = TaskID(0)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._bar:
             self._bar.stop()
 

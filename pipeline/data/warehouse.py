@@ -70,6 +70,8 @@ def counting_query(
             such dialect.
     """
     columns = _columns(log)
+    if dialect not in DIALECTS:
+        raise ParamsError(f"no dialect {dialect!r}; the dialects are {', '.join(DIALECTS)}")
     names = [time, date, log.label, log.impressions, log.event_id, _score(log), *columns]
     texts = {name: exp.to_identifier(name).sql("duckdb") for name in names if name}
     at = f"{texts[time]} AT TIME ZONE '{log.time_zone}'" if time else texts[date or ""]
@@ -86,7 +88,7 @@ def counting_query(
         impressions=f"CAST({texts[log.impressions]} AS BIGINT)" if log.impressions else "1",
         label=texts[log.label],
         nth=_nth(texts, log.event_id, day, time),
-        table=_read(table, dialect),
+        table=exp.to_table(table, dialect=dialect).sql("duckdb"),
         cells=cells,
         days=" ".join(limits),
     )
@@ -143,9 +145,3 @@ def _nth(texts: dict[str, str], event_id: str | None, day: str, time: str | None
     event, order = texts[event_id], texts[time] if time else "1"
     first = f"ROW_NUMBER() OVER (PARTITION BY {day}, {event} ORDER BY {order})"
     return f"CASE WHEN {event} IS NULL THEN 1 ELSE {first} END"
-
-
-def _read(table: str, dialect: str) -> str:
-    if dialect not in DIALECTS:
-        raise ParamsError(f"no dialect {dialect!r}; the dialects are {', '.join(DIALECTS)}")
-    return exp.to_table(table, dialect=dialect).sql("duckdb")

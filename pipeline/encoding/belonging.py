@@ -58,7 +58,10 @@ def tree_of(
         `parent`: of every id, as of its first day; `level` of every id; `moves`: day -> ids and
         their parents from then on; `several`: values that had several parents on one day.
     """
-    parent, several = _farther(vocabulary), set()
+    parent, several = np.zeros(len(vocabulary) + 1, np.int64), set()
+    nodes = np.flatnonzero([name.startswith(PARENT) for name in vocabulary.own])
+    names = pa.array(vocabulary.own, pa.string()).take(pa.array(nodes))
+    parent[nodes + 1] = _known(vocabulary, _above(names))  # of parents; 0 of field values
     now, moves = parent.copy(), {}
     for day, found in days:
         ids, above = vocabulary.ids(found["values"]), _known(vocabulary, found["parent"])
@@ -76,15 +79,6 @@ def tree_of(
         "moves": moves,
         "several": len(several),
     }
-
-
-def _farther(vocabulary: Vocabulary) -> np.ndarray:
-    """The parents of parents, int64 [V]; 0 of field values."""
-    parent = np.zeros(len(vocabulary) + 1, np.int64)
-    names = pa.array(vocabulary.own, pa.string())
-    nodes = np.flatnonzero([name.startswith(PARENT) for name in vocabulary.own])
-    parent[nodes + 1] = _known(vocabulary, _above(names.take(pa.array(nodes))))
-    return parent
 
 
 def _known(vocabulary: Vocabulary, names: pa.Array) -> np.ndarray:

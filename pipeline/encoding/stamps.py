@@ -62,7 +62,9 @@ def _spelled(column: pa.ChunkedArray, rule: StampRule) -> pa.ChunkedArray:
     zone = None if rule.zone else "UTC"
     if rule.format == "iso8601":
         try:
-            return iso_stamps(column).cast(pa.timestamp("us", zone))
+            texts = pc.replace_substring_regex(leap_seconds_as_59(column), r" ?(?:UTC|GMT)$", "Z")
+            texts = pc.replace_substring_regex(texts, r"(:\d\d\.\d{6})\d+", r"\1")
+            return texts.cast(pa.timestamp("us", zone))  # what is finer was cut off
         except pa.ArrowInvalid as error:
             raise DataError(_no_iso_stamp(rule, str(error))) from None
     coded = column.combine_chunks().dictionary_encode()
@@ -155,14 +157,6 @@ def refuse_other_epoch_unit(numbers: Column, unit: str) -> None:
 def leap_seconds_as_59(texts: Column) -> Column:
     """`texts` with the second 60 of a time of day as 59, which is in the same minute and day."""
     return pc.replace_substring_regex(texts, r"([T ]\d\d:\d\d:)60", r"\159")
-
-
-def iso_stamps(texts: Column) -> Column:
-    """`texts` with time stamps as ISO 8601 has them, where they end in "UTC", or are finer than
-    microseconds, which are cut off.
-    """
-    texts = pc.replace_substring_regex(leap_seconds_as_59(texts), r" ?(?:UTC|GMT)$", "Z")
-    return pc.replace_substring_regex(texts, r"(:\d\d\.\d{6})\d+", r"\1")
 
 
 def zone_of(time_zone: str) -> ZoneInfo:

@@ -9,14 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.core.errors import DataError
-from pipeline.encoding.values import (
-    NULL_NAME,
-    PARENT,
-    POOLED_NAME,
-    SEPARATOR,
-    Column,
-    as_text,
-)
+from pipeline.encoding.values import NULL_NAME, PARENT, POOLED_NAME, SEPARATOR, Column, as_text
 
 
 class ValueCounts:

@@ -19,7 +19,6 @@ FOLDER = Path("artifacts/champion")
 MODEL, TABLES = FOLDER / "model", FOLDER / "tables"  # beside champion.json
 SAME_LOG = ("format", "label", "field", "impressions")
 """Keys of `log` without which two models' numbers are not about the same thing."""
-_FETCH = "bring it with: adacalib champion"
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
@@ -76,34 +75,25 @@ def pinned(path: Path) -> Pin | None:
             sentence names the command that brings it.
     """
     pin = read_pin(path)
-    if pin:
-        _check_model(pin, path, path.parent / MODEL)
-        _check_tables(pin, path, path.parent / TABLES)
+    if pin and (fault := _fault(pin, path.parent / MODEL, path.parent / TABLES)):
+        raise ArtifactError(f"{path} pins {pin.version}: {fault}; bring it with: adacalib champion")
     return pin
 
 
-def _check_model(pin: Pin, path: Path, model: Path) -> None:
+def _fault(pin: Pin, model: Path, tables: Path) -> str:
+    """What is wrong with the champion's bytes; empty where they are those of the pin."""
     if not (model / MANIFEST).is_file():
-        raise ArtifactError(f"{path} pins {pin.version}, whose model is not in {model}; {_FETCH}")
+        return f"its model is not in {model}"
     if sha256_of(model / MANIFEST) != pin.model_sha256:
-        raise ArtifactError(
-            f"{path} pins {pin.version}, {model} holds another model than that; {_FETCH}"
-        )
+        return f"{model} holds another model than that"
     try:
         verify(model)
     except ArtifactError as error:
-        what = str(error).partition(";")[0]
-        raise ArtifactError(f"{path} pins {pin.version}: {what}; {_FETCH}") from None
-
-
-def _check_tables(pin: Pin, path: Path, tables: Path) -> None:
+        return str(error).partition(";")[0]
     found = file_sums(tables) if tables.is_dir() else {}
-    if found != pin.tables:
-        wrong = min(n for n in {**found, **pin.tables} if found.get(n) != pin.tables.get(n))
-        raise ArtifactError(
-            f"{path} pins {pin.version}: {tables / wrong} is absent or has other bytes than its "
-            f"bin tables; {_FETCH}"
-        )
+    wrong = [n for n in {**found, **pin.tables} if found.get(n) != pin.tables.get(n)]
+    known = "is absent or has other bytes than its bin tables"
+    return f"{tables / min(wrong)} {known}" if wrong else ""
 
 
 def start_pin(root: Path) -> None:

@@ -221,18 +221,15 @@ def _check(place: str, table: pa.Table) -> None:
     for row, (knots, values) in enumerate(
         zip(_lists(table["knots"]), _lists(table["values"]), strict=True)
     ):
-        where = f"{place}, field value id {row}"
+        fault = ""
         if not len(knots) or len(knots) != len(values):
-            raise ArtifactError(
-                f"{where} has {len(knots)} knots and {len(values)} values; refit it"
-            )
-        if not (np.isfinite(knots).all() and (np.diff(knots) > 0).all()):
-            raise ArtifactError(
-                f"{where}: knots must be finite and strictly ascending, not {knots.tolist()}; "
-                "refit it"
-            )
-        if not (np.isfinite(values).all() and np.isfinite(slopes[row]).all()):
-            raise ArtifactError(f"{where}: values and slopes must be finite; refit it")
+            fault = f"{len(knots)} knots and {len(values)} values are there"
+        elif not (np.isfinite(knots).all() and (np.diff(knots) > 0).all()):
+            fault = f"knots must be finite and strictly ascending, not {knots.tolist()}"
+        elif not (np.isfinite(values).all() and np.isfinite(slopes[row]).all()):
+            fault = "values and slopes must be finite"
+        if fault:
+            raise ArtifactError(f"{place}, field value id {row}: {fault}; refit it")
 
 
 def rows_of_map(name: str, serving_map: PiecewiseLinearMap, ids: np.ndarray) -> pa.Table:
@@ -259,15 +256,6 @@ def map_of_rows(table: pa.Table) -> PiecewiseLinearMap:
     return from_knots(_lists(table["knots"]), _lists(table["values"]), *slopes)
 
 
-def _refuse_jumps(name: str, serving_map: PiecewiseLinearMap, table: pa.Table) -> None:
-    """Refuse a map that these rows do not hold whole: one that is no continuous line."""
-    held = map_of_rows(table).columns()
-    if not all(np.array_equal(held[name], own) for name, own in serving_map.columns().items()):
-        raise ArtifactError(
-            f"map {name} is no continuous line through knots; make it by from_knots"
-        )
-
-
 def write_maps(
     path: Path, maps: dict[str, PiecewiseLinearMap], field_values: list[str | None] | None = None
 ) -> None:
@@ -291,7 +279,11 @@ def write_maps(
     }
     for name, table in tables.items():
         _check(f"map {name}", table)
-        _refuse_jumps(name, maps[name], table)
+        held = map_of_rows(table).columns()
+        if not all(np.array_equal(held[n], own) for n, own in maps[name].columns().items()):
+            raise ArtifactError(
+                f"map {name} is no continuous line through knots; make it by from_knots"
+            )
     rows = pa.concat_tables(tables.values())
     if field_values is not None:
         rows = rows.add_column(2, "field_value", pa.array(field_values, pa.string()))

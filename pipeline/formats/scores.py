@@ -4,7 +4,7 @@ Columns have canonical names from here on.
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.core.columns import Columns, Float32, Int32
+from pipeline.core.columns import Columns, Float32, Int32, joined
 from pipeline.core.errors import ArtifactError, DataError
 from pipeline.core.files import publish, read_json, write_json
 from pipeline.formats.days import day_number
@@ -45,16 +45,16 @@ class Scores(Columns):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not np.isfinite(self.uncalibrated_logit).all():
-            row = int(np.flatnonzero(~np.isfinite(self.uncalibrated_logit))[0])
+        finite, ids = np.isfinite(self.uncalibrated_logit), self.field_value_id
+        if not finite.all():
+            row = int(np.argmin(finite))
             value = self.uncalibrated_logit[row]
             raise DataError(f"uncalibrated_logit must be finite, row {row} has {value}")
-        if len(self) and not (
-            self.field_value_id.min() >= 0 and self.field_value_id.max() < self.n_field_values
-        ):
+        if len(self) and not (ids.min() >= 0 and ids.max() < self.n_field_values):
             raise DataError(f"field_value_id must lie in [0, {self.n_field_values})")
-        if (self.responses > self.impressions).any() or (self.responses < 0).any():
-            row = int(np.flatnonzero((self.responses > self.impressions) | (self.responses < 0))[0])
+        wrong = (self.responses > self.impressions) | (self.responses < 0)
+        if wrong.any():
+            row = int(np.argmax(wrong))
             raise DataError(
                 f"responses must lie in [0, impressions], row {row} has "
                 f"{self.responses[row]} of {self.impressions[row]}"
@@ -213,11 +213,10 @@ def read_scores(folder: Path, *splits: str) -> Scores:
     """
     manifest = read_scores_manifest(folder)
     days = _days(folder, manifest, splits)
-    rows = [manifest["days"][day]["rows"] for day in days]
-    tables = list(_tables(folder, manifest, days, list(COLUMNS)))
-    columns = {name: _joined(tables, name, kind) for name, kind in COLUMNS.items()}
-    numbers = np.repeat(np.array([day_number(day) for day in days], dtype=np.int32), rows)
-    return Scores(**columns, day=numbers, n_field_values=len(manifest["field"]["values"]))
+    n = len(manifest["field"]["values"])
+    whole = np.empty(0, np.int32)
+    none = Scores(np.empty(0, np.float32), whole, whole, whole, whole, n)
+    return joined([none, *(read_day(folder, manifest, day) for day in days)])
 
 
 def read_day(folder: Path, manifest: Mapping[str, Any], day: str) -> Scores:
@@ -226,20 +225,18 @@ def read_day(folder: Path, manifest: Mapping[str, Any], day: str) -> Scores:
     Raises:
         ArtifactError: the day's file is missing or damaged.
     """
-    columns = read_day_columns(folder, manifest, day, list(COLUMNS))
+    columns = read_day_columns(folder, day, list(COLUMNS))
     number = np.full(manifest["days"][day]["rows"], day_number(day), dtype=np.int32)
     return Scores(**columns, day=number, n_field_values=len(manifest["field"]["values"]))
 
 
-def read_day_columns(
-    folder: Path, manifest: Mapping[str, Any], day: str, names: list[str]
-) -> dict[str, np.ndarray]:
+def read_day_columns(folder: Path, day: str, names: list[str]) -> dict[str, np.ndarray]:
     """Some of the canonical columns of one day.
 
     Raises:
         ArtifactError: the day's file is missing or damaged.
     """
-    (table,) = _tables(folder, manifest, [day], names)
+    table = _table(folder, day, names)
     return {name: table.column(name).to_numpy() for name in names}
 
 
@@ -257,14 +254,11 @@ def read_features(folder: Path, *splits: str) -> tuple[np.ndarray, np.ndarray]:
         raise ArtifactError(
             f"{folder} holds no features; set score.keep_features and run dvc repro score"
         )
-    tables = list(_tables(folder, manifest, _days(folder, manifest, splits), names))
-    integers, floats = names[: len(categorical)], names[len(categorical) :]
-    rows = sum(table.num_rows for table in tables)
-    ids, numbers = np.empty((rows, len(integers)), np.int32), np.empty((rows, len(floats)), "f4")
-    for position, name in enumerate(integers):
-        ids[:, position] = _joined(tables, name, pa.int32())
-    for position, name in enumerate(floats):
-        numbers[:, position] = _joined(tables, name, pa.float32())
+    table = pa.concat_tables(_table(folder, d, names) for d in _days(folder, manifest, splits))
+    ids = np.empty((len(table), len(categorical)), np.int32)
+    numbers = np.empty((len(table), len(names) - len(categorical)), np.float32)
+    for name, column in zip(names, [*ids.T, *numbers.T], strict=True):
+        column[:] = table[name].to_numpy()
     return ids, numbers
 
 
@@ -277,18 +271,9 @@ def _days(folder: Path, manifest: Mapping[str, Any], splits: Sequence[str]) -> l
     return [day for split in splits for day in manifest["parts"][split]]
 
 
-def _tables(
-    folder: Path, manifest: Mapping[str, Any], days: Sequence[str], columns: list[str]
-) -> Iterator[pa.Table]:
-    for day in days:
-        path = _file(folder, day)
-        try:
-            yield pq.ParquetFile(path).read(columns)
-        except (OSError, pa.ArrowInvalid):
-            raise ArtifactError(f"{path} is missing or damaged; run dvc repro score") from None
-
-
-def _joined(tables: Sequence[pa.Table], name: str, kind: pa.DataType) -> np.ndarray:
-    """One column over all tables, as an array that can be written to."""
-    parts = [table.column(name).to_numpy() for table in tables]
-    return np.concatenate([np.empty(0, kind.to_pandas_dtype()), *parts])
+def _table(folder: Path, day: str, columns: list[str]) -> pa.Table:
+    path = _file(folder, day)
+    try:
+        return pq.ParquetFile(path).read(columns)
+    except (OSError, pa.ArrowInvalid):
+        raise ArtifactError(f"{path} is missing or damaged; run dvc repro score") from None

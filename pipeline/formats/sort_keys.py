@@ -254,7 +254,10 @@ def sorted_ranges(scores: Scores, threads: int) -> list[SortedRows]:
     threads = max(1, min(threads, len(scores) // BLOCK))
     layout, ids = KeyLayout.of(scores, threads), scores.field_value_id
     n_ranges = threads if layout.packed else max(threads, len(scores) // NUMBERED)
-    limits = _range_limits(ids, scores.n_field_values, n_ranges)
+    # Ranges with about equally many rows, by a sample: they decide which thread does what alone.
+    sample = np.sort(ids[:: max(1, len(ids) // 10_000)])
+    inner = {int(sample[len(sample) * i // n_ranges]) for i in range(1, n_ranges)}
+    limits = sorted({0, *inner, scores.n_field_values})
     with ThreadPoolExecutor(threads) as pool:
         if not layout.packed:
             parts = pairwise(limits)
@@ -263,16 +266,6 @@ def sorted_ranges(scores: Scores, threads: int) -> list[SortedRows]:
         cuts = [len(scores) * i // threads for i in range(threads + 1)]
         stretches = [Stretch(lambda: scores, rows) for rows in pairwise(cuts)]
         return sort_packed(stretches, layout, limits, np.diff(below).tolist(), pool)
-
-
-def _range_limits(field_value_id: np.ndarray, n_field_values: int, n_ranges: int) -> list[int]:
-    """Ids that cut all field values into at most `n_ranges` ranges with about equally many rows.
-
-    Judged on a sample: the limits decide which thread does what, never a result.
-    """
-    sample = np.sort(field_value_id[:: max(1, len(field_value_id) // 10_000)])
-    inner = [int(sample[len(sample) * i // n_ranges]) for i in range(1, n_ranges)]
-    return sorted({0, *inner, n_field_values})
 
 
 def sort_packed(

@@ -17,10 +17,6 @@ def _declared(stage: dict[str, Any], *kinds: str) -> Iterator[PurePosixPath]:
             yield PurePosixPath(entry if isinstance(entry, str) else next(iter(entry)))
 
 
-def _overlap(one: PurePosixPath, other: PurePosixPath) -> bool:
-    return one.is_relative_to(other) or other.is_relative_to(one)
-
-
 def _stages(folder: Path) -> dict[str, dict[str, Any]]:
     """What dvc.yaml says of each stage.
 
@@ -55,20 +51,17 @@ def upstreams(folder: Path) -> dict[str, set[str]]:
         AdaCalibError: the folder has no dvc.yaml.
     """
     stages = _stages(folder)
-    makers = [
-        (path, name)
+    made = {
+        path: name
         for name, stage in stages.items()
         for path in _declared(stage, "outs", "metrics", "plots")
-    ]
-    return {
-        name: {
-            maker
-            for dep in _declared(stage, "deps")
-            for path, maker in makers
-            if _overlap(dep, path)
-        }
-        for name, stage in stages.items()
     }
+    needs = {}
+    for name, stage in stages.items():
+        deps = [*_declared(stage, "deps")]
+        near = [p for p in made if any(d.is_relative_to(p) or p.is_relative_to(d) for d in deps)]
+        needs[name] = {made[path] for path in near}
+    return needs
 
 
 def stage_order(folder: Path) -> list[str]:

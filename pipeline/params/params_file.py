@@ -1,5 +1,6 @@
 """params.yaml as one frozen, typed section per stage; nothing else opens that file."""
 
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,15 @@ def read_params(path: Path = Path("params.yaml")) -> Params:
         raise ParamsError(f"{path} does not exist; run in the project's folder") from None
 
 
+def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested values under the dotted names that `set_values` takes."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        found |= flat(value, f"{name}.") if isinstance(value, dict) else {name: value}
+    return found
+
+
 def set_values(path: Path, values: dict[str, Any]) -> None:
     """Change single values of `path`, named `section.key`, and keep its comments and order.
 
@@ -46,13 +56,10 @@ def set_values(path: Path, values: dict[str, Any]) -> None:
         type(None),
         lambda representer, _: representer.represent_scalar("tag:yaml.org,2002:null", "null"),
     )
-    before = path.read_text()
-    document = yaml.load(before)
+    document = yaml.load(path.read_text())
     for name, value in values.items():
         *parents, key = name.split(".")
-        place = document
-        for parent in parents:
-            place = place.get(parent, {})
+        place = reduce(lambda place, parent: place.get(parent, {}), parents, document)
         if key not in place:
             raise ParamsError(f"{path} has no {name}")
         place[key] = value

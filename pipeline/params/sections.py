@@ -4,21 +4,38 @@ from datetime import date
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from pipeline.core.typed_yaml import Section
-from pipeline.params.types import (
-    BelowOne,
-    Count,
-    Day,
-    Days,
-    Factor,
-    KeepRate,
-    NotNegative,
-    Number,
-    Positive,
-    Share,
-)
+
+
+def _quoted(day: Any) -> Any:
+    if isinstance(day, date):
+        raise ValueError(f'a date is quoted: "{day:%Y-%m-%d}"')
+    return day
+
+
+def _in_calendar(day: str) -> str:
+    date.fromisoformat(day)
+    return day
+
+
+LARGEST = 2**31 - 1  # of counts: what a column of int32 holds
+Count = Annotated[int, Field(ge=1, le=LARGEST)]
+Number = Annotated[int, Field(ge=0, le=LARGEST)]
+Days = Annotated[int, Field(ge=0, le=3660)]
+Day = Annotated[
+    str,
+    Field(pattern=r"^\d{4}-\d{2}-\d{2}$"),
+    BeforeValidator(_quoted),
+    AfterValidator(_in_calendar),
+]
+Share = Annotated[float, Field(ge=0, le=1)]
+BelowOne = Annotated[float, Field(ge=0, lt=1)]
+Factor = Annotated[float, Field(ge=1)]
+Positive = Annotated[float, Field(gt=0)]
+KeepRate = Annotated[float, Field(ge=2**-20, le=1)]
+NotNegative = Annotated[float, Field(ge=0)]
 
 SPLITS = ("training", "calibration", "test")
 NO_COLUMNS = {"format", "time_zone", "maturity_days", "keep_rate"}  # of the section log
@@ -157,9 +174,8 @@ class SplitParams(Section):
 
     @model_validator(mode="after")
     def _one_form(self) -> "SplitParams":
-        named = {f"{split}_{form}" for split in SPLITS for form in ("days", "dates")}
-        given = {name for name in named if getattr(self, name) is not None}
         forms = [{f"{split}_{form}" for split in SPLITS} for form in ("days", "dates")]
+        given = {name for name in set.union(*forms) if getattr(self, name) is not None}
         if given not in forms:
             raise ValueError(
                 "a split is by three counts (training_days, calibration_days, test_days) or by "

@@ -6,15 +6,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pipeline.quality.suites import (
-    RULES,
-    SEVERITIES,
-    CheckResult,
-    Rule,
-    Suite,
-    run_suites,
-    with_not_finite,
-)
+from pipeline.quality import suites
+from pipeline.quality.suites import CheckResult, Rule, Suite
 
 CHANCE = 2.0  # of square roots of counts: four standard errors, as theirs is 1/2
 RuleLimits = Mapping[str, Mapping[str, float | None]]
@@ -52,7 +45,7 @@ def day_frame(facts: Mapping[str, Mapping[str, Any]], recent_days: int) -> pd.Da
         "response_rate_factor": np.maximum(more, less),
         "new_value_share": frame["new_rows"] / frame["rows"],
     }
-    return with_not_finite(frame).assign(
+    return suites.with_not_finite(frame).assign(
         rate=responses / shown,
         recent_impressions=usual,
         recent_rate=rate,
@@ -96,9 +89,9 @@ def check_days(days: pd.DataFrame, columns: pd.DataFrame, limits: RuleLimits) ->
         limits: rule of `recent days` or `columns` → severity → limit, None where there is none.
     """
     compared = days.iloc[1:].reset_index(drop=True)
-    return run_suites(
+    return suites.run_suites(
         [
-            Suite("days", days, RULES["raw days"]),
+            Suite("days", days, suites.RULES["raw days"]),
             Suite("days beside their recent days", compared, _limited("recent days", limits)),
             Suite("columns", columns, _limited("columns", limits)),
         ]
@@ -111,7 +104,7 @@ def _limited(frame: str, limits: RuleLimits) -> list[Rule]:
         told
         | {"severity": severity, "limit": limit, "max_value": limit}
         | {"strict_max": told["name"] == "new_value_share" and limit > 0}
-        for told in RULES[frame]
-        for severity in SEVERITIES
+        for told in suites.RULES[frame]
+        for severity in suites.SEVERITIES
         if (limit := limits[told["name"]][severity]) is not None
     ]

@@ -7,13 +7,7 @@ import numpy as np
 import pandas as pd
 
 from pipeline.formats.tables import BinTable, CellTable
-from pipeline.quality.suites import (
-    RULES,
-    CheckResult,
-    Suite,
-    run_suites,
-    with_not_finite,
-)
+from pipeline.quality.suites import RULES, CheckResult, Suite, run_suites, with_not_finite
 
 GROUP = ["field_value_id", "requested_bins"]
 
@@ -127,13 +121,6 @@ def group_frame(
     return groups.fillna(0).convert_dtypes()
 
 
-def cell_day_frame(cells: CellTable, log: LogSums) -> pd.DataFrame:
-    """One row per day of cells or log: `cell_…` and `log_…`, 0 where one of them has none."""
-    of_cells = table_frame(cells).groupby("day")[["impressions", "responses"]].sum()
-    joined = of_cells.add_prefix("cell_").join(log.by_day.add_prefix("log_"), how="outer")
-    return joined.fillna(0).rename_axis("day").reset_index()
-
-
 def table_suites(
     bins: BinTable, cells: CellTable, log: LogSums, candidates: list[int], tolerance: float
 ) -> list[Suite]:
@@ -147,11 +134,13 @@ def table_suites(
     }
     cell_frame = table_frame(cells)
     mean = cell_frame["probability_sum"] / cell_frame["impressions"]
+    sums = cell_frame.groupby("day")[["impressions", "responses"]].sum().add_prefix("cell_")
+    days = sums.join(log.by_day.add_prefix("log_"), how="outer").fillna(0).rename_axis("day")
     return [
         Suite("bins", bin_frame(bins, log.largest_tie, tolerance), [effective, *RULES["bins"]]),
         Suite("cells", cell_frame.assign(mean_probability=mean), RULES["cells"]),
         Suite("field values", groups, RULES["field values"]),
-        Suite("days", cell_day_frame(cells, log), RULES["days of cells"]),
+        Suite("days", days.reset_index(), RULES["days of cells"]),
     ]
 
 

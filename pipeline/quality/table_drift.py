@@ -45,7 +45,23 @@ def table_drift(
     smallest = int(min(both)) if both else 0  # of 0 bins there are none
     ours = _named(bins.take(bins.requested_bins == smallest), names)
     theirs = _named(champion.take(champion.requested_bins == smallest), their_names)
-    return _drift(ours, theirs, requested_bins=smallest or None)
+    shares = pd.DataFrame({"n": ours.groupby("name")["impressions"].sum()}).join(
+        theirs.groupby("name")["impressions"].sum().rename("m"), how="outer"
+    )
+    shared = int(shares.notna().all(axis=1).sum())
+    mix, noise = _stability(shares.fillna(0).to_numpy(float)) if shared else (np.nan, np.nan)
+    matched = ours.merge(theirs, on=["name", "effective_bins", "bin_id"], suffixes=("", "_then"))
+    rate, surely = _spread(matched)
+    return {
+        "mix": mix,
+        "mix_noise": noise,
+        "mix_beyond_noise": float(np.maximum(mix - noise, 0.0)),
+        "rate": rate,
+        "rate_beyond_noise": surely,
+        "field_values": shared,
+        "bins": len(matched),
+        "requested_bins": smallest or None,
+    }
 
 
 def bin_drift(cut: BinTable, newest: BinTable) -> dict[str, float]:
@@ -83,26 +99,6 @@ def _named(bins: BinTable, names: Names) -> pd.DataFrame:
     """
     texts = np.array(["null" if name is None else f"={name}" for name in names], dtype=object)
     return pd.DataFrame(bins.columns()).assign(name=texts[bins.field_value_id])
-
-
-def _drift(ours: pd.DataFrame, theirs: pd.DataFrame, requested_bins: int | None) -> dict[str, Any]:
-    shares = pd.DataFrame({"n": ours.groupby("name")["impressions"].sum()}).join(
-        theirs.groupby("name")["impressions"].sum().rename("m"), how="outer"
-    )
-    shared = int(shares.notna().all(axis=1).sum())
-    mix, noise = _stability(shares.fillna(0).to_numpy(float)) if shared else (np.nan, np.nan)
-    matched = ours.merge(theirs, on=["name", "effective_bins", "bin_id"], suffixes=("", "_then"))
-    rate, surely = _spread(matched)
-    return {
-        "mix": mix,
-        "mix_noise": noise,
-        "mix_beyond_noise": float(np.maximum(mix - noise, 0.0)),
-        "rate": rate,
-        "rate_beyond_noise": surely,
-        "field_values": shared,
-        "bins": len(matched),
-        "requested_bins": requested_bins,
-    }
 
 
 def _stability(counts: np.ndarray) -> tuple[float, float]:

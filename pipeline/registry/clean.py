@@ -7,8 +7,8 @@ worktrees nor what is in production, and takes a folder whose list the cache lac
 
 import re
 import time
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Collection, Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,7 +76,12 @@ def clean(folder: Path, *, really: bool) -> Cleaning:
         ToolError: a run is at work in this clone, a store does not answer, or git or dvc failed.
     """
     commits.check_clone(folder)
-    with _quiet(folder, really), stores(folder) as places:
+    with ExitStack() as stack:
+        for name in LOCKED if really else ():
+            stack.enter_context(hold(run_lock(folder, name), "adacalib clean", f".{name}"))
+        for worktree in worktrees(folder) if really else ():
+            refuse_busy(worktree)
+        places = stack.enter_context(stores(folder))
         held = {place.name: place.held() for place in places}
         authority, history = newest(folder)
         if not history:
@@ -89,31 +94,15 @@ def clean(folder: Path, *, really: bool) -> Cleaning:
         for commit in used | set(kept.values()):
             objects |= named_by(folder, commit)
         stays = whole(objects, places, held)
-        gone = {place.name: held[place.name] - stays for place in places}
+        gone = {place: held[place.name] - stays for place in places}
         every = set().union(*gone.values())
         known = tags.versions(folder).items()
         losing = {version: commit for version, commit in known if named_by(folder, commit) & every}
-        found = Cleaning(
-            really,
-            tuple(kept),
-            tuple(losing),
-            {place.name: len(gone[place.name]) for place in places},
-            {place.name: place.size(gone[place.name]) for place in places},
-        )
+        files = {place.name: len(objects) for place, objects in gone.items()}
+        size = {place.name: place.size(objects) for place, objects in gone.items()}
         if really and any(gone.values()):
-            _remove(folder, authority, history[-1], losing, {p: gone[p.name] for p in places})
-    return found
-
-
-@contextmanager
-def _quiet(folder: Path, really: bool) -> Iterator[None]:
-    """Hold the locks of this clone's runs, where anything is to be removed."""
-    with ExitStack() as stack:
-        for name in LOCKED if really else ():
-            stack.enter_context(hold(run_lock(folder, name), "adacalib clean", f".{name}"))
-        for worktree in worktrees(folder) if really else ():
-            refuse_busy(worktree)
-        yield
+            _remove(folder, authority, history[-1], losing, gone)
+    return Cleaning(really, tuple(kept), tuple(losing), files, size)
 
 
 def _remove(
@@ -201,7 +190,7 @@ def whole(objects: Iterable[str], stores: list[Store], held: dict[str, set[str]]
     found = set(objects)
     for folder in [name for name in found if name.endswith(".dir")]:
         store = next((store for store in stores if folder in held[store.name]), None)
-        found |= store.members(folder) if store else set()
+        found |= {*store.entries(folder).values()} if store else set()
     return found
 
 
@@ -217,7 +206,7 @@ def refuse_lost(
     for version, commit in versions.items():
         lock = git(folder, "show", f"{commit}:dvc.lock", check=False).output
         model = model_md5(lock)
-        there = {model, *(home.members(model) if model in held[home.name] else [])}
+        there = {model, *(home.entries(model).values() if model in held[home.name] else [])}
         if model is None or not there <= held[home.name]:
             raise ReleaseError(
                 f"{home.name} lacks bytes of {version}, which must stay, so nothing is removed; "

@@ -52,9 +52,8 @@ def identity(folder: Path) -> dict[str, str]:
     """
     variables: dict[str, str] = {}
     for role in ("AUTHOR", "COMMITTER"):
-        found = git(
-            folder, "-c", "user.useConfigOnly=true", "var", f"GIT_{role}_IDENT", check=False
-        )
+        asked = ("-c", "user.useConfigOnly=true", "var", f"GIT_{role}_IDENT")
+        found = git(folder, *asked, check=False)
         person = re.fullmatch(r"(.+) <(.+)> \d+ [+-]\d+", found.output.strip())
         if person is None:
             raise ReleaseError(

@@ -16,17 +16,8 @@ from rich.table import Table
 from pipeline.core.errors import AdaCalibError, ArtifactError, ReleaseError, ToolError
 from pipeline.core.files import read_json, write_json
 from pipeline.formats.champion import PIN, read_pin
-from pipeline.registry import commits, tags
+from pipeline.registry import commits, promote, tags
 from pipeline.registry.override import GATE, overridden
-from pipeline.registry.promote import (
-    Production,
-    committed_override,
-    gate_of,
-    hold_of,
-    passing_gate,
-    production,
-    refuse_unfit,
-)
 from pipeline.registry.staleness import other_log
 from pipeline.registry.tools.programs import git, git_folder
 
@@ -104,8 +95,8 @@ def history(folder: Path) -> list[Version]:
 
 def _verdict(folder: Path, commit: str) -> tuple[str, str, str]:
     """The newest day of the log, the model, and "pass", or "refuse" and who overrode it and why."""
-    gate = gate_of(folder, commit)
-    refused = f"refuse; {committed_override(folder, commit, gate) or 'not overridden'}"
+    gate = promote.gate_of(folder, commit)
+    refused = f"refuse; {promote.committed_override(folder, commit, gate) or 'not overridden'}"
     said = "pass" if gate.get("passed") is True else refused
     return gate["last_day"], gate["model_sha256"], said
 
@@ -165,12 +156,12 @@ def status(folder: Path) -> str:
     """
     inside = not git(folder, "rev-parse", "--git-dir", check=False).code
     unsure = _fetched(folder) if inside else []
-    current = production(folder) if inside else None
+    current = promote.production(folder) if inside else None
     if current is None:
         lines = ["Nothing is in production."]
     else:
-        gate = gate_of(folder, current.commit)
-        word = committed_override(folder, current.commit, gate)
+        gate = promote.gate_of(folder, current.commit)
+        word = promote.committed_override(folder, current.commit, gate)
         failed = [c["sentence"] for c in gate["checks"] if c.get("passed") is not True]
         lines = [
             f"{current.version} is in production since {current.since}, made from days up to "
@@ -181,19 +172,19 @@ def status(folder: Path) -> str:
             f"  - {len(gate['checks']) - len(failed)} checks passed; "
             f"adacalib report {current.version} has them",
             *(_of_other_log(folder, current) or _pinned(folder, current)),
-            *filter(None, [hold_of(tags.assignments(folder))]),
+            *filter(None, [promote.hold_of(tags.assignments(folder))]),
         ]
     return "\n".join([*unsure, *lines, *_last_verdict(folder, current)])
 
 
-def _of_other_log(folder: Path, current: Production) -> list[str]:
+def _of_other_log(folder: Path, current: promote.Production) -> list[str]:
     """A line where production is of another log than this folder's parameters."""
     other = other_log(folder, current.commit)
     said = f"{current.version} is of another log than params.yaml ({other}): no model of the latter"
     return [f"{said} is held against it, or takes its place without an override"] if other else []
 
 
-def _pinned(folder: Path, current: Production) -> list[str]:
+def _pinned(folder: Path, current: promote.Production) -> list[str]:
     """A line where the champion of the next run is not what is in production."""
     if not (folder / PIN).exists():
         return []
@@ -218,7 +209,7 @@ def _fetched(folder: Path) -> list[str]:
     return []
 
 
-def _last_verdict(folder: Path, current: Production | None) -> list[str]:
+def _last_verdict(folder: Path, current: promote.Production | None) -> list[str]:
     try:
         gate = read_json(folder / GATE)
     except ArtifactError:
@@ -228,19 +219,14 @@ def _last_verdict(folder: Path, current: Production | None) -> list[str]:
     reasons, override = [f"  - {reason}" for reason in gate["reasons"]], overridden(folder, gate)
     if not (gate["passed"] or override):
         return ["The model of this folder was refused:", *reasons]
-    refusal = _why_not(folder)
-    may = f"adacalib promote refuses it: {refusal}" if refusal else "adacalib promote makes it so"
+    try:  # as far as this clone knows
+        history, held = tags.assignments(folder), promote.production(folder)
+        promote.refuse_unfit(folder, promote.passing_gate(folder), history, held)
+        may = "adacalib promote makes it so"
+    except AdaCalibError as error:
+        may = f"adacalib promote refuses it: {error}"
     passed = override or "The model of this folder passed its verdict"
     return [*reasons, f"{passed}; {may}."]
-
-
-def _why_not(folder: Path) -> str | None:
-    """Why `promote` would refuse a folder's model, as far as this clone knows; None: nothing."""
-    try:
-        refuse_unfit(folder, passing_gate(folder), tags.assignments(folder), production(folder))
-    except AdaCalibError as error:
-        return str(error)
-    return None
 
 
 def run_log(folder: Path) -> Path:

@@ -7,17 +7,7 @@ from pathlib import Path
 from pipeline.core.checksums import file_sums
 from pipeline.core.errors import ArtifactError
 from pipeline.core.files import publish
-from pipeline.formats.champion import (
-    FOLDER,
-    MODEL,
-    PIN,
-    TABLES,
-    Pin,
-    pinned,
-    read_pin,
-    start_pin,
-    write_pin,
-)
+from pipeline.formats import champion
 from pipeline.registry import commits, tags
 from pipeline.registry.promote import production
 from pipeline.registry.tools import dvc, stores
@@ -37,19 +27,18 @@ def pin_champion(root: Path) -> str:
         ArtifactError: DVC gives other bytes than the version's.
         ToolError: git or dvc failed.
     """
-    start_pin(root)
+    champion.start_pin(root)
     tags.fetch_tags(root, commits.authority(root))
     current = production(root)
     if current is None:
-        write_pin(root / PIN, None)
+        champion.write_pin(root / champion.PIN, None)
         return "nothing is in production, so there is no champion"
-    pin = Pin(current.version, current.commit, current.last_day, current.model_sha256, {})
-    held = read_pin(root / PIN)
-    if held and replace(held, tables={}) == pin and _here(root):
-        return f"{pin.version} is the champion"
-    tables = _bring(root, pin)
-    write_pin(root / PIN, replace(pin, tables=tables))
-    pinned(root / PIN)
+    pin = champion.Pin(current.version, current.commit, current.last_day, current.model_sha256, {})
+    held = champion.read_pin(root / champion.PIN)
+    if not (held and replace(held, tables={}) == pin and _here(root)):
+        tables = _bring(root, pin)
+        champion.write_pin(root / champion.PIN, replace(pin, tables=tables))
+        champion.pinned(root / champion.PIN)
     return f"{pin.version} is the champion"
 
 
@@ -60,34 +49,34 @@ def fetch_champion(root: Path) -> str:
         ArtifactError: champion.json is damaged, or DVC gives other bytes than it names.
         ToolError: git or dvc failed.
     """
-    start_pin(root)
-    pin = read_pin(root / PIN)
+    champion.start_pin(root)
+    pin = champion.read_pin(root / champion.PIN)
     if pin is None:
-        return f"{PIN} pins nothing, so there is no champion"
+        return f"{champion.PIN} pins nothing, so there is no champion"
     if not _here(root):
         _bring(root, pin)
-        pinned(root / PIN)
+        champion.pinned(root / champion.PIN)
     return f"{pin.version} is the champion"
 
 
 def _here(root: Path) -> bool:
     try:
-        pinned(root / PIN)
+        champion.pinned(root / champion.PIN)
     except ArtifactError:
         return False
     return True
 
 
-def _bring(root: Path, pin: Pin) -> dict[str, str]:
+def _bring(root: Path, pin: champion.Pin) -> dict[str, str]:
     """Put a version's model and bin tables into the champion's folder; the tables' sums come back.
 
     They come from DVC's cache where it has them, else from the remote. A version whose commit names
     no tables has none.
     """
     remote = stores.dvc_remote(root)
-    (root / FOLDER).mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".adacalib-", dir=root / FOLDER) as place:
-        model, tables = Path(place) / MODEL.name, Path(place) / TABLES.name
+    (root / champion.FOLDER).mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".adacalib-", dir=root / champion.FOLDER) as place:
+        model, tables = Path(place) / champion.MODEL.name, Path(place) / champion.TABLES.name
         dvc.fetch(root, pin.commit, model, remote=remote, cached=True)
         lock = git(root, "show", f"{pin.commit}:dvc.lock", check=False).output
         if f"path: {BIN_TABLES.as_posix()}\n" in lock:
@@ -96,6 +85,6 @@ def _bring(root: Path, pin: Pin) -> dict[str, str]:
             tables.mkdir()
         sums = file_sums(tables)
         for part in (model, tables):
-            with publish(root / FOLDER / part.name) as target:
+            with publish(root / champion.FOLDER / part.name) as target:
                 part.rename(target)
     return sums

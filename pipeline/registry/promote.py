@@ -118,8 +118,12 @@ def refuse_unfit(
     other = other_log(folder, current.commit) if current else None
     if current and other:
         _refuse_other_log(folder, gate, f"{current.version} in production", other)
-    else:
-        _refuse_older(gate["last_day"], current)
+    elif current and gate["last_day"] < current.last_day:
+        raise ReleaseError(
+            f"{current.version} in production was made from days up to {current.last_day}, this "
+            f"model from days up to {gate['last_day']}: an older model never replaces a newer one; "
+            "to go back on purpose, roll back"
+        )
     tags.wait_for_the_clock(history)
     commits.identity(folder)
     commits.refuse_modified_code(folder)
@@ -210,15 +214,6 @@ def _refuse_other_log(folder: Path, gate: dict[str, Any], current: str, other: s
             f"{current} is of another log ({other}), and whoever follows production would be "
             "served this one: give it a clone of its own (git clone --no-tags), or, if that is "
             "meant, adacalib champion --pin, dvc repro, adacalib override --reason TEXT"
-        )
-
-
-def _refuse_older(last_day: str, current: Production | None) -> None:
-    if current and last_day < current.last_day:
-        raise ReleaseError(
-            f"{current.version} in production was made from days up to {current.last_day}, this "
-            f"model from days up to {last_day}: an older model never replaces a newer one; to go "
-            "back on purpose, roll back"
         )
 
 

@@ -54,7 +54,9 @@ def pull(folder: Path, target: Path, remote: str | None = None) -> str:
             version = _bring(folder, current, store, source, target)
             with publish(target) as link:
                 link.symlink_to(Path(store.name) / version.name, target_is_directory=True)
-            _forget(store, {version, before})
+            for other in store.iterdir():  # older versions, and what a killed pull left
+                if other.is_dir() and other not in (version, before):
+                    shutil.rmtree(other)
         with publish(store / SEEN) as seen:
             seen.write_text(f"{held.number}\n")
     return f"{target} {'shows' if already else 'now shows'} {current.version}, production's version"
@@ -124,10 +126,3 @@ def _bring(
         version.chmod(0o755)  # whoever serves may be another user
         copy.replace(version)
     return version
-
-
-def _forget(store: Path, kept: set[Path]) -> None:
-    """Remove older versions, and what a killed pull left."""
-    for folder in store.iterdir():
-        if folder.is_dir() and folder not in kept:
-            shutil.rmtree(folder)

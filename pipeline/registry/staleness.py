@@ -10,6 +10,7 @@ from pipeline.core.errors import ParamsError
 from pipeline.core.typed_yaml import read_yaml
 from pipeline.formats.champion import SAME_LOG
 from pipeline.params.dag import stage_order, upstreams
+from pipeline.params.params_file import flat
 from pipeline.registry.tools.dvc import stages_of, status
 from pipeline.registry.tools.programs import git
 
@@ -111,13 +112,12 @@ def sentence(changes: list[Any]) -> str:
     for change in changes:
         for kind, name in _words(change):
             groups.setdefault(kind, []).append(name)
-    return "; ".join(_group(kind, names) for kind, names in groups.items())
-
-
-def _group(kind: str, names: list[str]) -> str:
-    shown = ", ".join(names[:NAMED])
-    more = f" and {len(names) - NAMED} more" if names[NAMED:] else ""
-    return f"{kind}: {shown}{more}" if shown else kind
+    said = []
+    for kind, names in groups.items():
+        shown = ", ".join(names[:NAMED])
+        more = f" and {len(names) - NAMED} more" if names[NAMED:] else ""
+        said.append(f"{kind}: {shown}{more}" if shown else kind)
+    return "; ".join(said)
 
 
 def _words(change: Any) -> Iterator[tuple[str, str]]:
@@ -141,24 +141,13 @@ def inputs_of(folder: Path, stage: str) -> dict[str, str]:
     Empty where dvc.lock does not have the stage.
     """
     entry = _locked(folder).get(stage)
-    return dict(_inputs(entry)) if entry else {}
-
-
-def _inputs(entry: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    yield "its command", entry["cmd"]
-    for dependency in entry.get("deps", []):
-        yield dependency["path"], str(dependency.get("md5"))
+    if not entry:
+        return {}
+    found = {"its command": entry["cmd"]}
+    found |= {each["path"]: str(each.get("md5")) for each in entry.get("deps", [])}
     for file, values in entry.get("params", {}).items():
-        yield from _values(file, values)
-
-
-def _values(place: str, values: Any) -> Iterator[tuple[str, str]]:
-    """Single parameters by their path, like `params.yaml: gate.max_pcoc_error`."""
-    if not isinstance(values, dict):
-        yield place, repr(values)
-        return
-    for key, value in values.items():
-        yield from _values(f"{place}{'.' if ': ' in place else ': '}{key}", value)
+        found |= {f"{file}: {name}": repr(value) for name, value in flat(values).items()}
+    return found
 
 
 def cause(before: dict[str, str], after: dict[str, str]) -> str:

@@ -204,7 +204,11 @@ def proposed(
         yield clone
         made = {ref: made for ref, made in _objects(clone).items() if ref not in before}
         git(folder, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", str(clone), *made)
-    _push_tags(folder, authority, _unpublished(folder, authority) | made)
+    if authority != ".":  # what it lacks was made before it was one
+        listed = git(folder, "ls-remote", "--refs", authority, *_PATTERNS).output
+        known = {line.partition("\t")[2] for line in listed.splitlines()}
+        made = {ref: of for ref, of in _objects(folder).items() if ref not in known} | made
+    _push_tags(folder, authority, made)
     for ref, tag_object in made.items():
         git(folder, "update-ref", ref, tag_object)
 
@@ -233,15 +237,6 @@ def wait_for_the_clock(history: list[Tag]) -> None:
             "clock right and promote again"
         )
     time.sleep(max(0.0, ahead))
-
-
-def _unpublished(folder: Path, authority: str) -> dict[str, str]:
-    """The registry's tags that the authority lacks, made before it was one: ref and object."""
-    if authority == ".":
-        return {}
-    listed = git(folder, "ls-remote", "--refs", authority, *_PATTERNS).output
-    known = {line.partition("\t")[2] for line in listed.splitlines()}
-    return {ref: made for ref, made in _objects(folder).items() if ref not in known}
 
 
 def _push_tags(folder: Path, authority: str, objects: dict[str, str]) -> None:

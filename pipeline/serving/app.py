@@ -4,7 +4,6 @@ import asyncio
 from dataclasses import dataclass
 from time import perf_counter
 
-import numpy as np
 import orjson
 import pyarrow as pa
 from starlette.applications import Starlette
@@ -76,7 +75,9 @@ class _Calls:
         began, kind = perf_counter(), request.headers.get("content-type", "")
         try:
             inputs = inputs_of(body, kind, self.predictor, self.limits.rows)
-            scores = await _scores(inputs, self.predictor)
+            few = len(next(iter(inputs.values()))) <= INLINE_ROWS
+            run = self.predictor.run
+            scores = run(inputs) if few else await asyncio.to_thread(run, inputs)
         except DataError as error:
             return self._refusal(422, str(error))
         answer = _answer(scores, self.predictor.version, kind)
@@ -133,12 +134,6 @@ async def _body(request: Request, limit: int) -> bytes | None:
         if length <= limit:
             body += chunk
     return bytes(body) if length <= limit else None
-
-
-async def _scores(inputs: dict[str, np.ndarray], predictor: Predictor) -> ServedScores:
-    if len(next(iter(inputs.values()))) <= INLINE_ROWS:
-        return predictor.run(inputs)
-    return await asyncio.to_thread(predictor.run, inputs)
 
 
 def _answer(scores: ServedScores, version: str, kind: str) -> Response:

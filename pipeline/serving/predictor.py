@@ -12,6 +12,7 @@ import onnxruntime
 import pyarrow as pa
 
 from pipeline.core.checksums import MANIFEST, verify
+from pipeline.core.columns import Bool, Columns, Float32, Float64, Int32
 from pipeline.core.errors import ArtifactError, DataError
 from pipeline.core.files import read_json, sha256_of
 from pipeline.encoding.reading import Reading
@@ -30,20 +31,10 @@ ONNX_FORMAT = "adacalib onnx 1"
 VECTORS_FILE = "test_vectors.json"  # rows, and what the model says of them
 TEXT, NUMBER = "text.", "number."  # what the name of an input begins with, before its column
 BATCH_ROWS = 4_096  # of one call: what is made of them fits a cache
-SCHEMA = pa.schema(
-    [
-        ("uncalibrated_logit", pa.float32()),
-        ("calibrated_logit", pa.float64()),
-        ("probability", pa.float64()),
-        ("field_value_id", pa.int32()),
-        ("unseen", pa.bool_()),
-        ("field_level", pa.int32()),
-    ]
-)
 
 
 @dataclass(frozen=True)
-class ServedScores:
+class ServedScores(Columns):
     """What a model says of n rows.
 
     Attributes:
@@ -58,21 +49,21 @@ class ServedScores:
             (`log.field_parents`), one more than there are parents: that of no known value.
     """
 
-    uncalibrated_logit: np.ndarray
-    calibrated_logit: np.ndarray
-    probability: np.ndarray
-    field_value_id: np.ndarray
+    uncalibrated_logit: Float32
+    calibrated_logit: Float64
+    probability: Float64
+    field_value_id: Int32
     out_of_range: np.ndarray
-    unseen: np.ndarray
-    field_level: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.probability)
+    unseen: Bool
+    field_level: Int32
 
     def batch(self) -> pa.RecordBatch:
         """The columns of `SCHEMA`."""
         columns = [pa.array(getattr(self, f.name)).cast(f.type) for f in SCHEMA]
         return pa.record_batch(columns, schema=SCHEMA)
+
+
+SCHEMA = ServedScores.schema()
 
 
 class Predictor:
@@ -207,7 +198,10 @@ class Predictor:
         inputs = {}
         for name in self.text_columns:
             with placed(f"column {name}: "):
-                inputs[f"{TEXT}{name}"] = self._texts(self._column(table, name), name)
+                encoded = as_text(self._column(table, name)).dictionary_encode()
+                values = self.texts([*encoded.dictionary.to_pylist(), None], name)
+                places = encoded.indices.fill_null(len(values) - 1).to_numpy(zero_copy_only=False)
+                inputs[f"{TEXT}{name}"] = np.array(values, dtype=object)[places]
         for name in self.number_columns:
             with placed(f"column {name}: "):
                 column = self.spelled(self._column(table, name))
@@ -232,13 +226,6 @@ class Predictor:
             return self.reading.typed(column, pa.float64())
         except pa.ArrowException as error:
             raise DataError(f"{str(error).splitlines()[0]}; give numbers, or null") from None
-
-    def _texts(self, column: Column, name: str) -> np.ndarray:
-        """object [n]; equal texts are one Python object, made once."""
-        encoded = as_text(column).dictionary_encode()
-        values = self.texts([*encoded.dictionary.to_pylist(), None], name)
-        places = encoded.indices.fill_null(len(values) - 1).to_numpy(zero_copy_only=False)
-        return np.array(values, dtype=object)[places]
 
     def texts(self, values: Iterable[str | None], name: str) -> list[str]:
         """The values of the text column `name` as the session takes them.

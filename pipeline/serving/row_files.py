@@ -16,7 +16,6 @@ from pipeline.serving.predictor import Predictor
 BATCH_ROWS = 65_536
 BLOCK_BYTES = 8 << 20  # of a CSV file
 CSV = (".csv", ".csv.gz")
-ADVICE = "field values and categories as text, numbers as numbers"
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,10 @@ def opened(
     except FileNotFoundError:
         raise DataError(f"{source} does not exist; name a Parquet or CSV file") from None
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{source} is no whole file of rows ({error}); write it again") from None
+        raise DataError(
+            f"{source} is no whole file of rows ({error}); write it again as Parquet, or as text "
+            "that is called .csv or .csv.gz"
+        ) from None
 
 
 def _taken(
@@ -84,10 +86,6 @@ def _taken(
 def _parquet(
     source: Path, keep: Sequence[str], predictor: Predictor
 ) -> Iterator[tuple[pa.Schema, Iterator[RowBatch]]]:
-    if source.is_file() and source.stat().st_size and not _begins_as_parquet(source):
-        raise DataError(
-            f"{source} is no Parquet file and not called .csv; write its rows as one: {ADVICE}"
-        )
     with pq.ParquetFile(source) as file:
         size = source.stat().st_size / max(1, file.metadata.num_rows)
         columns = _taken(source, file.schema_arrow.names, keep, predictor)
@@ -99,11 +97,6 @@ def _parquet(
                 first += len(rows)
 
         yield file.schema_arrow, batches()
-
-
-def _begins_as_parquet(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(4) == b"PAR1"
 
 
 @contextmanager

@@ -68,8 +68,6 @@ class ServiceMetrics(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """The numbers of versions."""
         swaps = self._state.swaps
-        for name, value, what in (
-            ("taken", swaps.taken, "Newer versions taken"),
-            ("refused", swaps.refused, "Versions that did not take over"),
-        ):
-            yield GaugeMetricFamily(f"adacalib_versions_{name}", what, value)
+        taken, refused = "Newer versions taken", "Versions that did not take over"
+        yield GaugeMetricFamily("adacalib_versions_taken", taken, swaps.taken)
+        yield GaugeMetricFamily("adacalib_versions_refused", refused, swaps.refused)

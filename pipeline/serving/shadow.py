@@ -1,6 +1,7 @@
 """A second version that scores what is asked and never answers: how far apart the two are."""
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from threading import BoundedSemaphore
@@ -62,24 +63,23 @@ class Shadow(Collector):
             inputs: what the version that answers made of it.
             scores: what that said.
         """
+
+        def compare() -> None:
+            try:
+                own = self.predictor.run(inputs_of(body, kind, self.predictor, len(scores)))
+                self._count(scores, own, self._served.field_values(inputs))
+            except DataError:  # it reads a column that the request lacks
+                self._unscored += 1
+            finally:
+                self._room.release()
+            if monotonic() - self._told > SECONDS:
+                self._told = monotonic()
+                self._state.tell("shadow", self.counts())
+
         if self._room.acquire(blocking=False):
-            self._pool.submit(self._compare, body, kind, inputs, scores)
+            self._pool.submit(compare)
         else:
             self._unscored += 1
-
-    def _compare(
-        self, body: bytes, kind: str, inputs: Mapping[str, np.ndarray], scores: ServedScores
-    ) -> None:
-        try:
-            own = self.predictor.run(inputs_of(body, kind, self.predictor, len(scores)))
-            self._count(scores, own, self._served.field_values(inputs))
-        except DataError:  # it reads a column that the request lacks
-            self._unscored += 1
-        finally:
-            self._room.release()
-        if monotonic() - self._told > SECONDS:
-            self._told = monotonic()
-            self._state.tell("shadow", self.counts())
 
     def _count(self, scores: ServedScores, own: ServedScores, names: np.ndarray) -> None:
         logits = scores.calibrated_logit, own.calibrated_logit
@@ -112,33 +112,25 @@ class Shadow(Collector):
         own = self.counts()
         others = [c for c in self._state.told("shadow") if c["versions"] == own["versions"]]
         told = [*others, own]
-        rows, beyond, unscored = (
-            sum(counts[name] for counts in told) for name in ("rows", "beyond", "unscored")
-        )
+        sums = {n: sum(counts[n] for counts in told) for n in ("rows", "beyond", "unscored")}
+        share = sums["beyond"] / max(1, sums["rows"])
         for name, value, what in (
-            ("rows", rows, "Rows that the shadow scored, too"),
-            ("unscored_requests", unscored, "Requests that the shadow did not score"),
-            ("beyond_limit_share", beyond / max(1, rows), "Share of rows further apart than that"),
+            ("rows", sums["rows"], "Rows that the shadow scored, too"),
+            ("unscored_requests", sums["unscored"], "Requests that the shadow did not score"),
+            ("beyond_limit_share", share, "Share of rows further apart than that"),
             ("psi", psi([counts["bins"] for counts in told]), "PSI of the two's probabilities"),
         ):
             yield GaugeMetricFamily(f"adacalib_shadow_{name}", what, value)
-        most = GaugeMetricFamily(
-            "adacalib_shadow_field_value_difference",
-            "Mean distance in calibrated logit, of the field values with the largest sums",
-            labels=["field_value"],
-        )
-        for name, (seen, total) in _most(counts["values"] for counts in told):
-            most.add_metric([name], total / seen)
+        what = "Mean distance in calibrated logit, of the field values with the largest sums"
+        name = "adacalib_shadow_field_value_difference"
+        most = GaugeMetricFamily(name, what, labels=["field_value"])
+        seen, totals = Counter[str](), Counter[str]()
+        for counts in told:
+            seen.update({name: count for name, (count, _) in counts["values"].items()})
+            totals.update({name: total for name, (_, total) in counts["values"].items()})
+        for name, total in totals.most_common(SHOWN):
+            most.add_metric([name], total / seen[name])
         yield most
-
-
-def _most(values: Any) -> list[tuple[str, tuple[float, float]]]:
-    together: dict[str, tuple[float, float]] = {}
-    for own in values:
-        for name, (rows, total) in own.items():
-            before = together.get(name, (0, 0.0))
-            together[name] = before[0] + rows, before[1] + total
-    return sorted(together.items(), key=lambda value: -value[1][1])[:SHOWN]
 
 
 def psi(bins: list[list[list[int]]]) -> float:

@@ -100,8 +100,7 @@ class ServedFolder:
 
 
 def _leave_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent:
+    if parent := multiprocessing.parent_process():
         parent.join()
         os.kill(os.getpid(), signal.SIGTERM)
 

@@ -1,6 +1,6 @@
 """calibrate: checked tables and scores → maps of AdaCalib and the baselines, and the choice."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +8,8 @@ import numpy as np
 from safetensors.torch import save
 
 from pipeline.calibration.choice import Choice, choose, losses_of
-from pipeline.calibration.paper.auxiliary import AuxiliaryNetwork
 from pipeline.calibration.paper.paper_comparison import paper_comparisons
-from pipeline.calibration.paper.paper_fit import fit_paper
+from pipeline.calibration.paper.paper_fit import PaperFit, fit_paper
 from pipeline.calibration.paper.paper_network import PaperSettings
 from pipeline.calibration.paper.paper_rows import RowFeatures
 from pipeline.calibration.roll import TOO_FEW_DAYS, Rolled, roll
@@ -38,16 +37,6 @@ from pipeline.formats.tables import (
 from pipeline.params.sections import CalibrateParams
 
 
-@dataclass(frozen=True)
-class PaperOutcome:
-    """AdaCalib as published, fitted once, on the calibration days, and how it fared."""
-
-    serving: PiecewiseLinearMap
-    auxiliary: AuxiliaryNetwork | None
-    choice: Choice | None
-    about: dict[str, Any]
-
-
 def run(
     scores: Path, tables: Path, check: Path, calibrator: Path, *, params: CalibrateParams
 ) -> None:
@@ -73,15 +62,16 @@ def run(
     newest = max(shipped.maps["identity"])
     n = statistics.n_field_values
     frozen = _whole(judged, min(judged.maps["identity"]), n)
-    ships, rolling, paper = _whole(shipped, newest, n), judged.maps, None
+    ships, rolling = _whole(shipped, newest, n), judged.maps
+    paper: PaperFit | None = None
     choice, about = judged.choice, _about(judged, shipped)
     cells = statistics.cells
     about["responses"] = np.bincount(cells.field_value_id, cells.responses, n).tolist()
     if params.variant == "paper":
-        paper = _paper(scores, statistics.bins, params)
+        paper, choice, about = _paper(scores, statistics.bins, params)
         ships["adacalib"] = frozen["adacalib"] = paper.serving
-        rolling["adacalib"] = {d: _again(paper.serving, m) for d, m in rolling["eb_platt"].items()}
-        choice, about = paper.choice, paper.about
+        asked = {day: of_day.ids for day, of_day in rolling["eb_platt"].items()}
+        rolling["adacalib"] = {day: DayMap.of(paper.serving, ids) for day, ids in asked.items()}
     chosen = "adacalib" if params.choose == "always" else choice.name if choice else TOO_FEW_DAYS
     about |= {"variant": params.variant, "choose": params.choose, "chosen": chosen}
     about |= {"auxiliary": paper is not None and paper.auxiliary is not None}
@@ -139,7 +129,7 @@ def _rolled(
     """What is judged, rolled over the test days, and what ships, learned up to the newest day."""
     parts, accepted = scored["parts"], [day_number(day) for day in params.accepted_days]
     asked: dict[int, np.ndarray | None] = {
-        day_number(day): read_day_columns(scores, scored, day, ["field_value_id"])["field_value_id"]
+        day_number(day): read_day_columns(scores, day, ["field_value_id"])["field_value_id"]
         for day in parts["test"]
     }
     asked[min(asked)] = None  # the frozen maps are those of the first morning, whole
@@ -177,10 +167,10 @@ def _days(
     """What was known when, what the guard said of each day, and the days whose labels ship."""
     newest = max(parts["test"])
     refused = shipped.fit.refused_days
-    moves = [
-        asdict(move) | {"day": day_name(move.day), "what": _what(move.field_value_id, names)}
-        for move in shipped.fit.guard.moves
-    ]
+    moves = []
+    for move in shipped.fit.guard.moves:
+        what = "all rows" if move.field_value_id is None else str(names[move.field_value_id])
+        moves.append(asdict(move) | {"day": day_name(move.day), "what": what})
     of_newest = [move for move in moves if move["day"] == newest]
     served = day_number(newest) + judged.horizon_days
     record = {name: each.correction(served)._asdict() for name, each in shipped.records.items()}
@@ -217,17 +207,17 @@ def _learning_days(
     ]
 
 
-def _what(field_value_id: int | None, names: list[str | None]) -> str:
-    return "all rows" if field_value_id is None else str(names[field_value_id])
-
-
-def _again(served: PiecewiseLinearMap, of_day: DayMap) -> DayMap:
-    """A map that stays as it is, for the field values that a day asks for."""
-    return DayMap.of(served, of_day.ids)
-
-
-def _paper(scores: Path, bins: BinTable, params: CalibrateParams) -> PaperOutcome:
-    rows, settings = read_scores(scores, "calibration"), _paper_settings(bins, params)
+def _paper(
+    scores: Path, bins: BinTable, params: CalibrateParams
+) -> tuple[PaperFit, Choice | None, dict[str, Any]]:
+    """AdaCalib as published, fitted once, on the calibration days, and how it fared."""
+    rows = read_scores(scores, "calibration")
+    shared = {"temperatures", "min_slope", "min_responses_per_bin", "seed"}
+    settings = PaperSettings(
+        **params.paper.model_dump(),
+        **params.model_dump(include=shared),
+        candidates=tuple(np.unique(bins.requested_bins).tolist()),
+    )
     features = _features(scores) if params.paper.auxiliary else None
     fitted = fit_paper(rows, settings, features)
     comparisons = paper_comparisons(rows, settings, features)
@@ -237,18 +227,7 @@ def _paper(scores: Path, bins: BinTable, params: CalibrateParams) -> PaperOutcom
         "moved_knots": fitted.moved_knots,
         "decreasing_share": fitted.decreasing,
     }
-    return PaperOutcome(fitted.serving, fitted.auxiliary, choice, about)
-
-
-def _paper_settings(bins: BinTable, params: CalibrateParams) -> PaperSettings:
-    return PaperSettings(
-        **params.paper.model_dump(),
-        candidates=tuple(np.unique(bins.requested_bins).tolist()),
-        temperatures=params.temperatures,
-        min_slope=params.min_slope,
-        min_responses_per_bin=params.min_responses_per_bin,
-        seed=params.seed,
-    )
+    return fitted, choice, about
 
 
 def _features(scores: Path) -> RowFeatures:

@@ -152,17 +152,13 @@ def _memorisation(scores: Path, kept: Reuse) -> dict[str, Any]:
 def _sums_of_log(scores: Path, made_of: dict[str, Any], ties: np.ndarray, kept: Reuse) -> LogSums:
     """Sums of the log itself, not made by the kernel that is checked."""
     manifest = read_scores_manifest(scores)
-    n = len(manifest["field"]["values"])
+    n, names = len(manifest["field"]["values"]), ["impressions", "responses"]
 
     def summed(day: str) -> Made:
         def make() -> Made:
             rows = read_day(scores, manifest, day)
-            amounts = (
-                np.bincount(rows.field_value_id, column)
-                for column in (rows.impressions, rows.responses)
-            )
-            names = ("impressions", "responses")
-            return Made.of_columns({}, pa.table(dict(zip(names, amounts, strict=True))))
+            sums = {name: np.bincount(rows.field_value_id, getattr(rows, name)) for name in names}
+            return Made.of_columns({}, pa.table(sums))
 
         return kept.made({"scores": manifest["days"][day]["sha256"]}, make)
 
@@ -173,7 +169,7 @@ def _sums_of_log(scores: Path, made_of: dict[str, Any], ties: np.ndarray, kept: 
             by_day[day_number(day)] = [column.sum() for column in columns]
         if day in made_of["days"]:
             totals[:, : len(columns[0])] += columns
-    frame = pd.DataFrame.from_dict(by_day, orient="index", columns=["impressions", "responses"])
+    frame = pd.DataFrame.from_dict(by_day, orient="index", columns=names)
     whole = np.int64 if (totals == np.trunc(totals)).all() else np.float64
     impressions, responses = totals.astype(whole)
     until = day_number(max(made_of["days"]))

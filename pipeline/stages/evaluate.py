@@ -300,7 +300,7 @@ def _history(
     first, learned, responses = np.full(n, never), np.full(n, never), np.zeros((len(days), n))
     for day in sorted(scored["days"], reverse=True):
         number = day_number(day)
-        rows = read_day_columns(scores, scored, day, ["field_value_id", "responses"])
+        rows = read_day_columns(scores, day, ["field_value_id", "responses"])
         first[rows["field_value_id"]] = number
         if day in about["label_days"]:
             learned[rows["field_value_id"]] = number

@@ -25,10 +25,8 @@ def run(tables: Path, evaluation: Path, model: Path, report: Path, *, params: Ga
     refuse_others(evaluation, measured.get("made_of", {}), {"model": model})
     fallen, parity = probe(model, field_values)
     fallen = [*falls(read_table(model, len(field_values)), field_values), *fallen]
-    about = manifest["calibrator"]
-    verdict = judge(
-        read_report(tables), measured, params, calibrator=about, falls=fallen, parity=parity
-    )
+    checked, about = read_report(tables), manifest["calibrator"]
+    verdict = judge(checked, measured, params, calibrator=about, falls=fallen, parity=parity)
     write_json(
         report,
         {

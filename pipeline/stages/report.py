@@ -55,14 +55,8 @@ def run(
     )
     specs = specifications(maps, shown)
     beside = plot_files(counts, bins, specs["reliability"])
-    page = render(
-        reports,
-        carried,
-        specs,
-        manifest=manifest,
-        calibrator=about,
-        vega=drawing_script(),
-    )
+    vega = drawing_script()
+    page = render(reports, carried, specs, manifest=manifest, calibrator=about, vega=vega)
     with publish(report) as folder:
         folder.mkdir()
         for name, text in {"report.html": page, **beside}.items():

@@ -1,6 +1,6 @@
 """score: base model, every day of the split → uncalibrated logits with canonical columns."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from pipeline.core.files import publish, read_json, remove_unfinished
 from pipeline.data.log_store.day_rows import read_day
 from pipeline.data.log_store.manifest import MANIFEST, read_manifest
 from pipeline.encoding.belonging import count_field, nearest_parents, tree_of
-from pipeline.encoding.features import Encoded, Encoder
+from pipeline.encoding.features import Encoder
 from pipeline.encoding.values import counts, field_keys, placed, weights
 from pipeline.encoding.vocabulary import ValueCounts, Vocabulary
 from pipeline.engine.day_map import map_days
@@ -61,10 +61,9 @@ def run(data: Path, split: Path, base: Path, target: Path, *, params: ScoreParam
         return values.made({"data": hashes[day]}, make)
 
     known = [day for name in parts if name != "training" for day in parts[name]]
-    nearest: list[tuple[str, pa.Table]] = []
-    days = _counts(map_days(counted, known, "count"), nearest)
-    vocabularies = _vocabularies(days, divided["binning_days"], params.max_field_values)
-    first, last = vocabularies[divided["binning_days"][-1]], vocabularies[known[-1]]
+    days, binning = map_days(counted, known, "count"), divided["binning_days"]
+    vocabularies, nearest = _vocabularies(days, binning, params.max_field_values)
+    first, last = vocabularies[binning[-1]], vocabularies[known[-1]]
     own = file_sums(base)
     kept = Reuse(target, "scores", {"base": own, "params": params.model_dump(mode="json")})
     known_on = {day: vocabularies.get(day, first) for day in split_of}
@@ -120,25 +119,19 @@ def _count(table: pa.Table, day: str, field: tuple[str, ...], parents: tuple[str
     )
 
 
-def _counts(
-    days: Iterable[tuple[str, Made]], nearest: list[tuple[str, pa.Table]]
-) -> Iterator[tuple[str, ValueCounts]]:
-    """What was counted of each day; what belongs to parents goes to `nearest`."""
+def _vocabularies(
+    days: Iterable[tuple[str, Made]], binning_days: list[str], max_size: int | None
+) -> tuple[dict[str, Vocabulary], list[tuple[str, pa.Table]]]:
+    """The field values that are known on each day; on the binning days those of all of them. And
+    each day's `nearest_parents`, where there are any.
+    """
+    first, known, nearest = ValueCounts(), Vocabulary(()), []
+    found: dict[str, Vocabulary] = {}
     for day, made in days:
-        found, columns = ValueCounts(), made.columns
-        found.add_counts(columns.select(["values", "counts"]), made.facts["nulls"])
+        of_day, columns = ValueCounts(), made.columns
+        of_day.add_counts(columns.select(["values", "counts"]), made.facts["nulls"])
         if "parent" in columns.column_names:
             nearest.append((day, columns.filter(pc.is_valid(columns["parent"])).combine_chunks()))
-        yield day, found
-
-
-def _vocabularies(
-    days: Iterable[tuple[str, ValueCounts]], binning_days: list[str], max_size: int | None
-) -> dict[str, Vocabulary]:
-    """The field values that are known on each day; on the binning days those of all of them."""
-    first, known = ValueCounts(), Vocabulary(())
-    found: dict[str, Vocabulary] = {}
-    for day, of_day in days:
         if day not in binning_days:
             known = found[day] = known.extended(of_day, max_size)
             continue
@@ -146,7 +139,7 @@ def _vocabularies(
         if day == binning_days[-1]:
             known = known.extended(first, max_size)
             found = dict.fromkeys(binning_days, known)
-    return found
+    return found, nearest
 
 
 def _score(
@@ -172,12 +165,13 @@ def _score(
             np.full(table.num_rows, day_number(day), dtype=np.int32),
             len(vocabulary) + 1,
         )
-    totals, content = scored_day(day, scores, _features(encoded, _kept(model, params)))
+    features = [*encoded.categorical.T, *encoded.numeric.T]
+    kept = dict(zip(_kept(model, params), features, strict=False))
+    totals, content = scored_day(day, scores, kept)
     facts = totals | _without_own_id(table, scores, encoder)
     if shown is not counted[0]:
-        names = ("impressions", "responses")
-        counted_rows = zip(names, counted, strict=True)
-        facts["in_the_log"] = {n: int(c.sum(dtype=np.int64)) for n, c in counted_rows}
+        sums = [int(column.sum(dtype=np.int64)) for column in counted]
+        facts["in_the_log"] = {"impressions": sums[0], "responses": sums[1]}
     return Made(facts, content)
 
 
@@ -186,10 +180,6 @@ def _kept(model: Base, params: ScoreParams) -> list[str]:
     if not params.keep_features or model.passes_on:
         return []
     return feature_columns(list(model.encoder.categorical), model.encoder.numeric_columns)
-
-
-def _features(encoded: Encoded, kept: list[str]) -> dict[str, np.ndarray]:
-    return dict(zip(kept, [*encoded.categorical.T, *encoded.numeric.T], strict=False))
 
 
 def _without_own_id(table: pa.Table, scores: Scores, encoder: Encoder) -> dict[str, int]:

@@ -5,17 +5,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.errors import ArtifactError, NotEnoughDataError, ParamsError
+from pipeline.core.errors import ArtifactError, ParamsError
 from pipeline.core.files import publish, read_json, read_report, write_json
 from pipeline.data.log_store.day_rows import day_boundaries
 from pipeline.data.log_store.labels import maturity_of
 from pipeline.data.log_store.manifest import Manifest, read_manifest
-from pipeline.data.log_store.splits import (
-    LabelMaturity,
-    split_by_count,
-    split_by_date,
-    with_gap,
-)
+from pipeline.data.log_store.splits import LabelMaturity, split_by_count, split_by_date, with_gap
 from pipeline.params.sections import LogParams, SplitParams
 
 
@@ -42,13 +37,14 @@ def run(
     binning = splits["calibration"][: params.calibration_days]
     training = _training(landed, splits, log)
     hashes = {day: landed.days[day].content_sha256 for day in days}
+    final = {name: value for name, value in vars(maturity).items() if name != "waiting"}
     with publish(target) as temporary:
         document = {
             "parts": splits,
             "binning_days": binning,
             "boundaries": {split: _boundaries(names, log) for split, names in splits.items()},
             "waiting": maturity.waiting,
-            "conventions": training["conventions"] | _label_maturity(maturity),
+            "conventions": training["conventions"] | {"label_maturity": final},
             "data": hashes,
             "params": {"log": log.model_dump(mode="json"), "split": params.model_dump(mode="json")},
         }
@@ -87,8 +83,6 @@ def newest_training_day(manifest: Path, *, params: SplitParams, log: LogParams) 
 def _landed(manifest: Path, params: SplitParams, log: LogParams) -> tuple[Manifest, LabelMaturity]:
     """What has landed, and which labels of it are final."""
     landed = read_manifest(manifest)
-    if not landed.days:
-        raise NotEnoughDataError(f"{manifest} has no days; bring a log with adacalib data FORMAT")
     return landed, maturity_of(landed, log.maturity_days, params.last_day)
 
 
@@ -123,19 +117,5 @@ def _checked(landed: Manifest, validation: dict[str, Any]) -> set[str]:
 
 def _boundaries(days: list[str], log: LogParams) -> list[str]:
     """The instants [start, end) of a split."""
-    start, end = (
-        day_boundaries(days[0], log.time_zone)[0],
-        day_boundaries(days[-1], log.time_zone)[1],
-    )
-    return [start.isoformat(), end.isoformat()]
-
-
-def _label_maturity(maturity: LabelMaturity) -> dict[str, Any]:
-    """Which labels are final, in the words of the conventions."""
-    return {
-        "label_maturity": {
-            "maturity_days": maturity.maturity_days,
-            "reference_day": maturity.reference_day,
-            "newest_mature_day": maturity.newest_mature_day,
-        },
-    }
+    first, last = (day_boundaries(days[end], log.time_zone) for end in (0, -1))
+    return [first[0].isoformat(), last[1].isoformat()]

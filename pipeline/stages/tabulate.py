@@ -24,14 +24,7 @@ from pipeline.formats.scores import (
     read_day_columns,
     read_scores_manifest,
 )
-from pipeline.formats.tables import (
-    BinTable,
-    CellTable,
-    Table,
-    as_arrow,
-    of_arrow,
-    write_tables,
-)
+from pipeline.formats.tables import BinTable, CellTable, Table, as_arrow, of_arrow, write_tables
 from pipeline.params.sections import TabulateParams
 
 MEMORY = "ADACALIB_MEMORY_GB"
@@ -92,10 +85,9 @@ def _tables(
             return tabulate_pieces(pieces, wanted, cells, _memory(), processes(), over=over)
 
     def made(kind: type[Table], of: str, make: Callable[[], Table]) -> Table:
-        def columns() -> Made:
-            return Made.of_columns({}, as_arrow(make()))
-
-        return of_arrow(kind, kept.made({"table": kind.__name__, "of": of}, columns).columns)
+        key = {"table": kind.__name__, "of": of}
+        found = kept.made(key, lambda: Made.of_columns({}, as_arrow(make())))
+        return of_arrow(kind, found.columns)
 
     bins = made(BinTable, "bounds", lambda: cut()[0])
     cells = made(CellTable, "bounds", lambda: cut()[1])
@@ -130,7 +122,7 @@ def _pieces(scores: Path, manifest: dict[str, Any], ordered: Path | None) -> Pie
             write_ordered(ordered / days[piece], rows)
             return rows.field_value_id, rows.impressions
         names = ["field_value_id", "impressions"]
-        columns = read_day_columns(scores, manifest, days[piece], names)
+        columns = read_day_columns(scores, days[piece], names)
         return columns["field_value_id"], columns["impressions"]
 
     def load(piece: int, ids: tuple[int, int]) -> Scores:

@@ -57,7 +57,12 @@ def run(
     _refuse_other_days(data, contract["days"])
     score = logged_score_column(contract["conventions"])
     if score is not None:
-        return _pass_on(contract, target, LoggedScore(*score), params, log)
+        passed_on = Encoder({}, (LoggedScore(*score),), log.field, parents=log.field_parents)
+        manifest = {"network": {"kind": LOGGED}, "days": {"fitting": [], "held_out": []}}
+        manifest |= {"history": [], "conventions": contract["conventions"]}
+        if ranks.is_first():
+            _publish(target, LoggedScoreNetwork(), passed_on, manifest, params)
+        return
     if ranks.are_to_start():
         return ranks.start(["train_base", str(data), str(training), str(target)])
     fitting, held_out = hold_out(sorted(contract["days"]), params.held_out_share)
@@ -78,16 +83,12 @@ def run(
     manifest = {
         "conventions": contract["conventions"] | _unsample(network, contract["conventions"]),
         "network": sizes,
-        **encoder.manifest(),
         "days": sides,
         "history": [asdict(record) for record in history],
         "best_epoch": best_epoch(history).epoch,
         **({"processes": processes.number} if processes.number > 1 else {}),
-        "params": {"train_base": params.model_dump(mode="json")},
     }
-    with publish(target) as folder:
-        folder.mkdir()
-        write_base(folder, network, manifest)
+    _publish(target, network, encoder, manifest, params)
     shutil.rmtree(unfinished)
 
 
@@ -114,27 +115,17 @@ def _unsample(network: BaseNetwork, conventions: Mapping[str, Any]) -> dict[str,
     return {"sampling": {"logit_shift": math.log(rate), "applied": "once, when the base was made"}}
 
 
-def _pass_on(
-    contract: dict[str, Any],
+def _publish(
     target: Path,
-    score: LoggedScore,
+    network: BaseNetwork | LoggedScoreNetwork,
+    encoder: Encoder,
+    manifest: dict[str, Any],
     params: TrainBaseParams,
-    log: LogParams,
 ) -> None:
-    """Publish a base whose logit is the logged score."""
-    if not ranks.is_first():
-        return
-    manifest = {
-        "conventions": contract["conventions"],
-        "network": {"kind": LOGGED},
-        **Encoder({}, (score,), log.field, parents=log.field_parents).manifest(),
-        "days": {"fitting": [], "held_out": []},
-        "history": [],
-        "params": {"train_base": params.model_dump(mode="json")},
-    }
+    about = {"params": {"train_base": params.model_dump(mode="json")}}
     with publish(target) as folder:
         folder.mkdir()
-        write_base(folder, LoggedScoreNetwork(), manifest)
+        write_base(folder, network, manifest | encoder.manifest() | about)
 
 
 def _device() -> str:

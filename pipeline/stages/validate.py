@@ -10,31 +10,11 @@ import pyarrow as pa
 
 from pipeline.core.errors import DataError, NotEnoughDataError
 from pipeline.core.files import publish, write_json, write_report
-from pipeline.data.log_store.contract import (
-    DayFacts,
-    FieldFacts,
-    ValueNovelty,
-    by_day,
-    check_day,
-    check_logged_scores,
-    check_null_shares,
-    refuse_unknown,
-    summary,
-)
+from pipeline.data.log_store import contract
+from pipeline.data.log_store.contract import DayFacts
 from pipeline.data.log_store.day_rows import read_day, refuse_changed
-from pipeline.data.log_store.deduplication import (
-    EventDays,
-    EventFacts,
-    day_marks,
-    event_facts,
-    event_summary,
-)
-from pipeline.data.log_store.labels import (
-    label_growth,
-    maturity_of,
-    ordinary_days,
-    stray_rows,
-)
+from pipeline.data.log_store.deduplication import EventDays, day_marks, event_facts, event_summary
+from pipeline.data.log_store.labels import label_growth, maturity_of, ordinary_days, stray_rows
 from pipeline.data.log_store.manifest import (
     MANIFEST,
     Manifest,
@@ -74,15 +54,16 @@ def run(
     used = used_days(manifest, log.format, log.time_zone, split.last_day)
     check_listing(data, manifest, used)
     days = [day for day in used if day in ordinary_days(manifest.days)]
-    refuse_unknown(manifest, log.columns())
-    facts, fields, recent = {}, {}, ValueNovelty(params.recent_days)
+    contract.refuse_unknown(manifest, log.columns())
+    facts, fields, recent = {}, {}, contract.ValueNovelty(params.recent_days)
     events, on_days = {}, EventDays(log.event_id)
     look = _looks(data, details, manifest, log)
     for day, (found, marks) in map_days(look, days, "validate"):
         facts[day] = DayFacts(**found.facts["day"])
-        fields[day] = recent.add(found.columns, found.facts["field_nulls"])
+        nulls = found.facts["field_nulls"]
+        fields[day] = {"field_nulls": nulls, "new_rows": recent.add(found.columns)}
         if log.event_id is not None:
-            events[day] = EventFacts(**found.facts["events"])
+            events[day] = found.facts["events"]
         on_days.add(day, marks.columns)
         if facts[day].impressions < params.min_rows_per_day:
             raise NotEnoughDataError(
@@ -90,12 +71,12 @@ def run(
                 f"is {params.min_rows_per_day}; land the whole day"
             )
     alike = on_days.check()
-    check_logged_scores(facts, log)
-    check_null_shares(facts, [*log.categorical, *log.numeric], params.max_null_share)
-    checks = _checks(facts, fields, params)
-    _refuse_errors(checks)
+    contract.check_logged_scores(facts, log)
+    contract.check_null_shares(facts, [*log.categorical, *log.numeric], params.max_null_share)
+    by_day = {day: counts | fields[day] for day, counts in contract.by_day(facts).items()}
+    checks = _checks(facts, by_day, params)
     maturity = maturity_of(manifest, log.maturity_days, split.last_day)
-    document = summary(facts, log.time_zone)
+    document = contract.summary(facts, log.time_zone)
     document |= {"waiting": maturity.waiting}
     breaches = [check.breach for check in checks if check.breach]
     document |= {"warnings": [*stray_rows(manifest.days), *alike, *breaches]}
@@ -104,7 +85,7 @@ def run(
         document["events"] = event_summary(log.event_id, events)
     write_report(report, document)
     with publish(details) as folder:
-        write_json(folder / "days.json", _days(facts, fields))
+        write_json(folder / "days.json", by_day)
         write_json(folder / "checks.json", [asdict(check) for check in checks])
 
 
@@ -124,9 +105,9 @@ def _looks(
         of = {"data": manifest.entry(day).content_sha256}
 
         def described() -> Made:  # in here, so that a worker process imports no library of checks
-            found = {"day": asdict(check_day(table(), day, log))}
+            found = {"day": asdict(contract.check_day(table(), day, log))}
             if log.event_id is not None:
-                found["events"] = asdict(event_facts(table(), day, log.event_id))
+                found["events"] = event_facts(table(), day, log.event_id)
             counts = ValueCounts(field_keys(table(), log.field))
             return Made.of_columns(found | {"field_nulls": counts.nulls}, counts.counts)
 
@@ -139,32 +120,24 @@ def _looks(
     return look
 
 
-def _days(
-    facts: Mapping[str, DayFacts], fields: Mapping[str, FieldFacts]
-) -> dict[str, dict[str, Any]]:
-    return {
-        day: counts | {"field_nulls": fields[day].nulls, "new_rows": fields[day].new}
-        for day, counts in by_day(facts).items()
-    }
-
-
 def _checks(
-    facts: Mapping[str, DayFacts], fields: Mapping[str, FieldFacts], params: ValidateParams
+    facts: Mapping[str, DayFacts], by_day: Mapping[str, Mapping[str, Any]], params: ValidateParams
 ) -> list[CheckResult]:
+    """Every check of the days.
+
+    Raises:
+        DataError: one of severity error found a breach.
+    """
     names = ("rows", "impressions", "responses", "field_nulls", "new_rows")
-    counts = {d: {n: day[n] for n in names} for d, day in _days(facts, fields).items()}
+    counts = {day: {name: of_day[name] for name in names} for day, of_day in by_day.items()}
     nulls = {day: found.nulls for day, found in facts.items()}
     rows = {day: found.rows for day, found in facts.items()}
-    return check_days(
-        day_frame(counts, params.recent_days),
-        column_frame(nulls, rows, params.recent_days),
-        params.model_dump(),
-    )
-
-
-def _refuse_errors(checks: list[CheckResult]) -> None:
+    days = day_frame(counts, params.recent_days)
+    columns = column_frame(nulls, rows, params.recent_days)
+    checks = check_days(days, columns, params.model_dump())
     errors = [check.breach for check in checks if check.breach and check.severity == "error"]
     if errors:
         raise DataError(
             f"{'; '.join(errors)}; land the days again, or raise the limit if they are right"
         )
+    return checks

@@ -5,8 +5,8 @@ import shutil
 import pytest
 from ruamel.yaml import YAML
 
-from pipeline.cli.workspace import SHIPPED, flat, prepare
-from pipeline.params.params_file import read_params, set_values
+from pipeline.cli.workspace import SHIPPED, prepare
+from pipeline.params.params_file import flat, read_params, set_values
 from pipeline.registry.tools.programs import git
 
 OWN = {

@@ -166,7 +166,7 @@ def test_blocks_slices_and_compression_do_not_change_a_byte(tmp_path, monkeypatc
     """Nor does landing twice; every byte that is read is reported."""
     reported: list[int] = []
     sources = files(tmp_path)
-    land_files(tmp_path / "data", "ali-ccp", sources, report=reported.append)
+    land_files(tmp_path / "data", "ali-ccp", sources, LandingOptions(report=reported.append))
     before = files_of(tmp_path / "data")
     land_files(tmp_path / "data", "ali-ccp", sources)
     assert files_of(tmp_path / "data") == before
@@ -185,7 +185,7 @@ def test_blocks_slices_and_compression_do_not_change_a_byte(tmp_path, monkeypatc
 
 
 def test_only_the_first_days_are_landed(tmp_path):
-    land_files(tmp_path / "data", "ali-ccp", files(tmp_path), limit_days=3)
+    land_files(tmp_path / "data", "ali-ccp", files(tmp_path), LandingOptions(limit_days=3))
     found = set(read_manifest(tmp_path / "data" / "manifest.json").days)
     assert found <= {"1970-01-01", "1970-01-02", "1970-01-03"}
     assert len(found) > 1

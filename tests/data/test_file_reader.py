@@ -121,7 +121,9 @@ def test_only_the_first_days_are_landed_and_reading_ends_there(tmp_path, monkeyp
     monkeypatch.setattr("pipeline.data.ingest.records.ROWS", 2048)
     rows = "".join(f"{86400 * (i // 10)},a,1,0\n" for i in range(20_000)) + "not read,a,1,0\n"
     source = written(tmp_path / "log.csv", HEADER + rows)
-    manifest = land_files(tmp_path / "data", mapping(), [source], limit_days=2).manifest
+    manifest = land_files(
+        tmp_path / "data", mapping(), [source], LandingOptions(limit_days=2)
+    ).manifest
     assert {day: entry.rows for day, entry in manifest.days.items()} == {
         "1970-01-01": 10,
         "1970-01-02": 10,
@@ -137,7 +139,7 @@ def test_every_byte_that_is_read_is_reported(tmp_path, kind):
     else:
         pq.write_table(table, path)
     reported: list[int] = []
-    list(read_rows(mapping(kind=kind), [path], reported.append))
+    list(read_rows(mapping(kind=kind), [path], LandingOptions(report=reported.append)))
     assert sum(reported) == path.stat().st_size
 
 
@@ -146,7 +148,7 @@ def test_a_log_that_is_read_twice_reports_half_of_its_bytes_each_time(tmp_path):
     path = written(tmp_path / "log.csv", text)
     rules = mapping(time=None, row_blocks=5, positions=("ts", "item", "price", "click"))
     reported: list[int] = []
-    rows = list(read_rows(rules, [path], reported.append))
+    rows = list(read_rows(rules, [path], LandingOptions(report=reported.append)))
     assert sorted(set(np.concatenate([part.days for part in rows]).tolist())) == [0, 1, 2, 3, 4]
     assert len(reported) == 2
     assert sum(reported) == path.stat().st_size // 2 * 2

@@ -240,7 +240,7 @@ def test_from_sums_alone_logloss_is_that_of_the_rows(tmp_path):
         log__impressions="impressions", log__served_logit="logit",
     )  # fmt: skip
     source = [tmp_path / "counted.parquet"]
-    land_sources(str(tmp_path / "counted.yaml"), sums / "data", source, None, lambda _: None)
+    land_sources(str(tmp_path / "counted.yaml"), sums / "data", source)
     walk(sums, "evaluate")
     by_rows, by_sums = (read_report(f / "reports/evaluation.json") for f in (rows, sums))
     assert by_sums["impressions"] == by_rows["impressions"]

@@ -139,7 +139,7 @@ def test_a_day_is_landed_run_committed_pushed_and_promoted_and_nothing_shows_a_s
     """A push that fails half way is finished by the next run, one commit a day."""
     monkeypatch.setenv("CHEAP_TOKEN", "k3pt-qu1et-of-a-stage")
     monkeypatch.setenv("ADACALIB_NOTIFY", "json://k3pt-qu1et-user@127.0.0.1:9/k3pt-qu1et-path")
-    monkeypatch.setattr("flows.refresh.share", share.with_options(retries=0))
+    monkeypatch.setattr("flows.worktree.share", share.with_options(retries=0))
     bare = refuse_first_push(add_remotes(checkout), checkout.parent / "stored")
     before = (
         git_output(checkout, "status", "--porcelain"),

@@ -7,7 +7,6 @@ from prefect.runtime import flow_run
 
 from flows.refresh import refresh
 from flows.schedule_slots import (
-    check_day,
     day_before,
     days_between,
     days_of,
@@ -73,7 +72,7 @@ def test_after_an_outage_only_the_newest_slot_runs_and_the_others_name_it(
 @pytest.mark.parametrize("day", ["2013-9-30", "20130930", "2013-02-30", "yesterday", ""])
 def test_a_day_has_one_spelling(day):
     with pytest.raises(AdaCalibError, match="a day is spelled YYYY-MM-DD, got "):
-        check_day(day)
+        days_of(day, day)
 
 
 def test_a_range_of_days_goes_over_the_ends_of_months_and_leap_years():

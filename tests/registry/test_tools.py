@@ -159,11 +159,13 @@ def test_a_run_killed_in_a_stage_leaves_nothing_and_the_next_needs_no_hand_work(
 
 
 @pytest.mark.slow
-def test_a_busy_folder_is_waited_for_up_to_a_limit_and_the_holder_is_named(folder):
+def test_a_busy_folder_is_waited_for_up_to_a_limit_and_the_holder_is_named(folder, monkeypatch):
     params(folder, copies=2, seconds=4)
     flow, _ = started(folder)
-    with pytest.raises(ToolError, match=r"process \d+ \(.*dvc repro\) has held"):
-        reproduce(None, folder, [].append, patience=0.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(dvc, "PATIENCE", 0.0)
+        with pytest.raises(ToolError, match=r"process \d+ \(.*dvc repro\) has held"):
+            reproduce(None, folder, [].append)
     lines: list[str] = []
     reproduce(None, folder, lines.append)
     assert any(line.startswith("waiting for process") for line in lines)
@@ -171,7 +173,7 @@ def test_a_busy_folder_is_waited_for_up_to_a_limit_and_the_holder_is_named(folde
 
 
 @pytest.mark.slow
-def test_a_lock_whose_holders_number_belongs_to_another_program_is_forgotten(folder):
+def test_a_lock_whose_holders_number_belongs_to_another_program_is_forgotten(folder, monkeypatch):
     params(folder, passed=False)
     lock = folder / ".dvc/tmp/rwlock"
     lock.parent.mkdir(exist_ok=True)
@@ -179,7 +181,8 @@ def test_a_lock_whose_holders_number_belongs_to_another_program_is_forgotten(fol
     lock.write_text(
         f'{{"write": {{"{output}": {{"pid": {os.getpid()}, "cmd": "dvc repro"}}}}, "read": {{}}}}'
     )
-    assert dvc.reproduce(None, folder, [].append, patience=0.0) == ["gate"]
+    monkeypatch.setattr(dvc, "PATIENCE", 0.0)
+    assert reproduce(None, folder, [].append) == ["gate"]
 
 
 @pytest.mark.slow

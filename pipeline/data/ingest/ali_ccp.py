@@ -123,13 +123,7 @@ def kind(log_format: str) -> LogKind:
 
 
 def land_files(
-    folder: Path,
-    log_format: str,
-    sources: Sequence[Path],
-    limit_days: int | None = None,
-    report: Report = lambda _: None,
-    *,
-    options: LandingOptions = DEFAULTS,
+    folder: Path, log_format: str, sources: Sequence[Path], options: LandingOptions = DEFAULTS
 ) -> Landed:
     """Land the days of `sources` in `folder`.
 
@@ -141,14 +135,12 @@ def land_files(
         log_format: one of FORMATS.
         sources: sample_skeleton_train and common_features_train, and the same of test, with any
             ending; each may be several files.
-        limit_days: only the first so many days.
-        report: called with bytes of the files that were read since the last call.
         options: see `land_days`.
 
     Raises:
         DataError: a file is missing or is not of the format; it is named, with the line.
     """
-    files, log = _files_of(sources), kind(log_format)
+    files, log, report = _files_of(sources), kind(log_format), options.report
 
     def fill(writer: DayWriter) -> None:
         for name in sorted({name for _, name in files}, reverse=True):
@@ -158,8 +150,9 @@ def land_files(
                 cut = [_cut(place / w, files[w, name], c, report) for w, c in LINES.items()]
                 for number in range(PARTS):
                     known, rows = (d.to_table(filter=pc.field("part") == number) for d in cut)
-                    rows = _with_days(rows, writer, limit_days, log, test=name == "test")
-                    _join(database, rows, _once(known), writer, log.schema)
+                    days = options.limit_days or TRAIN_DAYS + 1
+                    rows = _with_days(rows, writer, days, test=name == "test")
+                    _join(database, rows, _once(known), writer)
                     report((size - size // 2) // PARTS)
 
     return land_days(folder, log, fill, options)
@@ -256,17 +249,15 @@ def _once(common: pa.Table) -> pa.Table:
     return known
 
 
-def _with_days(
-    rows: pa.Table, writer: DayWriter, limit_days: int | None, log: LogKind, *, test: bool
-) -> pa.Table:
-    """The rows that the task has, with their days; the others are counted."""
+def _with_days(rows: pa.Table, writer: DayWriter, days: int, *, test: bool) -> pa.Table:
+    """The rows of the first days that the task has, with their days; the others are counted."""
     day = shares(hashes(rows[KEY].combine_chunks())[:, 1], TRAIN_DAYS)
     if test:
         day[:] = TRAIN_DAYS
     click, conversion = (rows[name].to_numpy() == "1" for name in ("click", "conversion"))
-    wanted = day < (limit_days or TRAIN_DAYS + 1)
+    wanted = day < days
     rules = {"conversion without click": ~click & conversion}
-    if "click" not in log.schema.names:
+    if "click" not in writer.schema.names:
         rules["click is not 1"] = ~click
     for rule, breaks in rules.items():
         writer.drop(rule, day[wanted & breaks])
@@ -274,13 +265,7 @@ def _with_days(
     return rows.append_column("day", pa.array(day)).filter(pa.array(wanted))
 
 
-def _join(
-    database: DuckDBPyConnection,
-    rows: pa.Table,
-    known: pa.Table,
-    writer: DayWriter,
-    schema: pa.Schema,
-) -> None:
+def _join(database: DuckDBPyConnection, rows: pa.Table, known: pa.Table, writer: DayWriter) -> None:
     """Write rows with the common features of their visits, some at a time."""
     place = pc.index_in(rows[KEY].combine_chunks(), value_set=known[KEY].combine_chunks())
     alone = pc.is_null(place)
@@ -296,4 +281,4 @@ def _join(
         day = found["day"].to_numpy()
         for rule in (UNKNOWN, AGAIN):
             writer.drop(rule, np.repeat(day, found[rule].to_numpy()))
-        writer.add(found.select(schema.names).cast(schema), day)
+        writer.add(found.select(writer.schema.names).cast(writer.schema), day)

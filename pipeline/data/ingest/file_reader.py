@@ -16,30 +16,22 @@ from pipeline.core.errors import DataError
 from pipeline.core.files import sha256_of
 from pipeline.core.prefetch import prefetched
 from pipeline.data.ingest.mapping import Mapping
-from pipeline.data.ingest.records import Report, opened, worked
+from pipeline.data.ingest.records import opened, worked
 from pipeline.data.ingest.transform import LogRows, transform, typed
+from pipeline.data.log_store import landing
 from pipeline.data.log_store.day_writer import DayWriter
-from pipeline.data.log_store.landing import (
-    DEFAULTS,
-    Landed,
-    LandingOptions,
-    LogKind,
-    is_other_kind,
-    land_days,
-)
+from pipeline.data.log_store.landing import DEFAULTS, Landed, LandingOptions, LogKind
 from pipeline.encoding.values import as_numbers
 from pipeline.formats.days import EPOCH
 
 REJECTED = "cannot be read"
+Parts = Generator[LogRows, None, None]
 
 
 def land_files(
     folder: Path,
     mapping: Mapping,
     sources: Sequence[Path],
-    limit_days: int | None = None,
-    report: Report = lambda _: None,
-    *,
     options: LandingOptions = DEFAULTS,
 ) -> Landed:
     """Land the days of `sources` in `folder`; see `DayMerge` for days that have landed.
@@ -47,36 +39,28 @@ def land_files(
     Args:
         folder: the log's folder.
         sources: files, read in this order.
-        limit_days: only the first so many days met are landed, and reading ends at the first
-            block that holds none of them; None: all.
-        report: called with the bytes of the files that were read since the last call.
         options: see `land_days`. Where an event id is named a file may come twice.
 
     Raises:
         DataError: a file is not what the mapping says; it is named, with line or row. Or two files
             with rows are equal byte for byte, and no event id distinguishes their rows.
     """
-    label = options.label if options.impressions is None else None
-    if is_other_kind(folder, mapping.log_kind()):
-        next(read_rows(mapping, sources[:1], label=label), None)  # a typo is to be told first
-    rows = read_rows(mapping, sources, report, label, once=not options.event_id)
-    return land_rows(folder, mapping.log_kind(), rows, limit_days, options)
+    if landing.is_other_kind(folder, mapping.log_kind()):  # a typo is to be told first
+        next(read_rows(mapping, sources[:1], replace(options, report=DEFAULTS.report)), None)
+    rows = read_rows(mapping, sources, options)
+    return land_rows(folder, mapping.log_kind(), rows, options)
 
 
 def land_rows(
-    folder: Path,
-    kind: LogKind,
-    parts: Generator[LogRows, None, None],
-    limit_days: int | None,
-    options: LandingOptions = DEFAULTS,
-    *,
-    in_order: bool = True,
+    folder: Path, kind: LogKind, parts: Parts, options: LandingOptions, *, in_order: bool = True
 ) -> Landed:
     """Land the days of `parts`, rows of a log of this kind; see `land_files`.
 
     Args:
         in_order: whether no row of the first `limit_days` days comes after a part without any.
     """
+
+    limit_days = options.limit_days
 
     def fill(writer: DayWriter) -> None:
         met: list[int] = []
@@ -94,7 +78,7 @@ def land_rows(
         for rule, count in dayless.items():
             writer.drop(rule, np.full(count, writer.newest))
 
-    return land_days(folder, kind, fill, options)
+    return landing.land_days(folder, kind, fill, options)
 
 
 def _wanted(rows: LogRows, met: list[int], limit_days: int | None) -> np.ndarray:
@@ -124,23 +108,18 @@ def refuse_equal(sources: Sequence[Path]) -> None:
 
 
 def read_rows(
-    mapping: Mapping,
-    sources: Sequence[Path],
-    report: Report = lambda _: None,
-    label: str | None = None,
-    *,
-    once: bool = False,
-) -> Generator[LogRows, None, None]:
+    mapping: Mapping, sources: Sequence[Path], options: LandingOptions = DEFAULTS
+) -> Parts:
     """The rows of `sources`, block by block; every file's header is read.
 
-    Args:
-        label: column of the log that must be 0, 1 or null; None: none is known.
-        once: whether files that are equal must not hold rows.
+    The label, where it counts no impressions, must be 0, 1 or null. Files that are equal must not
+    hold rows, unless events have ids.
 
     Raises:
         DataError: as `land_files`.
     """
     days, first = _Days(mapping, sources), dict[str, Path]()
+    label = options.label if options.impressions is None else None
 
     def work(table: pa.Table) -> LogRows:
         rows = transform(mapping, typed(table, mapping), days.of_next(len(table)))
@@ -152,9 +131,9 @@ def read_rows(
         days.enter(path)
         sha256 = sha256_of(path) if path.is_file() else ""
         rejected = days.rejected
-        for rows in worked(path, mapping, work, report, reject=days.reject):
+        for rows in worked(path, mapping, work, options.report, reject=days.reject):
             days.row += rows.came
-            if once and rows.came and sha256 in first:
+            if not options.event_id and rows.came and sha256 in first:
                 raise DataError(
                     f"{path} holds the same bytes as {first[sha256]}: every row would count "
                     f"twice; name one of them alone, or log.event_id in params.yaml, by which "
@@ -191,11 +170,10 @@ class _Days:
     def __init__(self, mapping: Mapping, sources: Sequence[Path]) -> None:
         self._mapping, self.row, self.rejected = mapping, 0, 0
         self._file_day: int | None = None
-        self._total = sum(map(self._count, sources)) if mapping.row_blocks else 0
-
-    def _count(self, path: Path) -> int:
-        with opened(path, self._mapping) as file:
-            return file.count()
+        self._total = 0
+        for path in sources if mapping.row_blocks else ():
+            with opened(path, mapping) as file:
+                self._total += file.count()
 
     def enter(self, path: Path) -> None:
         """The next rows are of `path`.

@@ -50,14 +50,7 @@ def days() -> Iterator[tuple[str, pa.Table]]:
         )
 
 
-def land_files(
-    folder: Path,
-    sources: Sequence[Path],
-    limit_days: int | None = None,
-    report: Report = lambda _: None,
-    *,
-    options: LandingOptions = DEFAULTS,
-) -> Landed:
+def land_files(folder: Path, sources: Sequence[Path], options: LandingOptions = DEFAULTS) -> Landed:
     """Land the days of files of the data set; see `reader.land_files`.
 
     The rows of a day are in the order of the files. A file's folders name its policy and campaign:
@@ -67,25 +60,21 @@ def land_files(
         DataError: a file's folders name neither, or it is not of the format; the line is named.
     """
     refuse_equal(sources)
-    rows, kind = _rows_of(sources, report), replace(KIND, origin={})
-    return land_rows(folder, kind, rows, limit_days, options, in_order=False)
-
-
-def _part_of(path: Path) -> tuple[str, str]:
-    """The policy and campaign that the folders of a file name."""
-    part = path.resolve().parts[-3:-1]
-    if part not in PARTS:
-        raise DataError(
-            f"{path} lies in no folder POLICY/CAMPAIGN of the data set, such as bts/men/men.csv; "
-            f"keep its folders"
-        )
-    return part[0], part[1]
+    rows, kind = _rows_of(sources, options.report), replace(KIND, origin={})
+    return land_rows(folder, kind, rows, options, in_order=False)
 
 
 def _rows_of(paths: Sequence[Path], report: Report) -> Generator[LogRows, None, None]:
-    """Their columns are those of KIND and `timestamp`."""
-    for path, (policy, campaign) in {path: _part_of(path) for path in paths}.items():
-        for rows in read_rows(FILES, [path], report):
+    """Their columns are those of KIND and `timestamp`; folders name policy and campaign."""
+    parts = {path: path.resolve().parts[-3:-1] for path in paths}
+    for path, part in parts.items():
+        if part not in PARTS:
+            raise DataError(
+                f"{path} lies in no folder POLICY/CAMPAIGN of the data set, such as "
+                "bts/men/men.csv; keep its folders"
+            )
+    for path, (policy, campaign) in parts.items():
+        for rows in read_rows(FILES, [path], LandingOptions(report=report)):
             item = pc.binary_join_element_wise(campaign, rows.table["item_id"], ":")
             table = rows.table.drop_columns("item_id").append_column("item_id", item)
             for name, value in {"campaign": campaign, "policy": policy}.items():

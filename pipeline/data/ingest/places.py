@@ -33,14 +33,12 @@ def local_files(sources: Sequence[str]) -> Iterator[list[Path]]:
 
 def _files(source: str, place: Path) -> list[Path]:
     if "://" in source:
-        return _fetched(source, place)
-    if Path(source).exists() or not has_magic(source):
+        found = _fetched(source, place)
+    elif Path(source).exists() or not has_magic(source):
         return [Path(source)]
-    found = [Path(name) for name in sorted(glob(source, recursive=True))]
-    return _some(source, [path for path in found if path.is_file()])
-
-
-def _some(source: str, found: list[Path]) -> list[Path]:
+    else:
+        found = [Path(name) for name in sorted(glob(source, recursive=True))]
+        found = [path for path in found if path.is_file()]
     if not found:
         raise DataError(f"no file fits {source}; name files of the log")
     return found
@@ -61,4 +59,4 @@ def _fetched(source: str, place: Path) -> list[Path]:
             f"{source} could not be fetched: {reason}; look at the address and at what the store "
             "asks for (keys, an endpoint), or fetch the files yourself"
         ) from None
-    return _some(source, [place / name for name in names])
+    return [place / name for name in names]

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from glob import escape
 from pathlib import Path
 from typing import NoReturn, TypeVar
@@ -12,17 +12,8 @@ import pyarrow as pa
 
 from pipeline.core.errors import DataError
 from pipeline.core.prefetch import prefetched
+from pipeline.data.ingest import text_files
 from pipeline.data.ingest.mapping import Mapping
-from pipeline.data.ingest.text_files import (
-    LONGEST_LINE,
-    carriage_return,
-    column_fault,
-    header_of,
-    line_of,
-    plain_text,
-    reading,
-    unread,
-)
 from pipeline.data.log_store.engine import engine, name, refuse_no_select, shut, text
 
 Item = TypeVar("Item")
@@ -40,9 +31,12 @@ def opened(path: Path, mapping: Mapping) -> Iterator["LogFile"]:
     Raises:
         DataError: the file is missing, or is not of the mapping's kind.
     """
-    with reading(path), path.open():
+    with text_files.reading(path), path.open():
         pass
-    with nullcontext(path) if mapping.kind == "parquet" else plain_text(path, mapping) as place:
+    if mapping.kind == "parquet":
+        yield LogFile(path, mapping, path)
+        return
+    with text_files.plain_text(path, mapping) as place:
         yield LogFile(path, mapping, place)
 
 
@@ -160,7 +154,7 @@ class LogFile:
         if self._mapping.select:
             return f"row {row} of select"
         if self._mapping.kind == "csv":
-            return f"line {line_of(self._place, self._mapping, row=row)}"
+            return f"line {text_files.line_of(self._place, self._mapping, row=row)}"
         return f"row {row}"
 
     @contextmanager
@@ -168,7 +162,7 @@ class LogFile:
         """The columns that the mapping reads."""
         query = {"csv": self._csv, "json": self._json, "parquet": self._parquet}
         try:
-            with reading(self._place), engine() as database:
+            with text_files.reading(self._place), engine() as database:
                 rows = database.sql(query[self._mapping.kind]())
                 if self._mapping.select:
                     refuse_no_select(database, self._mapping.select)
@@ -176,7 +170,7 @@ class LogFile:
                     rows.create_view("log")
                     rows = database.sql(self._mapping.select)
                 for column in self._mapping.source_types:
-                    if fault := column_fault(column, rows.columns):
+                    if fault := text_files.column_fault(column, rows.columns):
                         raise DataError(f"{self.path}: {fault}; the file has {rows.columns}")
                 yield database, rows.select(*map(name, self._mapping.source_types))
         except duckdb.Error as error:
@@ -191,7 +185,7 @@ class LogFile:
 
     def _csv(self) -> str:
         mapping = self._mapping
-        names, skipped = header_of(self.path, mapping, self._place)
+        names, skipped = text_files.header_of(self.path, mapping, self._place)
         given = (
             [n for n in names if names.count(n) == 1] if mapping.select else mapping.source_types
         )
@@ -203,19 +197,19 @@ class LogFile:
             f"auto_detect = false, header = false, skip = {skipped}, strict_mode = true, "
             f"delim = {text(mapping.delimiter)}, quote = {text(quote)}, "
             f"escape = {text(mapping.escape or quote if quote else '')}, "
-            f"nullstr = {text(NO_NULL)}, max_line_size = {LONGEST_LINE}, "
-            f"buffer_size = {LONGEST_LINE}, store_rejects = {mapping.max_rejected > 0})"
+            f"nullstr = {text(NO_NULL)}, max_line_size = {text_files.LONGEST_LINE}, "
+            f"buffer_size = {text_files.LONGEST_LINE}, store_rejects = {mapping.max_rejected > 0})"
         )
 
     def _json(self) -> str:
         if self._mapping.select:
-            largest = f"maximum_object_size = {LONGEST_LINE}"
+            largest = f"maximum_object_size = {text_files.LONGEST_LINE}"
             return f"SELECT json FROM read_ndjson_objects({self._literal()}, {largest})"
         columns = ", ".join(f"{text(column)}: 'VARCHAR'" for column in self._mapping.source_types)
         return (
             f"SELECT * FROM read_json({self._literal()}, columns = {{{columns}}}, "
             f"auto_detect = false, format = 'newline_delimited', records = 'true', "
-            f"maximum_object_size = {LONGEST_LINE})"
+            f"maximum_object_size = {text_files.LONGEST_LINE})"
         )
 
     def _fault(self, error: duckdb.Error, said: str) -> str:
@@ -234,16 +228,16 @@ class LogFile:
                 "the mapping where it is text"
             )
         if isinstance(error, duckdb.IOException):
-            return unread(said)
+            return text_files.unread(said)
         return self._fault_of_text(said)
 
     def _fault_of_text(self, said: str) -> str:
         record = said.partition("CSV Error on Line: ")[2].partition("\n")[0]
         if record:
-            line = line_of(self._place, self._mapping, record=int(record))
+            line = text_files.line_of(self._place, self._mapping, record=int(record))
             return f", line {line}: {_fault_of_record(said)}"
         if "invalid state" in said:
-            line = carriage_return(self._place)
+            line = text_files.carriage_return(self._place)
             return (
                 f"{f', line {line}' if line else ''}: a carriage return ends no line, or ends some "
                 "lines alone; end all lines by \\n or all by \\r\\n, and quote others"

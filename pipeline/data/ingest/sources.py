@@ -1,15 +1,15 @@
 """The logs that a command can bring: their names, and landing one of them."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 
 from pipeline.core.errors import DataError
 from pipeline.core.files import sha256_of
+from pipeline.core.progress import WorkProgress
 from pipeline.data.ingest import ali_ccp, fetched, obd
 from pipeline.data.ingest.file_reader import land_files
 from pipeline.data.ingest.mapping import read_mapping, shipped
@@ -24,26 +24,12 @@ FORMATS = (*PUBLIC, "simulated")
 MOST_CHANGES = 20  # days whose new version is reported one by one
 
 
-def expected_rows(log_format: str, **size: int) -> int:
-    """How many rows `land` brings.
-
-    Raises:
-        DataError: there is no such format or size.
-    """
-    if log_format == "simulated":
-        return Simulation(**size).rows
-    return PUBLIC[log_format].ROWS if log_format in PUBLIC else 0
-
-
-def land(
-    log_format: str, folder: Path, report: Callable[[int], None] = lambda _: None, **size: int
-) -> str:
+def land(log_format: str, folder: Path, **size: int) -> str:
     """Make `folder` hold the log `log_format`, and say so in one sentence; nothing if it does.
 
     Args:
         log_format: one of FORMATS.
         folder: the log's folder; its parent has to be writable.
-        report: called with the rows that were made since the last call.
         size: `rows`, `days`, `field_values`, `seed` of a simulated log, defaults where left out.
 
     Raises:
@@ -61,20 +47,23 @@ def land(
             f"no format {log_format!r}; the formats are {', '.join(FORMATS)}, and with the files "
             f"of a log {', '.join([*shipped(), *ali_ccp.FORMATS])} or a mapping of your own"
         )
-    unknown = sorted(set(size) - {field.name for field in fields(Simulation)})
-    if unknown or (size and log_format != "simulated"):
-        raise DataError(f"{log_format} is what it is: it takes no {', '.join(unknown or size)}")
+    if size and log_format != "simulated":
+        raise DataError(f"{log_format} is what it is: it takes no {', '.join(size)}")
     if log_format == "simulated":
-        kind, days = Simulation(**size).kind(), Simulation(**size).tables
+        made = Simulation(**size)
+        kind, days, rows = made.kind(), made.tables, made.rows
     else:
-        kind, days = PUBLIC[log_format].KIND, PUBLIC[log_format].days
+        log = PUBLIC[log_format]
+        kind, days, rows = log.KIND, log.days, log.ROWS
 
-    def counted() -> Iterator[tuple[str, pa.Table]]:
-        for day, table in days():
-            yield day, table
-            report(len(table))
+    with WorkProgress("made", rows, "rows") as progress:
 
-    manifest, changed = land_log(folder, kind, counted)
+        def counted() -> Iterator[tuple[str, pa.Table]]:
+            for day, table in days():
+                yield day, table
+                progress.advance(len(table))
+
+        manifest, changed = land_log(folder, kind, counted)
     return (
         f"{folder} {'now holds' if changed else 'already held'} {log_format}: "
         f"{_extent(manifest.days)}"
@@ -82,13 +71,7 @@ def land(
 
 
 def land_sources(
-    mapping: str,
-    folder: Path,
-    sources: Sequence[Path],
-    limit_days: int | None = None,
-    report: Callable[[int], None] = lambda _: None,
-    *,
-    options: LandingOptions = DEFAULTS,
+    mapping: str, folder: Path, sources: Sequence[Path], options: LandingOptions = DEFAULTS
 ) -> str:
     """Land the days of the files `sources` in `folder`, and say what came: one line, and one for
     each of the first days that were there with other rows.
@@ -96,8 +79,6 @@ def land_sources(
     Args:
         mapping: the name of one that ships, or a YAML file; see docs/data.md.
         folder: the log's folder; days that do not come stay as they are.
-        limit_days: only the first so many days; see `land_files`.
-        report: called with the bytes read since the last call.
         options: see `land_days`; what they say of the columns is not heeded where it is for a log
             of another format.
 
@@ -112,16 +93,20 @@ def land_sources(
         if not sources:
             days = seen_again(folder, given, options.as_of)
             return f"{amount(len(days), 'day')} came as before; labels are as of {options.as_of}"
-    if mapping in ali_ccp.FORMATS:
-        name, land_them = mapping, partial(ali_ccp.land_files, folder, mapping, sources)
-    elif mapping == "obd":
-        name, land_them = mapping, partial(obd.land_files, folder, sources)
-    else:
-        rules = read_mapping(mapping, [*ali_ccp.FORMATS, "obd"])
-        name, land_them = rules.format, partial(land_files, folder, rules, sources)
+    others = [*ali_ccp.FORMATS, "obd"]
+    rules = None if mapping in others else read_mapping(mapping, others)
+    name = rules.format if rules else mapping
     heeded = options.format == name
     known = options if heeded else replace(options, event_id=None, label=None, impressions=None)
-    landed = land_them(limit_days, report, options=known)
+    size = sum(path.stat().st_size for path in sources if path.is_file())
+    with WorkProgress("read", size, "bytes") as progress:
+        known = replace(known, report=progress.advance)
+        if rules:
+            landed = land_files(folder, rules, sources, known)
+        elif name == "obd":
+            landed = obd.land_files(folder, sources, known)
+        else:
+            landed = ali_ccp.land_files(folder, name, sources, known)
     if options.as_of is not None:
         seen_again(folder, given, options.as_of)
     dropped = sum((Counter(entry.dropped) for entry in landed.days.values()), Counter[str]())

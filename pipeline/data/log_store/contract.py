@@ -210,19 +210,6 @@ def _score_range(table: pa.Table, score: LoggedScore) -> tuple[float, float] | N
 NEVER = -(1 << 31)
 
 
-@dataclass(frozen=True)
-class FieldFacts:
-    """What the calibrated field of one day looks like.
-
-    Attributes:
-        nulls: rows without a field value.
-        new: rows with a field value that none of the recent days has.
-    """
-
-    nulls: int
-    new: int
-
-
 class ValueNovelty:
     """The field values of the days so far, and the last day that had each.
 
@@ -238,12 +225,12 @@ class ValueNovelty:
         self._last_seen = np.zeros(0, np.int64)
         self._day = 0
 
-    def add(self, counted: pa.Table, nulls: int) -> FieldFacts:
-        """The facts of the next day, whose values are then known.
+    def add(self, counted: pa.Table) -> int:
+        """Rows of the next day with a value that none of its recent days has; its values are then
+        known.
 
         Args:
             counted: `values`, each once, and `counts`: in how many rows each is.
-            nulls: rows without a value.
         """
         values, rows = counted["values"].combine_chunks(), counted["counts"].to_numpy()
         found = pc.index_in(values, value_set=self._values)
@@ -256,4 +243,4 @@ class ValueNovelty:
         self._values = pa.concat_arrays([self._values, values.filter(pa.array(~known))])
         self._last_seen = np.append(self._last_seen, np.full(int((~known).sum()), self._day))
         self._day += 1
-        return FieldFacts(nulls=nulls, new=int(new))
+        return int(new)

@@ -111,29 +111,24 @@ class DayFiles:
     Args:
         paths: Parquet files with the columns of the schema.
         schema: of the log.
-        facts: name → int [n], of every row of all files.
+        facts: integers of every row of all files.
         event_id: the column with the ids of events; None: `id` is null.
     """
 
     def __init__(
-        self,
-        paths: Sequence[Path],
-        schema: pa.Schema,
-        facts: dict[str, np.ndarray],
-        event_id: str | None,
+        self, paths: Sequence[Path], schema: pa.Schema, facts: pa.Table, event_id: str | None
     ) -> None:
-        self._paths, self._schema, self._facts = paths, schema, pa.table(facts)
-        self._id = name(event_id) if event_id else "NULL"
-
-    def _given(self) -> str:
-        row = ", ".join(f"{text(column)}: {name(column)}" for column in self._schema.names)
+        self._paths, self._schema, self._facts = paths, schema, facts
+        row = ", ".join(f"{text(column)}: {name(column)}" for column in schema.names)
+        event = name(event_id) if event_id else "NULL"
         files = (
-            f"SELECT {{{row}}} AS r, {self._id} AS id, {path == self._paths[-1]} AS comes "
+            f"SELECT {{{row}}} AS r, {event} AS id, {path == paths[-1]} AS comes "
             f"FROM read_parquet({text(str(path))}, hive_partitioning = false)"
-            for path in self._paths
+            for path in paths
         )
         numbered = f"SELECT *, row_number() OVER () AS row FROM ({' UNION ALL '.join(files)})"
-        return f"WITH given AS NOT MATERIALIZED (SELECT * FROM ({numbered}) POSITIONAL JOIN facts)"
+        rows = f"SELECT * FROM ({numbered}) POSITIONAL JOIN facts"
+        self._given = f"WITH given AS NOT MATERIALIZED ({rows})"
 
     def select(self, query: str) -> Iterator[pa.RecordBatch]:
         """What a query of `given` says, some rows at a time.
@@ -144,7 +139,7 @@ class DayFiles:
         try:
             with engine() as database:
                 database.register("facts", self._facts)
-                yield from database.sql(f"{self._given()} {query}").to_arrow_reader(1 << 16)
+                yield from database.sql(f"{self._given} {query}").to_arrow_reader(1 << 16)
         except duckdb.Error as error:
             said = str(error).splitlines()[0]
             raise DataError(
@@ -198,7 +193,7 @@ class DayWriter:
 
     Args:
         folder: where the days are written; not the log itself.
-        schema: of every table.
+        schema: of every table; an attribute, too.
         event_id: the column with the ids of events; of rows of a day with the same id the first
             stays, the others are dropped and counted. A row without an id is an event of its own.
             None: every row is one.
@@ -212,7 +207,7 @@ class DayWriter:
             raise DataError(
                 f"log.event_id is {event_id}, which is no column of the log; it has {schema.names}"
             )
-        self._folder, self._schema, self._event_id = folder, schema, event_id
+        self._folder, self.schema, self._event_id = folder, schema, event_id
         self._days: dict[str, PartWriter] = {}
 
     def add(self, table: pa.Table, numbers: np.ndarray, source: tuple[str, str] = ("", "")) -> None:
@@ -223,7 +218,7 @@ class DayWriter:
             numbers: int [n], the day of every row in days since 1970-01-01.
             source: name and sha256 of the file that they are from; all its rows come in a row.
         """
-        table = table.select(self._schema.names)
+        table = table.select(self.schema.names)
         for day, rows in rows_by_day(table, numbers):
             part = self._part(day)
             part.add(rows)
@@ -242,27 +237,25 @@ class DayWriter:
         return day_number(max(self._days, default=day_name(0)))
 
     def finish(self) -> Iterator[tuple[str, Path, DayEntry]]:
-        """Every day with rows in ascending order, its file and its entry, one by one."""
+        """Every day with rows in ascending order, its file and its entry, one by one; of every
+        event the first row alone.
+        """
         for day in sorted(self._days):
             part = self._days.pop(day)
-            yield day, part.path, self._entry(part)
+            entry = part.entry()
+            sources = [SourceRows(*file, rows) for file, rows in part.sources.items()]
+            again = _repeated(part.path, self._event_id) if self._event_id else 0
+            if again or part.is_cut:
+                facts = pa.table({"place": places_of(sources)})
+                rows = DayFiles([part.path], self.schema, facts, self._event_id)
+                entry = rows.rewritten(ONCE if again else ALL, sources)
+            if again:
+                part.dropped[f"{self._event_id} came before"] += again
+            known = entry.sources or tuple(source for source in sources if source.file)
+            yield day, part.path, replace(entry, dropped=dict(part.dropped), sources=known)
 
     def _part(self, day: str) -> PartWriter:
         if day not in self._days:
             path = day_folder(self._folder, day) / PART
-            self._days[day] = PartWriter(path, self._schema)
+            self._days[day] = PartWriter(path, self.schema)
         return self._days[day]
-
-    def _entry(self, day: PartWriter) -> DayEntry:
-        """The entry of a day, of every event the first row alone."""
-        entry = day.entry()
-        sources = [SourceRows(*file, rows) for file, rows in day.sources.items()]
-        again = _repeated(day.path, self._event_id) if self._event_id else 0
-        if again or day.is_cut:
-            facts = {"place": places_of(sources)}
-            rows = DayFiles([day.path], self._schema, facts, self._event_id)
-            entry = rows.rewritten(ONCE if again else ALL, sources)
-        if again:
-            day.dropped[f"{self._event_id} came before"] += again
-        known = entry.sources or tuple(source for source in sources if source.file)
-        return replace(entry, dropped=dict(day.dropped), sources=known)

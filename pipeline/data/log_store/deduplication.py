@@ -1,7 +1,6 @@
 """Events that come twice: within a day, and on two days."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -14,16 +13,8 @@ from pipeline.data.log_store.manifest import amount
 from pipeline.encoding.values import as_text, placed
 
 
-@dataclass(frozen=True)
-class EventFacts:
-    """Rows of a day whose event id came before there, and rows without one."""
-
-    came_before: int
-    without_id: int
-
-
-def event_facts(table: pa.Table, day: str, event_id: str) -> EventFacts:
-    """What the ids of a day's rows say.
+def event_facts(table: pa.Table, day: str, event_id: str) -> dict[str, int]:
+    """Rows of a day whose event id came before there (`came_before`), and rows `without_id`.
 
     Args:
         table: the rows of the day.
@@ -35,16 +26,16 @@ def event_facts(table: pa.Table, day: str, event_id: str) -> EventFacts:
     with placed(f"day {day}, column {event_id}: "):
         ids = as_text(table[event_id])
     different = pc.count_distinct(ids).as_py()
-    return EventFacts(len(ids) - ids.null_count - different, ids.null_count)
+    came_before = len(ids) - ids.null_count - different
+    return {"came_before": came_before, "without_id": ids.null_count}
 
 
-def event_summary(event_id: str, facts: Mapping[str, EventFacts]) -> dict[str, Any]:
+def event_summary(event_id: str, facts: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
     """What reports/validation.json says of events that come twice: totals, and days with any."""
     return {
         "event_id": event_id,
-        "came_before": sum(day.came_before for day in facts.values()),
-        "without_id": sum(day.without_id for day in facts.values()),
-        "by_day": {day: asdict(found) for day, found in facts.items() if found.came_before},
+        **{n: sum(day[n] for day in facts.values()) for n in ("came_before", "without_id")},
+        "by_day": {day: found for day, found in facts.items() if found["came_before"]},
     }
 
 

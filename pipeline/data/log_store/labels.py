@@ -5,6 +5,7 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
+from pipeline.core.errors import NotEnoughDataError
 from pipeline.data.log_store.manifest import DayEntry, Manifest
 from pipeline.data.log_store.splits import LabelMaturity, label_maturity
 from pipeline.formats.days import day_number
@@ -71,8 +72,11 @@ def maturity_of(manifest: Manifest, maturity_days: int, last_day: str | None) ->
         last_day: newest day that may be used; None: any.
 
     Raises:
+        NotEnoughDataError: there is no landed day.
         DataError: the calendar does not reach so far back.
     """
+    if not manifest.days:
+        raise NotEnoughDataError("the log has no days; bring one with adacalib data FORMAT")
     known = {day: until for day, entry in manifest.days.items() if (until := labels_until(entry))}
     days = ordinary_days(manifest.days)
     return label_maturity(days, maturity_days, manifest.time_zone, last_day, known)

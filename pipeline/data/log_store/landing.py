@@ -67,6 +67,9 @@ class LandingOptions:
             ordinary day of what comes.
         allow_shrink: whether what comes takes the place of a day that has landed, whatever that
             loses, and is not merged with it.
+        limit_days: only the first so many days met are landed, and reading ends at the first block
+            that holds none of them; None: all.
+        report: called with the bytes of the files that were read since the last call.
     """
 
     format: str = ""
@@ -75,6 +78,8 @@ class LandingOptions:
     impressions: str | None = None
     as_of: str | None = None
     allow_shrink: bool = False
+    limit_days: int | None = None
+    report: Callable[[int], None] = lambda _: None
 
 
 DEFAULTS = LandingOptions()
@@ -112,8 +117,8 @@ def land_log(
         The manifest, and whether anything was written.
 
     Raises:
-        DataError: `folder` holds a log that no command can bring again, a day breaks `kind`, or
-            the disk takes no more.
+        DataError: `folder` holds a log that no command can bring again, or the disk takes no more.
+        KeyError, pa.ArrowInvalid: a day breaks `kind`.
     """
     with landing_lock(folder):
         standing = standing_log(folder)
@@ -229,14 +234,6 @@ def _refuse_other_kind(folder: Path, kind: LogKind) -> None:
 def _write_day(folder: Path, kind: LogKind, day: str, table: pa.Table) -> DayEntry:
     """Write `table` into `folder` as the one file of `day`; equal rows make equal bytes."""
     day_number(day)
-    for column in kind.schema:
-        if column.name not in table.column_names:
-            raise DataError(f"day {day} lacks the column {column.name}")
-        if table.schema.field(column.name).type != column.type:
-            raise DataError(
-                f"column {column.name} is {table.schema.field(column.name).type} on day {day}, "
-                f"the format {kind.format} declares {column.type}"
-            )
     writer = PartWriter(day_folder(folder, day) / PART, kind.schema)
     writer.add(table.select(kind.schema.names).replace_schema_metadata(None))
     return writer.entry()

@@ -82,7 +82,7 @@ class DayMerge:
         stays = (again.index(p) if p in again else n + p for p in range(len(self._came)))
         rank = np.array([*range(n), *stays])  # a file that comes again stays in its place
         place = np.concatenate([places_of(self._before), n + places_of(self._came)])
-        facts = {"place": place, "now": self._now[place], "rank": rank[place]}
+        facts = pa.table({"place": place, "now": self._now[place], "rank": rank[place]})
         rows = DayFiles([*old, file], schema, facts, self._event_id)
         if self._event_id is None:
             self._refuse_overlap(rows)

@@ -94,7 +94,10 @@ def split_by_count(
     """
     end = min(last_day or maturity.reference_day, maturity.newest_mature_day)
     later = calendar_days(end, counts["calibration"] + counts["test"] + 1, time_zone)
-    until = _grid_day(later[0], retrain_every_days, training_until)
+    number = day_number(later[0])
+    until = day_name(number - (number - SUNDAY) % retrain_every_days)
+    if training_until is not None and training_until <= later[0]:
+        until = max(until, training_until)
     waited = days_between(until, later[0], time_zone)[1:]
     needed, shape = sum(counts.values()) + len(waited), "/".join(map(str, counts.values()))
     if waited:
@@ -113,13 +116,6 @@ def split_by_count(
     wanted = f"split {shape} needs every day {names[0]}..{end}{_waiting(maturity)}"
     _refuse_missing(splits, days, f"{wanted}, the", "land it, or choose another split.last_day")
     return splits
-
-
-def _grid_day(newest: str, every: int, also: str | None) -> str:
-    """The newest day of the grid that is not after `newest`."""
-    number = day_number(newest)
-    of_grid = day_name(number - (number - SUNDAY) % every)
-    return max(of_grid, also) if also is not None and also <= newest else of_grid
 
 
 def split_by_date(

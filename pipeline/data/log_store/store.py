@@ -32,11 +32,10 @@ Staged: TypeAlias = Mapping[str, tuple[Path, DayEntry]]  # day → its file besi
 def landing_lock(folder: Path) -> Iterator[None]:
     """Hold the right to write `folder`; a second writer waits until the first has ended.
 
-    A killed writer holds nothing; what it left behind is put in order first. A full disk, or one
-    that takes no files, is reported in one sentence.
+    A killed writer holds nothing; what it left behind is put in order first.
 
     Raises:
-        DataError: an operation on the disk failed.
+        DataError: an operation on the disk failed, as where it is full.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(_lock_file(folder), poll_interval=0.2)

@@ -24,35 +24,34 @@ RWLOCK = Path(".dvc/tmp/rwlock")
 PATIENCE = 600.0  # seconds to wait for another dvc in the same folder
 
 
-def run_dvc(
-    folder: Path,
-    *arguments: str,
-    report: Callable[[str], None] | None = None,
-    patience: float = PATIENCE,
-) -> Finished:
+def run_dvc(folder: Path, *arguments: str, report: Callable[[str], None] | None = None) -> Finished:
     """Run dvc; where another dvc works in the folder, wait for it, and report once for whom.
 
     Raises:
-        ToolError: dvc is missing, or the other one still holds the folder after `patience` seconds.
+        ToolError: dvc is missing, or the other one still holds the folder after PATIENCE seconds.
     """
-    command, give_up = [beside_python("dvc"), *arguments], time.monotonic() + patience
+    command, give_up = [beside_python("dvc"), *arguments], time.monotonic() + PATIENCE
     waiting = False
     while True:
         finished = run_program(command, folder, report)
         holder = _holder(finished)
         if holder is None:
             return finished
-        if _forgot_the_dead(folder):
+        holders = _holders(folder)
+        # DVC itself forgets a process whose number is free. After a restart of the machine or
+        # container it may be another program's, and DVC would wait for that one for ever.
+        if holders and not any(map(_is_dvc, holders)):
+            (folder / RWLOCK).unlink(missing_ok=True)
             continue
         if time.monotonic() > give_up:
             raise ToolError(
-                f"{holder} has held {folder.resolve()} for more than {patience:.0f} s; try again "
+                f"{holder} has held {folder.resolve()} for more than {PATIENCE:.0f} s; try again "
                 "when it has ended"
             )
         if report and not waiting:
             report(f"waiting for {holder}")
         waiting = True
-        time.sleep(min(1.0, patience))
+        time.sleep(min(1.0, PATIENCE))
 
 
 def _dvc(folder: Path, *arguments: str) -> str:
@@ -75,19 +74,6 @@ def _holder(finished: Finished) -> str | None:
         return None
     named = re.search(r"\(PID (\d+)\): (.+)", text)
     return f"process {named[1]} ({named[2]})" if named else "another dvc"
-
-
-def _forgot_the_dead(folder: Path) -> bool:
-    """Whether DVC's lock file was removed, because every process in it is gone.
-
-    DVC itself forgets a process whose number is free. After a restart of the machine or container
-    the number may belong to another program, and DVC would wait for that one for ever.
-    """
-    holders = _holders(folder)
-    if not holders or any(map(_is_dvc, holders)):
-        return False
-    (folder / RWLOCK).unlink(missing_ok=True)
-    return True
 
 
 def _holders(folder: Path) -> list[int]:
@@ -129,19 +115,13 @@ def _failure(action: str, finished: Finished) -> ToolError:
     return ToolError(f"{action} failed: {reason[:500] or f'exit code {finished.code}'}")
 
 
-def reproduce(
-    stage: str | None,
-    folder: Path,
-    report: Callable[[str], None] = print,
-    patience: float = PATIENCE,
-) -> list[str]:
+def reproduce(stage: str | None, folder: Path, report: Callable[[str], None] = print) -> list[str]:
     """The stages that were executed to make `stage` (None: all) fresh; none if nothing was stale.
 
     Args:
         stage: a stage of dvc.yaml; what it depends on is made fresh first.
         folder: the project's folder.
         report: called with each line that dvc and the stages write, as they write it.
-        patience: seconds to wait for another dvc in the folder.
 
     Raises:
         AdaCalibError: a stage refused; the sentence is the stage's own.
@@ -153,9 +133,9 @@ def reproduce(
             report(line)
 
     stages = [stage] if stage else []
-    finished = run_dvc(folder, "repro", *stages, report=report_progress, patience=patience)
+    finished = run_dvc(folder, "repro", *stages, report=report_progress)
     if finished.code and _NO_ENTRY in finished.output and _forgot_unsaved_runs(folder):
-        finished = run_dvc(folder, "repro", *stages, report=report_progress, patience=patience)
+        finished = run_dvc(folder, "repro", *stages, report=report_progress)
     if finished.code:
         stopped = re.search(r"ERROR: failed to reproduce '([^']+)'", finished.output)
         refusals = re.findall(rf"^{stopped[1]}: (.+)$", finished.output, re.M) if stopped else []
@@ -266,7 +246,16 @@ def fetch(
     arguments = ["get", ".", path.as_posix(), "--rev", commit, "-o", str(target.absolute())]
     with tempfile.TemporaryDirectory(prefix="adacalib-") as place:
         if remote:  # without one, dvc makes the cache a remote, and settings would undo that
-            settings = _settings(folder, remote)
+            # What DVC is to know at a commit: the remotes of today, and credentials, in no commit.
+            settings = configparser.ConfigParser(interpolation=None)
+            settings.read(folder / ".dvc" / "config")
+            for section in settings.sections():
+                if not section.startswith("'remote "):
+                    settings.remove_section(section)
+            settings.read(folder / ".dvc" / "config.local")
+            # The address is absolute: at a commit, dvc resolves a relative one wrongly.
+            own = {f"'remote \"{remote.name}\"'": {"url": remote.address}}
+            settings.read_dict({"core": {"remote": remote.name}, **own})
             if not cached:
                 settings.read_dict({"cache": {"dir": f"{place}/cache"}})
             with (Path(place) / "config").open("w") as file:
@@ -278,26 +267,8 @@ def fetch(
         raise _failure(f"reading the {path.name} of commit {commit[:10]} from {source}", finished)
 
 
-def _settings(folder: Path, remote: Remote) -> configparser.ConfigParser:
-    """What DVC is to know at a commit: the remotes of today, and credentials, in no commit."""
-    settings = configparser.ConfigParser(interpolation=None)
-    settings.read(folder / ".dvc" / "config")
-    for section in settings.sections():
-        if not section.startswith("'remote "):
-            settings.remove_section(section)
-    settings.read(folder / ".dvc" / "config.local")
-    # The address is absolute: at a commit, dvc resolves a relative one wrongly.
-    named = f"'remote \"{remote.name}\"'"
-    settings.read_dict({"core": {"remote": remote.name}, named: {"url": remote.address}})
-    return settings
-
-
 def assign(
-    folder: Path,
-    commit: str,
-    identity: dict[str, str],
-    authority: str,
-    replaced: Tag | None,
+    folder: Path, commit: str, identity: dict[str, str], authority: str, replaced: Tag | None
 ) -> Tag:
     """Put the model of a commit into production, as a new version unless it has one already.
 

@@ -63,10 +63,6 @@ class Store:
             content = self.objects.fs.cat_file(self.objects.oid_to_path(folder))
             return {entry["relpath"]: entry["md5"] for entry in json.loads(content)}
 
-    def members(self, folder: str) -> set[str]:
-        """The objects of the files of a folder, of which the store has the list."""
-        return set(self.entries(folder).values())
-
     def size(self, objects: set[str]) -> int:
         """The bytes of objects."""
         with _answering(self.name):
