@@ -136,3 +136,31 @@ def test_what_neither_is_there_nor_can_be_made_is_refused(predictor, rows, said,
     with pytest.raises(DataError, match=said):
         score_files(predictor, [tmp_path / "in.parquet"], tmp_path / "out.parquet")
     assert not (tmp_path / "out.parquet").exists()
+
+
+@pytest.mark.parametrize(
+    ("unit", "zone"), [("s", "UTC"), ("ms", "UTC"), ("us", None), ("s", "Europe/Berlin")]
+)
+def test_an_instant_in_no_calendar_is_refused_by_its_column(unit, zone):
+    rule = TimeRule(column="ts", format="iso8601", zone=None if zone else "Europe/Berlin")
+    reading = Reading.of(asdict(RULES.model_copy(update={"time": rule}).reading))
+    for instant in (2**62, -(2**62)):
+        rows = pa.table({"ts": pa.array([instant], pa.timestamp(unit, zone))})
+        with pytest.raises(DataError):
+            reading.served("distance", rows)
+
+
+def test_a_column_that_others_are_made_of_stands_beside_columns_of_several_kinds(predictor):
+    rows = {**FILES, "carrier": ["AA", 7, True]}
+    expected = predictor.predict(pa.table({**LANDED, "carrier": ["AA", "7", "true"]}))
+    found = predictor.run(inputs_of(orjson.dumps({"columns": rows}), "", predictor, 9))
+    np.testing.assert_array_equal(found.calibrated_logit, expected.calibrated_logit)
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view(), "dictionary"])
+def test_numbers_in_texts_are_numbers_in_every_type_that_arrow_has_for_text(predictor, kind):
+    texts = pa.array(["23", "n/a", " 8"])
+    texts = texts.dictionary_encode() if kind == "dictionary" else texts.cast(kind)
+    expected = predictor.predict(pa.table({**LANDED, "distance": [23, None, 8]}))
+    found = predictor.predict(pa.table({**LANDED, "distance": texts}))
+    np.testing.assert_array_equal(found.calibrated_logit, expected.calibrated_logit)
