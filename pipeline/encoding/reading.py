@@ -172,9 +172,7 @@ class Reading:
 def is_text(column: Column) -> bool:
     """Whether a column holds texts, in any of Arrow's types for them."""
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    return bool(
-        pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.string_view()
-    )
+    return kind in (pa.string(), pa.large_string(), pa.string_view())
 
 
 def _microseconds(stamps: Column) -> Any:

@@ -133,7 +133,8 @@ def columns_of(rows: list[dict[str, str]]) -> str:
     for row in rows:
         shown.add_row(*row.values())
     text = io.StringIO()
-    Console(file=text, width=shutil.get_terminal_size((WIDTH, 24)).columns).print(shown)
+    width = shutil.get_terminal_size((WIDTH, 24)).columns
+    Console(file=text, width=width, markup=False, emoji=False).print(shown)
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 

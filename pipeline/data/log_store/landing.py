@@ -67,6 +67,9 @@ class LandingOptions:
             ordinary day of what comes.
         allow_shrink: whether what comes takes the place of a day that has landed, whatever that
             loses, and is not merged with it.
+
+    Raises:
+        DataError: `as_of` is no day.
     """
 
     format: str = ""
@@ -75,6 +78,10 @@ class LandingOptions:
     impressions: str | None = None
     as_of: str | None = None
     allow_shrink: bool = False
+
+    def __post_init__(self) -> None:
+        if self.as_of is not None:
+            day_number(self.as_of)
 
 
 DEFAULTS = LandingOptions()
