@@ -46,6 +46,7 @@ class Reading:
         decimal, thousands: the signs in numbers that are text.
         time: where a row's time stands; None: rows have none.
         made: column of the log → how it is made.
+        delimiter, quote: of CSV; None: quotes are characters like any other.
     """
 
     time_zone: str = "UTC"
@@ -55,6 +56,8 @@ class Reading:
     thousands: str | None = None
     time: StampRule | None = None
     made: Mapping[str, Making] = field(default_factory=dict)
+    delimiter: str = ","
+    quote: str | None = '"'
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> "Reading":

@@ -28,6 +28,7 @@ RULES = Mapping.model_validate(
     {
         "format": "flights",
         "kind": "csv",
+        "delimiter": "|",
         "time_zone": "America/New_York",
         "time": {"column": "ts", "format": "iso8601"},
         "nulls": ("", "--"),
@@ -38,6 +39,7 @@ RULES = Mapping.model_validate(
 )
 STAMPS = ["2024-04-01T03:59:00Z", "2024-04-01 12:00:00.5 UTC", "2024-04-01T14:00:00+02:00"]
 FILES = {"ts": STAMPS, "carrier": ["--", "AA", ""], "origin": ["JFK", "--", "EWR"]}
+PIPES = csv.WriteOptions(delimiter="|")
 LANDED = {"carrier": [None, "AA", None], "origin": ["JFK", None, "EWR"], "distance": [23, 8, 8]}
 
 
@@ -46,7 +48,7 @@ def predictor(tmp_path_factory) -> Predictor:
     """Of a model whose feature `distance` is the hour of the row's time."""
     folder = tmp_path_factory.mktemp("reading")
     path = folder / "log.csv"
-    csv.write_csv(pa.table(FILES), path)
+    csv.write_csv(pa.table(FILES), path, PIPES)
     land_files(folder / "data", RULES, [path])
     manifest = read_manifest(folder / "data" / "manifest.json")
     days = [read_day(folder / "data", day) for day in manifest.days]
@@ -100,9 +102,10 @@ def test_stamps_are_read_in_the_form_that_the_log_has(form, zone, stamps):
 
 def test_a_file_of_the_log_is_scored_as_its_landed_rows(predictor, tmp_path):
     expected = predictor.predict(pa.table(LANDED)).calibrated_logit
-    csv.write_csv(pa.table(FILES), tmp_path / "log.csv")
+    csv.write_csv(pa.table(FILES), tmp_path / "log.csv", PIPES)
+    csv.write_csv(pa.table(FILES), tmp_path / "commas.csv")
     pq.write_table(pa.table(FILES), tmp_path / "log.parquet")
-    for name in ("log.csv", "log.parquet"):
+    for name in ("log.csv", "commas.csv", "log.parquet"):
         counted = score_files(predictor, [tmp_path / name], tmp_path / "out.parquet", keep=["ts"])
         scored = pq.read_table(tmp_path / "out.parquet")
         np.testing.assert_array_equal(scored["calibrated_logit"], expected)
