@@ -163,6 +163,17 @@ def test_json_lines_land_as_the_same_rows_of_csv_do(tmp_path, name):
     ]
 
 
+def test_numbers_in_json_that_name_values_are_spelled_as_in_a_request(tmp_path):
+    """Whole ones have no point, texts and every digit of an id stay."""
+    cells = ["7.0", "-0.0", "1e2", '"7.0"', "1582218195625938945", "9007199254740994.0", "null"]
+    text = "".join(f'{{"ts": 1.0, "item": {cell}, "click": 1.0}}\n' for cell in cells)
+    path = written(tmp_path / "log.json", text)
+    (table,) = landed(tmp_path / "data", mapping(kind="json"), path).values()
+    spelled = ["7", "0", "100", "7.0", "1582218195625938945", "9007199254740994.0", None]
+    assert table["item"].to_pylist() == spelled
+    assert table["click"].to_pylist() == [1] * len(cells)
+
+
 @pytest.mark.parametrize("line", ['{"ts": 1', "[1]", '"x"', "7", '{"ts": "x"}'])
 def test_a_line_that_is_no_json_object_or_holds_a_wrong_value_is_refused(tmp_path, line):
     text = '{"ts": 0, "item": "a"}\n' + line + "\n"
