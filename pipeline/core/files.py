@@ -118,20 +118,26 @@ def finite_json(value: Any) -> Any:
     return value
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path, *keys: str) -> Any:
     """The content of a JSON file.
 
+    Args:
+        keys: that it must have, where there are any.
+
     Raises:
-        ArtifactError: the file is missing or is not JSON.
+        ArtifactError: the file is missing, is not JSON, or lacks a key.
     """
     try:
-        return json.loads(path.read_bytes())
+        content = json.loads(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         raise ArtifactError(
             f"{path} does not exist; run the stage that writes it: dvc repro"
         ) from None
     except (ValueError, RecursionError) as error:  # no UTF-8, no JSON, or nested without end
         raise ArtifactError(f"{path} is not JSON ({error}); remove it and run dvc repro") from None
+    if keys and not (isinstance(content, dict) and {*keys} <= {*content}):
+        raise ArtifactError(f"{path} does not say {', '.join(keys)}; run dvc repro")
+    return content
 
 
 def sha256_of(path: Path) -> str:

@@ -221,7 +221,7 @@ def _fetched(folder: Path) -> list[str]:
 
 def _last_verdict(folder: Path, current: Production | None) -> list[str]:
     try:
-        gate = read_json(folder / GATE)
+        gate = read_json(folder / GATE, "model_sha256", "passed", "reasons")
     except ArtifactError:
         return ["No model was judged in this folder: run dvc repro."]
     if current and gate["model_sha256"] == current.model_sha256:

@@ -51,7 +51,7 @@ def override(folder: Path, reason: str) -> str:
     if not words:
         raise ReleaseError("an override needs a reason; say why: adacalib override --reason TEXT")
     commits.check_repository(folder)
-    gate = read_json(folder / GATE)
+    gate = read_json(folder / GATE, "model_sha256")
     failed = _refused(gate)
     if not (folder / MODEL / MANIFEST).is_file():
         raise ReleaseError(

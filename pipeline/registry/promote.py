@@ -177,7 +177,7 @@ def _reach(authority: str) -> str:
 
 def passing_gate(folder: Path) -> dict[str, Any]:
     """The verdict, if it passed and is about the bytes of artifacts/model."""
-    gate, model = read_json(folder / GATE), folder / dvc.MODEL
+    gate, model = read_json(folder / GATE, "passed"), folder / dvc.MODEL
     if gate.get("passed") is not True and not overridden(folder, gate):
         reasons = "; ".join(gate.get("reasons") or ["it has no reasons"])
         raise ReleaseError(f"the verdict is no, production stays as it is: {reasons}")

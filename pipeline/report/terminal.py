@@ -27,8 +27,8 @@ def read_results(folder: Path) -> dict[str, Any]:
     """
     report = folder / "artifacts/report/report.html"
     return {
-        "evaluation": read_json(folder / "reports/evaluation.json"),
-        "gate": read_json(folder / "reports/gate.json"),
+        "evaluation": read_json(folder / "reports/evaluation.json", "first_day", "methods"),
+        "gate": read_json(folder / "reports/gate.json", "reasons", "verdict"),
         "report": str(report.resolve()) if report.exists() else None,
     }
 
