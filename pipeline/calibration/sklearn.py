@@ -1,6 +1,7 @@
 """AdaCalib for notebooks: scikit-learn's conventions, no pipeline needed."""
 
 import math
+from collections.abc import Sequence
 from datetime import date
 from typing import TYPE_CHECKING, Any, Self
 
@@ -38,7 +39,7 @@ class AdaCalib(ClassifierMixin, BaseEstimator):
         steps: gradient steps of the network at most, 1 or more.
         learning_rate: of AdamW, above 0.
         min_slope: least slope of the calibrated in the uncalibrated logit, above 0.
-        seed: of everything that is drawn.
+        seed: of everything that is drawn, 0 or more.
 
     Attributes:
         classes_: array([0, 1]).
@@ -123,15 +124,18 @@ class AdaCalib(ClassifierMixin, BaseEstimator):
         return self
 
     def _check_parameters(self) -> None:
-        whole = (int, np.integer)
+        whole, real = (int, np.integer), (int, float, np.number)
         right = {
-            "candidates": bool(self.candidates)
+            "candidates": isinstance(self.candidates, Sequence)
+            and len(self.candidates) > 0
             and all(isinstance(k, whole) and k >= 1 for k in self.candidates),
             "choose": self.choose in ("held_out", "always"),
             "horizon_days": isinstance(self.horizon_days, whole) and self.horizon_days >= 1,
             "steps": isinstance(self.steps, whole) and self.steps >= 1,
-            "learning_rate": self.learning_rate > 0,
-            "min_slope": self.min_slope > 0,
+            "learning_rate": isinstance(self.learning_rate, real)
+            and 0 < self.learning_rate < math.inf,
+            "min_slope": isinstance(self.min_slope, real) and 0 < self.min_slope < math.inf,
+            "seed": isinstance(self.seed, whole) and self.seed >= 0,
         }
         for name, holds in right.items():
             if not holds:

@@ -139,14 +139,21 @@ def write_report(path: Path, report: dict[str, Any]) -> None:
     write_json(path, [report])
 
 
-def read_report(path: Path) -> Any:
+def read_report(path: Path, *keys: str) -> Any:
     """The content of a report; those of before are no list.
 
+    Args:
+        path: of the file.
+        keys: that it must have, where there are any.
+
     Raises:
-        ArtifactError: the file is missing or is not JSON.
+        ArtifactError: the file is missing, is not JSON, or lacks a key.
     """
     content = read_json(path)
-    return content[0] if isinstance(content, list) and content else content
+    content = content[0] if isinstance(content, list) and content else content
+    if keys and not (isinstance(content, dict) and {*keys} <= {*content}):
+        raise ArtifactError(f"{path} does not say {', '.join(keys)}; run dvc repro")
+    return content
 
 
 def sha256_of(path: Path) -> str:

@@ -16,7 +16,6 @@ from pipeline.encoding.stamps import StampRule, time_stamps
 from pipeline.encoding.values import Column, as_numbers, as_text, placed
 
 TIMED = ("hour", "weekday", "within")  # rules that need a row's time
-SPELLED = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 
 
 @dataclass(frozen=True)
@@ -47,6 +46,7 @@ class Reading:
         decimal, thousands: the signs in numbers that are text.
         time: where a row's time stands; None: rows have none.
         made: column of the log → how it is made.
+        delimiter, quote: of CSV; None: quotes are characters like any other.
     """
 
     time_zone: str = "UTC"
@@ -56,6 +56,8 @@ class Reading:
     thousands: str | None = None
     time: StampRule | None = None
     made: Mapping[str, Making] = field(default_factory=dict)
+    delimiter: str = ","
+    quote: str | None = '"'
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> "Reading":
@@ -81,7 +83,7 @@ class Reading:
             return column.cast(pa.string())
         if kind == pa.string():
             return _without(as_text(column), self.nulls)
-        if any(is_type(column.type) for is_type in SPELLED):
+        if is_text(column):
             return self._numbers(_without(as_text(column), self.number_nulls), kind, is_stamp)
         if is_stamp and pa.types.is_floating(column.type):
             column = pc.floor(column)
@@ -95,9 +97,10 @@ class Reading:
             grouped = rf"^[+-]?\d{{1,3}}({sign}\d{{3}})+({point}\d*)?$"
             whole = pc.replace_substring(text, thousands, "")
             text = pc.if_else(pc.match_substring_regex(text, grouped), whole, text)
+        for sign in "xX." if decimal == "," else "xX":  # Arrow takes 0x1f for a whole number
+            text = pc.if_else(pc.match_substring(text, sign), "no number", text)
         if decimal == ",":
-            other = pc.match_substring(text, ".")
-            text = pc.if_else(other, "a point", pc.replace_substring(text, ",", "."))
+            text = pc.replace_substring(text, ",", ".")
         try:
             return text.cast(kind)
         except pa.ArrowInvalid:
@@ -128,16 +131,16 @@ class Reading:
         Raises:
             DataError: a value does not fit; the column is named.
         """
-        typed = {}
-        for column, (kind, is_stamp) in self.raw(name).items():
-            with placed(f"column {column}: "):
-                try:
+        typed, timed = {}, self.time if self.made[name].rule in TIMED else None
+        try:
+            for column, (kind, is_stamp) in self.raw(name).items():
+                with placed(f"column {column}: "):
                     typed[column] = self.typed(rows.column(column), kind, is_stamp=is_stamp)
-                except pa.ArrowException as error:
-                    raise DataError(str(error).splitlines()[0]) from None
-        source, timed = pa.table(typed), self.time if self.made[name].rule in TIMED else None
-        stamps = time_stamps(source[timed.column], timed) if timed else None
-        return self.make(name, source, stamps)
+            source = pa.table(typed)
+            stamps = time_stamps(source[timed.column], timed) if timed else None
+            return self.make(name, source, stamps)
+        except pa.ArrowException as error:
+            raise DataError(f"column {column}: {str(error).splitlines()[0]}") from None
 
     def make(self, name: str, source: pa.Table, stamps: Column | None) -> pa.Array:
         """The column `name`, made of typed columns: int8 [n].
@@ -167,6 +170,12 @@ class Reading:
         if rule.rule == "hour":
             return pc.hour(local)
         return pc.day_of_week(local, count_from_zero=False, week_start=1)
+
+
+def is_text(column: Column) -> bool:
+    """Whether a column holds texts, in any of Arrow's types for them."""
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    return kind in (pa.string(), pa.large_string(), pa.string_view())
 
 
 def _microseconds(stamps: Column) -> Any:

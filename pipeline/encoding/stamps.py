@@ -81,10 +81,13 @@ def _no_iso_stamp(rule: StampRule, fault: str) -> str:
     try:
         has_offset = datetime.fromisoformat(text).tzinfo is not None
     except ValueError:
-        return f"{sentence}; where all are spelled so, time.format takes a pattern, %d.%m.%Y %H:%M"
-    if has_offset:
+        has_offset = None
+    if has_offset and rule.zone:
         return f"{sentence} without offset; leave time.zone out of the mapping"
-    return f"{sentence} with an offset; say where its clock hung, time: {{…, zone: Europe/Berlin}}"
+    if has_offset is False and not rule.zone:
+        where = "say where its clock hung, time: {…, zone: Europe/Berlin}"
+        return f"{sentence} with an offset; {where}"
+    return f"{sentence}; where all are spelled so, time.format takes a pattern, %d.%m.%Y %H:%M"
 
 
 def _parsed(text: str, rule: StampRule) -> datetime:
@@ -111,7 +114,7 @@ def wall_instants(stamps: Column, time_zone: str | None) -> pa.ChunkedArray:
     The first of two where clocks go back; where they skip a time, as if they had not yet.
 
     Raises:
-        DataError: no zone is given.
+        DataError: no zone is given, or a time is outside the years 1 to 9999.
     """
     if time_zone is None:
         raise DataError(
@@ -120,8 +123,11 @@ def wall_instants(stamps: Column, time_zone: str | None) -> pa.ChunkedArray:
     wall = stamps.cast(pa.timestamp("us")).cast(pa.int64()).fill_null(0).to_numpy()
     minutes, row_of = np.unique(wall // 60_000_000, return_inverse=True)
     zone = zone_of(time_zone)
-    walls = [datetime.fromtimestamp(60 * int(m), UTC).replace(tzinfo=zone) for m in minutes]
-    starts = np.array([int(wall.timestamp()) for wall in walls], dtype=np.int64)
+    try:
+        walls = [datetime.fromtimestamp(60 * int(m), UTC).replace(tzinfo=zone) for m in minutes]
+        starts = np.array([int(wall.timestamp()) for wall in walls], dtype=np.int64)
+    except (ValueError, OverflowError) as error:
+        raise DataError(f"a time stamp is in no calendar year: {error}; correct it") from None
     found = 1_000_000 * starts[row_of] + wall % 60_000_000
     missing = stamps.is_null().to_numpy(zero_copy_only=False)
     return pa.chunked_array([pa.array(found, pa.timestamp("us", "UTC"), mask=missing)])

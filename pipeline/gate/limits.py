@@ -59,9 +59,12 @@ def _beside_the_champion(evaluation: dict[str, Any], params: GateParams) -> tupl
     champion = found(evaluation, "champion")
     error, loss = (gain(champion, "gains", name) for name in ("pcoc_error", "logloss"))
     if not (error.known and loss.known):
+        none = "there is no champion to hold it against: a first version must lie within"
+        if champion is not None:
+            none = f"the champion says nothing: abs(ln PCOC) gains {error}, LogLoss {loss} over it"
         return False, (
-            ", and there is no champion to hold it against: a first version must lie within; take "
-            "more test days (split.test_days), or say why not: adacalib override --reason TEXT"
+            f", and {none}; take more test days (split.test_days), or say why not: adacalib "
+            "override --reason TEXT"
         )
     margin = params.logloss_margin * number(champion, "gains", "logloss", "champion")
     passed = error.low >= -params.pcoc_margin and loss.low >= -margin

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pipeline.core.errors import AdaCalibError, ArtifactError, ReleaseError, ToolError
-from pipeline.core.files import read_json, write_json
+from pipeline.core.files import read_json, read_report, write_json
 from pipeline.formats.champion import PIN, read_pin
 from pipeline.registry import commits, promote, tags
 from pipeline.registry.override import GATE, overridden
@@ -124,7 +124,8 @@ def columns_of(rows: list[dict[str, str]]) -> str:
     for row in rows:
         shown.add_row(*row.values())
     text = io.StringIO()
-    Console(file=text, width=shutil.get_terminal_size((WIDTH, 24)).columns).print(shown)
+    width = shutil.get_terminal_size((WIDTH, 24)).columns
+    Console(file=text, width=width, markup=False, emoji=False).print(shown)
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 
@@ -211,7 +212,7 @@ def _fetched(folder: Path) -> list[str]:
 
 def _last_verdict(folder: Path, current: promote.Production | None) -> list[str]:
     try:
-        gate = read_json(folder / GATE)
+        gate = read_report(folder / GATE, "model_sha256", "passed", "reasons")
     except ArtifactError:
         return ["No model was judged in this folder: run dvc repro."]
     if current and gate["model_sha256"] == current.model_sha256:

@@ -6,7 +6,7 @@ from typing import Any
 
 from pipeline.core.checksums import MANIFEST
 from pipeline.core.errors import ArtifactError, ReleaseError
-from pipeline.core.files import read_json, write_json
+from pipeline.core.files import read_json, read_report, write_json
 from pipeline.registry import commits
 from pipeline.registry.tools.dvc import MODEL
 
@@ -51,7 +51,7 @@ def override(folder: Path, reason: str) -> str:
     if not words:
         raise ReleaseError("an override needs a reason; say why: adacalib override --reason TEXT")
     commits.check_repository(folder)
-    gate = read_json(folder / GATE)
+    gate = read_report(folder / GATE, "model_sha256")
     failed = _refused(gate)
     if not (folder / MODEL / MANIFEST).is_file():
         raise ReleaseError(

@@ -7,7 +7,7 @@ from typing import Any
 
 from pipeline.core.checksums import MANIFEST, verify
 from pipeline.core.errors import ArtifactError, ReleaseError, ToolError
-from pipeline.core.files import read_json, sha256_of
+from pipeline.core.files import read_report, sha256_of
 from pipeline.registry import commits, tags
 from pipeline.registry.override import GATE, OVERRIDE, Override, overridden, override_of
 from pipeline.registry.read_back import how_to_send, push_and_read_back, read_back
@@ -181,7 +181,7 @@ def _reach(authority: str) -> str:
 
 def passing_gate(folder: Path) -> dict[str, Any]:
     """The verdict, if it passed and is about the bytes of artifacts/model."""
-    gate, model = read_json(folder / GATE), folder / dvc.MODEL
+    gate, model = read_report(folder / GATE, "passed"), folder / dvc.MODEL
     if gate.get("passed") is not True and not overridden(folder, gate):
         reasons = "; ".join(gate.get("reasons") or ["it has no reasons"])
         raise ReleaseError(f"the verdict is no, production stays as it is: {reasons}")

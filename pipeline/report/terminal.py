@@ -7,7 +7,7 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.core.files import read_json, read_report
+from pipeline.core.files import read_report
 from pipeline.report.result_tables import (
     METRICS,
     champion_lines,
@@ -27,8 +27,8 @@ def read_results(folder: Path) -> dict[str, Any]:
     """
     report = folder / "artifacts/report/report.html"
     return {
-        "evaluation": read_report(folder / "reports/evaluation.json"),
-        "gate": read_json(folder / "reports/gate.json"),
+        "evaluation": read_report(folder / "reports/evaluation.json", "first_day", "methods"),
+        "gate": read_report(folder / "reports/gate.json", "reasons", "verdict"),
         "report": str(report.resolve()) if report.exists() else None,
     }
 
@@ -41,7 +41,7 @@ def show_results(found: dict[str, Any], changed: list[str]) -> None:
         changed: what is no longer as it was when the results were made.
     """
     evaluation, gate = found["evaluation"], found["gate"]
-    console = Console()
+    console = Console(markup=False, emoji=False, highlight=False)  # names are what they are
     title = f"{evaluation['first_day']} to {evaluation['last_day']}: {extent(evaluation)}"
     table = Table(title=title, box=SIMPLE, padding=0, pad_edge=False)
     table.add_column("method", no_wrap=True)
@@ -52,24 +52,23 @@ def show_results(found: dict[str, Any], changed: list[str]) -> None:
         table.add_row(*row, *([truth[row[0]]] if truth else []))
     console.print(table)
     if truth:
-        console.print("excess: LogLoss over that of the true probabilities, × 10⁴", highlight=False)
+        console.print("excess: LogLoss over that of the true probabilities, × 10⁴")
     if "champion" in evaluation:
         lines = "; ".join(champion_lines(evaluation["champion"]))
-        console.print(f"champion: {lines}", highlight=False)
+        console.print(f"champion: {lines}")
     for line in evidence_lines(evaluation):
-        console.print(line, highlight=False)
-    console.print(f"verdict: [bold]{gate['verdict']}[/bold]")
+        console.print(line)
+    console.print(f"verdict: {gate['verdict']}", style="bold")
     for reason in gate["reasons"]:
-        console.print(f"  - {reason}", highlight=False)
+        console.print(f"  - {reason}")
     for question, answer, passed, sentence in gate_rows(gate):
         if passed and answer != "yes":
-            console.print(f"  {question} {answer}: {sentence}", highlight=False)
+            console.print(f"  {question} {answer}: {sentence}")
     place = found["report"] or "not in this folder; adacalib report brings it"
     console.print(f"report: {place}", soft_wrap=True)
     if changed:
         console.print(
-            f"[bold]out of date[/bold]: {', '.join(changed)} changed after these results were "
+            f"out of date: {', '.join(changed)} changed after these results were "
             "made; dvc repro makes them again",
-            highlight=False,
             soft_wrap=True,
         )

@@ -111,7 +111,7 @@ def files_of(sources: Sequence[Path]) -> dict[Path, Path]:
     names = [*found.values()]
     places = ", ".join(map(str, sources))
     if not found:
-        raise DataError(f"no file in {places} is called .parquet, .csv or .csv.gz; name others")
+        raise DataError(f"no file in {places}; name Parquet files, or .csv or .csv.gz")
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise DataError(f"two files in {places} are called {twice}; score them one by one")

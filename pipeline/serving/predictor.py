@@ -15,7 +15,7 @@ from pipeline.core.checksums import MANIFEST, verify
 from pipeline.core.columns import Bool, Columns, Float32, Float64, Int32
 from pipeline.core.errors import ArtifactError, DataError
 from pipeline.core.files import read_json, sha256_of
-from pipeline.encoding.reading import Reading
+from pipeline.encoding.reading import Reading, is_text
 from pipeline.encoding.values import (
     SEPARATOR,
     Column,
@@ -220,7 +220,7 @@ class Predictor:
         Raises:
             DataError: a text is no number.
         """
-        if self.reading is None or not pa.types.is_string(column.type):
+        if self.reading is None or not is_text(column):
             return column
         try:
             return self.reading.typed(column, pa.float64())

@@ -41,7 +41,8 @@ def inputs_of(
     _refuse_uneven(columns, max_rows)
     for name in predictor.columns:
         if name not in columns and predictor.reading:
-            columns[name] = predictor.reading.served(name, _arrays(columns)).to_pylist()
+            made_of = {raw: columns[raw] for raw in predictor.reading.raw(name)}
+            columns[name] = predictor.reading.served(name, _arrays(made_of)).to_pylist()
     inputs = {}
     for name in predictor.text_columns:
         values = columns[name]

@@ -1,8 +1,12 @@
 """Files of rows that are scored: Parquet and CSV, a batch at a time."""
 
+import csv
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from io import TextIOWrapper
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,6 +14,7 @@ import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
 from pipeline.core.errors import DataError
+from pipeline.encoding.reading import Reading
 from pipeline.encoding.values import placed
 from pipeline.serving.predictor import Predictor
 
@@ -38,10 +43,13 @@ def is_csv(path: Path) -> bool:
     return path.name.lower().endswith(CSV)
 
 
+def _packing(path: Path) -> str | None:
+    return "gzip" if path.suffix.lower() == ".gz" else None
+
+
 def is_rows(path: Path) -> bool:
-    """Whether a file's name says that it holds rows; hidden ones and `_SUCCESS` do not."""
-    holds_rows = is_csv(path) or path.suffix == ".parquet"
-    return path.is_file() and holds_rows and path.name[0] not in "._"
+    """Whether a file in a folder is one to score, as all are but hidden ones and `_SUCCESS`."""
+    return path.is_file() and path.name[0] not in "._"
 
 
 @contextmanager
@@ -50,7 +58,8 @@ def opened(
 ) -> Iterator[tuple[list[pa.Field], Iterator[RowBatch]]]:
     """The fields of the columns to keep, and the rows.
 
-    In CSV the first line names the columns; what is kept and no number of the model's is text, and
+    CSV is parted as the log's files were where its header is, else by commas, and the first line
+    names the columns; what is kept and no number of the model's is text, and
     an empty cell, quoted or not, is null, as where a log is landed.
 
     Raises:
@@ -103,8 +112,15 @@ def _parquet(
 def _csv(
     source: Path, keep: Sequence[str], predictor: Predictor
 ) -> Iterator[tuple[pa.Schema, Iterator[RowBatch]]]:
-    lines, blocks = pc.ParseOptions(newlines_in_values=True), pc.ReadOptions(block_size=BLOCK_BYTES)
-    packing = "gzip" if source.suffix == ".gz" else None
+    packing, blocks = _packing(source), pc.ReadOptions(block_size=BLOCK_BYTES)
+    with pa.input_stream(source, packing) as stream:
+        header = stream.read(BLOCK_BYTES).partition(b"\n")[0]
+    log = predictor.reading or Reading()
+    log = log if log.delimiter.encode() in header else Reading()
+    lines = pc.ParseOptions(
+        delimiter=log.delimiter, quote_char=log.quote or False, newlines_in_values=True
+    )
+    _refuse_open_quotes(source, log)
     with pa.input_stream(source, packing) as stream:
         names = pc.open_csv(stream, blocks, lines).schema.names
     columns = _taken(source, names, keep, predictor)
@@ -118,6 +134,23 @@ def _csv(
                 first, place = first + len(rows), raw.tell()
 
         yield reader.schema, batches()
+
+
+def _refuse_open_quotes(source: Path, log: Reading) -> None:
+    """Refuse a value that goes on after its closing quote, which Arrow joins without a word."""
+    with pa.input_stream(source, _packing(source)) as stream:
+        blocks = iter(partial(stream.read, BLOCK_BYTES), b"")
+        if not log.quote or not any(log.quote.encode() in block for block in blocks):
+            return
+    csv.field_size_limit(BLOCK_BYTES)
+    with pa.input_stream(source, _packing(source)) as stream:
+        text = TextIOWrapper(stream, "latin-1", newline="")
+        records = csv.reader(text, delimiter=log.delimiter, quotechar=log.quote, strict=True)
+        try:
+            deque(records, 0)
+        except csv.Error as error:
+            line = f"{source}, line {records.line_num}"
+            raise DataError(f"{line}: {error}; double the quotes inside a value") from None
 
 
 def _conversion(columns: list[str], predictor: Predictor) -> pc.ConvertOptions:
@@ -138,9 +171,8 @@ def written(
 ) -> Iterator[Callable[[pa.RecordBatch], None]]:
     """What writes batches into the file `place`, in the format that the name `form` has."""
     if is_csv(form):
-        packing = "gzip" if form.suffix == ".gz" else None
         with (
-            pa.output_stream(place, compression=packing) as stream,
+            pa.output_stream(place, compression=_packing(form)) as stream,
             pc.CSVWriter(stream, schema) as lines,
         ):
             yield lines.write_batch

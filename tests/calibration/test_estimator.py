@@ -97,8 +97,13 @@ def test_a_table_of_floats_and_whole_numbers_name_the_same_values(rows):
         {"horizon_days": 0},
         {"candidates": (0,)},
         {"candidates": "5"},
+        {"candidates": 5},
         {"steps": 0},
         {"learning_rate": float("nan")},
+        {"learning_rate": "0.003"},
+        {"min_slope": float("inf")},
+        {"seed": 1.5},
+        {"seed": None},
     ],
 )
 def test_parameters_outside_their_range_are_refused_by_name(wrong):

@@ -10,9 +10,11 @@ import typer
 from typer.testing import CliRunner
 
 from pipeline.cli.main import ANYWHERE, app
-from pipeline.core.errors import AdaCalibError
-from pipeline.core.files import write_json
+from pipeline.core.errors import AdaCalibError, ArtifactError
+from pipeline.core.files import read_json, write_json
+from pipeline.registry.history import status
 from pipeline.registry.staleness import changed_since
+from pipeline.report.terminal import read_results
 from tests.report.worlds import reports
 
 
@@ -47,6 +49,22 @@ def test_results_are_a_table_a_json_object_or_nothing(folder):
     assert found["gate"]["reasons"] == ["too few responses to tell: 30 of 1,000"]
     assert found["evaluation"]["methods"]["model"]["pcoc"] == 1.01
     assert (nothing.returncode, nothing.stdout, nothing.stderr) == (0, "", "")
+
+
+def test_names_that_look_like_markup_are_shown_as_they_are(folder):
+    gate = read_json(folder / "reports/gate.json")
+    gate["reasons"] = ["PCOC of field value '[/promo] :smile: [red]x' is 2"]
+    write_json(folder / "reports/gate.json", gate)
+    assert gate["reasons"][0] in " ".join(adacalib(folder, "results").stdout.split())
+
+
+@pytest.mark.parametrize("content", ["[]", "null", "{}", "1", '{"verdict": "pass"}'])
+@pytest.mark.parametrize("name", ["evaluation", "gate"])
+def test_reports_of_another_form_are_refused_in_one_sentence(folder, name, content):
+    (folder / f"reports/{name}.json").write_text(content)
+    with pytest.raises(ArtifactError, match=rf"reports/{name}\.json"):
+        read_results(folder)
+    assert status(folder).startswith("Nothing is in production.\n")
 
 
 def test_results_fit_a_window_of_80_columns_and_name_the_champion_and_not_production(folder):

@@ -127,6 +127,28 @@ def test_logs_as_they_are_published_or_spelled_elsewhere_land(
     assert sum(rows[label].to_pylist()) == responses
 
 
+ODD = ("\x7f", "\x85", "\u2028", "\ufffe", "# x: y", "\\", "'")
+
+
+@pytest.mark.parametrize(
+    ("change", "label"),
+    [
+        ({"campaign": [f"{ODD[i % 7]}{i % 7}" for i in range(400)]}, "click"),
+        ({"hour_of_day": [i % 24 for i in range(400)], "weekday": ["Mo"] * 400}, "click"),
+        ({'"size, ""w×h"""': [f"{i % 3}x4" for i in range(400)]}, "click"),
+        ({"click": [("0.0", "0.0", "1.0", "")[i % 4] for i in range(400)]}, "click_is_1.0"),
+    ],
+    ids=["values that are no text of YAML", "its own hours", "a quoted header", "labels with gaps"],
+)
+def test_odd_columns_land_by_the_mapping_that_was_written_for_them(tmp_path, change, label):
+    found, rows = landed(tmp_path, written(tmp_path / "log.csv", csv_of(columns() | change)))
+    assert found.params["log.label"] == label
+    assert sum(rows[label].to_pylist()) > 0
+    features = [*found.params["log.categorical"], *found.params["log.numeric"]]
+    assert len(features) == len(set(features))
+    assert set(features) <= set(rows.column_names)
+
+
 def test_what_cannot_be_a_log_is_refused(tmp_path):
     for text in ("", "a,b\n", "item,price\nx,1.5\ny,2.5\n", "click\n0\n1\n", "{}}\n"):
         with pytest.raises(DataError):

@@ -74,6 +74,17 @@ def test_labels_that_grew_are_landed_and_what_came_as_it_was_is_not_read_again(t
     assert files_of(tmp_path / "data") == before
 
 
+@pytest.mark.parametrize("as_of", ["2024-13-01", "2024-02-30", "2024-4-1", "", "tomorrow"])
+def test_labels_are_as_of_no_day_that_is_none(tmp_path, as_of):
+    """Whether the file has landed as it is or brings rows."""
+    arrive(tmp_path, DAYS[0])
+    for _ in range(2):
+        with pytest.raises(DataError, match="YYYY-MM-DD"):
+            land(tmp_path, DAYS[0], as_of=as_of)
+        manifest, _ = land(tmp_path, DAYS[0], as_of=DAYS[0])
+        assert list(manifest.days[DAYS[0]].labels) == [DAYS[0]]
+
+
 def test_an_event_that_gets_its_conversion_later_has_it(tmp_path):
     arrive(tmp_path, DAYS[0], clicks=0)
     land(tmp_path, DAYS[0], as_of=DAYS[0], event_id="id")

@@ -32,6 +32,27 @@ def test_stamps_as_other_systems_write_them_are_floored_and_landed(tmp_path, sta
     }
 
 
+@pytest.mark.parametrize(
+    ("stamp", "zone"),
+    [
+        ("0000-01-01T00:00:00", "Europe/Berlin"),
+        ("0001-01-01T00:00:00", "Asia/Tokyo"),
+        ("9999-12-31T23:59:59", "America/New_York"),
+    ],
+)
+def test_a_wall_clock_beyond_the_calendar_is_refused_by_its_line(tmp_path, stamp, zone):
+    rules = mapping(time=ISO | {"zone": zone})
+    assert refusal(tmp_path, rules, HEADER + f"{stamp},a,1,0\n").startswith("log.csv, line 2: ")
+
+
+@pytest.mark.parametrize("stamp", ["20240401T100000", "2024-04-01T10:00:00 +02:00"])
+def test_a_stamp_with_the_offset_that_it_should_have_is_not_told_to_change_that(tmp_path, stamp):
+    zone = {} if "+" in stamp else {"zone": "Europe/Berlin"}
+    sentence = refusal(tmp_path, mapping(time=ISO | zone), HEADER + f"{stamp},a,1,0\n")
+    assert "time.format" in sentence
+    assert "offset" not in sentence
+
+
 @pytest.mark.parametrize("version", ["2.6", "INT96"])
 def test_stamps_of_parquet_finer_than_microseconds_are_floored(tmp_path, version):
     """The last nanosecond of a day is of that day, also before 1970."""
@@ -90,12 +111,13 @@ def test_signs_in_numbers_are_those_of_the_mapping(tmp_path, keys, cell, value):
         ({"thousands": ","}, "1,23"),
         ({"thousands": ","}, "12345,678"),
         ({"decimal": ","}, "1.5"),
+        ({"columns": {"item": "text", "price": "int64", "click": "int8"}}, "0x1f"),
     ],
 )
 def test_a_number_that_may_be_read_in_two_ways_is_refused_with_both(tmp_path, keys, cell):
     text = HEADER.replace(",", ";") + f"0;a;{cell};0\n"
     sentence = refusal(tmp_path, mapping(delimiter=";", **keys), text)
-    assert sentence.startswith(f"log.csv, line 2: column price is '{cell}', which is no float64")
+    assert sentence.startswith(f"log.csv, line 2: column price is '{cell}', which is no ")
     if cell == "1,234":
         assert "thousands: ','" in sentence
         assert "decimal: ','" in sentence
@@ -139,6 +161,17 @@ def test_json_lines_land_as_the_same_rows_of_csv_do(tmp_path, name):
         {"item": "001", "price": None, "click": True},
         {"item": None, "price": None, "click": True},
     ]
+
+
+def test_numbers_in_json_that_name_values_are_spelled_as_in_a_request(tmp_path):
+    """Whole ones have no point, texts and every digit of an id stay."""
+    cells = ["7.0", "-0.0", "1e2", '"7.0"', "1582218195625938945", "9007199254740994.0", "null"]
+    text = "".join(f'{{"ts": 1.0, "item": {cell}, "click": 1.0}}\n' for cell in cells)
+    path = written(tmp_path / "log.json", text)
+    (table,) = landed(tmp_path / "data", mapping(kind="json"), path).values()
+    spelled = ["7", "0", "100", "7.0", "1582218195625938945", "9007199254740994.0", None]
+    assert table["item"].to_pylist() == spelled
+    assert table["click"].to_pylist() == [1] * len(cells)
 
 
 @pytest.mark.parametrize("line", ['{"ts": 1', "[1]", '"x"', "7", '{"ts": "x"}'])

@@ -50,6 +50,12 @@ def test_a_long_name_folds_beside_its_own_time_and_moves_no_other(judged, monkey
     assert "rolled back to" in lines[second[0]]
 
 
+def test_reasons_are_shown_as_they_were_given(judged, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    reason = "refuse; overrode pcoc: [/promo] :smile: [red]x"
+    assert reason in table([replace(history(judged)[0], verdict=reason)])
+
+
 def test_programs_get_the_same_as_json(judged, monkeypatch):
     (judged / "dvc.yaml").touch()
     (judged / ".dvc").mkdir()

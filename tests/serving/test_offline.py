@@ -1,6 +1,7 @@
 """Files are scored whole, in order, in little memory, or not at all."""
 
 import gzip
+import shutil
 
 import numpy as np
 import pyarrow as pa
@@ -158,6 +159,11 @@ def test_a_wrong_csv_file_is_named_and_nothing_is_left(made, tmp_path):
         ("carrier,origin,distance\nAA,JFK,far\n", "'far'"),
         ("carrier,origin,distance\nAA,JFK\n", "Expected 3 columns"),
         ("", "in.csv is no whole file of rows"),
+        (HEADER + '7,"A "A"",JFK,1,\n', "in.csv, line 2: .*; double the quotes"),
+        (
+            HEADER + '1,"A,"",\nA",JFK,1,5" x\n2,"A \\"b\\" A",JFK,1,\n',
+            "in.csv, line 4: .*; double the quotes",
+        ),
     ):
         source.write_text(content)
         with pytest.raises(DataError, match=sentence):
@@ -206,9 +212,13 @@ def test_a_folder_gives_a_new_folder_whole_or_not_at_all(made, tmp_path):
         pq.write_table(rows(7), days / day / "part-0.parquet")
     (days / "_SUCCESS").touch()
     (days / "day=2/more.csv").write_text("carrier,origin,distance\nAA,JFK,1\n")
-    assert score_files(predictor, [days], target).rows == 15
+    (days / "day=2/LAST.CSV.GZ").write_bytes(gzip.compress(b"carrier,origin,distance\nAA,JFK,1\n"))
+    shutil.copy(days / "day=1/part-0.parquet", days / "LAST.PARQUET")
+    assert score_files(predictor, [days], target).rows == 23
     names = {str(f.relative_to(target)) for f in target.rglob("*") if f.is_file()}
-    assert names == {"day=1/part-0.parquet", "day=2/part-0.parquet", "day=2/more.csv"}
+    whole = {"day=1/part-0.parquet", "day=2/part-0.parquet", "day=2/more.csv"}
+    assert names == {*whole, "day=2/LAST.CSV.GZ", "LAST.PARQUET"}
+    assert gzip.decompress((target / "day=2/LAST.CSV.GZ").read_bytes()).count(b"\n") == 2
     with pytest.raises(DataError, match="is there already; name a new folder"):
         score_files(predictor, [days], target)
     (days / "day=2/more.csv").write_text("carrier\nAA\n")
@@ -218,6 +228,10 @@ def test_a_folder_gives_a_new_folder_whole_or_not_at_all(made, tmp_path):
     files = [days / day / "part-0.parquet" for day in ("day=1", "day=2")]
     with pytest.raises(DataError, match=r"are called part-0\.parquet"):
         score_files(predictor, files, tmp_path / "other")
+    (days / "day=2/more.csv").unlink()
+    (days / "day=2/left.csv.zst").write_bytes(b"\x28\xb5\x2f\xfd")
+    with pytest.raises(DataError, match=r"left\.csv\.zst is no Parquet file"):
+        score_files(predictor, [days], tmp_path / "other")
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="no file in "):
         score_files(predictor, [tmp_path / "empty"], tmp_path / "other")

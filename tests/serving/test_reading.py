@@ -28,6 +28,7 @@ RULES = Mapping.model_validate(
     {
         "format": "flights",
         "kind": "csv",
+        "delimiter": "|",
         "time_zone": "America/New_York",
         "time": {"column": "ts", "format": "iso8601"},
         "nulls": ("", "--"),
@@ -38,6 +39,7 @@ RULES = Mapping.model_validate(
 )
 STAMPS = ["2024-04-01T03:59:00Z", "2024-04-01 12:00:00.5 UTC", "2024-04-01T14:00:00+02:00"]
 FILES = {"ts": STAMPS, "carrier": ["--", "AA", ""], "origin": ["JFK", "--", "EWR"]}
+PIPES = csv.WriteOptions(delimiter="|")
 LANDED = {"carrier": [None, "AA", None], "origin": ["JFK", None, "EWR"], "distance": [23, 8, 8]}
 
 
@@ -46,7 +48,7 @@ def predictor(tmp_path_factory) -> Predictor:
     """Of a model whose feature `distance` is the hour of the row's time."""
     folder = tmp_path_factory.mktemp("reading")
     path = folder / "log.csv"
-    csv.write_csv(pa.table(FILES), path)
+    csv.write_csv(pa.table(FILES), path, PIPES)
     land_files(folder / "data", RULES, [path])
     manifest = read_manifest(folder / "data" / "manifest.json")
     days = [read_day(folder / "data", day) for day in manifest.days]
@@ -100,9 +102,10 @@ def test_stamps_are_read_in_the_form_that_the_log_has(form, zone, stamps):
 
 def test_a_file_of_the_log_is_scored_as_its_landed_rows(predictor, tmp_path):
     expected = predictor.predict(pa.table(LANDED)).calibrated_logit
-    csv.write_csv(pa.table(FILES), tmp_path / "log.csv")
+    csv.write_csv(pa.table(FILES), tmp_path / "log.csv", PIPES)
+    csv.write_csv(pa.table(FILES), tmp_path / "commas.csv")
     pq.write_table(pa.table(FILES), tmp_path / "log.parquet")
-    for name in ("log.csv", "log.parquet"):
+    for name in ("log.csv", "commas.csv", "log.parquet"):
         counted = score_files(predictor, [tmp_path / name], tmp_path / "out.parquet", keep=["ts"])
         scored = pq.read_table(tmp_path / "out.parquet")
         np.testing.assert_array_equal(scored["calibrated_logit"], expected)
@@ -136,3 +139,31 @@ def test_what_neither_is_there_nor_can_be_made_is_refused(predictor, rows, said,
     with pytest.raises(DataError, match=said):
         score_files(predictor, [tmp_path / "in.parquet"], tmp_path / "out.parquet")
     assert not (tmp_path / "out.parquet").exists()
+
+
+@pytest.mark.parametrize(
+    ("unit", "zone"), [("s", "UTC"), ("ms", "UTC"), ("us", None), ("s", "Europe/Berlin")]
+)
+def test_an_instant_in_no_calendar_is_refused_by_its_column(unit, zone):
+    rule = TimeRule(column="ts", format="iso8601", zone=None if zone else "Europe/Berlin")
+    reading = Reading.of(asdict(RULES.model_copy(update={"time": rule}).reading))
+    for instant in (2**62, -(2**62)):
+        rows = pa.table({"ts": pa.array([instant], pa.timestamp(unit, zone))})
+        with pytest.raises(DataError):
+            reading.served("distance", rows)
+
+
+def test_a_column_that_others_are_made_of_stands_beside_columns_of_several_kinds(predictor):
+    rows = {**FILES, "carrier": ["AA", 7, True]}
+    expected = predictor.predict(pa.table({**LANDED, "carrier": ["AA", "7", "true"]}))
+    found = predictor.run(inputs_of(orjson.dumps({"columns": rows}), "", predictor, 9))
+    np.testing.assert_array_equal(found.calibrated_logit, expected.calibrated_logit)
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view(), "dictionary"])
+def test_numbers_in_texts_are_numbers_in_every_type_that_arrow_has_for_text(predictor, kind):
+    texts = pa.array(["23", "n/a", " 8"])
+    texts = texts.dictionary_encode() if kind == "dictionary" else texts.cast(kind)
+    expected = predictor.predict(pa.table({**LANDED, "distance": [23, None, 8]}))
+    found = predictor.predict(pa.table({**LANDED, "distance": texts}))
+    np.testing.assert_array_equal(found.calibrated_logit, expected.calibrated_logit)

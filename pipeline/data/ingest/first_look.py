@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from pipeline.core.errors import DataError
 from pipeline.data.ingest.mapping import Mapping
 from pipeline.data.ingest.records import LogFile
-from pipeline.data.ingest.text_files import open_bytes, reading
+from pipeline.data.ingest.text_files import names_in, open_bytes, reading
 from pipeline.data.log_store.engine import engine, text
 from pipeline.encoding.reading import Reading
 from pipeline.encoding.stamps import StampRule, time_stamps
@@ -138,7 +138,7 @@ def _csv(sample: Path, path: Path) -> FileLook:
 
 def _with_header(sample: Path, dialect: dict[str, Any]) -> FileLook:
     first = sample.read_text().lstrip("\r\n").partition("\n")[0].rstrip("\r")
-    cells = [cell.strip().strip('"') for cell in first.split(dialect["delimiter"])]
+    cells = names_in(first, _mapping(dialect, ["x"])) or [""]
     named = cells[1:] if len(cells) > 1 else cells  # some write no name above their row numbers
     if len(set(cells)) == len(cells) and all(c and not NUMBER.fullmatch(c) for c in named):
         return _looked(dialect, sample, [cell for cell in cells if cell])
@@ -146,15 +146,19 @@ def _with_header(sample: Path, dialect: dict[str, Any]) -> FileLook:
     return _looked({**dialect, "positions": names}, sample, names)
 
 
-def _looked(dialect: dict[str, Any], path: Path, names: Sequence[str]) -> FileLook:
-    """The first rows, read as a landing would read them."""
+def _mapping(dialect: dict[str, Any], names: Sequence[str]) -> Mapping:
     columns = dict.fromkeys(names, "text")
     document = {"format": "x", "time_zone": "UTC", "row_blocks": 1, "columns": columns, **dialect}
-    file = LogFile(path, Mapping.model_validate(document), path)
+    return Mapping.model_validate(document)
+
+
+def _looked(dialect: dict[str, Any], path: Path, names: Sequence[str]) -> FileLook:
+    """The first rows, read as a landing would read them."""
+    file = LogFile(path, _mapping(dialect, names), path)
     with closing(file.blocks()) as blocks:
         found = [table for table, _ in islice(blocks, BLOCKS)]
     if not found:
-        raise DataError(f"{path.name} holds no rows; name a file with rows")
+        raise DataError(f"{path}: it holds no rows; name a file with rows")
     rows = pa.concat_tables(found)
     spelled = [
         set(as_text(c).to_pylist()) - {None} for c in rows.columns if pa.types.is_string(c.type)

@@ -1,6 +1,5 @@
 """A mapping and values of params.yaml to start from, by what the first rows of files look like."""
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -128,7 +127,8 @@ class _Roles:
                 self._unknown(f"whether {column.name} has the day or the month first")
             if kind == "date":
                 return {kind: {"column": column.name, "format": stamp.format}}
-            self._made = {"hour_of_day": {"rule": "hour"}, "weekday": {"rule": "weekday"}}
+            rules = {"hour_of_day": "hour", "weekday": "weekday"}
+            self._made = {n: {"rule": rule} for n, rule in rules.items() if n not in self._looks}
             if stamp.zone:
                 self._unknown(
                     f"where the clock hung that wrote {column.name} (zone; UTC is written)"
@@ -228,9 +228,7 @@ class _Roles:
         document = CommentedMap(format=self._name, **self._dialect, time_zone="UTC", **day)
         document |= {**self._keys, "columns": CommentedMap(landed)}
         for name in landed:
-            document["columns"].yaml_add_eol_comment(
-                json.dumps(str(looks[name]), ensure_ascii=False)[1:-1], name
-            )
+            document["columns"].yaml_add_eol_comment(repr(str(looks[name]))[1:-1], name)
         document |= {"made": self._made} if self._made else {}
         document.yaml_set_start_comment(
             f"Written by adacalib init from the first rows of {self._path.name}; correct it."
@@ -246,6 +244,8 @@ def _yes_of(column: ColumnLook) -> str:
     if column.type in ("int64", "bool"):
         yes_or_no = set(values) <= {"0", "1", "true", "false"}
         return ("true" if column.type == "bool" else "1") if yes_or_no else ""
+    if set(values) == {"0.0", "1.0"}:  # whole numbers that had gaps
+        return values["1.0"]
     yes = [values[value] for value in values if value in YES]
     return yes[0] if len(values) == 2 and len(yes) == 1 else ""
 

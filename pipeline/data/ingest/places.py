@@ -28,7 +28,7 @@ def local_files(sources: Sequence[str]) -> Iterator[list[Path]]:
     """
     with TemporaryDirectory(prefix="adacalib-") as place:
         files = [file for source in sources for file in _files(source, Path(place))]
-        yield [file for file in files if file.name != NO_LOG]
+        yield _some(", ".join(sources), [file for file in files if file.name != NO_LOG])
 
 
 def _files(source: str, place: Path) -> list[Path]:

@@ -21,6 +21,10 @@ Report = Callable[[int], None]
 
 ROWS = 1 << 16  # of a block
 NO_NULL = "\x1e\x1f\x1e"  # that no cell is: which texts are null the mapping alone says
+WHOLE = (  # a cell of JSON as text; 7.0 is 7, as in a request and in Parquet
+    "CASE WHEN json_type({0}) = 'DOUBLE' AND {0}::DOUBLE = trunc({0}::DOUBLE) AND abs({0}::DOUBLE) "
+    "< 2 ** 53 THEN {0}::DOUBLE::BIGINT::VARCHAR ELSE {0}->>'$' END AS {0}"
+)
 REJECTED = "SELECT DISTINCT line FROM reject_errors ORDER BY line"
 
 
@@ -205,9 +209,10 @@ class LogFile:
         if self._mapping.select:
             largest = f"maximum_object_size = {text_files.LONGEST_LINE}"
             return f"SELECT json FROM read_ndjson_objects({self._literal()}, {largest})"
-        columns = ", ".join(f"{text(column)}: 'VARCHAR'" for column in self._mapping.source_types)
+        columns = ", ".join(f"{text(column)}: 'JSON'" for column in self._mapping.source_types)
+        cells = ", ".join(WHOLE.format(name(column)) for column in self._mapping.source_types)
         return (
-            f"SELECT * FROM read_json({self._literal()}, columns = {{{columns}}}, "
+            f"SELECT {cells} FROM read_json({self._literal()}, columns = {{{columns}}}, "
             f"auto_detect = false, format = 'newline_delimited', records = 'true', "
             f"maximum_object_size = {text_files.LONGEST_LINE})"
         )

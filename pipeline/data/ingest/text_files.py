@@ -136,7 +136,7 @@ def header_of(path: Path, mapping: Mapping, place: Path) -> tuple[list[str], int
     lines = text.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     line = next(number for number, content in enumerate(lines, 1) if content.strip(b"\r"))
     try:
-        names = _names(lines[line - 1].decode().rstrip("\r"), mapping)
+        names = names_in(lines[line - 1].decode().rstrip("\r"), mapping)
     except UnicodeDecodeError:
         raise DataError(
             f"{path}, line {line}: the header is not UTF-8; say the file's encoding in the "
@@ -152,7 +152,8 @@ def header_of(path: Path, mapping: Mapping, place: Path) -> tuple[list[str], int
     return names, line
 
 
-def _names(line: str, mapping: Mapping) -> list[str]:
+def names_in(line: str, mapping: Mapping) -> list[str]:
+    """The names in a header, without white space around them."""
     try:
         return [name.strip() for name in next(_records([line], mapping), [])]
     except csv.Error:  # a carriage return inside

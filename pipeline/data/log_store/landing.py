@@ -70,6 +70,9 @@ class LandingOptions:
         limit_days: only the first so many days met are landed, and reading ends at the first block
             that holds none of them; None: all.
         report: called with the bytes of the files that were read since the last call.
+
+    Raises:
+        DataError: `as_of` is no day.
     """
 
     format: str = ""
@@ -80,6 +83,10 @@ class LandingOptions:
     allow_shrink: bool = False
     limit_days: int | None = None
     report: Callable[[int], None] = lambda _: None
+
+    def __post_init__(self) -> None:
+        if self.as_of is not None:
+            day_number(self.as_of)
 
 
 DEFAULTS = LandingOptions()
