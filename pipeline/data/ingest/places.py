@@ -23,22 +23,24 @@ def local_files(sources: Sequence[str]) -> Iterator[list[Path]]:
             s3://bucket/dt=2024-04-01/*.csv.gz, of any store that fsspec knows.
 
     Raises:
-        DataError: a source has no file of a log.
+        DataError: no file fits a pattern, or none is of a log.
         ToolError: a store does not give a file.
     """
     with TemporaryDirectory(prefix="adacalib-") as place:
-        yield [file for source in sources for file in _files(source, Path(place))]
+        found = [file for source in sources for file in _files(source, Path(place))]
+        if not (files := [file for file in found if file.name != NO_LOG]):
+            raise DataError(f"no file fits {', '.join(sources)}; name files of the log")
+        yield files
 
 
 def _files(source: str, place: Path) -> list[Path]:
     if "://" in source:
         found = _fetched(source, place)
     elif Path(source).exists() or not has_magic(source):
-        found = [Path(source)]
+        return [Path(source)]
     else:
         found = [Path(name) for name in sorted(glob(source, recursive=True))]
         found = [path for path in found if path.is_file()]
-    found = [path for path in found if path.name != NO_LOG]
     if not found:
         raise DataError(f"no file fits {source}; name files of the log")
     return found
