@@ -6,8 +6,10 @@ DVC decides whether a stage runs; the flow says which it was and why, and shows 
 as they are written. A deterministic stage is not retried, and Prefect caches nothing.
 """
 
-from collections.abc import Iterator
-from itertools import takewhile
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
 from pathlib import Path
 
 import typer
@@ -16,31 +18,51 @@ from prefect.client.schemas.objects import State
 from prefect.logging import get_run_logger
 from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 from prefect.states import Completed
+from ruamel.yaml import YAMLError
 
 from flows.states import failing_in_one_sentence, run_and_print
-from pipeline.params.dag import stage_order
 from pipeline.registry.staleness import NOTHING, cause, inputs_of
-from pipeline.registry.tools.dvc import reproduce, status
+from pipeline.registry.tools.dvc import RUNNING, SAID_AGAIN, reproduction
+
+STAGE = re.compile(r"^(?:Running stage|Stage) '([^']+)'")  # where dvc begins to speak of one
 
 
-def stage_flow(stage: str) -> Flow[[str, bool], State]:
+def stage_flow(
+    stage: str, lines: Iterable[str] | None = None, before: Mapping[str, str] | None = None
+) -> Flow[[str], State]:
     """The flow of one stage: `dvc repro STAGE` in a folder, so that its upstreams are fresh too.
 
-    Its final state is `Ran` with the dependency that had changed, or `Cached`. Whoever just learnt
-    from DVC that the stage and all before it are fresh says so, and DVC is not asked again.
+    Its final state is `Ran` with the dependency that had changed, or `Cached`.
+
+    Args:
+        stage: its name.
+        lines: what is written of it in a run of all stages that is under way; None: none is.
+        before: what its last run before that was made of.
     """
 
     @flow(name=stage, flow_run_name=stage, persist_result=False)
     @failing_in_one_sentence
-    def run(folder: str = ".", known_fresh: bool = False) -> State:
-        if known_fresh:
-            return outcome(stage, [], NOTHING)
-        before = inputs_of(Path(folder), stage)
-        executed = reproduce(stage, Path(folder), get_run_logger().info)
-        why = cause(before, inputs_of(Path(folder), stage))
-        return outcome(stage, executed, why)
+    def run(folder: str = ".") -> State:
+        place, executed, fresh = Path(folder), [], False
+        known = inputs_of(place).get(stage, {}) if before is None else before
+        for line in reproduction(stage, place) if lines is None else lines:
+            if not SAID_AGAIN.search(line):
+                get_run_logger().info(line)
+            executed += RUNNING.findall(line)
+            fresh = fresh or line == f"Stage '{stage}' didn't change, skipping"
+        after = known if fresh else _made_of(place, stage)
+        return outcome(stage, executed, cause(known, after))
 
     return run
+
+
+def _made_of(folder: Path, stage: str) -> Mapping[str, str]:
+    """What a stage's last run was made of, while dvc may write of another: it does so in place."""
+    try:
+        return inputs_of(folder).get(stage, {})
+    except (YAMLError, KeyError, TypeError, AttributeError):  # half of a file
+        time.sleep(1.0)
+        return inputs_of(folder).get(stage, {})
 
 
 def outcome(stage: str, executed: list[str], why: str) -> State:
@@ -61,34 +83,28 @@ def outcome(stage: str, executed: list[str], why: str) -> State:
     return Completed(name="Ran" if ran else "Cached", message=f"{why}{after}")
 
 
-def stage_flows(folder: Path) -> dict[str, Flow[[str, bool], State]]:
-    """The flow of every stage of a folder's dvc.yaml by its name, upstreams first."""
-    return {stage: stage_flow(stage) for stage in stage_order(folder)}
-
-
-def fresh_stages(folder: Path) -> set[str]:
-    """The stages before the first stale one: DVC would run none of them.
-
-    Raises:
-        ToolError: dvc failed.
-    """
-    stale, order = status(None, folder), stage_order(folder)
-    if stale.keys() - set(order):  # the log itself is not as data.dvc has it
-        return set()
-    return set(takewhile(lambda stage: stage not in stale, order))
-
-
 def run_stages(folder: Path) -> Iterator[tuple[str, State]]:
-    """Run the flow of every stage, one after another, up to one that fails; each with its state.
+    """Make every stage fresh by one `dvc repro`, in a flow for each, up to one that fails.
+
+    Each comes with its state. DVC goes on to the next stage meanwhile.
 
     Raises:
-        ToolError: dvc failed.
+        ToolError: dvc failed before the first stage.
     """
-    fresh = fresh_stages(folder)
-    for stage, run in stage_flows(folder).items():
+    at, before = "", inputs_of(folder)
+
+    def stage_of(line: str) -> str:
+        nonlocal at
+        found = STAGE.match(line)
+        at = found[1] if found else at
+        return at
+
+    for stage, lines in groupby(reproduction(None, folder), stage_of):
+        if not stage:
+            continue
         # The heartbeat of the flow around them speaks for the stages; to end one takes a second.
         with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
-            state = run(str(folder), stage in fresh, return_state=True)
+            state = stage_flow(stage, lines, before.get(stage, {}))(str(folder), return_state=True)
         yield stage, state
         if not state.is_completed():
             return

@@ -1,6 +1,6 @@
 """Staleness: what would run now, or did run, and because of which change, in plain words."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -135,23 +135,23 @@ def _words(change: Any) -> Iterator[tuple[str, str]]:
                 yield f"{output}{HOW.get(state, state)}", thing
 
 
-def inputs_of(folder: Path, stage: str) -> dict[str, str]:
-    """What a stage's last run was made of: command, parameters and dependencies, each as a text.
+def inputs_of(folder: Path) -> dict[str, dict[str, str]]:
+    """What the last run of each stage was made of: command, parameters and dependencies, as texts.
 
-    Empty where dvc.lock does not have the stage.
+    Without the stages that dvc.lock does not have.
     """
-    entry = _locked(folder).get(stage)
-    if not entry:
-        return {}
-    found = {"its command": entry["cmd"]}
-    found |= {each["path"]: str(each.get("md5")) for each in entry.get("deps", [])}
-    for file, values in entry.get("params", {}).items():
-        found |= {f"{file}: {name}": repr(value) for name, value in flat(values).items()}
+    found = {}
+    for stage, entry in _locked(folder).items():
+        made_of = {"its command": entry["cmd"]}
+        made_of |= {each["path"]: str(each.get("md5")) for each in entry.get("deps", [])}
+        for file, values in entry.get("params", {}).items():
+            made_of |= {f"{file}: {name}": repr(value) for name, value in flat(values).items()}
+        found[stage] = made_of
     return found
 
 
-def cause(before: dict[str, str], after: dict[str, str]) -> str:
-    """What differs between two answers of `inputs_of`, in words."""
+def cause(before: Mapping[str, str], after: Mapping[str, str]) -> str:
+    """What differs between two answers of `inputs_of` for a stage, in words; empty: no run yet."""
     if before == after:
         return NOTHING
     if not before:

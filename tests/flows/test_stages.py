@@ -3,7 +3,7 @@
 import pytest
 from ruamel.yaml import YAML
 
-from flows.stages import fresh_stages, outcome, stage_flows
+from flows.stages import outcome, stage_flow
 from pipeline.core.errors import AdaCalibError
 from pipeline.params.dag import stage_order
 from pipeline.params.params_file import STAGES
@@ -33,9 +33,9 @@ def write_stages(folder, stages):
 
 
 def test_every_stage_of_the_project_has_a_flow_of_its_name(project):
-    flows = stage_flows(project)
-    assert [flow.name for flow in flows.values()] == list(flows)
-    assert set(flows) == set(STAGES)
+    order = stage_order(project)
+    assert [stage_flow(stage).name for stage in order] == order
+    assert set(order) == set(STAGES)
 
 
 def test_the_order_is_the_one_in_which_the_stages_feed_one_another(project):
@@ -81,54 +81,31 @@ def test_a_folder_without_dvc_yaml_is_refused_in_one_sentence(tmp_path):
 
 def test_the_dependencies_that_changed_are_named(tmp_path):
     (tmp_path / "dvc.lock").write_text(LOCK)
-    before = inputs_of(tmp_path, "split")
+    before = inputs_of(tmp_path)["split"]
     (tmp_path / "dvc.lock").write_text(LOCK.replace("bbb", "ddd").replace("28", "14"))
-    after = inputs_of(tmp_path, "split")
+    after = inputs_of(tmp_path)["split"]
     expected = "changed: reports/validation.json, params.yaml: split.test_days"
     assert cause(before, after) == expected
 
 
 def test_a_parameter_of_a_whole_section_is_named_by_its_path(tmp_path):
     (tmp_path / "dvc.lock").write_text(LOCK)
-    before = inputs_of(tmp_path, "split")
+    before = inputs_of(tmp_path)["split"]
     (tmp_path / "dvc.lock").write_text(LOCK.replace("late", "early"))
-    assert cause(before, inputs_of(tmp_path, "split")) == "changed: params.yaml: log.label"
+    assert cause(before, inputs_of(tmp_path)["split"]) == "changed: params.yaml: log.label"
 
 
 def test_outputs_are_no_cause(tmp_path):
     (tmp_path / "dvc.lock").write_text(LOCK)
-    before = inputs_of(tmp_path, "split")
+    before = inputs_of(tmp_path)["split"]
     (tmp_path / "dvc.lock").write_text(LOCK.replace("ccc", "eee"))
-    assert cause(before, inputs_of(tmp_path, "split")) == "nothing changed"
+    assert cause(before, inputs_of(tmp_path)["split"]) == "nothing changed"
 
 
 def test_a_stage_that_is_not_in_the_lock_had_not_run_before(tmp_path):
-    assert inputs_of(tmp_path, "split") == {}
+    assert inputs_of(tmp_path) == {}
     (tmp_path / "dvc.lock").write_text(LOCK)
-    assert cause({}, inputs_of(tmp_path, "split")) == "it had not run before"
-    assert inputs_of(tmp_path, "score") == {}
-
-
-@pytest.mark.parametrize(
-    ("stale", "fresh"),
-    [
-        ({}, {"first", "middle", "last"}),
-        ({"middle": ["changed deps"]}, {"first"}),
-        ({"first": ["changed deps"], "last": ["changed outs"]}, set()),
-        ({"data.dvc": ["changed outs"]}, set()),
-    ],
-)
-def test_fresh_is_what_comes_before_the_first_stale_stage(tmp_path, monkeypatch, stale, fresh):
-    write_stages(
-        tmp_path,
-        {
-            "first": {"cmd": "x", "outs": ["a"]},
-            "middle": {"cmd": "x", "deps": ["a"], "outs": ["b"]},
-            "last": {"cmd": "x", "deps": ["b"]},
-        },
-    )
-    monkeypatch.setattr("flows.stages.status", lambda stage, folder: stale)
-    assert fresh_stages(tmp_path) == fresh
+    assert cause({}, inputs_of(tmp_path)["split"]) == "it had not run before"
 
 
 @pytest.mark.parametrize(

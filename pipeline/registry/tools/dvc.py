@@ -6,7 +6,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +16,33 @@ from ruamel.yaml import YAML
 from pipeline.core.errors import AdaCalibError, ToolError
 from pipeline.params.dag import stage_order
 from pipeline.registry.tags import NAME, STAGE, Tag, assignments, next_version, proposed, versions
-from pipeline.registry.tools.programs import Finished, beside_python, run_program
+from pipeline.registry.tools.programs import (
+    Finished,
+    beside_python,
+    follow,
+    program_lines,
+    run_program,
+)
 from pipeline.registry.tools.stores import Remote
 
 MODEL = Path("artifacts/model")
 RWLOCK = Path(".dvc/tmp/rwlock")
+RUNNING = re.compile(r"^Running stage '([^']+)':$")  # what dvc writes before a stage runs
+SAID_AGAIN = re.compile(r"^ERROR: |dvc\.org/support")  # in the error that comes of it
 PATIENCE = 600.0  # seconds to wait for another dvc in the same folder
 
 
-def run_dvc(folder: Path, *arguments: str, report: Callable[[str], None] | None = None) -> Finished:
-    """Run dvc; where another dvc works in the folder, wait for it, and report once for whom.
+def run_dvc(folder: Path, *arguments: str) -> Finished:
+    """Run dvc; where another dvc works in the folder, wait for it.
+
+    Raises:
+        ToolError: dvc is missing, or the other one still holds the folder after PATIENCE seconds.
+    """
+    return follow(_dvc_lines(folder, *arguments, streamed=False), lambda line: None)
+
+
+def _dvc_lines(folder: Path, *arguments: str, streamed: bool) -> Generator[str, None, Finished]:
+    """`run_dvc`: each line that is written, where they are asked for; once, for whom it waits.
 
     Raises:
         ToolError: dvc is missing, or the other one still holds the folder after PATIENCE seconds.
@@ -33,7 +50,10 @@ def run_dvc(folder: Path, *arguments: str, report: Callable[[str], None] | None 
     command, give_up = [beside_python("dvc"), *arguments], time.monotonic() + PATIENCE
     waiting = False
     while True:
-        finished = run_program(command, folder, report)
+        if streamed:
+            finished = yield from program_lines(command, folder)
+        else:
+            finished = run_program(command, folder)
         holder = _holder(finished)
         if holder is None:
             return finished
@@ -48,8 +68,8 @@ def run_dvc(folder: Path, *arguments: str, report: Callable[[str], None] | None 
                 f"{holder} has held {folder.resolve()} for more than {PATIENCE:.0f} s; try again "
                 "when it has ended"
             )
-        if report and not waiting:
-            report(f"waiting for {holder}")
+        if not waiting:
+            yield f"waiting for {holder}"
         waiting = True
         time.sleep(min(1.0, PATIENCE))
 
@@ -127,22 +147,35 @@ def reproduce(stage: str | None, folder: Path, report: Callable[[str], None] = p
         AdaCalibError: a stage refused; the sentence is the stage's own.
         ToolError: dvc failed, or is held by another one for too long.
     """
+    executed: list[str] = []
 
-    def report_progress(line: str) -> None:
-        if not line.startswith("ERROR: ") and "dvc.org/support" not in line:
+    def note(line: str) -> None:
+        if not SAID_AGAIN.search(line):
             report(line)
+        executed.extend(RUNNING.findall(line))
 
-    stages = [stage] if stage else []
-    finished = run_dvc(folder, "repro", *stages, report=report_progress)
+    follow(reproduction(stage, folder), note)
+    return executed
+
+
+def reproduction(stage: str | None, folder: Path) -> Generator[str, None, None]:
+    """Each line that dvc and the stages write while `reproduce` is under way.
+
+    Raises:
+        AdaCalibError: a stage refused; the sentence is the stage's own.
+        ToolError: dvc failed, or is held by another one for too long.
+    """
+
+    command = "repro", *([stage] if stage else [])
+    finished = yield from _dvc_lines(folder, *command, streamed=True)
     if finished.code and _NO_ENTRY in finished.output and _forgot_unsaved_runs(folder):
-        finished = run_dvc(folder, "repro", *stages, report=report_progress)
+        finished = yield from _dvc_lines(folder, *command, streamed=True)
     if finished.code:
         stopped = re.search(r"ERROR: failed to reproduce '([^']+)'", finished.output)
         refusals = re.findall(rf"^{stopped[1]}: (.+)$", finished.output, re.M) if stopped else []
         if stopped and refusals:
             raise AdaCalibError(f"{stopped[1]}: {refusals[-1]}")
         raise _failure(f"dvc repro {stage or ''}".strip(), finished)
-    return re.findall(r"^Running stage '([^']+)':$", finished.output, re.M)
 
 
 # What DVC dies of where it was killed between making a folder of its run cache and writing into it.

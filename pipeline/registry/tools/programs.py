@@ -6,13 +6,15 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 from pipeline.core.errors import ToolError
+
+Result = TypeVar("Result")
 
 # Set while git runs a hook; they would point every git below at another repository.
 _GIT_PLACES = {
@@ -139,17 +141,41 @@ def run_program(
         report: called with each line as it is written, standard output and errors together.
         variables: additions to the environment.
     """
-    apart = subprocess.STDOUT if report else subprocess.PIPE
-    with process_group(command, folder, subprocess.PIPE, apart, variables) as process:
-        if report is None:
-            output, errors = process.communicate()
-        else:
-            output = errors = ""
-            for line in process.stdout or ():
-                output += line
-                report(line.rstrip("\n"))
-        code = process.wait()
+    if report:
+        return follow(program_lines(command, folder, variables), report)
+    with process_group(command, folder, subprocess.PIPE, subprocess.PIPE, variables) as process:
+        output, errors = process.communicate()
+    return _finished(process, output, errors)
+
+
+def program_lines(
+    command: list[str], folder: Path, variables: Mapping[str, str] | None = None
+) -> Generator[str, None, Finished]:
+    """Run a program as `run_program` does: each line of both streams, at last how it ended.
+
+    It ends with the generator that is closed.
+    """
+    output = ""
+    with process_group(command, folder, subprocess.PIPE, subprocess.STDOUT, variables) as process:
+        for line in process.stdout or ():
+            output += line
+            yield line.rstrip("\n")
+        process.wait()
+    return _finished(process, output, "")
+
+
+def _finished(process: "subprocess.Popen[str]", output: str, errors: str) -> Finished:
+    code = process.returncode
     return Finished(code if code >= 0 else 128 - code, output, errors)
+
+
+def follow(lines: Generator[str, None, Result], report: Callable[[str], None]) -> Result:
+    """What a generator returns, after each line that it yields was reported."""
+    while True:
+        try:
+            report(next(lines))
+        except StopIteration as end:
+            return end.value
 
 
 def git(
