@@ -241,7 +241,7 @@ class DayWriter:
 
     def finish(self) -> Iterator[tuple[str, Path, DayEntry]]:
         """Every day with rows in ascending order, its file and its entry, one by one; of every
-        event the first row alone.
+        event one row alone.
         """
         for day in sorted(self._days):
             part = self._days.pop(day)
