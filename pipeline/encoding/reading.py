@@ -162,7 +162,7 @@ class Reading:
         assert stamps is not None
         assert self.time is not None
         if rule.rule == "within":
-            later = time_stamps(source[rule.of], replace(self.time, column=rule.of))
+            later = time_stamps(source[rule.of], replace(self.time, column=str(rule.of)))
             seconds = (_microseconds(later) - _microseconds(stamps)) / 1e6
             return pa.array((seconds >= 0) & (seconds <= rule.seconds))
         zoned = stamps.cast(pa.timestamp(stamps.type.unit, self.time_zone))
