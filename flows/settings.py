@@ -41,7 +41,8 @@ _SECRET = re.compile(
 )
 # Users, passwords and signatures in addresses.
 _IN_ADDRESS = re.compile(
-    r"(?<=://)[^/\s@'\"]+(?=@)|(?<=[?&])(?i:[\w-]*(?:token|secret|sig|signature|key))=[^&\s'\"]+"
+    r"(?<=://)[^/\s@'\"]+(?=@)|(?<=[?&#;])(?i:[\w.-]*(?:token|secret|sig|signature|key|keyid|passw\w*|"
+    r"pwd|credentials?|auth))=[^&\s'\"]+"
 )
 _SHORTEST = 6  # characters; what is shorter is no secret, and would be masked inside of words
 _remembered: set[str] = set()

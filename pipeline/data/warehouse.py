@@ -1,5 +1,7 @@
 """Counting in a warehouse: the query that turns logged scores into an aggregated log."""
 
+import json
+
 import sqlglot
 from sqlglot import exp
 
@@ -28,13 +30,13 @@ GROUP BY CAST(log_day AS TEXT), {columns}, (FLOOR(log_logit * {cells}) + 0.5) / 
 MAPPING = """\
 # What the query gives, written as Parquet files. In params.yaml, log:
 #   {{format: counted, time_zone: {zone}, label: responses, impressions: impressions,
-#    field: [{field}], categorical: [], numeric: [], weight: {weight},
+#    field: {field}, categorical: [], numeric: [], weight: {weight},
 #    served_logit: logit, served_probability: null, event_id: null}}
 format: counted
 kind: parquet
 time_zone: {zone}
 date: {{column: day, format: "%Y-%m-%d"}}
-columns: {{{columns}, logit: float64, impressions: int64, responses: int64}}
+columns: {columns}
 """
 
 
@@ -66,12 +68,16 @@ def counting_query(
         cells: to a nat; LogLoss is off by about p (1 - p) / (24 cells²).
 
     Raises:
-        ParamsError: the log has no score, a column is called as one that is made, or there is no
-            such dialect.
+        ParamsError: the log has no score, a column is called as one that is made, there is no such
+            dialect, or the table's name is none in it.
     """
     columns = _columns(log)
     if dialect not in DIALECTS:
         raise ParamsError(f"no dialect {dialect!r}; the dialects are {', '.join(DIALECTS)}")
+    try:
+        place = exp.to_table(table, dialect=dialect).sql("duckdb")
+    except sqlglot.errors.SqlglotError:
+        raise ParamsError(f"{table!r} is no name of a table in {dialect}; quote it so") from None
     names = [time, date, log.label, log.impressions, log.event_id, _score(log), *columns]
     texts = {name: exp.to_identifier(name).sql("duckdb") for name in names if name}
     at = f"{texts[time]} AT TIME ZONE '{log.time_zone}'" if time else texts[date or ""]
@@ -88,7 +94,7 @@ def counting_query(
         impressions=f"CAST({texts[log.impressions]} AS BIGINT)" if log.impressions else "1",
         label=texts[log.label],
         nth=_nth(texts, log.event_id, day, time),
-        table=exp.to_table(table, dialect=dialect).sql("duckdb"),
+        table=place,
         cells=cells,
         days=" ".join(limits),
     )
@@ -101,11 +107,11 @@ def counted_mapping(log: Contract) -> str:
     Raises:
         ParamsError: as `counting_query`.
     """
-    columns = [f"{name}: {'float64' if name == log.weight else 'text'}" for name in _columns(log)]
-    return MAPPING.format(
-        zone=log.time_zone, field=", ".join(log.field), columns=", ".join(columns),
-        weight=log.weight or "null",
-    )  # fmt: skip
+    kinds = {name: "float64" if name == log.weight else "text" for name in _columns(log)}
+    kinds |= {"logit": "float64", "impressions": "int64", "responses": "int64"}
+    said = {"columns": kinds, "field": log.field, "weight": log.weight}
+    texts = {name: json.dumps(what, ensure_ascii=False) for name, what in said.items()}
+    return MAPPING.format(zone=log.time_zone, **texts)
 
 
 def _columns(log: Contract) -> list[str]:

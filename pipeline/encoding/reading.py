@@ -4,7 +4,7 @@ columns. It travels with a model, so that rows that are scored are read as the l
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
@@ -162,7 +162,7 @@ class Reading:
         assert stamps is not None
         assert self.time is not None
         if rule.rule == "within":
-            later = time_stamps(source[rule.of], self.time)
+            later = time_stamps(source[rule.of], replace(self.time, column=str(rule.of)))
             seconds = (_microseconds(later) - _microseconds(stamps)) / 1e6
             return pa.array((seconds >= 0) & (seconds <= rule.seconds))
         zoned = stamps.cast(pa.timestamp(stamps.type.unit, self.time_zone))

@@ -72,7 +72,7 @@ class _Calls:
         if body is None:
             sentence = f"the request has more than {self.limits.body_bytes} bytes; send several"
             return self._refusal(413, sentence)
-        began, kind = perf_counter(), request.headers.get("content-type", "")
+        began, kind = perf_counter(), request.headers.get("content-type", "").lower()
         try:
             inputs = inputs_of(body, kind, self.predictor, self.limits.rows)
             few = len(next(iter(inputs.values()))) <= INLINE_ROWS

@@ -62,11 +62,14 @@ def inputs_of(
 
 def _table(body: bytes) -> pa.Table:
     try:
-        with pa.ipc.open_stream(body) as stream:
+        source = pa.BufferReader(body)
+        with pa.ipc.open_stream(source) as stream:
             table = stream.read_all()
         table.validate(full=True)
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"the request is no whole Arrow stream: {error}") from None
+    if source.tell() < len(body):
+        raise DataError("the request goes on after an Arrow stream; send one stream")
     return table
 
 

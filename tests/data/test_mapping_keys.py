@@ -30,6 +30,7 @@ from tests.data.logs import mapping
         ({"positions": ["ts", "item"]}, "are not among positions"),
         ({"columns": {"item": "text", "again": {"source": "item", "type": "int8"}}}, "one type"),
         ({"at_most": {"item": "price"}}, "['item']"),
+        ({"made": {"dear": {"rule": "above", "of": "item", "limit": 9}}}, "['item']"),
     ],
 )
 def test_a_mapping_that_cannot_be_is_refused_with_its_key(tmp_path, keys, sentence):

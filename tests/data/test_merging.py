@@ -90,6 +90,20 @@ def test_an_event_that_comes_again_is_the_newer_one_and_stays_in_its_place(tmp_p
     assert table["click"].to_pylist() == [0, 1, 0, 0, 1, 1]
 
 
+def test_files_of_a_call_are_as_if_they_had_landed_one_after_the_other(tmp_path):
+    """A late label counts; of one file the first row of an event does."""
+    first = written(tmp_path / "a.csv", HEADER + rows("a", "b", "", "c") + rows("a", clicks=1))
+    late = written(tmp_path / "b.csv", HEADER + rows("b", "", "d", clicks=1))
+    for calls in ([[first, late]], [[first], [late]]):
+        folder = tmp_path / str(len(calls))
+        for files in calls:
+            manifest = land_files(folder, mapping(), files, options=BY_EVENT).manifest
+        table = read_day(folder, "1970-01-01")
+        assert table["item"].to_pylist() == ["a", "b", None, "c", None, "d"]
+        assert table["click"].to_pylist() == [0, 1, 0, 0, 1, 1]
+        assert sum(source.rows for source in manifest.days["1970-01-01"].sources) == 6
+
+
 def test_files_of_the_same_name_in_folders_that_carry_a_key_are_told_apart(tmp_path):
     for number, letter in enumerate("ab"):
         folder = tmp_path / f"dt=1970-01-01/h={number}"

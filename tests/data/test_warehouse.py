@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from pipeline.cli.main import app
 from pipeline.core.errors import DataError, ParamsError
 from pipeline.core.files import read_report
+from pipeline.data.ingest.mapping import read_mapping
 from pipeline.data.ingest.sources import land_sources
 from pipeline.data.log_store.day_rows import local_days
 from pipeline.data.warehouse import DIALECTS, counted_mapping, counting_query
@@ -183,6 +184,8 @@ def test_every_dialect_parses_its_query_and_has_its_columns(dialect, section):
         (log(served_probability=None), "duckdb", "a", "both null"),
         (log(field=("day",)), "duckdb", "a", "column day"),
         (log(), "oracle", "a", "no dialect 'oracle'"),
+        (log(), "duckdb", 'ads"served', "no name of a table in duckdb"),
+        (log(), "bigquery", "", "no name of a table in bigquery"),
     ],
 )
 def test_what_cannot_be_counted_is_refused(section, dialect, table, sentence):
@@ -190,6 +193,13 @@ def test_what_cannot_be_counted_is_refused(section, dialect, table, sentence):
         counting_query(table, dialect, section, time="ts", date=None)
     with pytest.raises(DataError):
         counting_query("a", "duckdb", log(), time="ts", date=None, days=("2024-02-30", None))
+
+
+def test_the_mapping_reads_columns_of_any_name(tmp_path):
+    names = ("Campaign #", "a: b", "{x}", 'size "w×h"', "null", "1", "- c")
+    (tmp_path / "counted.yaml").write_text(counted_mapping(log(field=names, weight="w, g")))
+    rules = read_mapping(str(tmp_path / "counted.yaml"))
+    assert [*rules.columns] == [*names, "w, g", "logit", "impressions", "responses"]
 
 
 def test_the_command_prints_query_and_mapping(tmp_path, monkeypatch):

@@ -155,6 +155,23 @@ def test_an_address_with_a_secret_is_refused_before_prefect_hears_of_it(tmp_path
     assert not (tmp_path / "prefect/prefect.db").exists()
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "?password=",
+        "?n=1&Passwd=",
+        "?AWSAccessKeyId=",
+        "?X-Amz-Credential=",
+        "#access_token=",
+        "?pwd=",
+    ],
+)
+def test_a_secret_has_many_names_in_an_address(query):
+    assert masked(f"https://h.org/{{day}}.csv{query}hunter2&b=1").count("hunter2") == 0
+    harmless = "https://h.org/key=1/{day}.csv?design=b&keyword=x&author=y"
+    assert masked(harmless) == harmless
+
+
 def test_a_deployed_run_with_such_an_address_fails_and_no_state_shows_a_secret():
     @failing_in_one_sentence
     def body(source: str) -> State:

@@ -111,8 +111,11 @@ def test_rows_come_as_columns_as_records_or_as_an_arrow_stream(client):
     table = rows(64)
     one = client.post("/score", json={"columns": columns(table)}).json()
     assert client.post("/score", json={"records": table.to_pylist()}).json() == one
-    answer = client.post("/score", content=stream(table), headers=ARROW)
+    loud = {name: value.upper() for name, value in ARROW.items()}  # media types have no case
+    answer = client.post("/score", content=stream(table), headers=loud)
     assert answer.headers["content-type"] == ARROW["content-type"]
+    twice = client.post("/score", content=2 * stream(table), headers=ARROW)
+    assert twice.status_code == 422
     said = pa.ipc.open_stream(answer.content).read_all()
     assert said.schema.metadata[b"version"].decode() == one["version"]
     assert said["calibrated_logit"].to_pylist() == one["calibrated_logit"]

@@ -230,7 +230,7 @@ def test_a_folder_gives_a_new_folder_whole_or_not_at_all(made, tmp_path):
         score_files(predictor, files, tmp_path / "other")
     (days / "day=2/more.csv").unlink()
     (days / "day=2/left.csv.zst").write_bytes(b"\x28\xb5\x2f\xfd")
-    with pytest.raises(DataError, match=r"left\.csv\.zst is no Parquet file"):
+    with pytest.raises(DataError, match=r"left\.csv\.zst is no whole file of rows"):
         score_files(predictor, [days], tmp_path / "other")
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="no file in "):

@@ -207,9 +207,12 @@ class Mapping(Section):
         if unknown and not self.select:
             raise ValueError(f"{unknown} are not among positions")
         compared, no_numbers = {*self.at_most, *self.at_most.values()}, (pa.string(), pa.bool_())
+        compared |= {rule.of for rule in self.made.values() if rule.of and rule.rule == "above"}
         words = sorted(name for name in compared if self.source_types[name] in no_numbers)
         if words:
-            raise ValueError(f"at_most compares {words}, which columns do not read as numbers")
+            raise ValueError(
+                f"at_most or above compares {words}, which columns do not read as numbers"
+            )
         return self
 
     @property

@@ -25,6 +25,7 @@ BEGINNINGS = {  # of files that are no text in UTF-8, and what the names of such
     b"BZh": ".bz2",
     b"\x28\xb5\x2f\xfd": ".zst",
     b"PK\x03\x04": ".zip",
+    b"\xfd7zX": ".xz",
     b"PAR1": ".parquet",
     b"\xff\xfe": ".utf16",
     b"\xfe\xff": ".utf16",

@@ -30,10 +30,13 @@ SELECT count(*) - count(DISTINCT {what}) FROM read_parquet({file}) WHERE {id} IS
 """
 ALL = "SELECT r, place AS source FROM given ORDER BY row"
 ONCE = """
-SELECT r, place AS source FROM given WHERE row NOT IN (
-    SELECT row FROM given WHERE id IS NOT NULL
-    QUALIFY row_number() OVER (PARTITION BY id ORDER BY row) > 1
-) ORDER BY row
+, again AS (
+    SELECT row, min(row) OVER (PARTITION BY id) AS first,
+        row_number() OVER (PARTITION BY id ORDER BY place DESC, row) AS nth
+    FROM given WHERE id IS NOT NULL QUALIFY count(*) OVER (PARTITION BY id) > 1
+)
+SELECT r, place AS source FROM given LEFT JOIN again USING (row)
+WHERE coalesce(nth, 1) = 1 ORDER BY coalesce(first, row)
 """
 
 
@@ -194,9 +197,9 @@ class DayWriter:
     Args:
         folder: where the days are written; not the log itself.
         schema: of every table; an attribute, too.
-        event_id: the column with the ids of events; of rows of a day with the same id the first
-            stays, the others are dropped and counted. A row without an id is an event of its own.
-            None: every row is one.
+        event_id: the column with the ids of events; of rows of a day with the same id that of the
+            last file stays, and there the first, in the place of all; the others are dropped and
+            counted. A row without an id is an event of its own. None: every row is one.
 
     Raises:
         DataError: there is no such column.
@@ -238,7 +241,7 @@ class DayWriter:
 
     def finish(self) -> Iterator[tuple[str, Path, DayEntry]]:
         """Every day with rows in ascending order, its file and its entry, one by one; of every
-        event the first row alone.
+        event one row alone.
         """
         for day in sorted(self._days):
             part = self._days.pop(day)
