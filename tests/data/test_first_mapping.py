@@ -47,6 +47,17 @@ def test_ids_of_more_digits_than_a_number_keeps_are_text(tmp_path):
     assert rows["user"].to_pylist() == ids
 
 
+def test_a_feature_that_is_often_missing_is_named_and_passes_the_limit_that_is_written(tmp_path):
+    prices = ["" if i % 4 == 0 else str(i % 9 + 0.5) for i in range(400)]
+    found, rows = landed(
+        tmp_path, written(tmp_path / "log.csv", csv_of(columns() | {"bid": prices}))
+    )
+    assert found.params["validate.max_null_share"] >= rows["bid"].null_count / len(rows) == 0.25
+    assert any("bid" in sentence and "25%" in sentence for sentence in found.unknown)
+    other = first_mapping([written(tmp_path / "b.csv", csv_of(columns()))], "mine")
+    assert "validate.max_null_share" not in other.params
+
+
 def csv_of(table: dict[str, list], sign: str = ",") -> str:
     """A table as CSV with another delimiter."""
     lines = [sign.join(map(str, row)) for row in zip(*table.values(), strict=True)]

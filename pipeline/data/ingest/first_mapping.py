@@ -28,6 +28,7 @@ YES = {"yes", "y", "true", "t", "ja", "j", "oui", "si", "sí", "click", "clicked
 DAY_IN_NAME = re.compile(r"\d{4}-\d\d-\d\d|(?<!\d)20\d{6}(?!\d)")
 FEWEST_ROWS = 20  # of a value of the field, on average
 FEWEST = 100  # rows that tell whether values are ids of events, or one value is all
+SPARSE = 0.15  # share of rows without a value from which more of them may break the limit shipped
 
 
 @dataclass
@@ -96,7 +97,7 @@ class _Roles:
             **dict.fromkeys(("truth", "served_logit", "served_probability", "weight")),
         }
         self._said.params = {f"log.{key}": value for key, value in log.items()}
-        self._said.params |= {"split.last_day": None}
+        self._said.params |= {"split.last_day": None} | self._sparse(features)
         landed = {**({event: "text"} if event else {}), **features}
         for name in (impressions, label):
             if name in self._looks:
@@ -201,6 +202,19 @@ class _Roles:
             else:
                 found[column.name] = "text"
         return found
+
+    def _sparse(self, features: dict[str, str]) -> dict[str, float]:
+        """The limit of params.yaml under which every feature of these rows passes, if it is not."""
+        looks = [self._looks[name] for name in features]
+        shares = {look.name: look.nulls / max(look.rows, 1) for look in looks}
+        sparse = {name: share for name, share in shares.items() if share > SPARSE}
+        for name, share in sparse.items():
+            self._unknown(
+                f"why {name} has no value in {share:.0%} of rows (validate.max_null_share is "
+                "raised for it): a column that is filled for responses alone must be no feature"
+            )
+        most = max(sparse.values(), default=0.0)
+        return {"validate.max_null_share": min(round(most + 0.1, 1), 1.0)} if sparse else {}
 
     def _field(self, features: dict[str, str]) -> str:
         able = [c for c in self._rest.values() if features.get(c.name) == "text"]
