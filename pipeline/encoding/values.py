@@ -302,20 +302,3 @@ def _refuse_score(values: np.ndarray, wrong: np.ndarray, what: str, other: str) 
             f"row {rows[0]} is {values[rows[0]]:g}, which {what}, as {len(rows)} of {len(values)} "
             f"rows have it; repair the scores, or name the column in log.{other}"
         )
-
-
-def refuse_probabilities(lowest: float, highest: float, column: str) -> None:
-    """Refuse logits that look like probabilities: all of a log within [0, 1].
-
-    Args:
-        lowest, highest: of all scores of the log.
-        column: that holds them.
-
-    Raises:
-        DataError: they look like probabilities.
-    """
-    if lowest >= 0 and highest <= 1:
-        raise DataError(
-            f"column {column}, named in log.served_logit, lies in [{lowest:g}, {highest:g}] in all "
-            "days, which is what probabilities look like; name it in log.served_probability"
-        )

@@ -24,10 +24,7 @@ def listening(host: str, port: int) -> socket.socket:
         place.listen(BACKLOG)
     except OSError as error:
         place.close()
-        if error.errno == errno.EADDRINUSE:
-            raise ToolError(f"port {port} of {host} is in use; choose another --port") from None
-        raise ToolError(
-            f"port {port} of {host} cannot be listened on ({error.strerror}); choose another "
-            "--host or --port"
-        ) from None
+        taken = error.errno == errno.EADDRINUSE
+        why = "is in use" if taken else f"cannot be listened on ({error.strerror})"
+        raise ToolError(f"port {port} of {host} {why}; choose another --port or --host") from None
     return place

@@ -27,13 +27,7 @@ from pipeline.formats.scores import (
     read_scores,
     read_scores_manifest,
 )
-from pipeline.formats.tables import (
-    BinTable,
-    FieldTables,
-    read_field_tables,
-    read_tables_manifest,
-    scaled,
-)
+from pipeline.formats.tables import FieldTables, read_field_tables, read_tables_manifest, scaled
 from pipeline.params.sections import CalibrateParams
 
 
@@ -68,7 +62,7 @@ def run(
     cells = statistics.cells
     about["responses"] = np.bincount(cells.field_value_id, cells.responses, n).tolist()
     if params.variant == "paper":
-        paper, choice, about = _paper(scores, statistics.bins, params)
+        paper, choice, about = _paper(scores, statistics, params)
         ships["adacalib"] = frozen["adacalib"] = paper.serving
         asked = {day: of_day.ids for day, of_day in rolling["eb_platt"].items()}
         rolling["adacalib"] = {day: DayMap.of(paper.serving, ids) for day, ids in asked.items()}
@@ -208,7 +202,7 @@ def _learning_days(
 
 
 def _paper(
-    scores: Path, bins: BinTable, params: CalibrateParams
+    scores: Path, tables: FieldTables, params: CalibrateParams
 ) -> tuple[PaperFit, Choice | None, dict[str, Any]]:
     """AdaCalib as published, fitted once, on the calibration days, and how it fared."""
     rows = read_scores(scores, "calibration")
@@ -216,7 +210,7 @@ def _paper(
     settings = PaperSettings(
         **params.paper.model_dump(),
         **params.model_dump(include=shared),
-        candidates=tuple(np.unique(bins.requested_bins).tolist()),
+        candidates=tuple(np.unique(tables.bins.requested_bins).tolist()),
     )
     features = _features(scores) if params.paper.auxiliary else None
     fitted = fit_paper(rows, settings, features)

@@ -19,14 +19,7 @@ from pipeline.engine.reuse import Made, Reuse
 from pipeline.formats.champion import MODEL, TABLES, pinned
 from pipeline.formats.days import day_number
 from pipeline.formats.scores import read_day, read_scores_manifest
-from pipeline.formats.tables import (
-    BinTable,
-    CellTable,
-    read_bins,
-    read_cells,
-    read_field_tables,
-    read_tables_manifest,
-)
+from pipeline.formats.tables import BinTable, CellTable, read_field_tables, read_tables_manifest
 from pipeline.params.sections import CheckTablesParams
 from pipeline.quality.memorisation import memorisation
 from pipeline.quality.suites import build_data_docs
@@ -77,10 +70,10 @@ def _evidence(
     scores: Path, tables: Path, params: CheckTablesParams, kept: Reuse
 ) -> tuple[BinTable, CellTable, LogSums, list[int]]:
     """Both tables, sums of the log itself, and the candidates that every field value must have."""
-    manifest, bins = read_tables_manifest(tables), read_bins(tables)
-    ties = _ties(scores, tables, manifest, bins, params.equal_frequency_tolerance, kept)
+    manifest, found = read_tables_manifest(tables), read_field_tables(tables)
+    ties = _ties(scores, tables, manifest, found.bins, params.equal_frequency_tolerance, kept)
     log = _sums_of_log(scores, manifest, ties, kept)
-    return bins, read_cells(tables), log, manifest["candidates"]
+    return found.bins, found.cells, log, manifest["candidates"]
 
 
 def build_docs(scores: Path, tables: Path, folder: Path, params: CheckTablesParams) -> Path:

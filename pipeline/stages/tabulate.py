@@ -16,13 +16,14 @@ from pipeline.core.errors import AdaCalibError, NotEnoughDataError
 from pipeline.engine.day_map import map_days, processes
 from pipeline.engine.reuse import Made, Reuse
 from pipeline.formats.days import day_number
-from pipeline.formats.ordered_rows import read_ordered, write_ordered
 from pipeline.formats.scores import (
     Scores,
     later_days,
     read_day,
     read_day_columns,
+    read_ordered,
     read_scores_manifest,
+    write_ordered,
 )
 from pipeline.formats.tables import BinTable, CellTable, Table, as_arrow, of_arrow, write_tables
 from pipeline.params.sections import TabulateParams

@@ -15,13 +15,7 @@ from pipeline.data.log_store.contract import DayFacts
 from pipeline.data.log_store.day_rows import read_day, refuse_changed
 from pipeline.data.log_store.deduplication import EventDays, day_marks, event_facts, event_summary
 from pipeline.data.log_store.labels import label_growth, maturity_of, ordinary_days, stray_rows
-from pipeline.data.log_store.manifest import (
-    MANIFEST,
-    Manifest,
-    check_listing,
-    read_manifest,
-    used_days,
-)
+from pipeline.data.log_store.manifest import MANIFEST, Manifest, check_listing, read_manifest
 from pipeline.encoding.values import field_keys
 from pipeline.encoding.vocabulary import ValueCounts
 from pipeline.engine.day_map import map_days
@@ -51,7 +45,7 @@ def run(
         NotEnoughDataError: there are fewer than two days, or a day has too few impressions.
     """
     manifest = read_manifest(data / MANIFEST)
-    used = used_days(manifest, log.format, log.time_zone, split.last_day)
+    used = contract.used_days(manifest, log.format, log.time_zone, split.last_day)
     check_listing(data, manifest, used)
     days = [day for day in used if day in ordinary_days(manifest.days)]
     contract.refuse_unknown(manifest, log.columns())

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.core.errors import DataError
+from pipeline.core.errors import DataError, NotEnoughDataError
 from pipeline.data.log_store.day_rows import days_between
 from pipeline.data.log_store.manifest import Manifest
 from pipeline.encoding.features import LoggedScore
@@ -23,7 +23,6 @@ from pipeline.encoding.values import (
     logged_score_column,
     numbers_of,
     placed,
-    refuse_probabilities,
     refuse_rows,
 )
 from pipeline.formats.scores import before_sampling
@@ -78,6 +77,33 @@ class DayFacts:
     nulls: dict[str, int]
     field_values: int
     logged_scores: tuple[float, float] | None
+
+
+def used_days(
+    manifest: Manifest, log_format: str, time_zone: str, last_day: str | None
+) -> list[str]:
+    """The days up to `last_day` (None: all), ascending; at least two.
+
+    Raises:
+        DataError: the log is of another format or zone than asked for, or lacks the last day.
+        NotEnoughDataError: there are fewer than two days.
+    """
+    for name, asked in {"format": log_format, "time_zone": time_zone}.items():
+        if getattr(manifest, name) != asked:
+            raise DataError(
+                f"the data has {name} {getattr(manifest, name)}, params.yaml says log.{name}: "
+                f"{asked}; land that log, or change params.yaml"
+            )
+    if last_day is not None:
+        manifest.entry(last_day)
+    days = [day for day in manifest.days if last_day is None or day <= last_day]
+    if len(days) < 2:
+        raise NotEnoughDataError(
+            f"a log needs more than one day, this one has {len(days)}"
+            + (f": {days[0]}" if days else "")
+            + "; land more days"
+        )
+    return days
 
 
 def refuse_unknown(manifest: Manifest, columns: Mapping[str, str]) -> None:
@@ -148,8 +174,13 @@ def check_logged_scores(facts: Mapping[str, DayFacts], contract: Contract) -> No
     """
     ranges = [day.logged_scores for day in facts.values() if day.logged_scores is not None]
     if contract.served_logit is not None and ranges:
-        lowest, highest = zip(*ranges, strict=True)
-        refuse_probabilities(min(lowest), max(highest), contract.served_logit)
+        lowest, highest = min(low for low, _ in ranges), max(high for _, high in ranges)
+        if lowest >= 0 and highest <= 1:
+            raise DataError(
+                f"column {contract.served_logit}, named in log.served_logit, lies in "
+                f"[{lowest:g}, {highest:g}] in all days, which is what probabilities look like; "
+                "name it in log.served_probability"
+            )
 
 
 def check_null_shares(

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.core.errors import ArtifactError, DataError, NotEnoughDataError
+from pipeline.core.errors import ArtifactError, DataError
 from pipeline.core.files import read_json, sha256_of, write_json
 
 MANIFEST = "manifest.json"
@@ -257,33 +257,6 @@ def _text_of(column: pa.StringArray) -> memoryview:
         return memoryview(b"")
     ends = np.frombuffer(offsets, "<i4")[column.offset : column.offset + len(column) + 1]
     return memoryview(text)[ends[0] : ends[-1]]
-
-
-def used_days(
-    manifest: Manifest, log_format: str, time_zone: str, last_day: str | None
-) -> list[str]:
-    """The days up to `last_day` (None: all), ascending; at least two.
-
-    Raises:
-        DataError: the log is of another format or zone than asked for, or lacks the last day.
-        NotEnoughDataError: there are fewer than two days.
-    """
-    for name, asked in {"format": log_format, "time_zone": time_zone}.items():
-        if getattr(manifest, name) != asked:
-            raise DataError(
-                f"the data has {name} {getattr(manifest, name)}, params.yaml says log.{name}: "
-                f"{asked}; land that log, or change params.yaml"
-            )
-    if last_day is not None:
-        manifest.entry(last_day)
-    days = [day for day in manifest.days if last_day is None or day <= last_day]
-    if len(days) < 2:
-        raise NotEnoughDataError(
-            f"a log needs more than one day, this one has {len(days)}"
-            + (f": {days[0]}" if days else "")
-            + "; land more days"
-        )
-    return days
 
 
 def check_listing(folder: Path, manifest: Manifest, days: list[str]) -> None:
