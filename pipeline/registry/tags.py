@@ -204,11 +204,12 @@ def proposed(
         yield clone
         made = {ref: made for ref, made in _objects(clone).items() if ref not in before}
         git(folder, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", str(clone), *made)
+    sent = made
     if authority != ".":  # what it lacks was made before it was one
         listed = git(folder, "ls-remote", "--refs", authority, *_PATTERNS).output
         known = {line.partition("\t")[2] for line in listed.splitlines()}
-        made = {ref: of for ref, of in _objects(folder).items() if ref not in known} | made
-    _push_tags(folder, authority, made)
+        sent = {ref: of for ref, of in _objects(folder).items() if ref not in known} | made
+    _push_tags(folder, authority, sent)
     for ref, tag_object in made.items():
         git(folder, "update-ref", ref, tag_object)
 
