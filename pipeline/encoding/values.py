@@ -227,8 +227,7 @@ def refuse_rows(
     Args:
         wrong: bool [n].
         values: float64 [n], what stands there.
-        column: its name.
-        rule: what a value must be.
+        column, rule: its name, and what a value must be.
         key: of a mapping, which leaves out such rows where a value is there and too large.
 
     Raises:

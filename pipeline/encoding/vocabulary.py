@@ -96,10 +96,8 @@ class Vocabulary:
         names = counts.by_frequency(without=(*self.own, *self.pooled))
         of_parents = pc.starts_with(names, PARENT)
         new, parents = names.filter(pc.invert(of_parents)), names.filter(of_parents)
-        room, above = (
-            len(names) if max_size is None else max(max_size - len(known), 0)
-            for known in (self.values, self.parents)
-        )
+        most = len(self.own) + len(names) if max_size is None else max_size
+        room, above = (max(most - len(known), 0) for known in (self.values, self.parents))
         pooled = () if len(parents) or self.parents else _ascending(new.slice(room))
         null = (NULL_NAME,) if counts.nulls and NULL_NAME not in self.own else ()
         mark = (POOLED_NAME,) if pooled and not self.pooled else ()
