@@ -21,7 +21,7 @@ from pipeline.formats.scores import keep_rate_of
 from pipeline.model import ranks
 from pipeline.model.checkpoints import best_epoch
 from pipeline.model.examples import Shard, examples_of, hold_out, write_shard
-from pipeline.model.network import LOGGED, BaseNetwork, LoggedScoreNetwork
+from pipeline.model.network import LOGGED, BaseNetwork, LoggedScoreNetwork, Network
 from pipeline.model.scoring import write_base
 from pipeline.model.training import train
 from pipeline.params.sections import LogParams, TrainBaseParams
@@ -57,11 +57,9 @@ def run(
     _refuse_other_days(data, contract["days"])
     score = logged_score_column(contract["conventions"])
     if score is not None:
-        passed_on = Encoder({}, (LoggedScore(*score),), log.field, parents=log.field_parents)
-        manifest = {"network": {"kind": LOGGED}, "days": {"fitting": [], "held_out": []}}
-        manifest |= {"history": [], "conventions": contract["conventions"]}
+        manifest = _passed_on(LoggedScore(*score), contract["conventions"], log)
         if ranks.is_first():
-            _publish(target, LoggedScoreNetwork(), passed_on, manifest, params)
+            _publish(target, LoggedScoreNetwork(), manifest, params)
         return
     if ranks.are_to_start():
         return ranks.start(["train_base", str(data), str(training), str(target)])
@@ -83,12 +81,13 @@ def run(
     manifest = {
         "conventions": contract["conventions"] | _unsample(network, contract["conventions"]),
         "network": sizes,
+        **encoder.manifest(),
         "days": sides,
         "history": [asdict(record) for record in history],
         "best_epoch": best_epoch(history).epoch,
         **({"processes": processes.number} if processes.number > 1 else {}),
     }
-    _publish(target, network, encoder, manifest, params)
+    _publish(target, network, manifest, params)
     shutil.rmtree(unfinished)
 
 
@@ -115,17 +114,20 @@ def _unsample(network: BaseNetwork, conventions: Mapping[str, Any]) -> dict[str,
     return {"sampling": {"logit_shift": math.log(rate), "applied": "once, when the base was made"}}
 
 
+def _passed_on(score: LoggedScore, conventions: dict[str, Any], log: LogParams) -> dict[str, Any]:
+    """The manifest of a base whose logit is the logged score."""
+    encoder = Encoder({}, (score,), log.field, parents=log.field_parents)
+    nothing = {"history": [], "days": {"fitting": [], "held_out": []}}
+    return encoder.manifest() | nothing | {"network": {"kind": LOGGED}, "conventions": conventions}
+
+
 def _publish(
-    target: Path,
-    network: BaseNetwork | LoggedScoreNetwork,
-    encoder: Encoder,
-    manifest: dict[str, Any],
-    params: TrainBaseParams,
+    target: Path, network: Network, manifest: dict[str, Any], params: TrainBaseParams
 ) -> None:
     about = {"params": {"train_base": params.model_dump(mode="json")}}
     with publish(target) as folder:
         folder.mkdir()
-        write_base(folder, network, manifest | encoder.manifest() | about)
+        write_base(folder, network, manifest | about)
 
 
 def _device() -> str:
