@@ -104,7 +104,7 @@ def show_trend(folder: Path) -> None:
     artifacts.create_table_artifact(
         shown_rows(rows[-TREND_DAYS:]), key="trend", description=str(page)
     )
-    address = picture(trend_pictures(rows, INK)[0])
+    address = picture(next(trend_pictures(rows, INK)))
     artifacts.create_image_artifact(
         address, key="trend-pcoc", description="PCOC of what served, by day"
     )

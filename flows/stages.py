@@ -99,15 +99,16 @@ def run_stages(folder: Path) -> Iterator[tuple[str, State]]:
         at = found[1] if found else at
         return at
 
-    for stage, lines in groupby(reproduction(None, folder), stage_of):
-        if not stage:
-            continue
-        # The heartbeat of the flow around them speaks for the stages; to end one takes a second.
-        with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
-            state = stage_flow(stage, lines, before.get(stage, {}))(str(folder), return_state=True)
-        yield stage, state
-        if not state.is_completed():
-            return
+    # The heartbeat of the flow around them speaks for the stages; to end one takes a second.
+    with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
+        for stage, lines in groupby(reproduction(None, folder), stage_of):
+            if not stage:
+                continue
+            follow = stage_flow(stage, lines, before.get(stage, {}))
+            state = follow(str(folder), return_state=True)
+            yield stage, state
+            if not state.is_completed():
+                return
 
 
 def main(stage: str, folder: str = ".") -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -92,21 +93,21 @@ def shown_rows(rows: list[Row]) -> list[Row]:
     ]
 
 
-def trend_pictures(rows: list[Row], ink: str = "currentColor") -> list[str]:
+def trend_pictures(rows: list[Row], ink: str = "currentColor") -> Iterator[str]:
     """PCOC and LogLoss by refreshed day as SVG texts, in the page's ink or another."""
     drawn: list[dict[Any, Any]] = [
         row
         | {name: float(row[name]) if row[name] else None for name in FIGURES if name != "served"}
         for row in rows
     ]
-    return [static(spec, drawn, ink, 900) for spec in trend_charts()]
+    return (static(spec, drawn, ink, 900) for spec in trend_charts())
 
 
 def write_trend(folder: Path, rows: list[Row]) -> Path:
     """Write the page of the trend, which runs no script; where it is."""
     page = template("trend.html").render(
         style=(HERE / "page.css").read_text(),
-        pictures=trend_pictures(rows),
+        pictures=[*trend_pictures(rows)],
         rows=rows,
         heads=list(shown_rows(rows)[0]),
         tabled=[list(row.values()) for row in shown_rows(rows)],
