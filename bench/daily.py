@@ -45,7 +45,7 @@ def make_project(folder: Path, rows: int) -> None:
     set_values(folder / "params.yaml", flat(values) | grid)
     start_pin(folder)
     run(folder, "git", "init", "--quiet")
-    land("simulated", folder / "data", lambda n: None, rows=rows * DAYS // (DAYS - 1), days=DAYS)
+    land("simulated", folder / "data", rows=rows * DAYS // (DAYS - 1), days=DAYS)
 
 
 def run(folder: Path, *command: str) -> float:

@@ -32,7 +32,7 @@ LAND = """
 import sys
 from pathlib import Path
 from pipeline.data.ingest.sources import land
-land("simulated", Path("data"), lambda rows: None, rows=int(sys.argv[1]))
+land("simulated", Path("data"), rows=int(sys.argv[1]))
 """
 MAPPED = ("validate", "score", "tabulate", "check_tables")  # over days, by pipeline/engine
 STAGE = """

@@ -48,7 +48,7 @@ def run_ours(folder: Path) -> None:
     """The stage."""
     from pipeline.stages.tabulate import run
 
-    params = TabulateParams(candidates=CANDIDATES, grid_cells=GRID, days="calibration")
+    params = TabulateParams(candidates=CANDIDATES, grid_cells=GRID)
     run(folder / "scores", folder / "tables", params=params)
 
 
