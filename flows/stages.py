@@ -24,7 +24,8 @@ from flows.states import failing_in_one_sentence, run_and_print
 from pipeline.registry.staleness import NOTHING, cause, inputs_of
 from pipeline.registry.tools.dvc import RUNNING, SAID_AGAIN, reproduction
 
-STAGE = re.compile(r"^(?:Running stage|Stage) '([^']+)'")  # where dvc begins to speak of one
+# Where dvc begins to speak of a stage; one that lacks a dependency it names in the error alone.
+STAGE = re.compile(r"^(?:Running stage|Stage|ERROR: failed to reproduce) '([^']+)'")
 
 
 def stage_flow(

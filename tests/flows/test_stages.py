@@ -1,13 +1,15 @@
 """Stage flows: one for every stage of dvc.yaml, in the DAG's order, saying what ran and why."""
 
 import pytest
+from prefect import flow
 from ruamel.yaml import YAML
 
-from flows.stages import outcome, stage_flow
+from flows.stages import outcome, run_stages, stage_flow
 from pipeline.core.errors import AdaCalibError
 from pipeline.params.dag import stage_order
 from pipeline.params.params_file import STAGES
 from pipeline.registry.staleness import cause, inputs_of
+from pipeline.registry.tools.programs import run_program
 
 LOCK = """\
 schema: '2.0'
@@ -123,3 +125,24 @@ def test_the_final_state_says_whether_the_stage_ran_and_why(executed, why, name,
     state = outcome("score", executed, why)
     assert state.is_completed()
     assert (state.name, state.message) == (name, message)
+
+
+@pytest.mark.slow
+def test_a_stage_that_cannot_begin_fails_itself_and_not_the_one_before(tmp_path, prefect_server):
+    """DVC finds a dependency missing before it says that the stage runs."""
+    write_stages(
+        tmp_path,
+        {
+            "first": {"cmd": "echo a > a", "outs": ["a"]},
+            "second": {"cmd": "cat a b > c", "deps": ["a", "b"], "outs": ["c"]},
+        },
+    )
+    run_program(["git", "init", "--quiet"], tmp_path)
+    run_program(["dvc", "init", "--quiet"], tmp_path)
+
+    @flow
+    def both():
+        return [(stage, state.name) for stage, state in run_stages(tmp_path)]
+
+    assert both() == [("first", "Ran"), ("second", "Failed")]
+    assert both() == [("first", "Cached"), ("second", "Failed")]
