@@ -19,7 +19,7 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from bench import process
-from pipeline.core.checksums import file_sums
+from pipeline.core.files import file_sums
 from pipeline.data.ingest.simulated import Simulation
 from pipeline.data.ingest.sources import land
 from pipeline.formats.champion import start_pin

@@ -22,9 +22,9 @@ from scipy.special import expit, log_expit
 from pipeline.calibration.roll import roll
 from pipeline.calibration.statistics.bins import tabulate
 from pipeline.calibration.statistics.counting import count_cells, fitting_grid, with_later_days
-from pipeline.formats.field_tree import NO_MOVES, FieldTree
 from pipeline.formats.rolling import rolled
 from pipeline.formats.scores import Scores
+from pipeline.formats.tables import NO_MOVES, FieldTree
 from pipeline.metrics.summary import measure, pcoc_intervals
 from pipeline.params.params_file import read_params
 

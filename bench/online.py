@@ -18,7 +18,7 @@ from tea_tasting.aggr import Aggregates
 
 from bench.quality_tables import aligned
 from pipeline.core.files import write_json
-from pipeline.online.effects import (
+from pipeline.online.analysis import (
     LEAST_RATIO_PVALUE,
     Arms,
     effects,

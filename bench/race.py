@@ -20,8 +20,8 @@ from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pipeline.core.checksums import verify
 from pipeline.core.errors import AdaCalibError, ReleaseError
+from pipeline.core.files import verify
 from pipeline.registry import tags
 from pipeline.registry.promote import promote
 from pipeline.registry.pull import pull
@@ -35,7 +35,7 @@ import random, sys
 from pathlib import Path
 from ruamel.yaml import YAML
 from pipeline.core.files import publish, sha256_of, write_json
-from pipeline.core.checksums import write_checksums
+from pipeline.core.files import write_checksums
 
 params = YAML(typ="safe").load(Path("params.yaml").read_text())
 if sys.argv[1] == "merge":

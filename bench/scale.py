@@ -37,12 +37,12 @@ land("simulated", Path("data"), rows=int(sys.argv[1]))
 MAPPED = ("validate", "score", "tabulate", "check_tables")  # over days, by pipeline/engine
 STAGE = """
 import resource, sys
-from pipeline.engine import cluster
+from pipeline.engine import day_map
 from pipeline.__main__ import main
 try:
     main()
 finally:
-    cluster.release()
+    day_map.release()
     for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
         usage = resource.getrusage(who)
         print(usage.ru_utime + usage.ru_stime)

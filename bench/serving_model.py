@@ -8,8 +8,7 @@ import pyarrow as pa
 
 from pipeline.checkpoint.bundle import load, merge
 from pipeline.checkpoint.runtimes import export
-from pipeline.core.checksums import manifest_sums
-from pipeline.core.files import write_json
+from pipeline.core.files import manifest_sums, write_json
 from pipeline.encoding.features import Encoder, Scaling
 from pipeline.encoding.vocabulary import Vocabulary
 from pipeline.formats.maps import from_knots, write_maps

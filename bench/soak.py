@@ -30,7 +30,7 @@ import psutil
 
 from bench.soak_faults import LATE, drawn, run_with
 from bench.soak_project import MAPPING, day_of, deliver, make_project, undisturbed
-from pipeline.core.checksums import file_sums
+from pipeline.core.files import file_sums
 from pipeline.registry.promote import production
 from pipeline.registry.tools.programs import git
 

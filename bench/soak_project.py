@@ -86,7 +86,7 @@ WORK = '''\
 """A stage: python work.py STAGE OUTPUT. Half of the output is written, then a second passes."""
 import json, os, sys, time
 from pathlib import Path
-from pipeline.core.checksums import write_checksums
+from pipeline.core.files import write_checksums
 from pipeline.core.files import publish, sha256_of, write_json
 from pipeline.params.params_file import read_params
 from pipeline.report.result_tables import METRICS

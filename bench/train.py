@@ -27,7 +27,7 @@ import torch
 from torch.nn import functional
 
 from bench import process
-from pipeline.core.progress import WorkProgress
+from pipeline.core.work import WorkProgress
 from pipeline.model.examples import Examples, Shard, write_shard
 from pipeline.model.network import BaseNetwork, initialise
 from pipeline.model.training import train

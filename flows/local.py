@@ -32,7 +32,7 @@ from pipeline.core.files import make_folder, read_json, write_json
 from pipeline.params.params_file import read_params
 from pipeline.registry.tools.locks import hold
 from pipeline.registry.tools.programs import process_group, run_program
-from pipeline.serving.sockets import listening
+from pipeline.serving.workers import listening
 
 HOST = "127.0.0.1"
 PARTS = ("worker", "server")  # in the order in which they are stopped

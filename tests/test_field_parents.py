@@ -11,7 +11,7 @@ import pytest
 from pipeline.core.files import read_json, read_report
 from pipeline.encoding.belonging import count_field, nearest_parents, tree_of
 from pipeline.encoding.vocabulary import Vocabulary
-from pipeline.formats.field_tree import FieldTree
+from pipeline.formats.tables import FieldTree
 from pipeline.serving.predictor import load
 from tests.whole_walk import DAYS, asked, project, scored, walk
 

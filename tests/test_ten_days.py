@@ -6,8 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.core.checksums import file_sums
-from pipeline.core.files import read_json, read_report, sha256_of
+from pipeline.core.files import file_sums, read_json, read_report, sha256_of
 from pipeline.formats.champion import MODEL, PIN, TABLES, Pin, write_pin
 from pipeline.formats.days import day_name, day_number
 from pipeline.params.params_file import set_values

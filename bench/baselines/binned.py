@@ -5,8 +5,8 @@ from scipy.special import expit
 from scipy.special import logit as log_odds
 
 from bench.baselines.rows import global_bins
-from pipeline.calibration.isotonic import ascending_rates, isotonic_curve
-from pipeline.calibration.paper.merged_rows import response_rate
+from pipeline.calibration.baselines import ascending_rates, isotonic_curve
+from pipeline.calibration.paper.paper_rows import response_rate
 from pipeline.formats.maps import PiecewiseLinearMap, from_knots, shared_map
 from pipeline.formats.scores import Scores
 

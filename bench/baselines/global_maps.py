@@ -5,7 +5,7 @@ from scipy.special import logit as log_odds
 from sklearn.linear_model import LogisticRegression
 
 from bench.baselines.rows import binary_rows
-from pipeline.calibration.paper.merged_rows import response_rate
+from pipeline.calibration.paper.paper_rows import response_rate
 from pipeline.formats.maps import PiecewiseLinearMap, identity_map, shared_map
 from pipeline.formats.scores import Scores
 

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from bench.baselines.rows import global_bins
 from pipeline.calibration.adacalib.knot_training import single_thread
-from pipeline.calibration.paper.merged_rows import merged, response_rate
+from pipeline.calibration.paper.paper_rows import merged, response_rate
 from pipeline.formats.maps import PiecewiseLinearMap, from_knots
 from pipeline.formats.scores import Scores
 

@@ -12,8 +12,8 @@ from bench.baselines import CalibrationMap
 from bench.baselines.binned import BINS
 from bench.baselines.global_maps import fit_logistic, platt
 from bench.baselines.rows import global_bins
-from pipeline.calibration.isotonic import ascending_rates
-from pipeline.calibration.paper.merged_rows import merged, response_rate
+from pipeline.calibration.baselines import ascending_rates
+from pipeline.calibration.paper.paper_rows import merged, response_rate
 from pipeline.formats.maps import PiecewiseLinearMap
 from pipeline.formats.scores import Scores
 

@@ -9,10 +9,10 @@ from scipy.special import expit, gammaln
 from sklearn.linear_model import LogisticRegression
 
 from bench.baselines.rows import binary_rows, grouped
-from pipeline.calibration.paper.merged_rows import response_rate
+from pipeline.calibration.paper.paper_rows import response_rate
 from pipeline.calibration.prior.anchor import Anchor, fit_anchor
 from pipeline.calibration.statistics.bins import tabulate
-from pipeline.calibration.statistics.logits import log_loss_from_logits
+from pipeline.calibration.statistics.grid import log_loss_from_logits
 from pipeline.formats.maps import PiecewiseLinearMap, affine_map
 from pipeline.formats.scores import Scores
 from pipeline.formats.tables import CellTable

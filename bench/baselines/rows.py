@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pipeline.calibration.paper.merged_rows import response_rate
+from pipeline.calibration.paper.paper_rows import response_rate
 from pipeline.calibration.statistics.bins import tabulate
 from pipeline.formats.scores import Scores
 from pipeline.formats.tables import BinTable

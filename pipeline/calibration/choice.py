@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import expit
 
-from pipeline.calibration.statistics.logits import log_loss_from_logits
+from pipeline.calibration.statistics.grid import log_loss_from_logits
 from pipeline.core.errors import NotEnoughDataError
 
 ENOUGH_DAYS = 5  # below, nothing is reported on how a difference varies over days

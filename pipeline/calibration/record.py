@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import expit
 
 from pipeline.calibration.prior.random_slopes import SlopePrior, group_rows, modes
-from pipeline.calibration.statistics.logits import log_loss_from_logits
+from pipeline.calibration.statistics.grid import log_loss_from_logits
 
 HALF_LIVES = (14.0, np.inf)  # days
 LEAST_DAYS = 7  # of record, before anything is made of it

@@ -11,17 +11,16 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import logit as log_odds
 
-from pipeline.calibration.adacalib.compile_map import serving_map
 from pipeline.calibration.adacalib.fit import AdaCalibFit, fit_adacalib
 from pipeline.calibration.adacalib.knot_training import FitSettings
+from pipeline.calibration.adacalib.shapes import serving_map
+from pipeline.calibration.baselines import FITS, Windowed, best_window, coarse
 from pipeline.calibration.choice import Choice, Comparison, choose, losses_of
 from pipeline.calibration.record import NONE, FirstDays, Record
-from pipeline.calibration.statistics.logits import SURE
-from pipeline.calibration.windows import FITS, Windowed, best_window, coarse
-from pipeline.formats.field_tree import FieldTree
+from pipeline.calibration.statistics.grid import SURE
 from pipeline.formats.maps import PiecewiseLinearMap, identity_map
 from pipeline.formats.rolling import DayMap
-from pipeline.formats.tables import CellTable, FieldTables
+from pipeline.formats.tables import CellTable, FieldTables, FieldTree
 
 TOO_FEW_DAYS = "eb_platt"  # ships where the learning days are too few for a choice
 

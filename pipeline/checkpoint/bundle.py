@@ -11,10 +11,9 @@ from safetensors.torch import load_file, save
 
 from pipeline.checkpoint.merged_model import PROBABILITY_CLIP, MergedModel, MergedNetwork
 from pipeline.checkpoint.serving_table import WEIGHTS, arrays_of, map_of
-from pipeline.core import checksums
-from pipeline.core.checksums import MANIFEST, json_sha256
+from pipeline.core import files
 from pipeline.core.errors import ArtifactError
-from pipeline.core.files import read_json, sha256_of
+from pipeline.core.files import MANIFEST, json_sha256, read_json, sha256_of
 from pipeline.encoding.features import Encoder
 from pipeline.formats.maps import read_maps, write_maps
 from pipeline.formats.rolling import FILE, read_rolling, write_rolling
@@ -71,7 +70,7 @@ def merge(
     """
     base, base_tensors = base_state(base_folder)
     calibrator = read_json(calibrator_folder / MANIFEST)
-    checksums.refuse_others(calibrator_folder, calibrator.get("made_of", {}), {"base": base_folder})
+    files.refuse_others(calibrator_folder, calibrator.get("made_of", {}), {"base": base_folder})
     base["field"] = calibrator["field"]
     maps, chosen = read_maps(calibrator_folder / "maps.parquet"), calibrator["chosen"]
     if chosen not in maps:
@@ -92,7 +91,7 @@ def merge(
     write_maps(target / TABLE, {chosen: serving_map}, base["field"]["values"])
     write_rolling(target / FILE, {chosen: rolling[chosen]})
     known = json_sha256([base["categorical"], base["field"]])
-    checksums.write_checksums(
+    files.write_checksums(
         target,
         {
             "format": FORMAT,
@@ -135,7 +134,7 @@ def load(folder: Path) -> MergedModel:
     Raises:
         ArtifactError: a file is missing or damaged, or the checkpoint has another format.
     """
-    manifest = checksums.verify(folder)
+    manifest = files.verify(folder)
     if manifest["format"] != FORMAT:
         raise ArtifactError(
             f"{folder / MANIFEST} has format {manifest['format']!r}, this code reads {FORMAT!r}; "
@@ -149,7 +148,7 @@ def load(folder: Path) -> MergedModel:
     serving_map = map_of(arrays, len(encoder.field_values.names))
     auxiliary = None
     if manifest["auxiliary"]:
-        from pipeline.calibration.paper.auxiliary import AuxiliaryNetwork
+        from pipeline.calibration.paper.paper_network import AuxiliaryNetwork
 
         auxiliary = AuxiliaryNetwork(encoder.vocabulary_sizes, len(encoder.numeric_columns))
         fill(auxiliary, _below(AUXILIARY, tensors), folder / WEIGHTS)
@@ -181,8 +180,8 @@ def lineage_of(split: Path, base: Path, calibrator: Path, params: dict[str, Any]
     manifests = [read_json(folder / MANIFEST) for folder in (split, base, calibrator)]
     sections = {name: said for each in manifests for name, said in each.get("params", {}).items()}
     return {
-        "base": checksums.file_sums(base),
-        "calibrator": checksums.file_sums(calibrator),
+        "base": files.file_sums(base),
+        "calibrator": files.file_sums(calibrator),
         "data": {
             "days": manifests[0]["parts"],
             "content_sha256": manifests[0].get("data", {}),

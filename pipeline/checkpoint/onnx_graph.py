@@ -13,7 +13,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
-from pipeline.calibration.paper.auxiliary import AuxiliaryNetwork
+from pipeline.calibration.paper.paper_network import AuxiliaryNetwork
 from pipeline.checkpoint.merged_model import PROBABILITY_CLIP, MergedModel, MergedNetwork
 from pipeline.checkpoint.serving_table import IDS, LOGIT64, MAPPED
 from pipeline.core.errors import ArtifactError

@@ -7,9 +7,8 @@ import pyarrow as pa
 import torch
 
 from pipeline.checkpoint.merged_model import BATCH_ROWS, MergedModel
-from pipeline.checkpoint.runtimes import Runtime
+from pipeline.checkpoint.runtimes import Runtime, end_to_end_tolerance
 from pipeline.checkpoint.serving_table import END_TO_END
-from pipeline.checkpoint.vectors import end_to_end_tolerance
 from pipeline.core.errors import ArtifactError
 from pipeline.formats.maps import PiecewiseLinearMap
 from pipeline.model.scoring import Base

@@ -1,7 +1,10 @@
-"""The runtimes in which a checkpoint is published: making their files, and asking each of them."""
+"""The runtimes in which a checkpoint is published: making their files, and asking each of them.
+
+Rows that a model ships with, and what it says of them: for whoever serves it elsewhere.
+"""
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -17,15 +20,105 @@ from torch.fx import Interpreter
 from pipeline.checkpoint.bundle import TABLE
 from pipeline.checkpoint.merged_model import MergedModel, MergedNetwork
 from pipeline.checkpoint.onnx_graph import onnx_model
-from pipeline.checkpoint.serving_table import IDS, LOGIT64, MAPPED, part_of
-from pipeline.checkpoint.vectors import vectors_of
-from pipeline.core.checksums import MANIFEST, write_checksums
-from pipeline.core.files import read_json, write_json
-from pipeline.encoding.features import Encoded
+from pipeline.checkpoint.serving_table import END_TO_END, IDS, LOGIT64, MAPPED, part_of
+from pipeline.core.files import MANIFEST, read_json, write_checksums, write_json
+from pipeline.encoding.features import Encoded, Encoder, LoggedScore, Scaling
+from pipeline.encoding.values import SEPARATOR
+from pipeline.encoding.vocabulary import Vocabulary
 from pipeline.formats.maps import PiecewiseLinearMap, read_maps
 from pipeline.model.network import LoggedScoreNetwork
 from pipeline.serving.predictor import NUMBER, ONNX_FILE, VECTORS_FILE
 from pipeline.serving.predictor import load as load_predictor
+
+VALUES = 22  # of a column, from all over its vocabulary
+DEVIATIONS = (-2.0, -1.0, 0.0, 1.0, 2.0)
+LOGITS = (-8.0, -4.0, -2.0, 0.0, 2.0)
+UNSEEN = "(a value that no log had)"
+
+
+def end_to_end_tolerance(steepest: float) -> float:
+    """How far a calibrated logit may lie from another runtime's, by the map's steepest slope."""
+    return END_TO_END * max(1.0, steepest)
+
+
+def vectors_of(model: MergedModel) -> dict[str, Any]:
+    """The test vectors of a model.
+
+    Returns:
+        `columns`: NAME → value of each row, which /score takes as they are: known field values,
+        null, and one that is unseen; `expected`: what the model says of the rows; `tolerance`: how
+        far a logit may lie from that.
+    """
+    encoder = model.encoder
+    field = _field_columns(encoder)
+    rows = len(field[encoder.field[0]])
+    columns = {
+        n: _repeated(_some(values), rows) for n, values in encoder.categorical.items()
+    } | field
+    for column in encoder.numeric:
+        both = columns.get(column.name)
+        numbers = _numbers(column) if both is None else [*map(_as_number, both)]
+        columns[column.name] = _repeated(numbers, rows)
+    said = model.predict(pa.table(columns))
+    steepest = float(model.network.lines[:, 2].abs().max())
+    return {
+        "columns": columns,
+        "expected": {name: values.tolist() for name, values in vars(said).items()},
+        "tolerance": end_to_end_tolerance(steepest),
+    }
+
+
+def _field_columns(encoder: Encoder) -> dict[str, list[Any]]:
+    """Known field values, then unseen ones of known parents."""
+    keys, depth = _some(encoder.field_values), len(encoder.parents)
+    unknown = [UNSEEN] * depth
+    parts = (key.split(SEPARATOR) for key in _spread(encoder.field_values.parents))
+    above = [*((unknown + of_key)[-depth:] for of_key in parts), *[unknown][:depth]]
+    columns: dict[str, list[Any]] = {
+        name: [_part(key, place, len(encoder.field)) for key in keys] + [UNSEEN] * len(above)
+        for place, name in enumerate(encoder.field)
+    }
+    for place, name in enumerate(encoder.parents):
+        of_parents = [each[place] for each in above]
+        known = columns.get(name, _repeated(of_parents, len(keys)))[: len(keys)]
+        columns[name] = known + of_parents
+    return columns
+
+
+def _some(vocabulary: Vocabulary) -> list[str | None]:
+    return [*_spread(vocabulary.values), *vocabulary.pooled[:1], None, UNSEEN]
+
+
+def _spread(names: Sequence[str]) -> list[str]:
+    """Some names from all over, in their order."""
+    places = np.linspace(0, len(names) - 1, min(VALUES, len(names))).round().astype(int)
+    return [names[place] for place in dict.fromkeys(places.tolist())]
+
+
+def _part(key: str | None, position: int, parts: int) -> str | None:
+    return key if key is None or key == UNSEEN or parts == 1 else key.split(SEPARATOR)[position]
+
+
+def _numbers(column: Scaling | LoggedScore) -> list[float]:
+    if isinstance(column, LoggedScore):
+        logits = np.array(LOGITS)
+        return (logits if column.space == "logit" else 1 / (1 + np.exp(-logits))).tolist()
+    scaled = column.mean + column.scale * np.array(DEVIATIONS)
+    return (np.sign(scaled) * np.expm1(np.abs(scaled))).tolist()
+
+
+def _as_number(text: str | None) -> float | None:
+    """The number of a column that is read as text as well; null where it is none."""
+    try:
+        number = float(text or "")
+    except ValueError:
+        return None
+    return number if number.is_integer() and str(int(number)) == text else None
+
+
+def _repeated(values: Sequence[Any], n: int) -> list[Any]:
+    return [values[row % len(values)] for row in range(n)]
+
 
 PROGRAM_FILE = "model.pt2"
 TRACED_ROWS = 4  # 0 and 1 would be taken for constants

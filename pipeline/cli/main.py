@@ -76,8 +76,7 @@ def data(
 
     Examples: adacalib data flights; adacalib data avazu train.gz; adacalib data my.yaml day.csv
     """
-    from pipeline.data.ingest.places import local_files
-    from pipeline.data.ingest.sources import land, land_sources
+    from pipeline.data.ingest.sources import land, land_sources, local_files
     from pipeline.data.log_store.landing import LandingOptions
     from pipeline.formats.champion import start_pin
     from pipeline.params.params_file import read_params
@@ -114,7 +113,7 @@ def init(
     """
     from pipeline.cli.workspace import write_start
     from pipeline.data.ingest.first_mapping import first_mapping
-    from pipeline.data.ingest.places import local_files
+    from pipeline.data.ingest.sources import local_files
 
     with local_files(sources) as files:
         stem = files[0].name.partition(".")[0] if files else ""
@@ -211,7 +210,7 @@ def results() -> None:
     """
     from pipeline.data.log_store.manifest import MANIFEST, read_manifest
     from pipeline.registry.staleness import changed_since
-    from pipeline.report.terminal import read_results, show_results
+    from pipeline.report.result_tables import read_results, show_results
 
     found, changed = read_results(Path()), changed_since(Path())
     if Voice.as_json:

@@ -48,7 +48,7 @@ def online(
     from pipeline.online.experiment_log import open_log
     from pipeline.params.params_file import read_params
     from pipeline.registry.history import columns_of
-    from pipeline.report.online_page import headline, shown_tables, write_online_page
+    from pipeline.report.page import headline, shown_tables, write_online_page
 
     log = read_params().log
     known = {"day": "day", "responses": log.label, "impressions": log.impressions}

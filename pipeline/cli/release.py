@@ -179,7 +179,7 @@ def score(
     from dataclasses import asdict
     from functools import partial
 
-    from pipeline.core.progress import WorkProgress
+    from pipeline.core.work import WorkProgress
     from pipeline.engine.day_map import map_days, processes
     from pipeline.serving.offline import files_of, score_files
     from pipeline.serving.predictor import load

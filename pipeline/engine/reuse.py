@@ -19,9 +19,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline.core.checksums import json_sha256
 from pipeline.core.errors import AdaCalibError
-from pipeline.core.files import finite_json, publish
+from pipeline.core.files import finite_json, json_sha256, publish
 
 LIBRARIES = ("duckdb", "numpy", "pandas", "pyarrow", "scipy", "torch")
 LIMIT = "ADACALIB_REUSE_GB"  # in the environment, as it changes no result; 20 where it is not set

@@ -10,9 +10,8 @@ from pathlib import Path
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from pipeline.core.checksums import MANIFEST, file_sums, verify
 from pipeline.core.errors import ArtifactError
-from pipeline.core.files import read_json, sha256_of, write_json
+from pipeline.core.files import MANIFEST, file_sums, read_json, sha256_of, verify, write_json
 
 PIN = Path("champion.json")
 FOLDER = Path("artifacts/champion")

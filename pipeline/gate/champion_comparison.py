@@ -9,9 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.checkpoint.serving_table import read_table
-from pipeline.core.checksums import MANIFEST
 from pipeline.core.errors import ArtifactError, DataError
-from pipeline.core.files import read_json
+from pipeline.core.files import MANIFEST, read_json
 from pipeline.formats.champion import SAME_LOG, Pin
 from pipeline.formats.days import day_name, day_number
 from pipeline.formats.rolling import FILE, DayMap, read_rolling

@@ -12,8 +12,7 @@ is a no, which a person may override: what nobody measured is not passed.
 import math
 from typing import Any
 
-from pipeline.gate.limits import largest_check, pcoc_check
-from pipeline.gate.verdict import Gain, GateCheck, found, gain, number
+from pipeline.gate.verdict import Gain, GateCheck, found, gain, largest_check, number, pcoc_check
 from pipeline.params.sections import GateParams
 
 SHIPPED, REFERENCE = "model", "uncalibrated"

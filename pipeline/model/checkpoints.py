@@ -12,7 +12,7 @@ from safetensors.torch import save
 from torch import nn
 
 from pipeline.core.files import publish
-from pipeline.model.adam import Adam
+from pipeline.model.network import Adam
 
 LAST_EPOCH = "last_epoch.safetensors"
 

@@ -12,14 +12,12 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from pipeline.core.checksums import json_sha256
 from pipeline.core.errors import NotEnoughDataError, TrainingError
-from pipeline.core.progress import WorkProgress
-from pipeline.model.adam import Adam
-from pipeline.model.batches import Batch, Batches
+from pipeline.core.files import json_sha256
+from pipeline.core.work import WorkProgress
 from pipeline.model.checkpoints import EpochRecord, best_epoch, resume_epoch, save_epoch
-from pipeline.model.examples import Shard
-from pipeline.model.network import BaseNetwork, initialise
+from pipeline.model.examples import Batch, Batches, Shard
+from pipeline.model.network import Adam, BaseNetwork, initialise
 from pipeline.model.ranks import AGAIN, ALONE, Ranks
 from pipeline.model.scoring import logits_of
 

@@ -4,9 +4,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.checksums import MANIFEST
 from pipeline.core.errors import ArtifactError, ReleaseError
-from pipeline.core.files import read_json, read_report, write_json
+from pipeline.core.files import MANIFEST, read_json, read_report, write_json
 from pipeline.registry import commits
 from pipeline.registry.tools.dvc import MODEL
 

@@ -4,9 +4,8 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from pipeline.core.checksums import file_sums
 from pipeline.core.errors import ArtifactError
-from pipeline.core.files import publish
+from pipeline.core.files import file_sums, publish
 from pipeline.formats import champion
 from pipeline.registry import commits, tags
 from pipeline.registry.promote import production

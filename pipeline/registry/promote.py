@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.checksums import MANIFEST, verify
 from pipeline.core.errors import ArtifactError, ReleaseError, ToolError
-from pipeline.core.files import read_report, sha256_of
+from pipeline.core.files import MANIFEST, read_report, sha256_of, verify
 from pipeline.registry import commits, tags
 from pipeline.registry.override import GATE, OVERRIDE, Override, overridden, override_of
 from pipeline.registry.read_back import how_to_send, push_and_read_back, read_back

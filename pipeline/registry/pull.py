@@ -9,9 +9,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from pipeline.core.checksums import MANIFEST, verify
 from pipeline.core.errors import AdaCalibError, ArtifactError, ReleaseError, ToolError
-from pipeline.core.files import make_folder, publish, sha256_of
+from pipeline.core.files import MANIFEST, make_folder, publish, sha256_of, verify
 from pipeline.registry import commits, tags
 from pipeline.registry.promote import Production, described
 from pipeline.registry.read_back import bring, how_to_send

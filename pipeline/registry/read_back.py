@@ -3,9 +3,8 @@
 import tempfile
 from pathlib import Path
 
-from pipeline.core.checksums import MANIFEST, verify
 from pipeline.core.errors import ArtifactError, ReleaseError, ToolError
-from pipeline.core.files import sha256_of
+from pipeline.core.files import MANIFEST, sha256_of, verify
 from pipeline.registry.tools import dvc, stores
 from pipeline.registry.tools.programs import git
 

@@ -11,10 +11,9 @@ import numpy as np
 import onnxruntime
 import pyarrow as pa
 
-from pipeline.core.checksums import MANIFEST, verify
 from pipeline.core.columns import Bool, Columns, Float32, Float64, Int32
 from pipeline.core.errors import ArtifactError, DataError
-from pipeline.core.files import read_json, sha256_of
+from pipeline.core.files import MANIFEST, read_json, sha256_of, verify
 from pipeline.encoding.reading import Reading, is_text
 from pipeline.encoding.values import (
     SEPARATOR,

@@ -2,29 +2,56 @@
 
 uvicorn replaces a worker that was killed or hangs, and on a restart has the new one ready before
 the old one is asked to leave. A new version is a restart.
+
+The address a service listens on, or one sentence why it cannot.
 """
 
+import errno
 import gc
 import logging
 import multiprocessing
 import os
 import signal
+import socket
 import tempfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from socket import socket
 from typing import Any
 
 from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.supervisors.multiprocess import Multiprocess
 
-from pipeline.core.errors import AdaCalibError, ArtifactError
-from pipeline.serving.sockets import listening
+from pipeline.core.errors import AdaCalibError, ArtifactError, ToolError
 from pipeline.serving.state import RequestLimits, ServiceState, Swaps
+
+BACKLOG = 2048  # connections that wait to be accepted
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket that listens; who connects before it is served waits.
+
+    Raises:
+        ToolError: the address is in use, is not this machine's, or is not ours to take.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # asyncio sets TCP_NODELAY on what it accepts only where the protocol is named: without it,
+    # answers on a kept connection wait for delayed acknowledgements, 44 ms instead of 0.5.
+    place = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        place.bind((host, port))
+        place.listen(BACKLOG)
+    except OSError as error:
+        place.close()
+        taken = error.errno == errno.EADDRINUSE
+        why = "is in use" if taken else f"cannot be listened on ({error.strerror})"
+        raise ToolError(f"port {port} of {host} {why}; choose another --port or --host") from None
+    return place
+
 
 LOAD_SECONDS = 120  # a version that is not ready by then is refused; so is a worker that hangs
 IDLE_SECONDS = 2.0  # a connection is kept so long for one more request before its process ends
@@ -109,7 +136,11 @@ class ServingProcesses(Multiprocess):
     """The workers of a folder that is watched."""
 
     def __init__(
-        self, config: Config, place: socket, served: ServedFolder, report: Callable[[str], None]
+        self,
+        config: Config,
+        place: socket.socket,
+        served: ServedFolder,
+        report: Callable[[str], None],
     ) -> None:
         """Workers that are yet to be run."""
         super().__init__(config, [place])

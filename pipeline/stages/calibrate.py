@@ -8,16 +8,13 @@ import numpy as np
 from safetensors.torch import save
 
 from pipeline.calibration.choice import Choice, choose, losses_of
-from pipeline.calibration.paper.paper_comparison import paper_comparisons
-from pipeline.calibration.paper.paper_fit import PaperFit, fit_paper
+from pipeline.calibration.paper.paper_fit import PaperFit, fit_paper, paper_comparisons
 from pipeline.calibration.paper.paper_network import PaperSettings
 from pipeline.calibration.paper.paper_rows import RowFeatures
 from pipeline.calibration.roll import TOO_FEW_DAYS, Rolled, roll
-from pipeline.core.checksums import manifest_sums, refuse_others
 from pipeline.core.errors import CheckFailedError, ParamsError
-from pipeline.core.files import publish, read_report, write_json
+from pipeline.core.files import manifest_sums, publish, read_report, refuse_others, write_json
 from pipeline.formats.days import day_name, day_number
-from pipeline.formats.field_tree import FieldTree
 from pipeline.formats.maps import PiecewiseLinearMap, write_maps
 from pipeline.formats.rolling import FILE, DayMap, write_rolling
 from pipeline.formats.scores import (
@@ -27,7 +24,13 @@ from pipeline.formats.scores import (
     read_scores,
     read_scores_manifest,
 )
-from pipeline.formats.tables import FieldTables, read_field_tables, read_tables_manifest, scaled
+from pipeline.formats.tables import (
+    FieldTables,
+    FieldTree,
+    read_field_tables,
+    read_tables_manifest,
+    scaled,
+)
 from pipeline.params.sections import CalibrateParams
 
 

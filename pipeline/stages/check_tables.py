@@ -10,10 +10,16 @@ import pyarrow as pa
 
 from pipeline.calibration.statistics.counting import largest_ties
 from pipeline.calibration.statistics.grid import bins_of_days
-from pipeline.core.checksums import manifest_sums, refuse_others
 from pipeline.core.columns import joined
 from pipeline.core.errors import ArtifactError, CheckFailedError
-from pipeline.core.files import publish, read_json, sha256_of, write_report
+from pipeline.core.files import (
+    manifest_sums,
+    publish,
+    read_json,
+    refuse_others,
+    sha256_of,
+    write_report,
+)
 from pipeline.engine.day_map import map_days
 from pipeline.engine.reuse import Made, Reuse
 from pipeline.formats.champion import MODEL, TABLES, pinned
@@ -23,8 +29,14 @@ from pipeline.formats.tables import BinTable, CellTable, read_field_tables, read
 from pipeline.params.sections import CheckTablesParams
 from pipeline.quality.memorisation import memorisation
 from pipeline.quality.suites import build_data_docs
-from pipeline.quality.table_checks import LogSums, check_tables, table_suites, uneven_field_values
-from pipeline.quality.table_drift import bin_drift, table_drift
+from pipeline.quality.table_checks import (
+    LogSums,
+    bin_drift,
+    check_tables,
+    table_drift,
+    table_suites,
+    uneven_field_values,
+)
 
 POOR = 0.25  # population stability index at which credit scoring speaks of another population
 

@@ -8,16 +8,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.core.checksums import MANIFEST, manifest_sums
-from pipeline.core.files import publish, read_json, write_report
-from pipeline.core.progress import followed
+from pipeline.core.files import MANIFEST, manifest_sums, publish, read_json, write_report
+from pipeline.core.work import followed
 from pipeline.data.log_store.day_rows import read_days
 from pipeline.encoding.values import as_numbers
 from pipeline.encoding.vocabulary import Vocabulary
 from pipeline.formats.champion import MODEL as CHAMPION
 from pipeline.formats.champion import pinned
 from pipeline.formats.days import day_name, day_number
-from pipeline.formats.field_tree import FieldTree
 from pipeline.formats.maps import PiecewiseLinearMap, read_maps
 from pipeline.formats.rolling import FILE, RollingMap, read_rolling, rolled
 from pipeline.formats.scores import (
@@ -27,19 +25,21 @@ from pipeline.formats.scores import (
     read_scores,
     read_scores_manifest,
 )
+from pipeline.formats.tables import FieldTree
 from pipeline.gate.champion_comparison import Champion, report_of, score_champion
 from pipeline.gate.deployed import prove_deployed, refuse_another_run
-from pipeline.metrics.alarm import sound_day, watched
 from pipeline.metrics.comparison import (
     age_cost,
     compare,
     largest_field_values,
     pcoc_evidence,
     points,
+    worth_columns,
+    worth_report,
 )
 from pipeline.metrics.counts import ResponseCounts
 from pipeline.metrics.new_values import ValueHistory, measure_new_values
-from pipeline.metrics.significance import Resampling
+from pipeline.metrics.significance import Resampling, sound_day, watched
 from pipeline.metrics.summary import (
     Measurement,
     bin_columns,
@@ -48,7 +48,6 @@ from pipeline.metrics.summary import (
     measure,
     summarise,
 )
-from pipeline.metrics.worth import worth_columns, worth_report
 from pipeline.params.sections import EvaluateParams
 from pipeline.serving.predictor import Predictor, load
 

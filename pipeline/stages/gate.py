@@ -4,10 +4,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from pipeline.checkpoint.serving_table import falls, read_table
-from pipeline.core.checksums import MANIFEST, refuse_others, verify
-from pipeline.core.files import read_report, sha256_of, write_json
+from pipeline.core.files import MANIFEST, read_report, refuse_others, sha256_of, verify, write_json
+from pipeline.gate.deployed import probe
 from pipeline.gate.judge import compared, judge
-from pipeline.gate.monotonicity import probe
 from pipeline.params.sections import GateParams
 
 

@@ -6,9 +6,8 @@ from pipeline.checkpoint.bundle import lineage_of, load, merge
 from pipeline.checkpoint.parity import prove_parity
 from pipeline.checkpoint.runtimes import export, runtimes_of
 from pipeline.checkpoint.serving_table import falls, read_table
-from pipeline.core.checksums import refuse_others
 from pipeline.core.errors import ArtifactError
-from pipeline.core.files import publish, read_json
+from pipeline.core.files import publish, read_json, refuse_others
 from pipeline.data.log_store.day_rows import read_days
 from pipeline.formats.maps import read_maps
 from pipeline.model.scoring import load_base

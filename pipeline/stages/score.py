@@ -9,9 +9,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.core.checksums import file_sums, json_sha256, manifest_sums
 from pipeline.core.errors import ArtifactError
-from pipeline.core.files import publish, read_json, remove_unfinished
+from pipeline.core.files import (
+    file_sums,
+    json_sha256,
+    manifest_sums,
+    publish,
+    read_json,
+    remove_unfinished,
+)
 from pipeline.data.log_store.day_rows import read_day
 from pipeline.data.log_store.manifest import MANIFEST, read_manifest
 from pipeline.encoding.belonging import count_field, nearest_parents, tree_of

@@ -9,10 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.calibration.statistics.counting import count_cells, fitting_grid, with_later_days
-from pipeline.calibration.statistics.out_of_core import Pieces, tabulate_pieces
-from pipeline.core.checksums import manifest_sums
+from pipeline.calibration.statistics.counting import (
+    Pieces,
+    count_cells,
+    fitting_grid,
+    tabulate_pieces,
+    with_later_days,
+)
 from pipeline.core.errors import AdaCalibError, NotEnoughDataError
+from pipeline.core.files import manifest_sums
 from pipeline.engine.day_map import map_days, processes
 from pipeline.engine.reuse import Made, Reuse
 from pipeline.formats.days import day_number

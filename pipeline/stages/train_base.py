@@ -12,7 +12,7 @@ import torch
 
 from pipeline.core.errors import ArtifactError, ParamsError, ToolError
 from pipeline.core.files import publish, read_json
-from pipeline.core.progress import WorkProgress
+from pipeline.core.work import WorkProgress
 from pipeline.data.log_store.day_rows import read_days
 from pipeline.data.log_store.manifest import MANIFEST, read_manifest
 from pipeline.encoding.features import Encoder, EncoderSums, LoggedScore

@@ -18,7 +18,7 @@ from bench import baselines
 from bench.baselines.global_maps import fit_logistic
 from bench.baselines.peers import FITS
 from bench.quality import fit_of
-from pipeline.calibration.paper.merged_rows import merged
+from pipeline.calibration.paper.paper_rows import merged
 from pipeline.calibration.prior.anchor import fit_anchor
 from pipeline.core.errors import NotEnoughDataError
 from pipeline.formats.scores import Scores

@@ -7,9 +7,8 @@ from scipy.special import expit
 
 from pipeline.calibration.prior.daily import DailyCounts, usual_logits
 from pipeline.calibration.prior.filter import KEPT, Filter, Variances
-from pipeline.calibration.prior.forward import Pass, follow
-from pipeline.calibration.prior.guard import LARGEST, Guard
-from pipeline.formats.field_tree import FieldTree
+from pipeline.calibration.prior.forward import LARGEST, Guard, Pass, follow
+from pipeline.formats.tables import FieldTree
 
 STILL = {"shared_slow": 1e-9, "shared_fast": 1e-9, "shared_day": 1e-9}
 

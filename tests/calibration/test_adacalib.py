@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.calibration.adacalib.compile_map import serving_map
 from pipeline.calibration.adacalib.fit import fit_adacalib
-from pipeline.calibration.adacalib.knot_network import BinChoice, Head, gumbel_weights
+from pipeline.calibration.adacalib.knot_training import BinChoice, Head, gumbel_weights
+from pipeline.calibration.adacalib.shapes import serving_map
 from pipeline.formats.scores import Scores
 from tests.calibration.curved_world import curved_world, excess, settings_with, tables_of
 from tests.reference import field_auc_by_pairs

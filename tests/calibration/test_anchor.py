@@ -12,7 +12,7 @@ from bench.baselines.per_value import eb_platt, eb_platt_forward
 from bench.quality_cases import frozen_cases
 from pipeline.calibration.prior.anchor import fit_anchor
 from pipeline.calibration.statistics.bins import tabulate
-from pipeline.calibration.statistics.logits import log_loss_from_logits
+from pipeline.calibration.statistics.grid import log_loss_from_logits
 from pipeline.core.errors import NotEnoughDataError
 from pipeline.formats.scores import Scores
 from tests.reference import one_row_per_impression, platt_under_a_normal_prior

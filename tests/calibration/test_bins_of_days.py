@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pipeline.calibration.statistics.counting import count_bins
 from pipeline.calibration.statistics.grid import bins_of_days
 from pipeline.formats.scores import Scores
-from pipeline.quality.table_drift import bin_drift
+from pipeline.quality.table_checks import bin_drift
 from tests.calibration.curved_world import tables_of
 from tests.calibration.logs import few_examples, random_scores
 

@@ -6,7 +6,7 @@ import pytest
 from pipeline.calibration.choice import choose, standard_error
 from pipeline.calibration.prior.anchor import fit_anchor
 from pipeline.calibration.roll import roll
-from pipeline.calibration.statistics.logits import log_loss_from_logits
+from pipeline.calibration.statistics.grid import log_loss_from_logits
 from pipeline.core.errors import NotEnoughDataError
 from tests.calibration.curved_world import curved_world, settings_with, tables_of
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import expit
 
-from pipeline.calibration.adacalib.compile_map import Shape, serving_map
-from pipeline.calibration.isotonic import increasing
+from pipeline.calibration.adacalib.shapes import Shape, serving_map
+from pipeline.calibration.baselines import increasing
 from pipeline.calibration.prior.day_forecast import DayForecast
 
 POINTS = st.lists(st.tuples(st.floats(-8, 8), st.floats(0.01, 1000)), min_size=1, max_size=12)

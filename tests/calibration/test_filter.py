@@ -10,9 +10,7 @@ from scipy.special import expit, log_expit
 
 from pipeline.calibration.prior.daily import DailyCounts
 from pipeline.calibration.prior.filter import Filter, Variances
-from pipeline.calibration.prior.forward import follow
-from pipeline.calibration.prior.guard import Guard
-from pipeline.calibration.prior.learning import learn_variances
+from pipeline.calibration.prior.forward import Guard, follow, learn_variances
 from pipeline.calibration.prior.quadrature import LEVEL, SLOPE, DayRows, mean_logit
 from tests.calibration.logs import few_examples
 from tests.calibration.moving_world import STILL, moving_world

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import logit
 
-from pipeline.calibration.statistics.logits import log_loss_from_logits
+from pipeline.calibration.statistics.grid import log_loss_from_logits
 
 EXTREMES = np.array([-1e30, -745.0, -120.0, -20.0, -1e-9, 0.0, 17.0, 25.0, 120.0, 1e30])
 

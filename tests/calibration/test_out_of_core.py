@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pipeline.calibration.statistics import out_of_core as module
 from pipeline.calibration.statistics.bins import tabulate
-from pipeline.calibration.statistics.out_of_core import Pieces, tabulate_pieces
+from pipeline.calibration.statistics.counting import Pieces, tabulate_pieces
 from pipeline.core.errors import DataError
 from tests.calibration.logs import (
     AGGREGATED,

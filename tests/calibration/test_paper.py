@@ -7,15 +7,19 @@ import pytest
 import torch
 from scipy.special import expit
 
-from pipeline.calibration.paper.merged_rows import merged
-from pipeline.calibration.paper.paper_comparison import paper_comparisons
-from pipeline.calibration.paper.paper_fit import fit_paper, predict
+from pipeline.calibration.paper.paper_fit import fit_paper, paper_comparisons, predict
 from pipeline.calibration.paper.paper_network import (
     PaperNetwork,
     calibrated,
     objective,
 )
-from pipeline.calibration.paper.paper_rows import LEVELS, RowFeatures, make_families, make_rows
+from pipeline.calibration.paper.paper_rows import (
+    LEVELS,
+    RowFeatures,
+    make_families,
+    make_rows,
+    merged,
+)
 from pipeline.calibration.statistics.bins import tabulate
 from pipeline.core.errors import TrainingError
 from tests.calibration.curved_world import curved_world, excess, paper_settings

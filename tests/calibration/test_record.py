@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.special import expit
 
 from pipeline.calibration.record import NONE, FirstDays, Record
-from pipeline.calibration.statistics.logits import log_loss_from_logits
+from pipeline.calibration.statistics.grid import log_loss_from_logits
 
 
 def days_of(offset=0.0, slope=1.0, *, days=30, rows=2000, seed=1, noise=0.0):

@@ -9,7 +9,7 @@ from scipy.special import expit
 from pipeline.calibration.prior.daily import DailyCounts, usual_logits
 from pipeline.calibration.prior.filter import KEPT, Beliefs, Filter, Variances
 from pipeline.calibration.prior.quadrature import DayRows
-from pipeline.formats.field_tree import NO_MOVES, FieldTree
+from pipeline.formats.tables import NO_MOVES, FieldTree
 
 STILL = {"shared_slow": 1e-9, "shared_fast": 1e-9, "shared_day": 1e-9, "slope": 1e-9}
 MOVING = Variances(lasting=0.1, slow=0.05, fast=0.03, day=0.004, levels=(2.0, 0.7), **STILL)

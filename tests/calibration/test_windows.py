@@ -5,10 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from pipeline.calibration.baselines import (
+    FITS,
+    WINDOWS,
+    Windowed,
+    best_window,
+    coarse,
+    isotonic_curve,
+)
 from pipeline.calibration.folds import all_counts
-from pipeline.calibration.isotonic import isotonic_curve
-from pipeline.calibration.statistics.logits import log_loss_from_logits
-from pipeline.calibration.windows import FITS, WINDOWS, Windowed, best_window, coarse
+from pipeline.calibration.statistics.grid import log_loss_from_logits
 from tests.calibration.curved_world import curved_world, tables_of
 
 AT = np.linspace(-5, 1, 20)

@@ -12,8 +12,7 @@ from safetensors.torch import save_file
 
 from pipeline.checkpoint.bundle import load, merge
 from pipeline.checkpoint.onnx_graph import onnx_model
-from pipeline.core.checksums import MANIFEST, manifest_sums, write_checksums
-from pipeline.core.files import read_json, write_json
+from pipeline.core.files import MANIFEST, manifest_sums, read_json, write_checksums, write_json
 from pipeline.encoding.features import Encoder, Scaling
 from pipeline.encoding.vocabulary import Vocabulary
 from pipeline.formats.days import day_number

@@ -8,15 +8,14 @@ import pyarrow as pa
 import pytest
 import torch
 
-from pipeline.calibration.paper.auxiliary import AuxiliaryNetwork
+from pipeline.calibration.paper.paper_network import AuxiliaryNetwork
 from pipeline.checkpoint.bundle import load, merge
 from pipeline.checkpoint.merged_model import MergedNetwork
 from pipeline.checkpoint.parity import around_knots, prove_parity
 from pipeline.checkpoint.runtimes import TorchRuntime
 from pipeline.checkpoint.serving_table import read_table
-from pipeline.core.checksums import file_sums, verify
 from pipeline.core.errors import ArtifactError, DataError
-from pipeline.core.files import read_json, write_json
+from pipeline.core.files import file_sums, read_json, verify, write_json
 from pipeline.formats.maps import PiecewiseLinearMap, read_maps
 from pipeline.model.scoring import load_base
 from tests.checkpoint.parts import (

@@ -12,14 +12,13 @@ import torch
 from google.protobuf import text_format
 from onnx import numpy_helper
 
-from pipeline.calibration.paper.auxiliary import AuxiliaryNetwork
+from pipeline.calibration.paper.paper_network import AuxiliaryNetwork
 from pipeline.checkpoint.bundle import load, merge
 from pipeline.checkpoint.onnx_graph import null_text
 from pipeline.checkpoint.parity import prove_parity
 from pipeline.checkpoint.runtimes import export, runtimes_of
-from pipeline.core.checksums import file_sums, manifest_sums, verify, write_checksums
 from pipeline.core.errors import ArtifactError, ReleaseError
-from pipeline.core.files import write_json
+from pipeline.core.files import file_sums, manifest_sums, verify, write_checksums, write_json
 from pipeline.encoding.features import Encoder, Scaling
 from pipeline.encoding.vocabulary import Vocabulary
 from pipeline.formats.maps import from_knots, identity_map, read_maps, write_maps

@@ -14,7 +14,7 @@ from pipeline.core.errors import AdaCalibError, ArtifactError
 from pipeline.core.files import read_json, write_json
 from pipeline.registry.history import status
 from pipeline.registry.staleness import changed_since
-from pipeline.report.terminal import read_results
+from pipeline.report.result_tables import read_results
 from tests.report.worlds import reports
 
 

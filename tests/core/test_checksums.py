@@ -4,9 +4,8 @@ import os
 
 import pytest
 
-from pipeline.core.checksums import MANIFEST, _sum_of, verify, write_checksums
 from pipeline.core.errors import ArtifactError
-from pipeline.core.files import read_json, write_json
+from pipeline.core.files import MANIFEST, _sum_of, read_json, verify, write_checksums, write_json
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from pipeline.core.prefetch import prefetched
+from pipeline.core.work import prefetched
 
 
 def test_items_are_made_ahead_in_order_on_another_thread_and_no_further():

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from pipeline.core import progress
-from pipeline.core.progress import WorkProgress
+from pipeline.core import work as work_module
+from pipeline.core.work import WorkProgress
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def terminal(monkeypatch) -> None:
 
 def test_there_is_no_bar_where_there_is_no_terminal(monkeypatch, capsys):
     monkeypatch.delenv("FORCE_COLOR", raising=False)
-    monkeypatch.setattr(progress, "PATIENCE", 0.0)
+    monkeypatch.setattr(work_module, "PATIENCE", 0.0)
     with WorkProgress("score", 2, "days") as work:
         work.advance(1)
         work.line("halfway [1/2]")
@@ -34,7 +34,7 @@ def test_work_that_is_soon_done_has_no_bar(capsys):
 
 @pytest.mark.usefixtures("terminal")
 def test_long_work_in_a_terminal_has_a_bar_with_its_rate(monkeypatch, capsys):
-    monkeypatch.setattr(progress, "PATIENCE", -1.0)
+    monkeypatch.setattr(work_module, "PATIENCE", -1.0)
     with WorkProgress("score", 2, "days") as work:
         work.advance(1)
         work.advance(1)
@@ -46,7 +46,7 @@ def test_long_work_in_a_terminal_has_a_bar_with_its_rate(monkeypatch, capsys):
 
 def test_long_work_without_a_terminal_says_how_far_it_is_from_time_to_time(monkeypatch, capsys):
     monkeypatch.delenv("FORCE_COLOR", raising=False)
-    monkeypatch.setattr(progress, "SILENCE", -1.0)
+    monkeypatch.setattr(work_module, "SILENCE", -1.0)
     with WorkProgress("train", 4000, "rows") as work:
         work.leave_out(1000)
         work.advance(2000)

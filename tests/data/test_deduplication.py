@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.errors import DataError
+from pipeline.data.ingest.ali_ccp import hashes, shares
 from pipeline.data.ingest.file_reader import land_files
 from pipeline.data.log_store.day_rows import read_day
 from pipeline.data.log_store.day_writer import DayWriter
-from pipeline.data.log_store.deduplication import event_facts
 from pipeline.data.log_store.landing import LandingOptions, land_days
-from pipeline.encoding.hashing import hashes, shares
+from pipeline.data.log_store.merging import event_facts
 from tests.data.logs import HEADER, mapping, refused, written
 from tests.tiny_logs import PRIVATE, land_day, tiny_day
 

@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.core.errors import DataError, ToolError
 from pipeline.data.ingest.file_reader import land_files
-from pipeline.data.ingest.places import local_files
+from pipeline.data.ingest.sources import local_files
 from pipeline.data.log_store.day_rows import read_day
 from tests.data.logs import HEADER, landed, mapping, refused, written
 

@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.core import files
 from pipeline.core.errors import AdaCalibError, DataError
-from pipeline.engine import cluster
+from pipeline.engine import day_map
 from pipeline.engine.day_map import map_days
 from pipeline.formats.days import day_name
 from tests.engine.dask_here import ROOT, wait_for
@@ -36,13 +36,13 @@ DAYS = [day_name(number) for number in range(20_000, 20_012)]
 @pytest.fixture(scope="module", autouse=True)
 def released():
     yield
-    cluster.release()
+    day_map.release()
 
 
 @pytest.fixture
 def here(monkeypatch):
     """Two worker processes of this one."""
-    monkeypatch.setenv(cluster.DASK, HERE)
+    monkeypatch.setenv(day_map.DASK, HERE)
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def test_stages_leave_the_same_bytes_where_what_is_made_of_days_is_kept(here, by
     git(folder, "init", "--quiet")
     assert made(folder, *KEEPING) == by_threads[1]
     assert (folder / ".git/adacalib/days").is_dir()
-    cluster.release()
+    day_map.release()
     assert made(folder, *KEEPING) == by_threads[1]
 
 
@@ -111,8 +111,8 @@ def die_at_first(flag: str, moment: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     if moment == "work":
-        refuse = cluster._refuse_other
-        cluster._refuse_other = lambda checkout: (die(), refuse(checkout))
+        refuse = day_map._refuse_other
+        day_map._refuse_other = lambda checkout: (die(), refuse(checkout))
     else:
         files._sync = die
 
@@ -126,7 +126,7 @@ def test_a_worker_that_is_killed_in_a_stage_changes_no_byte(
 ):
     folder, flag = copy_of(by_threads, tmp_path, stage), tmp_path / "died"
     list(map_days(str.upper, DAYS[:1], "look"))
-    cluster._client(HERE).run(die_at_first, str(flag), moment)
+    day_map._client(HERE).run(die_at_first, str(flag), moment)
     found = made(folder, stage)
     assert flag.exists()
     assert found == by_threads[1]
@@ -153,11 +153,11 @@ def test_a_worker_that_runs_out_of_memory_is_one_sentence(monkeypatch):
         return len(held)
 
     with own_cluster("--memory-limit", "500MB") as (address, _):
-        monkeypatch.setenv(cluster.DASK, address)
-        monkeypatch.setattr(cluster, "PATIENCE", 20.0)
+        monkeypatch.setenv(day_map.DASK, address)
+        monkeypatch.setattr(day_map, "PATIENCE", 20.0)
         with pytest.raises(AdaCalibError, match="memory"):
             list(map_days(work, DAYS[:1], "look"))
-        cluster.release()
+        day_map.release()
 
 
 def test_a_scheduler_that_is_killed_is_one_sentence_and_the_next_run_goes_on(by_threads, tmp_path):
@@ -168,13 +168,13 @@ def test_a_scheduler_that_is_killed_is_one_sentence_and_the_next_run_goes_on(by_
     with own_cluster() as (address, scheduler):
         program = (
             f"import sys; sys.argv = ['pipeline', {stage!r}, *{[*map(str, PATHS[stage])]!r}]\n"
-            "from pathlib import Path\nfrom pipeline.engine import cluster\n"
-            f"begin = cluster.Workers.begin\n"
+            "from pathlib import Path\nfrom pipeline.engine import day_map\n"
+            f"begin = day_map.Workers.begin\n"
             f"def slowly(self, item):\n    Path({str(flag)!r}).touch()\n"
             "    import time; time.sleep(2)\n    return begin(self, item)\n"
             "cluster.Workers.begin = slowly\nfrom pipeline.__main__ import main\nmain()\n"
         )
-        env = {**os.environ, cluster.DASK: address, "PYTHONPATH": str(ROOT)}
+        env = {**os.environ, day_map.DASK: address, "PYTHONPATH": str(ROOT)}
         stage_run = subprocess.Popen(
             [sys.executable, "-c", program], cwd=folder, env=env, stderr=subprocess.PIPE, text=True
         )
@@ -194,10 +194,10 @@ def test_a_worker_with_other_code_is_refused(tmp_path, monkeypatch):
     file = other / "pipeline/core/errors.py"
     file.write_text(file.read_text() + "# another\n")
     with own_cluster(path=other) as (address, _):
-        monkeypatch.setenv(cluster.DASK, address)
+        monkeypatch.setenv(day_map.DASK, address)
         with pytest.raises(AdaCalibError, match="has another code"):
             list(map_days(str.upper, DAYS[:1], "look"))
-        cluster.release()
+        day_map.release()
 
 
 @pytest.mark.parametrize(
@@ -210,8 +210,8 @@ def test_a_worker_with_other_code_is_refused(tmp_path, monkeypatch):
     ],
 )
 def test_a_place_without_workers_is_one_sentence(monkeypatch, place, sentence):
-    monkeypatch.setenv(cluster.DASK, place)
-    monkeypatch.setattr(cluster, "PATIENCE", 3.0)
+    monkeypatch.setenv(day_map.DASK, place)
+    monkeypatch.setattr(day_map, "PATIENCE", 3.0)
     with pytest.raises(AdaCalibError, match=sentence):
         list(map_days(str.upper, DAYS[:1], "look"))
 
@@ -221,9 +221,9 @@ def test_a_cluster_that_is_there_gives_the_same_bytes_and_is_left_as_it_is(
 ):
     folder = copy_of(by_threads, tmp_path, *KEEPING)
     with own_cluster(workers=2) as (address, scheduler):
-        monkeypatch.setenv(cluster.DASK, address)
+        monkeypatch.setenv(day_map.DASK, address)
         assert made(folder, *KEEPING) == by_threads[1]
-        cluster.release()
+        day_map.release()
         assert scheduler.poll() is None
         assert dict(map_days(str.upper, DAYS[:2], "look")) == {day: day for day in DAYS[:2]}
-        cluster.release()
+        day_map.release()

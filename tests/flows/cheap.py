@@ -10,8 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from pipeline.core.checksums import write_checksums
-from pipeline.core.files import sha256_of
+from pipeline.core.files import sha256_of, write_checksums
 
 # What only one of the stages needs is imported there: many tests run them, each in a process.
 

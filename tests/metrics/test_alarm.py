@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from pipeline.metrics.alarm import sound_day, watched
 from pipeline.metrics.counts import ResponseCounts
+from pipeline.metrics.significance import sound_day, watched
 
 EXPECTED = np.array([1000.0, 300, 200, 150, 100, 80, 50, 40, 30, 20, 10])
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from pipeline.formats.scores import Scores
+from pipeline.metrics.comparison import worth, worth_report
 from pipeline.metrics.significance import Resampling
 from pipeline.metrics.summary import count_by_day, pcoc_intervals
-from pipeline.metrics.worth import worth, worth_report
 
 DAYS, VALUES, ROWS = 8, 4, 4_000
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.model.adam import Adam
-from pipeline.model.network import BaseNetwork
+from pipeline.model.network import Adam, BaseNetwork
 from tests.model.worlds import untrained
 
 

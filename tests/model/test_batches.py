@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.model import batches
-from pipeline.model.batches import Batches
-from pipeline.model.examples import Examples, Shard, write_shard
+from pipeline.model import examples
+from pipeline.model.examples import Batches, Examples, Shard, write_shard
 from pipeline.model.ranks import ALONE, Ranks
 
 
@@ -30,8 +29,8 @@ def shard(tmp_path) -> Shard:
 @pytest.fixture
 def small_blocks(monkeypatch) -> None:
     """Blocks of 10 rows, of which 4 are in memory at a time."""
-    monkeypatch.setattr(batches, "BLOCK", 10)
-    monkeypatch.setattr(batches, "WINDOW", 4)
+    monkeypatch.setattr(examples, "BLOCK", 10)
+    monkeypatch.setattr(examples, "WINDOW", 4)
 
 
 def order(shard: Shard, epoch: int = 1, seed: int = 1, batch_size: int = 4) -> list[int]:

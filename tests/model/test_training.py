@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.errors import NotEnoughDataError, TrainingError
-from pipeline.core.progress import WorkProgress
+from pipeline.core.work import WorkProgress
 from pipeline.model.checkpoints import LAST_EPOCH, best_epoch
 from pipeline.model.examples import Examples
 from pipeline.model.scoring import logits_of

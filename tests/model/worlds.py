@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from pipeline.core.progress import WorkProgress
+from pipeline.core.work import WorkProgress
 from pipeline.model.examples import Examples, Shard, write_shard
 from pipeline.model.network import BaseNetwork, initialise
 from pipeline.model.training import Recipe, train

@@ -13,7 +13,7 @@ from pipeline.formats.scores import Scores
 from pipeline.metrics.summary import count_by_day, measure, summarise
 from pipeline.online.analysis import analyse
 from pipeline.online.experiment_log import open_log
-from pipeline.report.online_page import headline, shown_tables, write_online_page
+from pipeline.report.page import headline, shown_tables, write_online_page
 
 FIRST, LAST = date(2026, 3, 3), date(2026, 3, 9)
 COLUMNS = {name: name for name in ("day", "arm", "unit", "clicks", "responses", "value", "cost")}

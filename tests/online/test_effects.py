@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from scipy.stats import false_discovery_control, ttest_ind
 
-from pipeline.online.effects import effects, moments, sample_ratio, stratified
+from pipeline.online.analysis import effects, moments, sample_ratio, stratified
 
 METRICS = ("CTR", "eCPM", "revenue per unit")
 

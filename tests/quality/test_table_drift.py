@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.calibration.statistics.bins import tabulate
 from pipeline.formats.scores import Scores
-from pipeline.quality.table_drift import table_drift
+from pipeline.quality.table_checks import table_drift
 
 NAMES = [None, *(f"item {i}" for i in range(1, 20))]
 

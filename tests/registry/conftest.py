@@ -16,7 +16,7 @@ import json, sys, time
 from pathlib import Path
 from ruamel.yaml import YAML
 from pipeline.core.files import publish, sha256_of, write_json
-from pipeline.core.checksums import write_checksums
+from pipeline.core.files import write_checksums
 
 params = YAML(typ="safe").load(Path("params.yaml").read_text())
 stage, *paths = sys.argv[1:]

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.core.checksums import verify
 from pipeline.core.errors import AdaCalibError, ArtifactError, ReleaseError, ToolError
-from pipeline.core.files import sha256_of
+from pipeline.core.files import sha256_of, verify
 from pipeline.registry.promote import production, rollback
 from pipeline.registry.pull import pull
 from pipeline.registry.tools.programs import run_program

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from pipeline.cli.main import app
 from pipeline.core.errors import ArtifactError, DataError
-from pipeline.engine import cluster
-from pipeline.serving import row_files
+from pipeline.engine import day_map
+from pipeline.serving import offline
 from pipeline.serving.offline import score_files
 from pipeline.serving.predictor import SCHEMA, load
 from tests.checkpoint.parts import rows
@@ -22,7 +22,7 @@ from tests.tiny_logs import files_of
 
 def test_a_file_is_scored_row_by_row_and_what_was_odd_is_counted(made, tmp_path, monkeypatch):
     """Nulls are not counted as unseen."""
-    monkeypatch.setattr(row_files, "BATCH_ROWS", 64)
+    monkeypatch.setattr(offline, "BATCH_ROWS", 64)
     table, predictor = rows(1000), load(made[0])
     pq.write_table(table, tmp_path / "in.parquet", row_group_size=300)
     counted = score_files(predictor, [tmp_path / "in.parquet"], tmp_path / "out.parquet", threads=3)
@@ -47,7 +47,7 @@ def test_worker_processes_score_files_as_they_are_scored_one_by_one(made, tmp_pa
     monkeypatch.chdir(tmp_path)
     words = ["score", "logs", "--model", str(made[0]), "--keep", "carrier"]
     assert CliRunner().invoke(app, [*words, "threads"]).exit_code == 0
-    monkeypatch.setenv(cluster.DASK, "local:2")
+    monkeypatch.setenv(day_map.DASK, "local:2")
     try:
         said = CliRunner().invoke(app, [*words, "workers"])
         assert said.output.startswith("653 rows scored")
@@ -55,7 +55,7 @@ def test_worker_processes_score_files_as_they_are_scored_one_by_one(made, tmp_pa
         with pytest.raises(DataError, match=r"wrong\.parquet: column origin is missing"):
             CliRunner().invoke(app, [*words, "again"], catch_exceptions=False)
     finally:
-        cluster.release()
+        day_map.release()
     assert files_of(tmp_path / "workers") == files_of(tmp_path / "threads")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["logs", "threads", "workers"]
 

@@ -8,9 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.core.checksums import write_checksums
 from pipeline.core.errors import ArtifactError, DataError
-from pipeline.core.files import read_json, sha256_of, write_json
+from pipeline.core.files import read_json, sha256_of, write_checksums, write_json
 from pipeline.serving.predictor import load
 from tests.checkpoint.parts import rows
 

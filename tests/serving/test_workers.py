@@ -15,9 +15,8 @@ import pytest
 
 from pipeline.core.errors import ToolError
 from pipeline.serving.predictor import load
-from pipeline.serving.sockets import listening
 from pipeline.serving.state import RequestLimits
-from pipeline.serving.workers import serve
+from pipeline.serving.workers import listening, serve
 from tests.checkpoint.parts import rows
 from tests.serving.conftest import free_port
 from tests.serving.service import LOOKS, promote, served

@@ -7,8 +7,7 @@ from scipy.special import expit
 from sklearn.metrics import log_loss
 
 from pipeline.checkpoint.bundle import load
-from pipeline.core.checksums import manifest_sums, write_checksums
-from pipeline.core.files import read_json, read_report, write_json
+from pipeline.core.files import manifest_sums, read_json, read_report, write_checksums, write_json
 from pipeline.encoding.values import NULL_NAME
 from pipeline.formats.champion import write_pin
 from pipeline.formats.maps import affine_map, identity_map, write_maps

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file
 
-from pipeline.calibration.paper.auxiliary import AuxiliaryNetwork
-from pipeline.core.checksums import manifest_sums
+from pipeline.calibration.paper.paper_network import AuxiliaryNetwork
 from pipeline.core.errors import ArtifactError, CheckFailedError, ParamsError
-from pipeline.core.files import read_json, sha256_of, write_json
+from pipeline.core.files import manifest_sums, read_json, sha256_of, write_json
 from pipeline.formats.days import day_number
 from pipeline.formats.maps import read_maps
 from pipeline.formats.rolling import read_rolling

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from pipeline.checkpoint.bundle import merge
-from pipeline.core.checksums import file_sums
 from pipeline.core.errors import ArtifactError, CheckFailedError
-from pipeline.core.files import read_report, sha256_of
+from pipeline.core.files import file_sums, read_report, sha256_of
 from pipeline.formats.champion import MODEL, TABLES, Pin, write_pin
 from pipeline.formats.days import day_number
 from pipeline.formats.tables import read_bins, read_cells, read_tables_manifest, write_tables

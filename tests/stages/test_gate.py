@@ -5,12 +5,11 @@ import pytest
 
 from pipeline.checkpoint.bundle import load, merge
 from pipeline.checkpoint.onnx_graph import onnx_model
-from pipeline.core.checksums import manifest_sums, write_checksums
 from pipeline.core.errors import ArtifactError
-from pipeline.core.files import read_json, sha256_of, write_json
+from pipeline.core.files import manifest_sums, read_json, sha256_of, write_checksums, write_json
 from pipeline.formats.maps import from_knots
-from pipeline.gate import monotonicity
-from pipeline.gate.monotonicity import probe
+from pipeline.gate import deployed
+from pipeline.gate.deployed import probe
 from pipeline.serving.predictor import ONNX_FILE
 from pipeline.stages.gate import run
 from tests.checkpoint.parts import write_parts
@@ -109,8 +108,8 @@ def test_a_rising_map_passes_the_scan_of_every_value(evidence):
 
 
 def test_many_field_values_get_fewer_scores_each(evidence, monkeypatch):
-    monkeypatch.setattr(monotonicity, "BUDGET", 1000)
-    monkeypatch.setattr(monotonicity, "BATCH", 2)
+    monkeypatch.setattr(deployed, "BUDGET", 1000)
+    monkeypatch.setattr(deployed, "BATCH", 2)
     assert probe(evidence[2], NAMES)[0] == []
 
 

@@ -10,9 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.checkpoint.bundle import load
-from pipeline.core.checksums import file_sums, manifest_sums
 from pipeline.core.errors import ArtifactError, DataError
-from pipeline.core.files import read_json, sha256_of, write_json
+from pipeline.core.files import file_sums, manifest_sums, read_json, sha256_of, write_json
 from pipeline.data.log_store.manifest import (
     DayEntry,
     Manifest,

@@ -8,9 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from pipeline.core.checksums import manifest_sums
 from pipeline.core.errors import ArtifactError, DataError
-from pipeline.core.files import read_json, write_json
+from pipeline.core.files import manifest_sums, read_json, write_json
 from pipeline.encoding.values import NULL_NAME
 from pipeline.formats.days import day_number
 from pipeline.formats.scores import read_features, read_scores, read_scores_manifest

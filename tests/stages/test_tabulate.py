@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from pipeline.calibration.statistics.bins import tabulate
-from pipeline.core.checksums import manifest_sums
 from pipeline.core.errors import AdaCalibError, ArtifactError, NotEnoughDataError
+from pipeline.core.files import manifest_sums
 from pipeline.formats.days import day_number
 from pipeline.formats.scores import read_scores, scored_day, write_day, write_scores_manifest
 from pipeline.formats.tables import read_bins, read_cells, read_tables_manifest

@@ -16,15 +16,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.calibration.adacalib.compile_map import Shape
 from pipeline.calibration.adacalib.knot_training import FitSettings, single_thread
-from pipeline.calibration.adacalib.shapes import learn_shapes
+from pipeline.calibration.adacalib.shapes import Shape, learn_shapes
 from pipeline.calibration.prior.daily import daily_counts, usual_logits
 from pipeline.calibration.prior.day_forecast import DayForecast
 from pipeline.calibration.prior.filter import Filter, Variances
-from pipeline.calibration.prior.forward import Pass, follow
-from pipeline.calibration.prior.guard import LARGEST, Guard, Move
-from pipeline.calibration.prior.learning import learn_variances
+from pipeline.calibration.prior.forward import LARGEST, Guard, Move, Pass, follow, learn_variances
 from pipeline.calibration.statistics.grid import make_grid
 from pipeline.core.errors import NotEnoughDataError
 from pipeline.formats.tables import FieldTables

@@ -6,10 +6,8 @@ from functools import cached_property
 import numpy as np
 from scipy.special import logit as log_odds
 
-from pipeline.calibration.statistics.grid import groups_of_cells, of_same_cell
-from pipeline.calibration.statistics.logits import SURE
-from pipeline.formats.field_tree import FieldTree
-from pipeline.formats.tables import CellTable
+from pipeline.calibration.statistics.grid import SURE, groups_of_cells, of_same_cell
+from pipeline.formats.tables import CellTable, FieldTree
 
 GROUPS = 8  # of neighbouring cells that are kept apart within a field value and day
 

@@ -27,7 +27,7 @@ from pipeline.calibration.prior.quadrature import (
     mean_logit,
     times,
 )
-from pipeline.formats.field_tree import FieldTree
+from pipeline.formats.tables import FieldTree
 
 TIME_CONSTANTS = np.array([30.0, 4.0])  # days in which a movement loses all but 1/e of itself
 KEPT = np.exp(-1.0 / TIME_CONSTANTS)

@@ -1,14 +1,131 @@
-"""One pass over the days: every forecast that could have been made on its morning."""
+"""One pass over the days: every forecast that could have been made on its morning.
 
-from dataclasses import dataclass
+The guard: is the newest day's news too large to be news?
+
+Δ = ln(Σ E_M / Σ E_M⁻) on the rows of day d, with M the forecasts for the day that is served next
+after d was learned from and M⁻ the same without d: how far one day's labels move what is served. It
+is held against the moves of the last sound days. A refused day is missing to the filter, and to
+every calibrator, until it is landed again or accepted by name.
+
+The filter's variances, learned from the log: those under which each day's counts were likeliest.
+
+The log posterior of ln variances, Σ_days ln p(counts of the day | days before) and a normal prior
+about the defaults of `Variances`. Seven days barely identify them, so what field values have of
+their own is held near the defaults, which do well on logs of search ads (keywords) and of flights
+(carriers); what all share differs more between logs and is freer, and so is how much of what
+differs the children of a parent share. The search starts from the
+defaults, never from what was found yesterday, and has a fixed number of steps: the same counts give
+the same variances.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
+from scipy.special import expit, ndtr, ndtri
 
 from pipeline.calibration.prior.daily import DailyCounts
 from pipeline.calibration.prior.day_forecast import DayForecast
-from pipeline.calibration.prior.filter import Filter
-from pipeline.calibration.prior.guard import Guard
+from pipeline.calibration.prior.filter import Filter, Variances
 from pipeline.calibration.prior.quadrature import LEVEL, SLOPE, DayRows
+from pipeline.formats.tables import FieldTree
+
+FLOOR = float(np.log(1.05))  # a move that no day is refused for
+DEVIATIONS = 4.0  # of the sound days' moves
+SOUND_DAYS = 28  # newest, that a day is held against
+LEAST_DAYS = 7  # of them, before any day is refused
+LARGEST = 10  # field values that are looked at by themselves
+
+
+@dataclass(frozen=True)
+class Move:
+    """How far a day moved what is served.
+
+    Attributes:
+        day: days since 1970-01-01.
+        field_value_id: whose forecasts; None: of all rows.
+        moved: Δ, a log ratio.
+        limit: beyond which the day is refused; inf while too few sound days are known.
+        refused: whether it is.
+    """
+
+    day: int
+    field_value_id: int | None
+    moved: float
+    limit: float
+    refused: bool
+
+
+@dataclass
+class Guard:
+    """The moves of the days so far.
+
+    Attributes:
+        largest: int64 [k], the field values that are looked at by themselves.
+        accepted: days that are never refused.
+        sound: of each sound day float64 [1 + k]: Δ of all rows and of each value, NaN without rows.
+        moves: of every day, of all rows and of every value for which it was refused.
+    """
+
+    largest: np.ndarray
+    accepted: Collection[int] = ()
+    sound: list[np.ndarray] = field(default_factory=list)
+    moves: list[Move] = field(default_factory=list)
+
+    def admits(
+        self,
+        day: int,
+        without: DayForecast,
+        with_day: DayForecast,
+        rows: DailyCounts,
+    ) -> bool:
+        """Whether a day is learned from; what was found is kept.
+
+        Args:
+            day: the day.
+            without, with_day: forecasts of the day that is served next, M⁻ and M.
+            rows: of the day.
+        """
+        moved = self._moved(without, with_day, rows)
+        limits = self._limits()
+        far = np.flatnonzero(np.abs(moved) > limits)
+        refused = bool(len(far)) and day not in self.accepted
+        names = [None, *self.largest.tolist()]
+        for place in sorted({0, *far.tolist()}):
+            found = float(moved[place]), float(limits[place])
+            self.moves.append(Move(day, names[place], *found, refused and place in far))
+        if not refused:
+            self.sound.append(moved)
+        return not refused
+
+    def _moved(self, without: DayForecast, with_day: DayForecast, rows: DailyCounts) -> np.ndarray:
+        """float64 [1 + k]: Δ of all rows and of each value; NaN where it has none."""
+        sums = []
+        for forecast in (without, with_day):
+            expected = rows.impressions * expit(forecast(rows.logit, rows.field_value_id))
+            of_values = [expected[rows.field_value_id == each].sum() for each in self.largest]
+            sums.append(np.array([expected.sum(), *of_values]))
+        with np.errstate(invalid="ignore"):
+            return np.log(sums[1] / sums[0])
+
+    def _limits(self) -> np.ndarray:
+        """float64 [1 + k], never below FLOOR: of all rows 4 s, and no more than half again the
+        largest sound move; of each of the k values 4 s at the confidence that all of them together
+        have, and no less than twice its largest sound move."""
+        if len(self.sound) < LEAST_DAYS:
+            return np.full(1 + len(self.largest), np.inf)
+        sound = np.abs(np.stack(self.sound[-SOUND_DAYS:]))
+        known = np.isfinite(sound).sum(axis=0)
+        with np.errstate(invalid="ignore"):
+            spread = np.sqrt(np.nansum(sound**2, axis=0) / known)
+        of_values = -ndtri(ndtr(-DEVIATIONS) / max(len(self.largest), 1))
+        limits = spread * np.r_[DEVIATIONS, np.full(len(self.largest), of_values)]
+        largest = np.nanmax(np.where(np.isfinite(sound), sound, 0.0), axis=0)
+        limits[0] = min(limits[0], 1.5 * largest[0])
+        limits[1:] = np.maximum(
+            limits[1:], 2.0 * largest[1:]
+        )  # one value's moves are no bell curve
+        return np.where(known >= LEAST_DAYS, np.maximum(limits, FLOOR), np.inf)
 
 
 @dataclass(frozen=True)
@@ -68,3 +185,73 @@ def follow(
                 fitted[day] = model.lines(beliefs)
         forecasts[day + horizon_days] = served
     return Pass(forecasts, fitted, model.usual)
+
+
+SPREAD = {  # standard deviations of ln variance before any evidence; what is not named is held
+    "lasting": 0.5,
+    "slow": 0.5,
+    "fast": 0.5,
+    "shared_fast": 1.5,
+}
+NEWEST_DAYS = 28  # that are learned from; movements are slow, days are alike
+OF_LEVELS = 1.0, 1.0  # what a level of parents has as a multiple of each one's own, and its spread
+ROUNDS = 3
+PROBE = 0.5  # standard deviations by which a variance is tried
+LONGEST = 3.0  # the same, of a step
+
+
+def learn_variances(
+    counts: DailyCounts, usual: np.ndarray, center: float, tree: FieldTree
+) -> Variances:
+    """The variances that the counts suggest.
+
+    Each round takes, for each variance by itself, the step to the top of the parabola through three
+    of its values.
+
+    Args:
+        counts: of the days that are known.
+        usual: float64 [V], x̄ of the field values.
+        center: their mean.
+        tree: what they belong to.
+    """
+    by_value = counts.take(counts.day > counts.day.max() - NEWEST_DAYS).by_value()
+    first, last = int(by_value.days[0]), int(by_value.days[-1])
+    days = {day: DayRows.of(by_value, day, usual) for day in range(first, last + 1)}
+    size = len(SPREAD) + tree.depth
+    place, probes = np.zeros(size), PROBE * np.eye(size)
+
+    def height(at: np.ndarray) -> float:
+        return _log_posterior(at, days, usual, center, tree)
+
+    for _ in range(ROUNDS):
+        here = height(place)
+        ahead, behind = (np.array([height(at) for at in place + side * probes]) for side in (1, -1))
+        bend = np.maximum(2.0 * here - ahead - behind, 1e-9)
+        place = place + np.clip(PROBE / 2.0 * (ahead - behind) / bend, -LONGEST, LONGEST)
+    return _variances(place)
+
+
+def _variances(place: np.ndarray) -> Variances:
+    """The variances that lie `place` standard deviations from the defaults."""
+    typical, (level, spread) = asdict(Variances()), OF_LEVELS
+    moved = zip(SPREAD.items(), place[: len(SPREAD)].tolist(), strict=True)
+    found = {n: typical[n] * float(np.exp(s * x)) for (n, s), x in moved}
+    levels = (level * np.exp(spread * place[len(SPREAD) :])).tolist()
+    return Variances(**typical | found | {"levels": tuple(levels)})
+
+
+def _log_posterior(
+    place: np.ndarray,
+    days: Mapping[int, DayRows],
+    usual: np.ndarray,
+    center: float,
+    tree: FieldTree,
+) -> float:
+    model = Filter(_variances(place), usual, center, tree)
+    beliefs, total = model.start(), -0.5 * float(place @ place)
+    for day, rows in days.items():
+        beliefs = model.moved(model.ahead(beliefs, 1), day)
+        if len(rows.ids):
+            beliefs, likelihood = model.update(beliefs, rows)
+            total += likelihood
+    return total

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import expit
 
-from pipeline.calibration.statistics.logits import bounded, log_loss_from_logits
+from pipeline.calibration.statistics.grid import bounded, log_loss_from_logits
 from pipeline.core.errors import NotEnoughDataError
 
 # What is believed of a log before it is seen: (a, b) near (0, 1), with little force.

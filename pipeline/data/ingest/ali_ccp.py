@@ -12,6 +12,8 @@ training and five for calibration. The rows of the test file are the day 1970-01
 The common features are larger than memory. Both files are cut by the hash of the common index into
 128 parts on the disk and joined part by part: in memory are a part of either file, a block of lines
 and the rows that wait for their days.
+
+128-bit hashes of texts, equal on every machine.
 """
 
 import re
@@ -24,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from duckdb import DuckDBPyConnection
+from pandas.util import hash_array
 from pyarrow import dataset
 
 from pipeline.core.errors import DataError
@@ -34,7 +37,30 @@ from pipeline.data.log_store.day_writer import DayWriter
 from pipeline.data.log_store.engine import engine
 from pipeline.data.log_store.landing import DEFAULTS, Landed, LandingOptions, LogKind, land_days
 from pipeline.data.log_store.store import beside
-from pipeline.encoding.hashing import hashes, shares
+
+KEYS = ("adacalib-first--", "adacalib-second-")  # 16 bytes each, as SipHash wants
+
+
+def hashes(text: pa.StringArray) -> np.ndarray:
+    """A hash of every text: uint64 [n, 2]; null as "".
+
+    SipHash under two keys (`pandas.util.hash_array`): two different texts share both halves with a
+    probability of about 2^-128.
+    """
+    texts = text.fill_null("").to_numpy(zero_copy_only=False)
+    halves = [hash_array(texts, hash_key=key, categorize=False) for key in KEYS]
+    return np.stack(halves, axis=1)
+
+
+def shares(half: np.ndarray, parts: int) -> np.ndarray:
+    """Which of `parts` equal shares of all texts each text is in: int64 [n] from 0.
+
+    Args:
+        half: uint64 [n], one half of `hashes`.
+        parts: at most 2^31.
+    """
+    return (((half >> np.uint64(32)) * np.uint64(parts)) >> np.uint64(32)).astype(np.int64)
+
 
 FORMATS = ("ali-ccp", "ali-ccp-cvr")
 TRAIN_DAYS = 10  # numbers 0 to 9; the test file's day comes next

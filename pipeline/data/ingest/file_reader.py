@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from pipeline.core.errors import DataError
 from pipeline.core.files import sha256_of
-from pipeline.core.prefetch import prefetched
+from pipeline.core.work import prefetched
 from pipeline.data.ingest.mapping import Mapping
 from pipeline.data.ingest.records import opened, worked
 from pipeline.data.ingest.transform import LogRows, transform, typed

@@ -11,7 +11,7 @@ import duckdb
 import pyarrow as pa
 
 from pipeline.core.errors import DataError
-from pipeline.core.prefetch import prefetched
+from pipeline.core.work import prefetched
 from pipeline.data.ingest import text_files
 from pipeline.data.ingest.mapping import Mapping
 from pipeline.data.log_store.engine import engine, name, refuse_no_select, shut, text

@@ -1,11 +1,14 @@
-"""What long work says on stderr: a line for each step done, and in a terminal a bar."""
+"""Long work: what it says on stderr, and what is done before it is asked for."""
 
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, closing
 from datetime import timedelta
+from itertools import repeat, takewhile
 from typing import TypeVar
 
 from rich.console import Console
@@ -84,3 +87,36 @@ def followed(items: Iterable[Item], title: str, total: int, unit: str) -> Iterat
         for item in items:
             yield item
             progress.advance(1)
+
+
+Made = TypeVar("Made")
+
+
+def made_ahead(
+    make: Callable[[Item], Made], items: Iterable[Item], threads: int, ahead: int = 0
+) -> Generator[Made, None, None]:
+    """What is made of items, in their order, in threads.
+
+    Args:
+        make: a function of one item.
+        items: are asked for in the caller's thread.
+        threads: so many are made at a time.
+        ahead: so many are begun before the first one is waited for; 0: as there are threads.
+    """
+    pending: deque[Future[Made]] = deque()
+    with ThreadPoolExecutor(threads) as pool:
+        for item in items:
+            pending.append(pool.submit(make, item))
+            if len(pending) > (ahead or threads):
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+
+
+def prefetched(items: Generator[Item, None, None], ahead: int = 1) -> Generator[Item, None, None]:
+    """The same items in the same order, up to `ahead` of them made in a thread before they are
+    asked for; `items` is closed at the end.
+    """
+    made = made_ahead(lambda _: next(items, None), repeat(None), 1, ahead)
+    with closing(items), closing(made):
+        yield from takewhile(lambda item: item is not None, made)

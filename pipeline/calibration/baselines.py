@@ -1,0 +1,178 @@
+"""The everyday baselines, isotonic regression and EB-Platt, fitted again each day on newest days.
+
+Isotonic regression is on the logit, one curve for all field values (Zadrozny & Elkan 2002). On how
+many days to fit is learned, forward in time: of WINDOWS the one whose maps of the days before
+forecast the learning days best.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from scipy.optimize import isotonic_regression
+from scipy.special import logit as log_odds
+
+from pipeline.calibration.folds import Counts, all_counts
+from pipeline.calibration.prior.anchor import anchor_of_cells
+from pipeline.calibration.statistics.grid import (
+    TARGET_CELLS,
+    groups_of_cells,
+    log_loss_from_logits,
+    of_same_cell,
+)
+from pipeline.core.errors import NotEnoughDataError
+from pipeline.formats.maps import PiecewiseLinearMap, identity_map, shared_map
+from pipeline.formats.tables import CellTable
+
+
+def isotonic_of_cells(
+    cells: CellTable, counts: Counts, n_field_values: int, min_slope: float = 0.05
+) -> PiecewiseLinearMap:
+    """Isotonic regression on counts of the fitting grid's cell rows, its plateaus tilted.
+
+    A plateau would tie logits, which costs rank, and a map that does could not ship: every slope
+    is at least `min_slope` > 0.
+
+    Raises:
+        NotEnoughDataError: no row stands for an impression.
+    """
+    some = counts.impressions > 0
+    if not some.any():
+        raise NotEnoughDataError("isotonic regression needs impressions, there are none")
+    logit = (cells.logit_sum / cells.impressions)[some]
+    n, y = counts.impressions[some], counts.responses[some]
+    rate = (y.sum() + 0.5) / (n.sum() + 1.0)
+    knots, plateaus = isotonic_curve(logit, n, y, np.full(len(n), rate))
+    values = increasing(knots, plateaus, np.ones(len(knots)), min_slope)
+    return shared_map(knots, values, min_slope, min_slope, n_field_values)
+
+
+def isotonic_curve(
+    logit: np.ndarray, impressions: np.ndarray, responses: np.ndarray, rate: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Knots [m] and calibrated logits [m] of an isotonic regression that is finite everywhere.
+
+    Every block of pooled rows is smoothed by impressions at the mean of `rate` over the block, as
+    many as bring one of the rarer outcome, and blocks that no longer ascend are pooled again. A
+    block is a plateau from its first logit to its last; between plateaus the logit is linear.
+
+    Args:
+        logit: float64 [n].
+        impressions: [n], > 0.
+        responses: [n].
+        rate: float64 [n] in (0, 1), what a row's rate is smoothed towards.
+    """
+    at, group = np.unique(logit, return_inverse=True)
+    n, o, e = (np.bincount(group, a) for a in (impressions, responses, impressions * rate))
+    block = np.unique(ascending_rates(o, n), return_inverse=True)[1]
+    n, o, e = (np.bincount(block, a) for a in (n, o, e))
+    mean = e / n
+    added = 1 / np.minimum(mean, 1 - mean)
+    smoothed = ascending_rates(o + added * mean, n + added)[block]
+    ends = np.ones(len(at), dtype=bool)
+    ends[1:-1] = (smoothed[1:-1] != smoothed[:-2]) | (smoothed[1:-1] != smoothed[2:])
+    return at[ends], log_odds(smoothed)[ends]
+
+
+def ascending_rates(responses: np.ndarray, impressions: np.ndarray) -> np.ndarray:
+    """Rates [n] that do not decrease, nearest to responses / impressions."""
+    return isotonic_regression(responses / impressions, weights=impressions).x
+
+
+def increasing(
+    knots: np.ndarray, values: np.ndarray, weights: np.ndarray, min_slope: float
+) -> np.ndarray:
+    """`values` moved least so that every slope between knots is at least `min_slope` > 0.
+
+    Isotonic regression works on value - min_slope · knot; adding the line back leaves no
+    plateau, which would tie logits and cost ranking. Values that keep the rule come back bit for
+    bit.
+
+    Args:
+        knots: float64 [n], strictly ascending logits.
+        values: float64 [n], calibrated logits there.
+        weights: float64 [n], > 0: how much a knot resists being moved.
+        min_slope: least slope of the calibrated in the uncalibrated logit.
+    """
+    if (np.diff(values) >= min_slope * np.diff(knots)).all():
+        return values
+    line = min_slope * knots
+    return isotonic_regression(values - line, weights=weights).x + line
+
+
+WINDOWS = (7, 14, 28)  # days
+FitCells = Callable[[CellTable, Counts, int], PiecewiseLinearMap]
+
+
+def _eb_platt(cells: CellTable, counts: Counts, n_field_values: int) -> PiecewiseLinearMap:
+    return anchor_of_cells(cells, counts, n_field_values).as_map()
+
+
+FITS: dict[str, FitCells] = {"isotonic": isotonic_of_cells, "eb_platt": _eb_platt}
+"""The baselines that AdaCalib must beat to ship, from simple to complex."""
+
+
+class Windowed:
+    """A baseline that is fitted on the newest days before each day that it serves.
+
+    Args:
+        fit: the baseline.
+        cells: of all days.
+        n_field_values: V.
+        horizon_days: h: the map of day t knows days up to t - h.
+        window: days that it is fitted on.
+    """
+
+    def __init__(
+        self, fit: FitCells, cells: CellTable, n_field_values: int, horizon_days: int, window: int
+    ) -> None:
+        self.fit, self.cells, self.n_field_values = fit, cells, n_field_values
+        self.horizon_days, self.window = horizon_days, window
+
+    def __call__(self, day: int) -> PiecewiseLinearMap:
+        """The map that serves a day; the identity where nothing is known yet."""
+        last = day - self.horizon_days
+        rows = (self.cells.day <= last) & (self.cells.day > last - self.window)
+        if not rows.any():
+            return identity_map(self.n_field_values)
+        some = self.cells.take(rows)
+        return self.fit(some, all_counts(some), self.n_field_values)
+
+
+def best_window(
+    fit: FitCells, cells: CellTable, n_field_values: int, horizon_days: int, days: Sequence[int]
+) -> Windowed:
+    """The baseline with the window that forecast `days` best; the longest wins a tie.
+
+    Args:
+        fit, cells, n_field_values, horizon_days: as in `Windowed`.
+        days: the learning days that are forecast, ascending; without any the longest window wins.
+    """
+    each = [Windowed(fit, cells, n_field_values, horizon_days, w) for w in sorted(WINDOWS)[::-1]]
+    losses = [sum(_loss(windowed, cells, day) for day in days) for windowed in each]
+    return each[int(np.argmin(losses))]
+
+
+def _loss(windowed: Windowed, cells: CellTable, day: int) -> float:
+    rows = cells.take(cells.day == day)
+    logit = windowed(day)(rows.logit_sum / rows.impressions, rows.field_value_id)
+    return float(log_loss_from_logits(logit, rows.responses, rows.impressions).sum())
+
+
+def coarse(cells: CellTable, learned: np.ndarray) -> CellTable:
+    """The cells in TARGET_CELLS groups of neighbours for each field value, by day.
+
+    Args:
+        cells: of all days.
+        learned: bool [n], the rows that decide which cells are neighbours.
+    """
+    groups = groups_of_cells(cells.take(learned), TARGET_CELLS)
+    group = of_same_cell(cells, learned, groups).astype(np.int64)
+    first, n_days = int(cells.day.min()), int(cells.day.max() - cells.day.min()) + 1
+    key = (cells.field_value_id.astype(np.int64) * TARGET_CELLS + group) * n_days
+    keys, place = np.unique(key + cells.day - first, return_inverse=True)
+    sums = (
+        np.bincount(place, column)
+        for column in (cells.impressions, cells.responses, cells.logit_sum, cells.probability_sum)
+    )
+    value, cell = np.divmod(keys // n_days, TARGET_CELLS)
+    return CellTable(value, cell, keys % n_days + first, *sums)
