@@ -34,7 +34,7 @@ from pathlib import Path
 from pipeline.data.ingest.sources import land
 land("simulated", Path("data"), rows=int(sys.argv[1]))
 """
-MAPPED = ("validate", "score", "tabulate", "check_tables")  # over days, by pipeline/engine
+MAPPED = ("validate", "score", "tabulate", "check_tables", "evaluate")  # by pipeline/engine
 STAGE = """
 import resource, sys
 from pipeline.engine import day_map
@@ -120,7 +120,7 @@ def by_workers(engine: str, folder: Path, rows: int, threads: dict[str, Cost]) -
 
 def started(engine: str, folder: Path) -> float:
     """Seconds of processor that worker processes take to start and to end, doing nothing."""
-    code = STAGE.replace("main()", f"cluster.width_of({engine!r})")
+    code = STAGE.replace("main()", f"day_map.width_of({engine!r})")
     environment = {"PYTHONPATH": str(ROOT), "ADACALIB_DASK": engine}
     finished = process.run([sys.executable, "-c", code], environment, folder)
     return float(finished.said.split()[1])

@@ -2,18 +2,23 @@
 
 import json
 import re
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline.__main__ import run_stage
 from pipeline.core.files import read_json, read_report
 from pipeline.encoding.belonging import count_field, nearest_parents, tree_of
 from pipeline.encoding.vocabulary import Vocabulary
+from pipeline.engine import day_map
 from pipeline.formats.tables import FieldTree
 from pipeline.serving.predictor import load
-from tests.whole_walk import DAYS, asked, project, scored, walk
+from tests.tiny_logs import files_of
+from tests.whole_walk import DAYS, PATHS, asked, project, scored, walk
 
 CAMPAIGNS = 24  # c0 … c23 of advertisers a0 … a5 of verticals v0 and v1
 ROWS = 1500
@@ -58,6 +63,23 @@ def walked(tmp_path_factory):
     more = {"log__value": "price", "score__max_field_values": 20, "calibrate__choose": "always"}
     project(folder, days, log__field_parents=parents, log__served_logit="score", **more)
     return walk(folder, "report")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")  # of worker processes that end
+def test_worker_processes_measure_what_threads_do(walked, tmp_path, monkeypatch):
+    folder = Path(shutil.copytree(walked, tmp_path / "project"))
+    sums, report = folder / "artifacts/evaluation", folder / "reports/evaluation.json"
+    before = files_of(sums) | {"report": report.read_bytes()}
+    shutil.rmtree(sums)
+    report.unlink()
+    monkeypatch.setenv(day_map.DASK, "local:2")
+    try:
+        paths = [folder / path for path in PATHS["evaluate"]]
+        run_stage("evaluate", paths, folder / "params.yaml")
+    finally:
+        day_map.release()
+    assert files_of(sums) | {"report": report.read_bytes()} == before
 
 
 def rows_of(*rows):

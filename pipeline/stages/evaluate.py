@@ -1,6 +1,6 @@
 """evaluate: stored scores of the test days, rolling maps → how every method would have done."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from pipeline.core.work import followed
 from pipeline.data.log_store.day_rows import read_days
 from pipeline.encoding.values import as_numbers
 from pipeline.encoding.vocabulary import Vocabulary
+from pipeline.engine.day_map import map_days, processes
 from pipeline.formats.champion import MODEL as CHAMPION
 from pipeline.formats.champion import pinned
 from pipeline.formats.days import day_name, day_number
@@ -86,9 +87,8 @@ def run(
     champion = _champion(data, days, rows, pin, manifest)
     deployed, features = _deployed(data, days, scores, calibrator, load(model, threads=0))
     rolling, frozen = read_rolling(calibrator / FILE), read_maps(calibrator / "frozen.parquet")
-    chosen, horizon = about["chosen"], about["rolling"]["horizon_days"]
-    forecasts = _forecasts(rows, rolling, frozen[chosen], chosen, features)
-    measured, of_value = _measured(forecasts, rows, truth, value, chosen)
+    maps, horizon = (rolling, frozen, about["chosen"]), about["rolling"]["horizon_days"]
+    measured, of_value = _measured(scores, rows, truth, value, features, *maps)
     resampling = Resampling(params.confidence, params.replicates, params.seed, horizon)
     found, names = compare(measured, resampling), manifest["base"]["field"]["values"]
     history = _history(scores, about, measured["model"].days, rolling["adacalib"])
@@ -117,39 +117,38 @@ def run(
 
 
 def _measured(
-    forecasts: Iterable[tuple[str, np.ndarray]],
+    scores: Path,
     rows: Scores,
     truth: np.ndarray | None,
     value: np.ndarray | None,
+    features: np.ndarray | float,
+    rolling: Mapping[str, RollingMap],
+    frozen: Mapping[str, PiecewiseLinearMap],
     chosen: str,
 ) -> tuple[dict[str, Measurement], dict[str, ResponseCounts]]:
     """The measurement of each method, and counts by value of the base model and of what ships."""
-    measured, of_value = {}, {}
     ships = "uncalibrated" if chosen == "identity" else chosen
-    for name, logit in forecasts:
-        measured[name] = measure(logit, rows, truth)
-        if value is not None and name in {"uncalibrated", ships}:
-            of_value[name] = count_by_day(logit, rows, value)[1]
+    here = None if processes() else rows  # who measures elsewhere reads them there
+
+    def look(name: str) -> tuple[Measurement, ResponseCounts | None]:
+        of = read_scores(scores, "test") if here is None else here
+        logit, ids = of.uncalibrated_logit, of.field_value_id
+        if name == "frozen":
+            logit = frozen[chosen](logit, ids) + features
+        elif name != "uncalibrated":
+            logit = rolled(rolling[name], logit, ids, of.day) + (name == "adacalib") * features
+        measured = measure(logit, of, truth)
+        if value is None or name not in {"uncalibrated", ships}:
+            return measured, None
+        return measured, count_by_day(logit, of, value)[1]
+
+    names = ["uncalibrated", *(name for name in rolling if name != "identity"), "frozen"]
+    found = dict(map_days(look, names, "measure", "methods"))
+    measured = {name: one for name, (one, _) in found.items()}
+    of_value = {name: counts for name, (_, counts) in found.items() if counts}
     if of_value:
         of_value["model"] = of_value[ships]
     return measured | {"model": measured[ships]}, of_value
-
-
-def _forecasts(
-    rows: Scores,
-    rolling: Mapping[str, RollingMap],
-    frozen: PiecewiseLinearMap,
-    chosen: str,
-    features: np.ndarray | float,
-) -> Iterator[tuple[str, np.ndarray]]:
-    """Every method and its logit of each row, one at a time; `features` go with AdaCalib's map."""
-    asked = rows.uncalibrated_logit, rows.field_value_id
-    yield "uncalibrated", rows.uncalibrated_logit
-    for name, maps in rolling.items():
-        if name != "identity":
-            added = features if name == "adacalib" else 0.0
-            yield name, rolled(maps, *asked, rows.day) + added
-    yield "frozen", frozen(*asked) + features
 
 
 def _frozen_points(

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.calibration.statistics import out_of_core as module
+from pipeline.calibration.statistics import counting as module
 from pipeline.calibration.statistics.bins import tabulate
 from pipeline.calibration.statistics.counting import Pieces, tabulate_pieces
 from pipeline.core.errors import DataError

@@ -172,7 +172,7 @@ def test_a_scheduler_that_is_killed_is_one_sentence_and_the_next_run_goes_on(by_
             f"begin = day_map.Workers.begin\n"
             f"def slowly(self, item):\n    Path({str(flag)!r}).touch()\n"
             "    import time; time.sleep(2)\n    return begin(self, item)\n"
-            "cluster.Workers.begin = slowly\nfrom pipeline.__main__ import main\nmain()\n"
+            "day_map.Workers.begin = slowly\nfrom pipeline.__main__ import main\nmain()\n"
         )
         env = {**os.environ, day_map.DASK: address, "PYTHONPATH": str(ROOT)}
         stage_run = subprocess.Popen(
