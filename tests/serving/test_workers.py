@@ -20,13 +20,50 @@ from pipeline.serving.workers import listening, serve
 from tests.checkpoint.parts import rows
 from tests.serving.conftest import free_port
 from tests.serving.service import LOOKS, promote, served
+from tests.whole_walk import ROOT
 
 pytestmark = pytest.mark.slow
 BODY = {"columns": rows(8).select(["carrier", "origin", "distance"]).to_pydict()}
 
 
+NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
+
+
 @contextmanager
-def load_on(service, clients=3):
+def before(service, folder):
+    """The address of an nginx as the example has it, before a service."""
+    here, port = service.client.base_url, free_port()
+    site = (ROOT / "examples/nginx.conf").read_text()
+    site = site.replace("127.0.0.1:8080", f"127.0.0.1:{here.port}").replace(":8000;", f":{port};")
+    log, kinds = folder / "error.log", ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    places = " ".join(f"{kind}_temp_path {folder}/{kind};" for kind in kinds)
+    (folder / "nginx.conf").write_text(
+        f"daemon off; pid {folder}/pid; error_log {log}; events {{}} "
+        f"http {{ access_log off; {places} {site} }}"
+    )
+    with subprocess.Popen([NGINX, "-e", log, "-c", folder / "nginx.conf"]) as process:
+        try:
+            until_it_answers(f"http://127.0.0.1:{port}/health", process)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+
+
+def until_it_answers(address, process):
+    """Return when something answers there."""
+    looks = 0
+    while True:
+        try:
+            return httpx.get(address).raise_for_status()
+        except httpx.HTTPError:
+            looks += 1
+            assert process.poll() is None
+            assert looks < LOOKS
+            sleep(0.02)
+
+
+@contextmanager
+def load_on(address, clients=3):
     """Answers, and the errors of connections, that clients get while the block runs.
 
     They leave a part of the machine to the workers that are loaded, which have a low priority.
@@ -34,7 +71,7 @@ def load_on(service, clients=3):
     answers, errors, stop = [], [], threading.Event()
 
     def ask():
-        with httpx.Client(base_url=service.client.base_url, timeout=30) as own:
+        with httpx.Client(base_url=address, timeout=30) as own:
             while not stop.is_set():
                 try:
                     answers.append(own.post("/score", json=BODY))
@@ -57,7 +94,7 @@ def test_no_request_is_dropped_while_versions_swap(made, model):
     """Every answer is of one version, whole; both versions answer."""
     expected = {p.version: p.predict(rows(8)).probability for p in map(load, made)}
     with served(model) as service:
-        with load_on(service) as (answers, errors):
+        with load_on(service.client.base_url) as (answers, errors):
             for turn in range(1, 5):
                 promote(made[turn % 2], model)
                 assert load(model).version[:12] in service.said("has taken over", turn)
@@ -70,22 +107,36 @@ def test_no_request_is_dropped_while_versions_swap(made, model):
         np.testing.assert_allclose(one["probability"], expected[one["version"]], atol=1e-6)
 
 
+def kill_a_worker(service, answers):
+    """Kill one of two workers under load; return when there are two again."""
+    first = service.workers()
+    while len(answers) < 50:
+        sleep(0.01)
+    first[0].kill()
+    looks = 0
+    while len({process.pid for process in service.workers()} - {first[0].pid}) < 2:
+        looks += 1
+        sleep(0.01)
+        assert service.process.poll() is None
+        assert looks < LOOKS
+
+
 def test_a_killed_worker_is_replaced_and_costs_at_most_what_it_held(made):
     with served(made[0], "--workers", 2) as service:
-        first = service.workers()
-        with load_on(service) as (answers, errors):
-            while len(answers) < 50:
-                sleep(0.01)
-            first[0].kill()
-            looks = 0
-            while len({process.pid for process in service.workers()} - {first[0].pid}) < 2:
-                looks += 1
-                sleep(0.01)
-                assert service.process.poll() is None
-                assert looks < LOOKS
+        with load_on(service.client.base_url) as (answers, errors):
+            kill_a_worker(service, answers)
         assert len(errors) <= 3
         assert {answer.status_code for answer in answers} == {200}
         assert service.client.get("/health").status_code == 200
+
+
+@pytest.mark.skipif(NGINX is None, reason="nginx is not installed")
+def test_behind_nginx_a_killed_worker_costs_nothing(made, tmp_path):
+    with served(made[0], "--workers", 2) as service, before(service, tmp_path) as address:
+        with load_on(address) as (answers, errors):
+            kill_a_worker(service, answers)
+        assert errors == []
+        assert {answer.status_code for answer in answers} == {200}
 
 
 IMPATIENT = """
@@ -105,7 +156,7 @@ def test_a_worker_that_hangs_is_replaced_and_requests_go_on(made):
             looks += 1
             sleep(0.05)
             assert looks < LOOKS
-        with load_on(service) as (answers, errors):
+        with load_on(service.client.base_url) as (answers, errors):
             while len(answers) < 50:
                 sleep(0.01)
                 assert service.process.poll() is None
