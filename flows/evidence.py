@@ -17,7 +17,7 @@ from pipeline.core.files import publish, read_json, read_report
 from pipeline.registry.reports import name_page
 from pipeline.registry.tools.programs import run_program
 from pipeline.report.result_tables import METRICS, gate_rows, metric_rows
-from pipeline.report.trend import TREND, shown_rows, trend_pictures, trend_rows, write_trend
+from pipeline.report.trend import PAGE, TREND, shown_rows, trend_pictures, trend_rows, write_trend
 
 REPORT = Path("artifacts/report")
 TREND_DAYS = 60  # that Prefect's table shows
@@ -98,7 +98,10 @@ def show(day: str, folder: Path) -> None:
 
 
 def show_trend(folder: Path) -> None:
-    """Make the artifacts of the trend, and its page beside the report."""
+    """Make the artifacts of the trend, and its page beside the report, where it has changed."""
+    drawn = folder / PAGE
+    if drawn.exists() and drawn.stat().st_mtime_ns >= (folder / TREND).stat().st_mtime_ns:
+        return
     rows = trend_rows((folder / TREND).read_text())
     page = write_trend(folder, rows)
     artifacts.create_table_artifact(

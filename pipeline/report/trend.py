@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.files import publish, read_report
-from pipeline.report.charts import static, trend_charts
-from pipeline.report.page import HERE, template
 from pipeline.report.result_tables import display_name
 
 TREND = Path("reports/trend.csv")
@@ -47,10 +45,13 @@ def add_day(folder: Path, day: str) -> list[str]:
     model = str(gate["model_sha256"])[:10]
     rows[day] = {"day": day, "verdict": gate["verdict"], "model": model, **figures}
     rows[day]["alarm"] = "; ".join(alarms)
-    with publish(path) as temporary, temporary.open("w", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, extrasaction="ignore", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows[name] for name in sorted(rows))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows[name] for name in sorted(rows))
+    if not path.exists() or path.read_text() != text.getvalue():
+        with publish(path) as temporary:
+            temporary.write_text(text.getvalue())
     return alarms if rows[day]["alarm"] != before else []
 
 
@@ -95,6 +96,8 @@ def shown_rows(rows: list[Row]) -> list[Row]:
 
 def trend_pictures(rows: list[Row], ink: str = "currentColor") -> Iterator[str]:
     """PCOC and LogLoss by refreshed day as SVG texts, in the page's ink or another."""
+    from pipeline.report.charts import static, trend_charts  # takes a second to load
+
     drawn: list[dict[Any, Any]] = [
         row
         | {name: float(row[name]) if row[name] else None for name in FIGURES if name != "served"}
@@ -105,6 +108,8 @@ def trend_pictures(rows: list[Row], ink: str = "currentColor") -> Iterator[str]:
 
 def write_trend(folder: Path, rows: list[Row]) -> Path:
     """Write the page of the trend, which runs no script; where it is."""
+    from pipeline.report.page import HERE, template  # as above
+
     page = template("trend.html").render(
         style=(HERE / "page.css").read_text(),
         pictures=[*trend_pictures(rows)],
