@@ -31,11 +31,11 @@ def arrive(folder, day, rows=100, clicks=10, also=""):
     (folder / f"{day}.csv").write_text("at,id,shop,click\n" + "".join(lines) + also)
 
 
-def land(folder, *days, as_of=None, event_id=None):
+def land(folder, *days, as_of=None, event_id=None, label="click"):
     """The log after the files of these days have landed, and what was said."""
     (folder / "clicks.yaml").write_text(MAPPING)
     files = [folder / f"{day}.csv" for day in days]
-    options = LandingOptions("clicks", event_id, "click", as_of=as_of)
+    options = LandingOptions("clicks", event_id, label, as_of=as_of)
     said = land_sources(str(folder / "clicks.yaml"), folder / "data", files, options=options)
     return read_manifest(folder / "data/manifest.json"), said
 
@@ -111,6 +111,19 @@ def test_growth_by_age_is_the_share_of_what_is_known_now(tmp_path):
         manifest, _ = land(tmp_path, DAYS[0], as_of=DAYS[age])
     growth = label_growth(manifest.days)
     assert [(row["age"], row["share"]) for row in growth] == [(0, 0.5), (1, 0.75), (2, 1.0)]
+
+
+def test_responses_of_one_label_are_not_held_against_those_of_another(tmp_path, monkeypatch):
+    """log.label was changed between two landings of a day."""
+    lines = MAPPING.replace("click: int8", "click: int8, sale: int8")
+    monkeypatch.setattr("tests.data.test_labels.MAPPING", lines)
+    for age, sales in enumerate((2, 3, 4)):
+        rows = [f"{DAYS[0]}T10:00:00Z,{i},shop0,{int(i < 50)},{int(i < sales)}" for i in range(99)]
+        (tmp_path / f"{DAYS[0]}.csv").write_text("\n".join(["at,id,shop,click,sale", *rows]))
+        label = "sale" if age else "click"
+        manifest, _ = land(tmp_path, DAYS[0], as_of=DAYS[age], label=label)
+    assert manifest.days[DAYS[0]].labels == {DAYS[0]: None, DAYS[1]: 3, DAYS[2]: 4}
+    assert [row["share"] for row in label_growth(manifest.days)] == [0.75, 1.0]
 
 
 @pytest.mark.parametrize("stray", ["2038-01-19", "2004-04-05"])

@@ -196,9 +196,13 @@ def _as_they_will_be(
         if before and not _all_came(before, coming):
             until = labels_until(before) or as_of
         responses = _responses([file], options.label)
+        same = before and before.content_sha256 == entry.content_sha256
+        known = responses if same else _responses(old, options.label)
+        if before and known != before.labels.get(labels_until(before) or "", known):
+            # which are counts of another label
+            before = replace(before, labels=dict.fromkeys(before.labels))
         days[day] = file, with_labels(entry, before, until, responses)
-        if before and before.content_sha256 != entry.content_sha256:
-            known = _responses(old, options.label)
+        if before and not same:
             grown = "" if None in (known, responses) else f", {known:,} -> {responses:,} responses"
             versions = " -> ".join(found.content_sha256[:8] for found in (before, entry))
             rows = f"{before.rows:,} -> {entry.rows:,} rows"
