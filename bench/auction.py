@@ -183,7 +183,7 @@ def main() -> None:
     for form, of in means.items():
         print(f"\n{form}, {options.seeds} seeds")
         cells = [
-            [m, *(f"{v:.1%} ({low:.1%} to {high:.1%})" for v, low, high in map(of[m].get, SHOWN))]
+            [m, *("{:.1%} ({:.1%} to {:.1%})".format(*of[m][name]) for name in SHOWN)]
             for m in METHODS
         ]
         print(aligned([["ranked by bid ×", *SHOWN], *cells]))

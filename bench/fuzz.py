@@ -61,7 +61,7 @@ def one_sentence(error: AdaCalibError) -> None:
     assert "\n" not in str(error), f"a refusal of several lines: {error}"
 
 
-DAY_RULES = st.sampled_from(
+DAY_RULES: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
     [
         {"time": {"column": "ts", "format": "epoch_s"}},
         {"time": {"column": "ts", "format": "iso8601"}},
@@ -98,9 +98,9 @@ COLUMNS = st.dictionaries(st.sampled_from(NAMES), st.sampled_from(KINDS), min_si
 def mappings(draw: st.DrawFn, kind: str) -> dict[str, Any]:
     """A mapping that may or may not make sense."""
     zone = draw(st.sampled_from(["UTC", "Asia/Shanghai"]))
-    base = {"format": "fuzz", "kind": kind, "time_zone": zone}
+    base: dict[str, Any] = {"format": "fuzz", "kind": kind, "time_zone": zone}
     if draw(st.booleans()):
-        return base | {"columns": draw(COLUMNS)} | draw(DAY_RULES) | draw(OPTIONS)
+        return {**base, "columns": draw(COLUMNS), **draw(DAY_RULES), **draw(OPTIONS)}
     sound = {"item": "text", "price": "float64", "click": "int8"}
     options = draw(OPTIONS)
     names = draw(st.lists(st.sampled_from(sorted(options)), max_size=1)) if options else []

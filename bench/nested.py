@@ -70,17 +70,19 @@ def nested_log(seed: int, rows_a_day: int) -> NestedLog:
     own = rng.laplace(0, SPREAD_OF_CHILDREN / np.sqrt(2), CHILDREN)
     tilt, usual = 0.1 * rng.normal(size=CHILDREN), -2.9 + 0.3 * rng.normal(size=CHILDREN)
     parts = []
-    for day in range(DAYS):
-        share = np.where((born <= day) & (ends > day), size, 0.0)
-        new = (born == day) & (day > 0)
+    for today in range(DAYS):
+        share = np.where((born <= today) & (ends > today), size, 0.0)
+        new = (born == today) & (today > 0)
         share[new] *= NEW / (1 - NEW) * share[~new].sum() / max(share[new].sum(), 1e-300)
         child = rng.choice(CHILDREN, rows_a_day, p=share / share.sum())
         away = 0.7 * rng.normal(size=rows_a_day)
-        moved = level + 0.2 * np.sin(2 * np.pi * (day / wave[0] + wave[1]))
+        moved = level + 0.2 * np.sin(2 * np.pi * (today / wave[0] + wave[1]))
         at = usual[child] + away + moved[parent[child]]
-        low = LOW * np.exp(-(day - born) / 3.0)
+        low = LOW * np.exp(-(today - born) / 3.0)
         truth = at + own[child] - low[child] + tilt[child] * away
-        parts.append((np.full(rows_a_day, day), child, usual[child] + away, truth, at - LOW, away))
+        parts.append(
+            (np.full(rows_a_day, today), child, usual[child] + away, truth, at - LOW, away)
+        )
     day, child, logit, truth, expected, away = map(np.concatenate, zip(*parts, strict=True))
     response = (rng.random(len(day)) < expit(truth)).astype(np.int32)
     n = 1 + CHILDREN + PARENTS

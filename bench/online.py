@@ -76,7 +76,7 @@ class Simulated:
         click = rng.beta(2, 18, n) * (1 + period)
         convert = rng.beta(3, 12, n)
         basket, price = rng.lognormal(3, 0.5, n), rng.lognormal(-1, 0.4, n)
-        columns = {}
+        columns: dict[str, np.ndarray] = {}
         for prefix in prefixes:
             times = 1.0 if prefix else lift
             impressions = rng.poisson(often)

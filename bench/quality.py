@@ -61,7 +61,7 @@ def fit_of(method: str) -> Fit:
         return fit_crossfit
     if method == "adacalib_paper":
         return lambda scores: fit_published(scores, (True, True, True, False)).serving
-    return FITS.get(method) or partial(baselines.fit, method)
+    return FITS[method] if method in FITS else partial(baselines.fit, method)
 
 
 def fit_crossfit(scores: Scores) -> CalibrationMap:

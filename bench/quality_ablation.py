@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from scipy.special import stdtrit
@@ -57,7 +58,8 @@ def fit_published(
         temperatures=section.temperatures, min_slope=section.min_slope, seed=section.seed + seed,
         min_responses_per_bin=section.min_responses_per_bin,
     )  # fmt: skip
-    return fit_paper(scores, replace(settings, **dict(zip(PARTS, parts, strict=True))), features)
+    switched: dict[str, Any] = dict(zip(PARTS, parts, strict=True))
+    return fit_paper(scores, replace(settings, **switched), features)
 
 
 def _measure(case: Case, parts: Parts, candidates: str) -> Measurement:

@@ -21,6 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from time import perf_counter, sleep
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -116,7 +117,9 @@ def promote(version: Path, served: Path) -> None:
         shutil.copytree(version, folder, copy_function=os.link)
 
 
-async def measured(port: int, bodies: list[bytes], options: argparse.Namespace, folders: list):
+async def measured(
+    port: int, bodies: list[bytes], options: argparse.Namespace, folders: list[Path]
+) -> tuple[Any, ...]:
     """Latencies and failures while versions swap."""
     gc.collect()
     gc.freeze()  # a pause of this process would count as one of the service

@@ -13,7 +13,7 @@ from pipeline.encoding.features import Encoder, Scaling
 from pipeline.encoding.vocabulary import Vocabulary
 from pipeline.formats.maps import from_knots, write_maps
 from pipeline.formats.rolling import FILE, DayMap, write_rolling
-from pipeline.model.network import initialise, network_from
+from pipeline.model.network import BaseNetwork, initialise, network_from
 from pipeline.model.scoring import write_base
 
 FIELD_VALUES, KNOTS, SMALL = 1000, 20, 50
@@ -44,6 +44,7 @@ def make_model(folder: Path, vocabulary: int, seed: int) -> Path:
         "hidden_sizes": [256, 128, 64],
     }
     network = network_from(sizes)
+    assert isinstance(network, BaseNetwork)
     initialise(network, seed, response_rate=0.05)
     base, calibrator = folder / "base", folder / "calibrator"
     base.mkdir(parents=True)

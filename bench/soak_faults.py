@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -141,7 +141,7 @@ def declare_dead(soak: Soaked, chance: random.Random, run: str) -> None:
 
 
 @contextlib.contextmanager
-def full_disk(soak: Soaked):
+def full_disk(soak: Soaked) -> Iterator[None]:
     """Its artifacts are on a disk of a few pages; only root may mount one."""
     artifacts = soak.project / ".release/artifacts"
     shutil.rmtree(artifacts, ignore_errors=True)
@@ -156,7 +156,7 @@ def full_disk(soak: Soaked):
 
 
 @contextlib.contextmanager
-def away(path: Path):
+def away(path: Path) -> Iterator[None]:
     """A file stands where a remote was."""
     aside = path.with_name(f"{path.name}-away")
     if not path.exists():  # nothing was pushed yet
@@ -171,12 +171,12 @@ def away(path: Path):
         aside.rename(path)
 
 
-def git_remote_fails(soak: Soaked):
+def git_remote_fails(soak: Soaked) -> contextlib.AbstractContextManager[None]:
     """The git remote does not answer."""
     return away(Path(f"{soak.project}-remote.git"))
 
 
-def dvc_remote_fails(soak: Soaked):
+def dvc_remote_fails(soak: Soaked) -> contextlib.AbstractContextManager[None]:
     """DVC's remote takes nothing."""
     return away(Path(f"{soak.project}-stored"))
 

@@ -56,7 +56,7 @@ def run_duckdb(folder: Path, memory: float) -> None:
     """ntile over a window, then group by."""
     import duckdb
 
-    config = {
+    config: dict[str, str | bool | int | float | list[str]] = {
         "threads": usable_threads(),
         "memory_limit": f"{memory}GB",
         "temp_directory": str(folder / "spill"),

@@ -1,5 +1,6 @@
 """Baselines that are measured here alone: histogram binning, beta and gamma calibration, MCGrad."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -167,4 +168,5 @@ def mcgrad(scores: Scores) -> CalibrationMap:
     return McGradMap(model)
 
 
-FITS = {"histogram": histogram, "beta": beta, "gamma": gamma, "mcgrad": mcgrad}
+Fit = Callable[[Scores], CalibrationMap]
+FITS: dict[str, Fit] = {"histogram": histogram, "beta": beta, "gamma": gamma, "mcgrad": mcgrad}
