@@ -1,11 +1,16 @@
 """The longest tests first; in CI a skip that is not expected is a failure."""
 
+import gc
 import os
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
+
+# What is imported stays: to look for garbage in it takes a fifth of the time that tests are
+# collected in, and some of each test.
+gc.disable()
 
 # Two processes on two cores: a thread that waits must sleep, not spin.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -27,16 +32,20 @@ _unexpected: list[str] = []
 # Files that share a costly fixture: a Prefect server, a project with versions in production.
 TOGETHER = ("tests/flows/", "tests/registry/test_pro", "tests/registry/test_pull.py",
             "tests/registry/test_clean.py", "tests/registry/test_kills.py")  # fmt: skip
+# Those that start processes in which the stages' libraries are loaded already.
+READY = ("tests/engine/test_reused_stages.py", "tests/test_stopped_stages.py")
 # Those that begin first, as no process shall wait for them at the end.
 LONGEST = ("tests/flows/", "tests/registry/", "tests/test_walk.py", "tests/engine/test_cluster.py")
 
 
 class ByFile(LoadFileScheduling):
-    """A file's tests stay in one process, with its fixtures; so do those of files TOGETHER."""
+    """A file's tests stay in one process, with its fixtures; so do those of files together."""
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.split("::", maxsplit=1)[0]
         place = "/".join(path.split("/")[:2])
+        if path in READY:
+            return "ready"
         return place if path.startswith(TOGETHER) else path
 
 
@@ -48,6 +57,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log) -> ByFile:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the longest first, and of a file what is fast."""
     items.sort(key=_turn)
+
+
+def pytest_collection_finish() -> None:
+    """From here on garbage is collected, of what tests make."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 def _turn(item: pytest.Item) -> tuple[int, bool]:

@@ -1,8 +1,6 @@
 """dvc.yaml: one name for a stage everywhere, declared paths and code are those that are used."""
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from pipeline.params.dag import code_of
 from pipeline.params.params_file import STAGES, read_params, set_values
 from pipeline.params.sections import Params, SplitParams
 from pipeline.stages import split
+from tests.dvc_here import dvc
 from tests.source_tree import DAG, ROOT, data_paths, imported_by, imports, nodes
 from tests.tiny_logs import tiny_day, tiny_log_params, write_log
 
@@ -111,12 +110,6 @@ def copy_of_the_walk(folder: Path) -> None:
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copyfile
         copy(ROOT / name, folder / name)
     dvc(folder, "init", "--no-scm")
-
-
-def dvc(folder: Path, *words: str) -> str:
-    """What DVC says in a folder."""
-    command = [Path(sys.executable).parent / "dvc", *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
 
 
 def commit_a_base(folder):

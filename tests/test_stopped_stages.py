@@ -55,7 +55,7 @@ def stopped(stage: str, folder: Path) -> tuple[int, str]:
         family = psutil.Process(process.pid).children(recursive=True)
     process.terminate()
     process.join()
-    assert not psutil.wait_procs(family, timeout=10)[1]
+    assert not psutil.wait_procs(family, timeout=120)[1]
     return process.exitcode, words.read_text()
 
 

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
 from pipeline.cli.backtest import pooled, table
+from pipeline.cli.main import app
 from pipeline.cli.workspace import share_data
+from pipeline.core.errors import AdaCalibError
 from pipeline.metrics.significance import Resampling
 from pipeline.params.params_file import set_values
 from pipeline.registry.tools.programs import git
@@ -142,13 +145,16 @@ def test_origins_are_run_once_in_a_copy_and_refusals_are_listed(checkout):
     ],
 )
 def test_what_cannot_be_back_tested_is_refused_before_anything_is_made(
-    checkout, values, days, sentence
+    checkout, values, days, sentence, monkeypatch
 ):
     set_values(checkout / "params.yaml", values)
-    refused = backtest(checkout, *days)
-    assert refused.returncode == 1
-    assert sentence in refused.stderr
-    assert len(refused.stderr.strip().splitlines()) == 1
+    monkeypatch.chdir(checkout)
+    words = ["backtest", "--from", days[0], "--to", days[1], "--step", "1"]
+    refused = CliRunner().invoke(app, words)
+    assert isinstance(refused.exception, AdaCalibError)
+    assert sentence in str(refused.exception)
+    assert "\n" not in str(refused.exception)
+    assert refused.output == ""
     assert not (checkout / "demo").exists()
 
 

@@ -57,7 +57,7 @@ def cluster(
         end(processes, scheduler)
 
 
-def wait_for(path: Path, seconds: float = 120) -> None:
+def wait_for(path: Path, seconds: float = 300) -> None:
     """Until a file is there."""
     limit = time.monotonic() + seconds
     while not path.exists():

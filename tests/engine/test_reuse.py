@@ -198,7 +198,7 @@ def test_days_that_are_made_and_trimmed_at_once_disturb_one_another_in_nothing(
     reuse, start = Reuse(checkout / "out", "scores", {}), threading.Barrier(8)
 
     def work(thread: int) -> bool:
-        start.wait(60)
+        start.wait(300)
         days = [{"n": (7 * thread + n) % 400} for n in range(60)]
         return all(
             reuse.made(day, lambda day=day: Made({}, b"%d" % day["n"])).payload == b"%d" % day["n"]

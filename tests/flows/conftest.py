@@ -32,7 +32,9 @@ from flows.settings import use_defaults
 from flows.worktree import commit_day, release_worktree, take_code
 from pipeline.data.ingest.fetched import KIND
 from pipeline.data.log_store.landing import land_log
-from pipeline.registry.tools.programs import git, run_program
+from pipeline.registry.tools.programs import git
+from pipeline.report.result_tables import METRICS
+from tests.dvc_here import dvc
 
 use_defaults()
 atexit.register(shutil.rmtree, os.environ["PREFECT_HOME"], ignore_errors=True)
@@ -115,15 +117,16 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("params.yaml", "prefect.yaml", ".gitignore", ".dvcignore"):
         shutil.copyfile(project / name, folder / name)
     shutil.copyfile(HERE / "cheap.py", folder / "cheap.py")
+    (folder / "metrics.json").write_text(json.dumps({key: None for _, key, _ in METRICS}))
     (folder / "dvc.yaml").write_text(DAG)
     git(folder, "init", "--quiet", "-b", "main")
     git(folder, "config", "user.name", "Somebody")
     git(folder, "config", "user.email", "somebody@example.org")
-    run_program(["dvc", "init", "--quiet"], folder)
+    dvc(folder, "init", "--quiet")
     shutil.copyfile(project / ".dvc/config", folder / ".dvc/config")
     today = datetime.now(ZoneInfo(KIND.time_zone)).date().isoformat()
     land_tiny_log(folder / "data", sorted({*days_around(today), *days_around("2013-09-29")}))
-    run_program(["dvc", "add", "--quiet", "data"], folder)
+    dvc(folder, "add", "--quiet", "data")
     save(folder)
     return folder
 
@@ -162,7 +165,7 @@ def add_remotes(checkout: Path) -> Path:
     bare, stored = checkout.parent / "remote.git", checkout.parent / "stored"
     git(checkout.parent, "init", "--quiet", "--bare", str(bare))
     git(checkout, "remote", "add", "origin", str(bare))
-    run_program(["dvc", "remote", "add", "--quiet", "--default", "kept", str(stored)], checkout)
+    dvc(checkout, "remote", "add", "--quiet", "--default", "kept", str(stored))
     save(checkout)
     return bare
 
@@ -202,7 +205,7 @@ class Server:
             f"{self.api}/{what}", json.dumps(query).encode(), {"Content-Type": "application/json"}
         )
         try:
-            with urllib.request.urlopen(request, timeout=30) as answer:
+            with urllib.request.urlopen(request, timeout=120) as answer:
                 return json.load(answer) if answer.status in (200, 201) else None
         except urllib.error.HTTPError as error:
             if error.code != 503:

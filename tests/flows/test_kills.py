@@ -20,7 +20,8 @@ from pipeline.registry.history import last_refresh
 from pipeline.registry.promote import production
 from pipeline.registry.tools.dvc import reproduce
 from pipeline.registry.tools.locks import run_lock
-from pipeline.registry.tools.programs import git, run_program
+from pipeline.registry.tools.programs import git
+from tests.dvc_here import dvc
 from tests.flows.conftest import SECONDS, add_remotes, known_database, until
 
 DAY = "2013-09-29"
@@ -126,7 +127,7 @@ def test_whatever_is_killed_the_next_run_ends_as_an_undisturbed_one(
     assert state.name == "Promoted", state.message
 
     set_values(checkout / "params.yaml", {"split.last_day": DAY})
-    run_program(["dvc", "repro", "--quiet"], checkout)
+    dvc(checkout, "repro", "--quiet")
     for name in ("dvc.lock", "reports/gate.json", "artifacts/model/weights.txt"):
         assert (checkout / ".release" / name).read_bytes() == (checkout / name).read_bytes(), name
     half_written = set((checkout / ".release").glob("**/.*.tmp-*"))

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.registry.promote import promote
+from tests.dvc_here import dvc
 
 MAKE = """
 import json, sys, time
@@ -84,12 +85,6 @@ def git(folder: Path, *arguments: str, **variables: str) -> str:
         text=True,
         env=environment,
     ).stdout
-
-
-def dvc(folder: Path, *arguments: str) -> None:
-    """Run a dvc command."""
-    program = str(Path(sys.executable).parent / "dvc")
-    subprocess.run([program, "--quiet", *arguments], cwd=folder, check=True, capture_output=True)
 
 
 @pytest.fixture(scope="package", autouse=True)

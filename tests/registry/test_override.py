@@ -11,7 +11,8 @@ from pipeline.core.files import read_json, write_json
 from pipeline.registry.history import status
 from pipeline.registry.override import GATE, OVERRIDE, overridden, override
 from pipeline.registry.promote import production, promote
-from tests.registry.conftest import dvc, git, next_model, params
+from tests.dvc_here import dvc
+from tests.registry.conftest import git, next_model, params
 
 
 def refuse(folder, name="pcoc", **check):

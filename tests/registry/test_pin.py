@@ -11,7 +11,8 @@ from pipeline.formats.champion import MODEL, PIN, TABLES, pinned, read_pin, star
 from pipeline.registry.history import status
 from pipeline.registry.pin import fetch_champion, pin_champion
 from pipeline.registry.promote import promote
-from tests.registry.conftest import dvc, git, params
+from tests.dvc_here import dvc
+from tests.registry.conftest import git, params
 
 TABULATE = """  tabulate:
     cmd: mkdir artifacts/tables && cp data/part.txt artifacts/tables/bins.parquet

@@ -16,7 +16,8 @@ from pipeline.registry.history import status
 from pipeline.registry.promote import production, promote, rollback
 from pipeline.registry.pull import pull
 from pipeline.registry.tools import dvc as dvc_tool
-from tests.registry.conftest import add_remotes, dvc, git, next_model, params
+from tests.dvc_here import dvc
+from tests.registry.conftest import add_remotes, git, next_model, params
 
 
 def state(folder: Path) -> tuple[str, str]:

@@ -23,7 +23,7 @@ pytest.importorskip("flask_cors", reason="moto[server] is not installed")
 def ask(method: str, address: str) -> bytes:
     """The answer of the server."""
     request = urllib.request.Request(address, method=method, data=b"" if method == "PUT" else None)
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=120) as answer:
         return answer.read()
 
 

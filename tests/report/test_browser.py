@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pandas as pd
@@ -55,10 +56,9 @@ def report(tmp_path_factory) -> Path:
 NARROW_TOO = pytest.mark.parametrize("opened", [(1440, "light"), (390, "dark")], indirect=True)
 
 
-@pytest.fixture
-def opened(request, browser, report) -> Iterator["playwright.Page"]:
+@contextmanager
+def open_page(browser, report, width: int, scheme: str) -> Iterator["playwright.Page"]:
     """The page as a person has it open; any complaint of the browser fails the test."""
-    width, scheme = getattr(request, "param", (1440, "light"))
     window = browser.new_page(
         viewport={"width": width, "height": 900},
         color_scheme=scheme,
@@ -73,6 +73,20 @@ def opened(request, browser, report) -> Iterator["playwright.Page"]:
     yield window
     window.close()
     assert said == []
+
+
+@pytest.fixture(scope="module")
+def opened(request, browser, report) -> Iterator["playwright.Page"]:
+    """A page that tests look at, and leave as it is."""
+    with open_page(browser, report, *getattr(request, "param", (1440, "light"))) as window:
+        yield window
+
+
+@pytest.fixture
+def used(browser, report) -> Iterator["playwright.Page"]:
+    """A page that a test does something to."""
+    with open_page(browser, report, 1440, "light") as window:
+        yield window
 
 
 def names(window) -> list[str]:
@@ -95,21 +109,22 @@ def test_every_picture_renders_and_the_page_is_not_wider_than_the_window(opened,
     width = opened.viewport_size["width"]
     assert opened.evaluate("document.documentElement.scrollWidth") <= width
     shots = Path(os.environ.get("ADACALIB_SCREENSHOTS", tmp_path))
-    for scheme in ("light", "dark"):
+    dark = opened.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
+    for scheme in ("light", "dark") if dark else ("dark", "light"):  # its own last: it stays
         opened.emulate_media(color_scheme=scheme)
         opened.screenshot(path=shots / f"report-{width}-{scheme}.png", full_page=True)
 
 
-def test_search_sort_and_pick_work_by_keyboard(opened):
-    assert names(opened)[0] == "B / 2"
-    opened.locator("#values thead th[data-key=impressions] button").press("Enter")
-    assert names(opened)[-1] == "B / 2"
-    opened.locator("#search").press_sequentially("PLAIN")
-    assert names(opened) == ["plain"]
-    assert "1 of 1 shown" in opened.locator("#found").inner_text()
-    opened.locator("#values tbody button").press("Enter")
-    assert opened.locator("#picked").inner_text() == "plain"
-    assert opened.locator("#values tbody button").get_attribute("aria-pressed") == "true"
+def test_search_sort_and_pick_work_by_keyboard(used):
+    assert names(used)[0] == "B / 2"
+    used.locator("#values thead th[data-key=impressions] button").press("Enter")
+    assert names(used)[-1] == "B / 2"
+    used.locator("#search").press_sequentially("PLAIN")
+    assert names(used) == ["plain"]
+    assert "1 of 1 shown" in used.locator("#found").inner_text()
+    used.locator("#values tbody button").press("Enter")
+    assert used.locator("#picked").inner_text() == "plain"
+    assert used.locator("#values tbody button").get_attribute("aria-pressed") == "true"
 
 
 def test_field_values_are_sorted_by_the_money_at_stake_where_it_is_known(browser, tmp_path):
@@ -121,14 +136,14 @@ def test_field_values_are_sorted_by_the_money_at_stake_where_it_is_known(browser
     assert opened.locator("#values tbody td:last-child").all_inner_texts() == ["8.5", "4", "-19.25"]
 
 
-def test_the_button_says_how_many_more_it_shows(opened):
-    press = opened.locator("#more")
+def test_the_button_says_how_many_more_it_shows(used):
+    press = used.locator("#more")
     assert press.is_hidden()
-    opened.evaluate("state.shown = 2; showTable()")
+    used.evaluate("state.shown = 2; showTable()")
     assert press.inner_text() == "Show 1 more"
     press.click()
     assert press.is_hidden()
-    assert len(names(opened)) == 3
+    assert len(names(used)) == 3
 
 
 def test_no_table_needs_a_scroll_bar_in_a_wide_window(opened):
@@ -161,22 +176,22 @@ def test_a_name_from_the_log_is_shown_as_it_is_spelled(opened):
     assert '<b>"A"$_{$</b></script>' in names(opened)
 
 
-def test_the_worst_field_values_can_be_drawn_instead_of_the_largest(opened):
-    before = opened.locator("#forest svg").inner_html()
-    opened.locator("input[value=worst]").check()
-    opened.wait_for_timeout(300)
-    assert opened.locator("#forest svg").count() == 1
-    assert opened.locator("#forest svg").inner_html() != before
+def test_the_worst_field_values_can_be_drawn_instead_of_the_largest(used):
+    before = used.locator("#forest svg").inner_html()
+    used.locator("input[value=worst]").check()
+    used.wait_for_timeout(300)
+    assert used.locator("#forest svg").count() == 1
+    assert used.locator("#forest svg").inner_html() != before
 
 
-def test_everything_that_acts_can_be_reached_by_the_tab_key(opened):
-    acting = opened.locator("button:visible, input:visible").count()
+def test_everything_that_acts_can_be_reached_by_the_tab_key(used):
+    acting = used.locator("button:visible, input:visible").count()
     reached = set()
     for _ in range(acting + 20):
-        opened.keyboard.press("Tab")
-        reached.add(opened.evaluate("document.activeElement.outerHTML"))
+        used.keyboard.press("Tab")
+        reached.add(used.evaluate("document.activeElement.outerHTML"))
     buttons = [html for html in reached if html.startswith("<button")]
-    assert len(buttons) == opened.locator("button:visible").count()
+    assert len(buttons) == used.locator("button:visible").count()
     assert any('id="search"' in html for html in reached)
 
 

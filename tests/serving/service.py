@@ -15,7 +15,7 @@ import psutil
 from pipeline.core.files import publish
 from tests.serving.conftest import free_port
 
-LOOKS = 5000  # for something that comes in a few seconds, before a test gives up
+LOOKS = 20_000  # for something that comes in a few seconds, before a test gives up
 
 
 def _answers(process: psutil.Process) -> bool:
@@ -68,7 +68,7 @@ def served(model: Path, *options: object, adacalib: Sequence[str] = HERE) -> Ite
     words = ["serve", "--model", str(model), "--port", str(port), *map(str, options)]
     with (
         subprocess.Popen([*adacalib, *words], stderr=subprocess.PIPE, text=True) as process,
-        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120) as client,
     ):
         service = Service(process, client)
         reader = Thread(target=lambda: service.lines.extend(process.stderr), daemon=True)

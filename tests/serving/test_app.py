@@ -176,7 +176,7 @@ def test_metrics_count_rows_unseen_values_and_refusals(made):
     table = rows(50)
     with served(made[0], "--workers", 2) as service:
         for _ in range(6):
-            with httpx.Client(base_url=service.client.base_url, timeout=30) as other:
+            with httpx.Client(base_url=service.client.base_url, timeout=120) as other:
                 other.post("/score", json={"columns": columns(table)})
         service.client.post("/score", content=b"{")
         text = service.client.get("/metrics").text

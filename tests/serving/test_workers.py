@@ -71,7 +71,7 @@ def load_on(address, clients=3):
     answers, errors, stop = [], [], threading.Event()
 
     def ask():
-        with httpx.Client(base_url=address, timeout=30) as own:
+        with httpx.Client(base_url=address, timeout=120) as own:
             while not stop.is_set():
                 try:
                     answers.append(own.post("/score", json=BODY))
@@ -189,7 +189,7 @@ def test_a_service_ends_with_what_it_started_however_it_ends(made):
             workers = service.workers()
             assert len(workers) == 2
             getattr(service.process, end)()
-            _, alive = psutil.wait_procs(workers, timeout=30)
+            _, alive = psutil.wait_procs(workers, timeout=120)
             assert alive == []
             service.process.wait()
         assert (end, service.process.returncode) in {("terminate", 0), ("kill", -9)}

@@ -69,9 +69,10 @@ def end(process: Process) -> str:
 
 @pytest.fixture(scope="module")
 def of_one(walked) -> Path:
-    """A base that one process trained."""
-    end(begin(walked, BASE.with_name("one")))
-    return walked / BASE.with_name("one")
+    """A base that one process trained, this one."""
+    target = walked / BASE.with_name("one")
+    run_stage("train_base", [walked / DATA, walked / CONTRACT, target], walked / "params.yaml")
+    return target
 
 
 @pytest.fixture(scope="module")
@@ -136,9 +137,9 @@ def test_a_training_that_was_killed_three_times_ends_with_the_bytes_of_an_undist
             family[1].kill()
         else:
             process.send_signal(signal.SIGKILL if victim == "torchrun" else signal.SIGTERM)
-        said = process.communicate(timeout=60)[1]
+        said = process.communicate(timeout=300)[1]
         assert process.returncode != 0
-        assert not psutil.wait_procs(family, timeout=10)[1]
+        assert not psutil.wait_procs(family, timeout=120)[1]
         assert said.count("train_base: ") == (victim != "torchrun"), said
         assert "Traceback" not in said
         assert (f"going on after epoch {number}, " in said) == (number > 0)
@@ -156,7 +157,7 @@ def last_written(folder: Path) -> int:
 
 def refusal(process: Process) -> str:
     """The one sentence that a stage ends with."""
-    said = process.communicate(timeout=120)[1]
+    said = process.communicate(timeout=300)[1]
     assert process.returncode == 1
     assert said.startswith("train_base: ")
     assert said.count("\n") == 1, said
