@@ -35,7 +35,9 @@ TOGETHER = ("tests/flows/", "tests/registry/test_pro", "tests/registry/test_pull
 # Those that start processes in which the stages' libraries are loaded already.
 READY = ("tests/engine/test_reused_stages.py", "tests/test_stopped_stages.py")
 # Those that begin first, as no process shall wait for them at the end.
-LONGEST = ("tests/flows/", "tests/registry/", "tests/test_walk.py", "tests/engine/test_cluster.py")
+LONGEST = ("tests/flows/", "tests/registry/", "tests/test_walk.py", "tests/engine/test_cluster.py",
+           "tests/serving/test_workers.py", *READY, "tests/stages/test_torchrun.py",
+           "tests/test_ten_days.py")  # fmt: skip
 
 
 class ByFile(LoadFileScheduling):
