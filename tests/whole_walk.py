@@ -76,7 +76,7 @@ def copy_code(folder: Path) -> Path:
     """A folder that stages and dvc run in: the project's code, without version control."""
     folder.mkdir(parents=True)
     for name in ("pipeline", ".dvc"):
-        kept_out = shutil.ignore_patterns("__pycache__", "cache", "tmp", "config.local")
+        kept_out = shutil.ignore_patterns("cache", "tmp", "config.local")
         shutil.copytree(ROOT / name, folder / name, ignore=kept_out)
     for name in ("params.yaml", "pins.yaml", "dvc.yaml", ".dvcignore"):
         shutil.copy(ROOT / name, folder / name)

@@ -42,9 +42,15 @@ def same(one, other):
     )
 
 
+@pytest.fixture(scope="module")
+def daily(tables):
+    """With the labels of the day before."""
+    return rolled(tables, 1)
+
+
 @pytest.fixture(scope="module", params=[1, 3])
-def usual(request, tables):
-    return request.param, rolled(tables, request.param)
+def usual(request, tables, daily):
+    return request.param, daily if request.param == 1 else rolled(tables, request.param)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -95,18 +101,17 @@ def test_days_without_rows_at_the_end_are_forecast_all_the_same(tables):
     assert np.isfinite(of_days[LAST + 1].map.segment_values).all()
 
 
-def test_maps_of_some_field_values_are_those_of_all(tables):
+def test_maps_of_some_field_values_are_those_of_all(tables, daily):
     few = roll(
         tables, QUICK, known_until=KNOWN,
         asked={KNOWN + 1: None, KNOWN + 2: np.array([3, 1, 3])},
     )  # fmt: skip
-    whole = rolled(tables, 1)
     at = np.linspace(-4, 0, 7)
     for name in NAMES:
         assert set(few.maps[name][KNOWN + 2].ids) <= {0, 1, 3}
         for value in (0, 1, 3):
             ids = np.full(7, value)
-            one, other = (r.maps[name][KNOWN + 2](at, ids) for r in (few, whole))
+            one, other = (r.maps[name][KNOWN + 2](at, ids) for r in (few, daily))
             assert np.array_equal(one, other)
 
 
@@ -127,34 +132,38 @@ def busy():
     return tables_of(scores, (2, 4), 40, made_until=20_021)
 
 
-def test_what_a_refused_newest_day_holds_changes_nothing(busy):
-    newest = 20_023
-    lost = busy.cells.day == newest
-    broken = replace(busy.cells, responses=np.where(lost, 0, busy.cells.responses))
-    lacking = busy.cells.take(~lost)
-    served = [
-        roll(replace(busy, cells=cells), QUICK, known_until=newest, asked={newest + 1: None})
-        for cells in (broken, lacking)
-    ]
-    assert served[0].fit.refused_days == {newest}
+NEWEST = 20_023
+
+
+@pytest.fixture(scope="module")
+def broken(busy):
+    """The newest day has lost its labels."""
+    lost = busy.cells.day == NEWEST
+    responses = np.where(lost, 0, busy.cells.responses)
+    return replace(busy, cells=replace(busy.cells, responses=responses))
+
+
+@pytest.fixture(scope="module")
+def refused(broken):
+    """What is served where that day is left out."""
+    return roll(broken, QUICK, known_until=NEWEST, asked={NEWEST + 1: None})
+
+
+def test_what_a_refused_newest_day_holds_changes_nothing(busy, refused):
+    lacking = replace(busy, cells=busy.cells.take(busy.cells.day != NEWEST))
+    served = [refused, roll(lacking, QUICK, known_until=NEWEST, asked={NEWEST + 1: None})]
+    assert served[0].fit.refused_days == {NEWEST}
     assert served[1].fit.refused_days == set()
     for name in NAMES:
-        one, other = (each.maps[name][newest + 1].map for each in served)
+        one, other = (each.maps[name][NEWEST + 1].map for each in served)
         assert same(one, other), name
 
 
-def test_a_refused_day_that_is_accepted_is_learned_from(busy):
-    newest = 20_023
-    lost = busy.cells.day == newest
-    broken = replace(busy.cells, responses=np.where(lost, 0, busy.cells.responses))
-    served = roll(
-        replace(busy, cells=broken), QUICK, known_until=newest,
-        asked={newest + 1: None}, accepted=[newest],
-    )  # fmt: skip
+def test_a_refused_day_that_is_accepted_is_learned_from(broken, refused):
+    served = roll(broken, QUICK, known_until=NEWEST, asked={NEWEST + 1: None}, accepted=[NEWEST])
     assert served.fit.refused_days == set()
-    refused = roll(replace(busy, cells=broken), QUICK, known_until=newest, asked={newest + 1: None})
     at, ids = np.array([-2.0]), np.array([1])
-    low, usual = (each.maps["adacalib"][newest + 1](at, ids)[0] for each in (served, refused))
+    low, usual = (each.maps["adacalib"][NEWEST + 1](at, ids)[0] for each in (served, refused))
     assert low < usual
 
 
