@@ -12,7 +12,7 @@ import pytest
 
 from flows.local import down, end_orphaned_runs, up
 from pipeline.core.errors import ToolError
-from tests.flows.conftest import SECONDS, free_port, known_database
+from tests.flows.conftest import SECONDS, free_port
 from tests.read_only import read_only
 
 
@@ -88,9 +88,10 @@ def test_a_place_that_may_not_be_written_is_named_in_one_sentence(
 ):
     """Prefect's home, made by another user, and a checkout on a disk that takes nothing."""
     home = project_of_its_own / ".prefect" if place == "home" else project_of_its_own.parent / "own"
-    home.mkdir() if place == "home" else known_database(prefect_server, home)
+    home.mkdir()
     command = [sys.executable, "-m", "flows.refresh", "--day", "2013-09-29"]
     own = os.environ | {"PREFECT_HOME": str(home)}
+    own |= {"PREFECT_API_URL": prefect_server.api} if place == "checkout" else {}
     with read_only(home if place == "home" else project_of_its_own):
         refused = subprocess.run(command, check=False, capture_output=True, text=True, env=own)
     assert refused.returncode == 1
