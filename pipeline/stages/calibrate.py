@@ -62,13 +62,13 @@ def run(
     ships, rolling = _whole(shipped, newest, n), judged.maps
     paper: PaperFit | None = None
     choice, about = judged.choice, _about(judged, shipped)
-    cells = statistics.cells
-    about["responses"] = np.bincount(cells.field_value_id, cells.responses, n).tolist()
     if params.variant == "paper":
         paper, choice, about = _paper(scores, statistics, params)
         ships["adacalib"] = frozen["adacalib"] = paper.serving
         asked = {day: of_day.ids for day, of_day in rolling["eb_platt"].items()}
         rolling["adacalib"] = {day: DayMap.of(paper.serving, ids) for day, ids in asked.items()}
+    cells = statistics.cells
+    about["responses"] = np.bincount(cells.field_value_id, cells.responses, n).tolist()
     chosen = "adacalib" if params.choose == "always" else choice.name if choice else TOO_FEW_DAYS
     about |= {"variant": params.variant, "choose": params.choose, "chosen": chosen}
     about |= {"auxiliary": paper is not None and paper.auxiliary is not None}

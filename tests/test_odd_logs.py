@@ -1,0 +1,31 @@
+"""Whole walks on odd but valid logs and settings: a report comes out, or one sentence."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.whole_walk import DAYS, project, walk
+
+
+def day_of(number: int, rows: int = 60, **columns: pa.Array) -> pa.Table:
+    """A day of two items with logged scores, with columns replaced or added."""
+    random = np.random.default_rng(number)
+    score = random.normal(-1, 1, rows)
+    given = {
+        "item": pa.array(random.choice(["a", "b"], rows)),
+        "score": pa.array(score),
+        "click": pa.array((random.random(rows) < 1 / (1 + np.exp(-score))).astype("i1")),
+    }
+    return pa.table(given | columns)
+
+
+def log(**columns: pa.Array) -> dict[str, pa.Table]:
+    """The days of a log."""
+    return {day: day_of(number, **columns) for number, day in enumerate(DAYS)}
+
+
+@pytest.mark.parametrize("choose", ["held_out", "always"])
+def test_the_paper_variant_has_a_report(tmp_path, choose):
+    values = {"log__served_logit": "score", "calibrate__variant": "paper"}
+    folder = walk(project(tmp_path, log(), **values, calibrate__choose=choose), "report")
+    assert (folder / "artifacts/report/report.html").is_file()
