@@ -52,9 +52,14 @@ def online(
 
     log = read_params().log
     known = {"day": "day", "responses": log.label, "impressions": log.impressions}
-    given = known | {"arm": arm, "unit": unit} | dict(_pair(text, "") for text in column or [])
-    versions = dict(_pair(text, "as served") for text in probability or [])
-    shares = [_share(*_pair(text, first)) for text in share or ["0.5"]]
+    given = known | {"arm": arm, "unit": unit} | _pairs(column, "")
+    versions = _pairs(probability, "as served")
+    shares = [_share(*pair) for pair in _pairs(share or ["0.5"], first).items()]
+    if shares[0][0] != _share(first, "0")[0]:
+        raise AdaCalibError(
+            f"the first --share is of {shares[0][0]}, and the test begins on {first} (--from); "
+            "give the share of that day first"
+        )
     opened = open_log(
         sources, {meaning: name for meaning, name in given.items() if name}, shares,
         _share(last, "0")[0], field=log.field if versions else (), versions=versions,
@@ -69,9 +74,16 @@ def online(
     answer("\n".join([headline(found), *tables, *notes, f"page: {place}"]), **found, page=place)
 
 
-def _pair(text: str, otherwise: str) -> tuple[str, str]:
-    key, _, value = text.rpartition("=")
-    return key or otherwise, value
+def _pairs(texts: Texts, otherwise: str) -> dict[str, str]:
+    """KEY=VALUE of each text by its key, `otherwise` where it has none."""
+    found: dict[str, str] = {}
+    for text in texts or []:
+        key, _, value = text.rpartition("=")
+        if found.setdefault(key or otherwise, value) != value:
+            raise AdaCalibError(
+                f"{key or otherwise!r} has two values, the second {text!r}; give one"
+            )
+    return found
 
 
 def _share(day: str, share: str) -> tuple[date, float]:

@@ -27,10 +27,12 @@ SUMMED = {
 """What is summed, and the meanings of which the log has to have one for it."""
 
 ABSENT = {"impressions": "1", "arm": "'all rows'"}  # what a row has then; other columns are null
+# Comparisons and isnan pass NaN in Parquet: DuckDB answers them by the statistics of the file.
+LARGE = "{0} BETWEEN 0 AND 1e15 AND isfinite({0})"
 RULES = {
     "day is a day": "instant IS NULL",
-    "impressions are 0 or more": "NOT coalesce(impressions BETWEEN 0 AND 1e15, false)",
-    "responses are 0 or more": "NOT coalesce(responses BETWEEN 0 AND 1e15, impressions = 0)",
+    "impressions are 0 or more": f"NOT coalesce({LARGE.format('impressions')}, false)",
+    "responses are 0 or more": f"NOT coalesce({LARGE.format('responses')}, impressions = 0)",
     **{f"{c} is 0 or more": f"{c} < 0 OR NOT isfinite({c})" for c in ("clicks", "gmv", "revenue")},
 }
 
@@ -212,8 +214,8 @@ def _view(
 def _checked(database: duckdb.DuckDBPyConnection, first: date, versions: int) -> tuple[date, bool]:
     """The newest day and whether any is before `first`, after every row kept the rules."""
     rules = RULES | {
-        f"a version's probability lies in 0 to 1 (the {i + 1}.)": f"p{i} < 0 OR p{i} > 1"
-        for i in range(versions)  # NaN is greater than 1
+        f"a version's probability lies in 0 to 1 (the {i + 1}.)": f"p{i} < 0 OR p{i} > 1 OR NOT isfinite(p{i})"
+        for i in range(versions)
     }
     counts = ", ".join(f"count_if({broken})" for broken in rules.values())
     ends = f"max(instant)::DATE, coalesce(min(instant) < DATE '{first}', false)"

@@ -49,6 +49,9 @@ def test_an_analysis_is_a_table_with_a_page_or_a_json_object(folder):
         ["absent.parquet", "--unit", "unit"],
         ["log.parquet", "--unit", "unit", "--share", "half"],
         ["log.parquet", "--unit", "unit", "--column", "worth=value"],
+        ["log.parquet", "--unit", "unit", "--share", "2026-03-05=0.5"],
+        ["log.parquet", "--unit", "unit", "--share", "2026-02-20=0.5"],
+        ["log.parquet", "--unit", "unit", "--probability", "v=p_old", "--probability", "v=p_new"],
     ],
 )
 def test_a_refusal_is_one_sentence_and_writes_no_page(folder, wrong, monkeypatch):

@@ -4,6 +4,8 @@ from datetime import date
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pipeline.core.errors import DataError, NotEnoughDataError
@@ -151,6 +153,19 @@ def test_a_folder_of_days_is_a_log_whatever_its_name(tmp_path):
     found = units_of(log)
     assert found.unit.tolist() == expected.unit.tolist()
     np.testing.assert_allclose(found[list(SUMMED)], expected[list(SUMMED)])
+
+
+@pytest.mark.parametrize("column", ["impressions", "responses", "clicks", "value", "p"])
+def test_a_number_that_is_none_is_refused_in_parquet_too(tmp_path, column):
+    """NaN is in none of the file's statistics, by which comparisons are answered."""
+    arrays = {name: pa.array(values.to_numpy()) for name, values in drawn_rows().items()}
+    numbers = arrays[column].to_numpy(zero_copy_only=False).astype(float)
+    numbers[:] = np.where(np.arange(len(numbers)) == len(numbers) - 1, np.nan, numbers)
+    pq.write_table(pa.table(arrays | {column: pa.array(numbers)}), tmp_path / "log.parquet")
+    with pytest.raises(DataError):
+        open_log(
+            [tmp_path / "log.parquet"], COLUMNS, [(FIRST, 0.5)], LAST, versions={"served": "p"}
+        )
 
 
 def test_a_column_that_the_log_lacks_is_refused(tmp_path):
