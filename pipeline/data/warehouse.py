@@ -141,7 +141,9 @@ def _logit(log: Contract, texts: dict[str, str]) -> str:
     if log.served_logit:
         return score
     inside = f"GREATEST(LEAST({score}, 1 - {SCORE_CLIP}), {SCORE_CLIP})"
-    return f"CASE WHEN {score} BETWEEN 0 AND 1 THEN LN({inside}) - LN(1 - {inside}) END"
+    # the difference is no 0 where it is NaN, which statistics of a file pass as between 0 and 1
+    right = f"{score} BETWEEN 0 AND 1 AND {score} - {score} = 0"
+    return f"CASE WHEN {right} THEN LN({inside}) - LN(1 - {inside}) END"
 
 
 def _nth(texts: dict[str, str], event_id: str | None, day: str, time: str | None) -> str:

@@ -214,7 +214,9 @@ def _view(
 def _checked(database: duckdb.DuckDBPyConnection, first: date, versions: int) -> tuple[date, bool]:
     """The newest day and whether any is before `first`, after every row kept the rules."""
     rules = RULES | {
-        f"a version's probability lies in 0 to 1 (the {i + 1}.)": f"p{i} < 0 OR p{i} > 1 OR NOT isfinite(p{i})"
+        f"a version's probability lies in 0 to 1 (the {i + 1}.)": (
+            f"p{i} < 0 OR p{i} > 1 OR NOT isfinite(p{i})"
+        )
         for i in range(versions)
     }
     counts = ", ".join(f"count_if({broken})" for broken in rules.values())

@@ -149,6 +149,21 @@ def test_what_the_product_refuses_comes_out_as_a_null(column, value, null):
     assert None in {row[null] for row in counted(rows, log())}
 
 
+def test_a_score_that_is_no_number_is_no_logit_in_parquet_either(tmp_path):
+    """NaN is in none of the file's statistics, by which DuckDB answers comparisons."""
+    score = np.r_[np.full(9, 0.5), np.nan]
+    columns = {
+        n: pa.array(["2024-05-05" if n == "ts" else "a"] * 10) for n in ("ts", "item", "slot")
+    }
+    columns |= {n: pa.array(np.zeros(10, np.int64)) for n in ("shown", "click")}
+    pq.write_table(pa.table(columns | {"score": pa.array(score)}), tmp_path / "log.parquet")
+    with duckdb.connect() as database:
+        database.execute(f"CREATE VIEW logged AS FROM '{tmp_path / 'log.parquet'}'")
+        query = counting_query("logged", "duckdb", log(), time=None, date="ts")
+        logits = [row[-3] for row in database.sql(query).fetchall()]
+    assert sorted(np.isfinite(np.array(logits, dtype=float))) == [False, True]
+
+
 def test_days_may_be_named_and_limited():
     rows = [{"ts": datetime(2024, 5, day, tzinfo=UTC), "item": "a", "slot": "1", "score": 0.5,
              "shown": 1, "click": 0} for day in range(1, 9)]  # fmt: skip
