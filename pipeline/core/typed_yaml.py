@@ -35,7 +35,7 @@ def read_yaml(path: Path, refusal: type[AdaCalibError]) -> Any:
         raise
     except (OSError, UnicodeDecodeError) as error:
         raise refusal(f"{path} cannot be read as UTF-8 text: {error}") from None
-    except YAMLError as error:
+    except (YAMLError, RecursionError) as error:
         raise refusal(f"{path} is not YAML: {' '.join(str(error).split())}") from None
 
 
@@ -55,6 +55,8 @@ def read_typed(path: Path, model: type[Model], refusal: type[AdaCalibError]) -> 
     document = read_yaml(path, refusal)
     try:
         return model.model_validate(_tuples(document))
+    except RecursionError:
+        raise refusal(f"{path}: an alias stands inside its own anchor; write it out") from None
     except ValidationError as error:
         known = _names(model)
         faults = [_fault(item, known) for item in error.errors()]
@@ -93,6 +95,7 @@ def _fault(item: Any, known: list[str]) -> str:
     if item["type"] == "missing":
         return f"{name} is missing"
     rule = item["msg"].removeprefix("Value error, ").replace("Input should", "it should")
+    rule = rule.replace("valid tuple", "list").partition(" or instance of ")[0]
     if isinstance(item["input"], (dict, BaseModel)):
         return f"{name}: {rule}"
     return f"{name} is {_as_yaml(item['input'])}: {rule}"

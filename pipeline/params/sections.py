@@ -3,6 +3,7 @@
 from datetime import date
 from itertools import pairwise
 from typing import Annotated, Any, Literal
+from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
@@ -18,6 +19,13 @@ def _quoted(day: Any) -> Any:
 def _in_calendar(day: str) -> str:
     date.fromisoformat(day)
     return day
+
+
+def _known_zone(zone: str) -> str:
+    try:
+        return ZoneInfo(zone).key
+    except (KeyError, ValueError, OSError):  # ZoneInfoNotFoundError is a KeyError
+        raise ValueError("there is no such time zone; use a name like Europe/Berlin") from None
 
 
 LARGEST = 2**31 - 1  # of counts: what a column of int32 holds
@@ -53,7 +61,7 @@ class LogParams(Section):
     """The data contract: what the raw log's columns mean."""
 
     format: str
-    time_zone: str
+    time_zone: Annotated[str, AfterValidator(_known_zone)]
     label: str
     impressions: str | None
     field: Annotated[tuple[str, ...], Field(min_length=1)]
@@ -106,10 +114,14 @@ class LogParams(Section):
             twice = sorted({name for name in names if names.count(name) > 1})
             if twice:
                 raise ValueError(f"{role} names {twice} twice; name each column once")
-        answers = {name for name in (self.label, self.impressions, self.truth) if name}
-        known = {*self.field, *self.field_parents, *self.categorical, *self.numeric}
-        if features := sorted(answers & known):
-            raise ValueError(f"{features} may be no field and no feature: answers are not known")
+        answers = [n for n in (self.label, self.impressions, self.truth, self.weight) if n]
+        others = [*self.field, *self.field_parents, *self.categorical, *self.numeric, self.value]
+        others += [self.event_id, self.served_logit, self.served_probability]
+        if wrong := sorted({n for n in answers if answers.count(n) > 1 or n in others}):
+            raise ValueError(
+                f"{wrong} may be named once, as label, impressions, truth or weight: no field, no "
+                "feature and no score may tell the answer"
+            )
         if self.field_parents and {*self.field} <= {*self.field_parents}:
             raise ValueError("field_parents has all of field, so each value is its own parent")
         return self
@@ -293,6 +305,15 @@ class EvaluateParams(Section):
     confidence: Annotated[float, Field(gt=0, lt=1)]
     seed: Number
     days_per_false_alarm: Count = 365
+
+    @model_validator(mode="after")
+    def _tails_hold_a_sample(self) -> "EvaluateParams":
+        if self.replicates * (1 - self.confidence) < 2 - 1e-9:
+            raise ValueError(
+                f"of {self.replicates} replicates none lies beyond an interval of confidence "
+                f"{self.confidence:g}; give 2 / (1 - confidence) or more"
+            )
+        return self
 
 
 class GateParams(Section):
