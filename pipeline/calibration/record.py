@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import expit
 
 from pipeline.calibration.prior.random_slopes import SlopePrior, group_rows, modes
-from pipeline.calibration.statistics.grid import log_loss_from_logits
+from pipeline.calibration.statistics.grid import bounded, log_loss_from_logits
 
 HALF_LIVES = (14.0, np.inf)  # days
 LEAST_DAYS = 7  # of record, before anything is made of it
@@ -61,6 +61,7 @@ class Record:
         """What was forecast for the rows [n] of a day, without correction, and what came."""
         if not impressions.sum() > 0:
             return
+        calibrated_logit = bounded(calibrated_logit)  # beyond, a row weighs nothing
         corrections = [NONE, *(self._fitted(day, half_life) for half_life in HALF_LIVES)]
         losses = [
             log_loss_from_logits(each(calibrated_logit), responses, impressions).sum()

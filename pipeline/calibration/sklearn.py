@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from datetime import date
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -128,9 +128,10 @@ class AdaCalib(ClassifierMixin, BaseEstimator):
         right = {
             "candidates": isinstance(self.candidates, Sequence)
             and len(self.candidates) > 0
-            and all(isinstance(k, whole) and k >= 1 for k in self.candidates),
+            and all(isinstance(k, whole) and k >= 1 for k in self.candidates)
+            and math.lcm(*self.candidates) <= LARGEST_DAY,
             "choose": self.choose in ("held_out", "always"),
-            "horizon_days": isinstance(self.horizon_days, whole) and self.horizon_days >= 1,
+            "horizon_days": isinstance(self.horizon_days, whole) and 1 <= self.horizon_days <= 3660,
             "steps": isinstance(self.steps, whole) and self.steps >= 1,
             "learning_rate": isinstance(self.learning_rate, real)
             and 0 < self.learning_rate < math.inf,
@@ -229,7 +230,7 @@ def text_of(value: Any) -> str | None:
     None, NaN, NaT and pandas' NA are null; text stays as it is; whole numbers are spelled in
     decimal, 7.0 too; booleans are "true" and "false"; bytes are UTF-8.
     """
-    if pd.isna(value):
+    if pd.api.types.is_scalar(value) and pd.isna(value):
         return None
     if isinstance(value, (bool, np.bool_)):
         return "true" if value else "false"
@@ -243,71 +244,92 @@ def text_of(value: Any) -> str | None:
                 f"{number}; give text or integers"
             )
         return str(int(number))
+    if not isinstance(value, (str, int, np.integer)):
+        raise DataError(f"{value!r} cannot name a field value; give text, or whole numbers")
     return str(value)
+
+
+def _plain(name: str, column: Any, n_rows: int) -> np.ndarray:
+    """A column of `n_rows`, with None where it is masked."""
+    if isinstance(column, np.ma.MaskedArray):
+        column = np.where(np.ma.getmaskarray(column), None, column.data)
+    found = np.asarray(column).reshape(-1)
+    if len(found) != n_rows:
+        raise DataError(f"{name} needs {n_rows} rows, it has {len(found)}")
+    return found
+
+
+def _numbers(name: str, column: Any, n_rows: int) -> np.ndarray:
+    """A column of numbers, float64 [n]; NaN where there is none."""
+    found = _plain(name, column, n_rows)
+    try:
+        if found.dtype.kind in "cmM":
+            raise TypeError
+        return np.where(pd.isna(found), np.nan, found).astype(np.float64)
+    except (TypeError, ValueError):
+        raise DataError(
+            f"{name} must hold numbers, not {found.dtype} such as {found[0]!r}"
+        ) from None
+
+
+def _refuse(wrong: np.ndarray, rule: str, column: np.ndarray) -> None:
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        raise DataError(f"{rule}, row {row} has {column.tolist()[row]!r}")
 
 
 def columns_of(
     uncalibrated_logit: ArrayLike, field_value: ArrayLike | None
 ) -> tuple[np.ndarray, list[str | None]]:
     """Logits float32 [n] and texts of field values [n]."""
-    table = np.asarray(uncalibrated_logit)
+    table: Any = uncalibrated_logit
     if field_value is None:
+        table = np.asarray(table)
         if table.ndim != 2 or table.shape[1] != 2:
             raise DataError(
                 f"field_value is missing and the logits have shape {table.shape}; "
                 "give field_value, or a second column with it"
             )
         field_value, table = table[:, 1], table[:, 0]
-    logit = table.astype(np.float32).reshape(-1)
-    names = [text_of(value) for value in np.asarray(field_value, dtype=object).reshape(-1)]
-    if len(names) != len(logit):
-        raise DataError(f"field_value needs {len(logit)} rows, it has {len(names)}")
-    if not np.isfinite(logit).all():
-        row = int(np.flatnonzero(~np.isfinite(logit))[0])
-        raise DataError(f"uncalibrated_logit must be finite, row {row} has {logit[row]}")
-    return logit, names
+    given = _numbers("uncalibrated_logit", table, np.size(table))
+    with np.errstate(over="ignore"):
+        logit = given.astype(np.float32)
+    _refuse(~np.isfinite(logit), "uncalibrated_logit must be finite", given)
+    try:
+        values = _plain("field_value", field_value, len(logit)).astype(object)
+        return logit, [text_of(value) for value in values]
+    except UnicodeDecodeError:
+        raise DataError("bytes name field values only in UTF-8; give text") from None
 
 
 def counts_of(
     label: ArrayLike, weight: ArrayLike | None, n_rows: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Responses and impressions, int64 [n]."""
-    y = np.asarray(label).reshape(-1)
-    n = np.ones(n_rows, dtype=np.int64) if weight is None else np.asarray(weight).reshape(-1)
-    for name, column in (("label", y), ("weight", n)):
-        if len(column) != n_rows:
-            raise DataError(f"{name} needs {n_rows} rows, it has {len(column)}")
-    for name, column, wrong in (
-        ("label must be 0 or 1", y, (y != 0) & (y != 1)),
-        ("weight must be a whole number from 0 on", n, ~_whole(n)),
-    ):
-        if wrong.any():
-            row = int(np.flatnonzero(wrong)[0])
-            raise DataError(f"{name}, row {row} has {column[row]}")
-    return y.astype(np.int64) * n.astype(np.int64), n.astype(np.int64)
-
-
-def _whole(n: np.ndarray) -> np.ndarray:
-    return (n >= 0) & (n == np.floor(n)) & (n < LARGEST_EXACT)
+    y = _numbers("label", label, n_rows)
+    n = np.ones(n_rows) if weight is None else _numbers("weight", weight, n_rows)
+    _refuse(~np.isin(y, (0, 1)), "label must be 0 or 1", y)
+    whole = (n >= 0) & (n == np.floor(n)) & (n < LARGEST_EXACT)
+    _refuse(~whole, "weight must be a whole number from 0 on", n)
+    if n.sum() >= LARGEST_EXACT:
+        raise DataError(f"weight adds up to {n.sum():g}, beyond 2**53, where counts lose digits")
+    return (y * n).astype(np.int64), n.astype(np.int64)
 
 
 def days_of(day: ArrayLike | None, n_rows: int) -> np.ndarray:
     """Days as numbers, int32 [n]."""
     if day is None:
         return np.zeros(n_rows, dtype=np.int32)
-    column = np.asarray(day).reshape(-1)
-    if len(column) != n_rows:
-        raise DataError(f"day needs {n_rows} rows, it has {len(column)}")
+    given = column = _plain("day", day, n_rows)
     rule = "day must be a date, YYYY-MM-DD or a whole number of days"
+    if column.dtype.kind in "bcm":
+        raise DataError(f"{rule}, not {column.dtype}")
     if column.dtype.kind in "OUS":
         column = np.array([_date(value, row, rule) for row, value in enumerate(column)])
     if column.dtype.kind == "M":
         column = column.astype("datetime64[D]").astype(np.int64)  # NaT is the smallest number
     wrong = ~(np.abs(column.astype(np.float64)) <= LARGEST_DAY)
-    wrong |= column != np.floor(column)
-    if wrong.any():
-        row = int(np.flatnonzero(wrong)[0])
-        raise DataError(f"{rule}, row {row} has {np.asarray(day).reshape(-1)[row]!r}")
+    _refuse(wrong | (column != np.floor(column)), rule, given)
     return column.astype(np.int32)
 
 
@@ -316,6 +338,6 @@ def _date(value: Any, row: int, rule: str) -> np.datetime64:
         return np.datetime64(int(value) if abs(int(value)) <= LARGEST_DAY else "NaT", "D")
     text = value.decode() if isinstance(value, bytes) else str(value)
     try:
-        return np.datetime64(date.fromisoformat(text[:10]) if "-" in text[:5] else "NaT", "D")
+        return np.datetime64(datetime.fromisoformat(text).date() if "-" in text[:5] else "NaT", "D")
     except ValueError:
         raise DataError(f"{rule}, row {row} has {value!r}") from None

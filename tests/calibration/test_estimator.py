@@ -235,3 +235,58 @@ def test_the_picture_of_a_field_value_is_what_it_predicts():
     base = np.array([row["base"] for row in rows])
     expected = calibrator.predict_proba(np.log(base) - np.log1p(-base), ["a"] * len(base))[:, 1]
     np.testing.assert_allclose([row["calibrated"] for row in rows], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"uncalibrated_logit": np.ma.array([0.0, 1.0], mask=[0, 1])},
+        {"uncalibrated_logit": [0.0, "much"]},
+        {"uncalibrated_logit": np.array([0.0, 1j])},
+        {"uncalibrated_logit": np.array(["2024-01-01", "2024-01-02"], "M8[D]")},
+        {"label": np.ma.array([0, 1], mask=[0, 1])},
+        {"label": pd.Series([True, pd.NA], dtype="boolean")},
+        {"label": ["no", "yes"]},
+        {"weight": np.ma.array([1, 1], mask=[0, 1])},
+        {"weight": [1, "many"]},
+        {"weight": [2**52, 2**52]},
+        {"day": np.ma.array([3, 4], mask=[0, 1])},
+        {"day": pd.to_timedelta([1, 2], unit="D")},
+        {"day": [True, False]},
+        {"day": ["2024-03-01", "2024-03-02nd"]},
+        {"field_value": [b"a", b"\xff"]},
+        {"field_value": pd.Series([["a"], ["b"]])},
+        {"field_value": [{"a": 1}, {"b": 1}]},
+        {"field_value": pd.to_datetime(["2024-01-01", "2024-01-02"])},
+    ],
+)
+def test_what_cannot_be_read_is_refused_in_one_sentence(change):
+    columns = {"uncalibrated_logit": [0.0, 1.0], "label": [0, 1], "field_value": ["a", "b"]}
+    with pytest.raises(DataError) as refused:
+        AdaCalib(**QUICK).fit(**(columns | change))
+    assert "\n" not in str(refused.value)
+
+
+def test_a_masked_field_value_is_null(rows):
+    logit, label, names, _ = rows
+    fitted = AdaCalib(**QUICK).fit(logit, label, np.ma.array(names, mask=names == "001"))
+    assert set(fitted.field_values_) == {"1", "NA", "bags", None}
+    masked, none = (fitted.predict_proba([-2.0], v) for v in (np.ma.masked_all(1, "U1"), [None]))
+    assert np.array_equal(masked, none)
+
+
+@pytest.mark.parametrize("choose", ["held_out", "always"])
+@pytest.mark.parametrize("scale", [1e6, 1e30])
+def test_logits_beyond_every_probability_are_fitted(rows, scale, choose):
+    """One of them is a row that decides nothing, and many leave finite probabilities."""
+    logit, label, names, day = rows
+    outlier = np.where(np.arange(len(logit)) == 5, scale, logit)
+    for each in (outlier, logit * scale):
+        fitted = AdaCalib(**QUICK, choose=choose).fit(each, label, names, day=day)
+        assert np.isfinite(fitted.predict_proba(each, names)).all()
+
+
+@pytest.mark.parametrize("wrong", [{"horizon_days": 10**9}, {"candidates": (99_991, 99_989)}])
+def test_what_no_machine_could_hold_is_refused(wrong):
+    with pytest.raises(ParamsError):
+        AdaCalib(**wrong).fit([0.0, 1.0], [0, 1], ["a", "b"])

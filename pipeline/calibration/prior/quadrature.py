@@ -14,6 +14,7 @@ from pipeline.calibration.prior.daily import DailyCounts
 from pipeline.calibration.prior.random_slopes import inverse
 
 LEVEL, SLOPE = 0, 1
+LEAST_VARIANCE = 1e-12  # of a logit; counts never leave so little
 LONGEST_STEP = 1.5  # of Newton's method
 STEPS = 12
 
@@ -216,7 +217,8 @@ class _Line:
     @classmethod
     def of(cls, mean: np.ndarray, covariance: np.ndarray, away: np.ndarray) -> "_Line":
         lean = covariance[:, :, LEVEL] + covariance[:, :, SLOPE] * away[:, None]
-        variance = lean[:, LEVEL] + lean[:, SLOPE] * away
+        # a score far out leaves level and slope one line, whose variance elsewhere rounds below 0
+        variance = np.maximum(lean[:, LEVEL] + lean[:, SLOPE] * away, LEAST_VARIANCE)
         return cls(mean[:, LEVEL] + mean[:, SLOPE] * away, variance, lean / variance[:, None])
 
     def regressed(
