@@ -130,6 +130,8 @@ def refresh(
     """
     run = DayRun(Path(folder))
     try:
+        if not 0 <= wait_hours <= 168:
+            raise AdaCalibError(f"wait_hours is {wait_hours:g}; give hours from 0 to 168, a week")
         run.begin(day_name(day_number(day or scheduled_day(Path(folder)))))
         newer = newer_slots(Path(folder)) if day is None else []
         if newer:

@@ -39,10 +39,11 @@ NOTIFY = "ADACALIB_NOTIFY"
 _SECRET = re.compile(
     rf"TOKEN|SECRET|PASSW|CREDENTIAL|API_KEY|ACCESS_KEY|AUTH_STRING|CONNECTION_STRING|{NOTIFY}"
 )
-# Users, passwords and signatures in addresses.
+# Users, passwords and signatures in addresses; what stands alone before Azure's @ is a container.
 _IN_ADDRESS = re.compile(
-    r"(?<=://)[^/\s@'\"]+(?=@)|(?<=[?&#;])(?i:[\w.-]*(?:token|secret|sig|signature|key|keyid|passw\w*|"
-    r"pwd|credentials?|auth))=[^&\s'\"]+"
+    r"(?<=://)(?:(?<!abfs://)(?<!abfss://)(?<!wasb://)(?<!wasbs://)|(?=[^/\s@'\"]*:))[^/\s@'\"]+(?=@)|"
+    r"(?<=[?&#;])(?i:[\w.-]*(?:token|secret|sig|signature|key|keyid|passw\w*|pwd|credentials?|auth))="
+    r"[^&\s'\"]+"
 )
 _SHORTEST = 6  # characters; what is shorter is no secret, and would be masked inside of words
 _remembered: set[str] = set()

@@ -12,6 +12,7 @@ from prefect.states import Completed, Failed
 
 from flows.notifications import News, notify
 from flows.states import command_line, failing_in_one_sentence
+from pipeline.core.errors import AdaCalibError
 from pipeline.registry.history import last_refresh
 from pipeline.registry.promote import production
 
@@ -29,6 +30,10 @@ def watch(folder: str = ".", max_days: float = DAYS) -> State:
 
     The final state is `InOrder`, or `Overdue`, a failed one.
     """
+    if not max_days > 0:
+        raise AdaCalibError(
+            f"max_days is {max_days:g}, and a promotion is older; give days above 0"
+        )
     current = production(Path(folder))
     if current is None:
         age, sentence = float("inf"), "nothing was ever promoted"

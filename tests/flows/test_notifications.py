@@ -13,7 +13,7 @@ import pytest
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
-from flows import watch
+from flows import refresh, watch
 from flows.notifications import NEXT_STEPS, News, notify
 from flows.settings import NOTIFY, masked
 from flows.states import failing_in_one_sentence
@@ -170,6 +170,27 @@ def test_a_secret_has_many_names_in_an_address(query):
     assert masked(f"https://h.org/{{day}}.csv{query}hunter2&b=1").count("hunter2") == 0
     harmless = "https://h.org/key=1/{day}.csv?design=b&keyword=x&author=y"
     assert masked(harmless) == harmless
+
+
+@pytest.mark.parametrize("store", ["abfs", "abfss", "wasb", "wasbs"])
+def test_a_container_is_no_secret_and_a_password_beside_it_is(store):
+    address = f"{store}://logs@account.dfs.core.windows.net/{{day}}.csv"
+    assert masked(address) == address
+    assert "hunter2" not in masked(address.replace("logs", "logs:hunter2"))
+    assert "hunter2" not in masked(f"{address}?sig=hunter2")
+
+
+@pytest.mark.parametrize("days", [-1.0, 0.0, float("nan")])
+def test_days_that_no_promotion_can_be_young_enough_for_notify_nobody(monkeypatch, days):
+    monkeypatch.setattr("flows.watch.notify", lambda news: pytest.fail(str(news)))
+    assert watch.watch.fn(max_days=days).is_failed()
+
+
+@pytest.mark.parametrize("hours", [-1.0, float("nan"), 1e9])
+def test_a_day_is_waited_for_some_hours_or_refused(tmp_path, monkeypatch, hours):
+    monkeypatch.setattr("flows.refresh.notify", lambda news: None)
+    state = refresh.refresh.fn("2013-09-30", str(tmp_path), wait_hours=hours)
+    assert (state.name, "wait_hours" in state.message) == ("Failed", True)
 
 
 def test_a_deployed_run_with_such_an_address_fails_and_no_state_shows_a_secret():
