@@ -62,10 +62,10 @@ def data(
         str | None,
         typer.Option(help="SOURCE: the day up to which labels are known; by default the newest"),
     ] = None,
-    rows: Annotated[int | None, typer.Option(help="simulated: impressions in all")] = None,
-    days: Annotated[int | None, typer.Option(help="simulated: number of days")] = None,
-    field_values: Annotated[int | None, typer.Option(help="simulated: number of items")] = None,
-    seed: Annotated[int | None, typer.Option(help="simulated: seed")] = None,
+    rows: Annotated[int | None, typer.Option(min=1, max=10**9, help="simulated: in all")] = None,
+    days: Annotated[int | None, typer.Option(min=1, max=3660, help="simulated")] = None,
+    field_values: Annotated[int | None, typer.Option(min=1, max=10**7, help="simulated")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="simulated: seed")] = None,
 ) -> None:
     """Bring a log into data/, a folder a day, and into DVC's cache; nothing is done where it fits.
 

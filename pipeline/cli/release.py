@@ -154,9 +154,9 @@ def clean(
     from pipeline.engine.reuse import forget
     from pipeline.registry.clean import clean as clean_stores
 
+    found = clean_stores(Path(), really=yes)
     size = forget(Path("dvc.yaml"), really=yes) / 1e6
     note(f"{'removed' if yes else 'would remove'} {size:,.1f} MB that was made of single days")
-    found = clean_stores(Path(), really=yes)
     answer(str(found), **asdict(found))
 
 

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from pipeline.cli.main import ANYWHERE, app
 from pipeline.core.errors import AdaCalibError, ArtifactError
 from pipeline.core.files import read_json, write_json
+from pipeline.engine.reuse import PLACE, common_folder
 from pipeline.registry.history import status
 from pipeline.registry.staleness import changed_since
 from pipeline.report.result_tables import read_results
@@ -160,6 +161,17 @@ def test_that_nothing_was_promoted_yet_is_an_answer_and_no_refusal(empty):
 def test_wrong_usage_is_exit_code_2(empty):
     assert adacalib(empty, "promot").returncode == 2
     assert adacalib(empty, "results", "--colour").returncode == 2
+    for words in (["--seed", "-1"], ["--rows", "100000000000000"], ["--days", "100000000"]):
+        assert adacalib(empty, "data", "simulated", *words).returncode == 2
+
+
+def test_clean_removes_nothing_where_it_is_refused(empty):
+    subprocess.run(["git", "init", "--quiet"], cwd=empty, check=True)
+    kept = common_folder(empty / "dvc.yaml") / PLACE / "made"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("of a day")
+    assert adacalib(empty, "clean", "--yes").returncode == 1
+    assert kept.exists()
 
 
 def test_help_names_every_command_the_exit_codes_and_takes_no_time_to_import(tmp_path):
