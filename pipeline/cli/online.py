@@ -57,8 +57,7 @@ def online(
     shares = [_share(*pair) for pair in _pairs(share or ["0.5"], first).items()]
     if shares[0][0] != _share(first, "0")[0]:
         raise AdaCalibError(
-            f"the first --share is of {shares[0][0]}, and the test begins on {first} (--from); "
-            "give the share of that day first"
+            f"the first --share is of {shares[0][0]}, not of --from {first}; add it"
         )
     opened = open_log(
         sources, {meaning: name for meaning, name in given.items() if name}, shares,

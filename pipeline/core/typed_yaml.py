@@ -54,9 +54,7 @@ def read_typed(path: Path, model: type[Model], refusal: type[AdaCalibError]) -> 
     """
     document = read_yaml(path, refusal)
     try:
-        return model.model_validate(_tuples(document))
-    except RecursionError:
-        raise refusal(f"{path}: an alias stands inside its own anchor; write it out") from None
+        return model.model_validate(document)
     except ValidationError as error:
         known = _names(model)
         faults = [_fault(item, known) for item in error.errors()]
@@ -66,7 +64,7 @@ def read_typed(path: Path, model: type[Model], refusal: type[AdaCalibError]) -> 
 @lru_cache(maxsize=8)  # a run asks often, and the parser takes a tenth of a second
 def _document(text: str) -> Any:
     """What a text in YAML 1.2 says; not to be changed."""
-    return YAML(typ="safe", pure=True).load(text)
+    return _tuples(YAML(typ="safe", pure=True).load(text))
 
 
 def _tuples(value: Any) -> Any:

@@ -58,6 +58,21 @@ def test_a_feature_that_is_often_missing_is_named_and_passes_the_limit_that_is_w
     assert "validate.max_null_share" not in other.params
 
 
+@pytest.mark.parametrize(
+    ("yes", "no"), [("7.5", ""), ("7.5", "0.0"), ("bought", ""), ("1", "0"), ("later", "none")]
+)
+def test_what_responses_alone_have_is_no_feature(tmp_path, yes, no):
+    """Whatever it is called; a column that says much of a response and not all stays one."""
+    clicks = columns()["click"]
+    more = {"after": [yes if click else no for click in clicks]}
+    more["near"] = [f"{i % 2 if click else i % 9}" for i, click in enumerate(clicks)]
+    path = written(tmp_path / "log.csv", csv_of(columns() | more))
+    found = first_mapping([path], "mine").params
+    features = {*found["log.categorical"], *found["log.numeric"]}
+    assert "after" not in features
+    assert {"near", "price", "campaign"} <= features
+
+
 def csv_of(table: dict[str, list], sign: str = ",") -> str:
     """A table as CSV with another delimiter."""
     lines = [sign.join(map(str, row)) for row in zip(*table.values(), strict=True)]
@@ -80,6 +95,8 @@ WAYS = {
     "log.csv.bz2": csv_of(columns(), ";"),
     "utf16.csv": csv_of(columns()).encode("utf-16"),
     "quoted.csv": csv_of(columns() | {"note": [f'"say \\"{i % 3}\\", yes"' for i in range(400)]}),
+    "hive.csv": csv_of(columns(), "\x01"),
+    "tilde.csv": csv_of(columns(), "~"),
     "log.jsonl": "".join(
         json.dumps(dict(zip(columns(), row, strict=True)) | {"more": {"a": 1}}) + "\n"
         for row in zip(*columns().values(), strict=True)

@@ -25,6 +25,22 @@ def test_a_response_that_is_none_is_refused_by_line_where_the_label_is_known(tmp
         land_files(tmp_path / "data", mapping(), [path], options=options)
 
 
+@pytest.mark.parametrize("said", ["n/a", "NA", "--", "null", "\\N"])
+def test_a_response_that_says_that_it_is_missing_is_no_no(tmp_path, said):
+    """It counts as one only where the mapping lists it among all texts there are."""
+    path = written(tmp_path / "log.csv", f"{HEADER}0,yes,1,0\n1,no,1,0\n2,{said},1,0\n")
+    clicked = {"rule": "equals", "of": "item", "values": ("yes",)}
+    rules = {"columns": {"price": "float64", "item": "text"}, "made": {"clicked": clicked}}
+    known = LandingOptions("mine", None, "clicked")
+    with pytest.raises(DataError, match=r"log\.csv, line 4: column item is "):
+        land_files(tmp_path / "data", mapping(**rules), [path], options=known)
+    assert not (tmp_path / "data").exists()
+    null, kept = {"nulls": ("", said)}, {"keep": {"item": ("yes", "no", said)}}
+    for n, more in enumerate([null, kept, null | {"drop_null": ("item",)}]):
+        land_files(tmp_path / f"data{n}", mapping(**rules, **more), [path], options=known)
+    land_files(tmp_path / "other", mapping(**rules), [path], options=LandingOptions())
+
+
 def test_a_typo_in_a_mapping_is_told_before_what_the_folder_holds(tmp_path):
     path = written(tmp_path / "log.csv", HEADER + "0,a,1,1\n")
     land_files(tmp_path / "data", mapping(), [path])

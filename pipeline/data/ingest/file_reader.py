@@ -122,7 +122,7 @@ def read_rows(
     label = options.label if options.impressions is None else None
 
     def work(table: pa.Table) -> LogRows:
-        rows = transform(mapping, typed(table, mapping), days.of_next(len(table)))
+        rows = transform(mapping, typed(table, mapping), days.of_next(len(table)), label)
         if label in rows.table.column_names:
             _refuse_no_response(rows.table[label], str(label))
         return rows

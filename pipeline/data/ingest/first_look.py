@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.core.errors import DataError
-from pipeline.data.ingest.mapping import Mapping
+from pipeline.data.ingest.mapping import MISSING, Mapping
 from pipeline.data.ingest.records import LogFile
 from pipeline.data.ingest.text_files import names_in, open_bytes, reading
 from pipeline.data.log_store.engine import engine, text
@@ -27,7 +27,7 @@ from pipeline.encoding.stamps import StampRule, time_stamps
 from pipeline.encoding.values import as_text
 
 SAMPLE_BYTES, BLOCKS = 8 << 20, 2  # of a file, and of its rows
-MISSING = ("", "NA", "N/A", "n/a", "na", "null", "NULL", "None", "nan", "NaN", "\\N", "-", "--")
+ODD_DELIMITERS = "\x01\x02\x1f~^#"  # of Hive and others, which no sniffer tries
 NUMBER = re.compile(r"[+-]?\d+([.,]\d+)*([eE][+-]?\d+)?")
 COMMA = re.compile(r"[+-]?\d+(,\d+)?|")
 NESTED = re.compile(r"STRUCT|MAP|JSON|UNION|\]$")
@@ -52,6 +52,7 @@ class ColumnLook:
         nulls: how many of them have no value.
         values: the three most frequent.
         different: how many there are.
+        texts: the values themselves, [rows].
         missing: spellings of a missing number.
         stamp: how time stamps or dates are spelled.
     """
@@ -62,6 +63,7 @@ class ColumnLook:
     nulls: int
     values: tuple[str, ...]
     different: int
+    texts: pa.StringArray
     missing: tuple[str, ...] = ()
     stamp: StampRule | None = None
 
@@ -126,6 +128,9 @@ def _csv(sample: Path, path: Path) -> FileLook:
     except duckdb.Error:
         delimiter = ","
     delimiter = "\t" if delimiter == "\\t" else delimiter
+    first = sample.read_text().lstrip("\r\n").partition("\n")[0]
+    if delimiter not in first and (odd := max(ODD_DELIMITERS, key=first.count)) in first:
+        delimiter = odd
     quotes: list[dict[str, Any]] = [{}, {"escape": "\\"}, {"quote": None}]
     for quote in quotes if '\\"' not in sample.read_text() else quotes[1:]:
         dialect = {"kind": "csv", "delimiter": delimiter, **quote}
@@ -182,6 +187,7 @@ def _columns(rows: pa.Table, decimal: str) -> Iterator[ColumnLook]:
         yield ColumnLook(
             name=name,
             values=tuple(values[:3]),
+            texts=empty,
             **about,
             **_kind_of(rows[name], values, name, decimal),
         )

@@ -7,6 +7,8 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow.compute as pc
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 
@@ -81,6 +83,7 @@ class _Roles:
         self._say, self._unknown = self._said.found.append, self._said.unknown.append
         self._made: dict[str, Any] = {}
         self._keys: dict[str, Any] = {}
+        self._responded = np.zeros(0, bool)  # of each row, where a row is one impression
 
     def result(self) -> FirstMapping:
         day = self._day()
@@ -164,6 +167,7 @@ class _Roles:
 
     def _labelled(self, column: ColumnLook, yes: str, *, sure: bool) -> str:
         del self._rest[column.name]
+        self._responded = np.asarray(pc.equal(column.texts, yes).fill_null(False))
         self._say(f"label: {column.name}, {yes} is a response, of {', '.join(column.values)}")
         if not sure:
             self._unknown(f"whether {column.name} is the response: its name does not say so")
@@ -193,6 +197,8 @@ class _Roles:
         for column in self._rest.values():
             if re.search("|".join(LABELS), column.name, re.I) and _yes_of(column):
                 self._say(f"no feature: {column.name}, which looks like another response")
+            elif self._tells(column):
+                self._say(f"no feature: {column.name}, which nearly responses alone have or change")
             elif column.different > max(column.rows / 2, 2) and column.type == "text":
                 self._say(f"no feature: {column.name}, {column.different:,} values are too many")
             elif column.different < 2 and column.rows >= FEWEST:
@@ -202,6 +208,12 @@ class _Roles:
             else:
                 found[column.name] = "text"
         return found
+
+    def _tells(self, column: ColumnLook) -> bool:
+        """Whether a column is filled, or other than usual, where there was a response alone."""
+        usual = "" if column.nulls > column.rows / 2 else column.values[0]
+        odd, yes = np.asarray(pc.not_equal(column.texts.fill_null(""), usual)), self._responded
+        return bool(yes.sum() >= 10 and odd[yes].mean() > 0.5 and odd[~yes].mean() < 0.01)
 
     def _sparse(self, features: dict[str, str]) -> dict[str, float]:
         """The limit of params.yaml under which every feature of these rows passes, if it is not."""

@@ -22,6 +22,8 @@ from pipeline.encoding.reading import Reading
 from pipeline.encoding.stamps import StampRule, zone_of
 
 SHIPPED = Path(__file__).parent / "mappings"
+MISSING = ("", "NA", "N/A", "n/a", "na", "null", "NULL", "None", "nan", "NaN", "\\N", "-", "--")
+"""How files spell that there is no value."""
 NUMBERS = ("bool", "int8", "int16", "int32", "int64", "float32", "float64")
 TYPES = {"text": pa.string(), **{name: pa.type_for_alias(name) for name in NUMBERS}}
 

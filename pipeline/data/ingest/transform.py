@@ -1,6 +1,7 @@
 """Rows of a source as rows of the log: types, days, dropped rows and made columns."""
 
 import re
+from collections.abc import Iterable
 from collections.abc import Mapping as Names
 from dataclasses import dataclass, field
 
@@ -9,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.core.errors import DataError
-from pipeline.data.ingest.mapping import TYPES, Mapping
+from pipeline.data.ingest.mapping import MISSING, TYPES, Mapping
 from pipeline.data.log_store.day_rows import local_days
 from pipeline.encoding.stamps import OWN_NAME, time_stamps
 from pipeline.encoding.values import Column, as_text
@@ -40,7 +41,9 @@ class LogRows:
         return len(self.days) + left_out
 
 
-def transform(mapping: Mapping, source: pa.Table, days: np.ndarray | None = None) -> LogRows:
+def transform(
+    mapping: Mapping, source: pa.Table, days: np.ndarray | None = None, label: str | None = None
+) -> LogRows:
     """`source` as rows of the log.
 
     Rules that leave out rows come first: such a row needs no day.
@@ -48,9 +51,11 @@ def transform(mapping: Mapping, source: pa.Table, days: np.ndarray | None = None
     Args:
         source: columns of `mapping.source_types`, [n] rows.
         days: int32 [n], where the mapping has no time and no date column.
+        label: the column with responses, in which nothing may be a no that is missing.
 
     Raises:
-        DataError: a time stamp or day is null or is not spelled as the mapping says.
+        DataError: a time stamp or day is null or is not spelled as the mapping says, or a text that
+            the label is made of says that it is missing.
     """
     stays, dropped, dayless = np.ones(len(source), bool), {}, {}
     for rule, keeps in _rules(mapping, source).items():
@@ -65,10 +70,21 @@ def transform(mapping: Mapping, source: pa.Table, days: np.ndarray | None = None
     kept = source if stays.all() else source.filter(pa.array(stays))
     stamps, known = _days_of(mapping, kept, None if days is None else days[stays])
     columns = {name: kept[rule.source] for name, rule in mapping.columns.items()}
-    for name in mapping.made:
+    for name, rule in mapping.made.items():
+        if name == label and rule.rule == "equals" and rule.of not in mapping.keep:
+            _refuse_missing(kept[rule.of], str(rule.of), rule.values or ())
         columns[name] = mapping.reading.make(name, kept, stamps)
     table = pa.table(columns, schema=mapping.schema)
     return LogRows(table, known, dropped, dayless)
+
+
+def _refuse_missing(column: pa.ChunkedArray, name: str, values: Iterable[str]) -> None:
+    missing = {*pc.unique(column).to_pylist()} & ({*MISSING} - {*values})
+    if missing:
+        raise DataError(
+            f"column {name} is {min(missing)!r}, which would count as no response; list it "
+            "in nulls where it is missing, or in keep, beside all other texts, where it means no"
+        )
 
 
 def _days_of(
