@@ -250,10 +250,9 @@ def text_of(value: Any) -> str | None:
 
 
 def _plain(name: str, column: Any, n_rows: int) -> np.ndarray:
-    """A column of `n_rows`, with None where it is masked."""
-    if isinstance(column, np.ma.MaskedArray):
-        column = np.where(np.ma.getmaskarray(column), None, column.data)
-    found = np.asarray(column).reshape(-1)
+    """A column of `n_rows`, with NaN where it is masked."""
+    masked = isinstance(column, np.ma.MaskedArray)
+    found = np.asarray(column.astype(object).filled(np.nan) if masked else column).reshape(-1)
     if len(found) != n_rows:
         raise DataError(f"{name} needs {n_rows} rows, it has {len(found)}")
     return found

@@ -120,9 +120,7 @@ def report(
 
 
 @app.command()
-def trend(
-    days: Annotated[int, typer.Option(min=1, help="so many, the newest")] = 14,
-) -> None:
+def trend(days: Annotated[int, typer.Option(min=1, help="so many, the newest")] = 14) -> None:
     """Show what each refreshed day made and how what served did on it, and write the charts.
 
     The rows are reports/trend.csv of the branch release, a row for each refreshed day.

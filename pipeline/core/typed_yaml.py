@@ -5,9 +5,10 @@ from datetime import date
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
+from zoneinfo import ZoneInfo
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 from ruamel.yaml import YAML, YAMLError
 
 from pipeline.core.errors import AdaCalibError
@@ -19,7 +20,16 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
+def _known(zone: str) -> str:
+    try:
+        return ZoneInfo(zone).key
+    except (KeyError, ValueError, OSError):
+        raise ValueError(f"there is no time zone {zone!r}; use a name like Europe/Berlin") from None
+
+
 Model = TypeVar("Model", bound=Section)
+Zone = Annotated[str, AfterValidator(_known)]
+"""The name of a time zone."""
 
 
 def read_yaml(path: Path, refusal: type[AdaCalibError]) -> Any:

@@ -3,11 +3,10 @@
 from datetime import date
 from itertools import pairwise
 from typing import Annotated, Any, Literal
-from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
-from pipeline.core.typed_yaml import Section
+from pipeline.core.typed_yaml import Section, Zone
 
 
 def _quoted(day: Any) -> Any:
@@ -19,13 +18,6 @@ def _quoted(day: Any) -> Any:
 def _in_calendar(day: str) -> str:
     date.fromisoformat(day)
     return day
-
-
-def _known_zone(zone: str) -> str:
-    try:
-        return ZoneInfo(zone).key
-    except (KeyError, ValueError, OSError):  # ZoneInfoNotFoundError is a KeyError
-        raise ValueError("there is no such time zone; use a name like Europe/Berlin") from None
 
 
 LARGEST = 2**31 - 1  # of counts: what a column of int32 holds
@@ -61,7 +53,7 @@ class LogParams(Section):
     """The data contract: what the raw log's columns mean."""
 
     format: str
-    time_zone: Annotated[str, AfterValidator(_known_zone)]
+    time_zone: Zone
     label: str
     impressions: str | None
     field: Annotated[tuple[str, ...], Field(min_length=1)]
@@ -95,16 +87,10 @@ class LogParams(Section):
 
     @model_validator(mode="after")
     def _no_two_of_a_kind(self) -> "LogParams":
-        if self.served_logit is not None and self.served_probability is not None:
-            raise ValueError(
-                "served_logit and served_probability are both set; name the one column that holds "
-                "the logged score"
-            )
-        if self.keep_rate is not None and self.weight is not None:
-            raise ValueError(
-                "keep_rate and weight are both set, which would correct the same sampling twice; "
-                "name the one that says how the log was sampled"
-            )
+        pairs = {"served_logit": "served_probability", "keep_rate": "weight"}
+        for one, other in pairs.items():
+            if getattr(self, one) is not None and getattr(self, other) is not None:
+                raise ValueError(f"{one} and {other} are both set, and say the same; name one")
         return self
 
     @model_validator(mode="after")

@@ -159,11 +159,7 @@ class DayRows:
         return middle, spread, evidence + volume
 
     def said(
-        self,
-        mean: np.ndarray,
-        covariance: np.ndarray,
-        middle: np.ndarray,
-        spread: np.ndarray,
+        self, mean: np.ndarray, covariance: np.ndarray, middle: np.ndarray, spread: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """What the rows said of (level, slope): pull [U, 2] and information [U, 2, 2].
 

@@ -29,10 +29,7 @@ Parts = Generator[LogRows, None, None]
 
 
 def land_files(
-    folder: Path,
-    mapping: Mapping,
-    sources: Sequence[Path],
-    options: LandingOptions = DEFAULTS,
+    folder: Path, mapping: Mapping, sources: Sequence[Path], options: LandingOptions = DEFAULTS
 ) -> Landed:
     """Land the days of `sources` in `folder`; see `DayMerge` for days that have landed.
 

@@ -16,24 +16,16 @@ import pyarrow as pa
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from pipeline.core.errors import DataError
-from pipeline.core.typed_yaml import Section, read_typed
+from pipeline.core.typed_yaml import Section, Zone, read_typed
 from pipeline.data.log_store.landing import LogKind
 from pipeline.encoding.reading import Reading
-from pipeline.encoding.stamps import StampRule, zone_of
+from pipeline.encoding.stamps import StampRule
 
 SHIPPED = Path(__file__).parent / "mappings"
 MISSING = ("", "NA", "N/A", "n/a", "na", "null", "NULL", "None", "nan", "NaN", "\\N", "-", "--")
 """How files spell that there is no value."""
 NUMBERS = ("bool", "int8", "int16", "int32", "int64", "float32", "float64")
 TYPES = {"text": pa.string(), **{name: pa.type_for_alias(name) for name in NUMBERS}}
-
-
-def _known(zone: str) -> str:
-    try:
-        zone_of(zone)
-    except DataError as error:
-        raise ValueError(str(error)) from None
-    return zone
 
 
 def _known_encoding(name: str) -> str:
@@ -44,7 +36,6 @@ def _known_encoding(name: str) -> str:
     return lookup(name).name
 
 
-Zone = Annotated[str, AfterValidator(_known)]
 Encoding = Annotated[str, AfterValidator(_known_encoding)]
 
 

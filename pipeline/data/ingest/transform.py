@@ -70,9 +70,9 @@ def transform(
     kept = source if stays.all() else source.filter(pa.array(stays))
     stamps, known = _days_of(mapping, kept, None if days is None else days[stays])
     columns = {name: kept[rule.source] for name, rule in mapping.columns.items()}
-    for name, rule in mapping.made.items():
-        if name == label and rule.rule == "equals" and rule.of not in mapping.keep:
-            _refuse_missing(kept[rule.of], str(rule.of), rule.values or ())
+    for name, made in mapping.made.items():
+        if name == label and made.rule == "equals" and made.of not in mapping.keep:
+            _refuse_missing(kept[made.of], str(made.of), made.values or ())
         columns[name] = mapping.reading.make(name, kept, stamps)
     table = pa.table(columns, schema=mapping.schema)
     return LogRows(table, known, dropped, dayless)
