@@ -236,7 +236,7 @@ def refuse_rows(
     rows = np.flatnonzero(wrong)
     if len(rows):
         value = values[rows[0]]
-        shown = "null or NaN" if np.isnan(value) else f"{value:g}"
+        shown = "null or NaN" if np.isnan(value) else f"{value:.9g}"
         more = f", as {len(rows) - 1} more rows do" if len(rows) > 1 else ""
         key = "drop_null" if np.isnan(value) else key if value > 0 else ""
         remedy = f", or leave them out by {key} of the mapping," if key else ""
@@ -298,6 +298,6 @@ def _refuse_score(values: np.ndarray, wrong: np.ndarray, what: str, other: str) 
     rows = np.flatnonzero(wrong)
     if len(rows):
         raise DataError(
-            f"row {rows[0]} is {values[rows[0]]:g}, which {what}, as {len(rows)} of {len(values)} "
-            f"rows have it; repair the scores, or name the column in log.{other}"
+            f"row {rows[0]} is {values[rows[0]]:.9g}, which {what}, as {len(rows)} of "
+            f"{len(values)} rows have it; repair the scores, or name the column in log.{other}"
         )

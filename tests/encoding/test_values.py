@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 from pipeline.core.errors import DataError
 from pipeline.data.log_store.day_rows import read_day
 from pipeline.data.log_store.landing import LogKind
-from pipeline.encoding.values import NULL_NAME, POOLED_NAME, as_numbers, as_text, field_keys
+from pipeline.encoding.values import (
+    NULL_NAME,
+    POOLED_NAME,
+    as_numbers,
+    as_text,
+    counts,
+    field_keys,
+    logged_logit,
+)
 from pipeline.encoding.vocabulary import ValueCounts, Vocabulary
 from tests.tiny_logs import land_day
 
@@ -250,3 +258,10 @@ def test_a_null_that_comes_later_has_an_id_beside_those_that_values_may_have():
     later = full.extended(ValueCounts(pa.array([None, "c"])), 1)
     assert later.names == [None, "b", POOLED_NAME, NULL_NAME]
     assert later.ids(pa.array(["a", "b", "c", None, "d"])).tolist() == [2, 1, 2, 3, 0]
+
+
+def test_what_lies_just_outside_is_not_shown_as_if_it_lay_inside():
+    with pytest.raises(DataError, match=r"1\.0000001"):
+        logged_logit(np.array([0.5, 1.0000001]), "probability")
+    with pytest.raises(DataError, match=r"1\.0000001"):
+        counts(pa.table({"click": [1.0000001]}), "click", None)
