@@ -253,7 +253,7 @@ def test_a_weight_that_is_none_is_refused_by_day_and_row(tmp_path, bad):
 
 
 def test_a_rate_and_weights_are_never_both(tmp_path):
-    with pytest.raises(ParamsError, match="correct the same sampling twice"):
+    with pytest.raises(ParamsError, match="both set"):
         project(tmp_path, None, log__keep_rate=0.1, log__weight="times")
 
 

@@ -274,8 +274,8 @@ def _days(folder: Path, manifest: Mapping[str, Any], splits: Sequence[str]) -> l
 def _table(folder: Path, day: str, columns: list[str]) -> pa.Table:
     path = _file(folder, day)
     try:
-        return pq.ParquetFile(path).read(columns)
-    except (OSError, pa.ArrowInvalid):
+        return pq.ParquetFile(path).read(columns).select(columns)
+    except (OSError, pa.ArrowInvalid, KeyError):  # the last: of an older form
         raise ArtifactError(f"{path} is missing or damaged; run dvc repro score") from None
 
 

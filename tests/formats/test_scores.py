@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -129,6 +130,15 @@ def test_an_unknown_part_is_refused(tmp_path):
 def test_features_that_were_not_kept_are_missed_by_name(tmp_path):
     with pytest.raises(ArtifactError, match=r"set score.keep_features"):
         read_features(written(tmp_path, keep_features=False), "test")
+
+
+def test_a_day_of_an_older_form_is_refused_by_its_file(tmp_path):
+    path = written(tmp_path) / "day=2024-03-09.parquet"
+    table = pq.read_table(path).drop(["impressions"])
+    path.unlink()
+    pq.write_table(table, path)
+    with pytest.raises(ArtifactError, match=r"day=2024-03-09.parquet is missing or damaged"):
+        read_scores(tmp_path, "calibration")
 
 
 @pytest.mark.parametrize("damage", ["cut short", "missing"])
