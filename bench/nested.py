@@ -8,7 +8,8 @@ freedom and move along sine waves, children by a Laplace distribution, new ones 
 days, children end, and a tenth of every day's impressions is on children born that day. Shown is
 the excess of LogLoss over that of the true probabilities, with and without the tree, beside an
 oracle for new children, which knows their parent's level, how children differ and how low new ones
-are, and the least that whoever has to learn that level can add to it.
+are; one that knows the tree and all variances, and learns the levels from the days before; and what
+that one would need if no parent moved.
 """
 
 import argparse
@@ -31,6 +32,7 @@ from pipeline.params.params_file import read_params
 PARENTS, CHILDREN, DAYS, TEST_DAYS = 200, 5_000, 42, 14
 NEW = 0.1  # of a day's impressions are on children that are born on it
 SPREAD_OF_PARENTS, SPREAD_OF_CHILDREN, LOW = 0.5, 0.3, 0.2
+MOVED, PERIODS = 0.2, (20, 60)  # of the parents' sine waves: how far, days
 DRAWS = 4_000  # of children, behind what the oracle says of one
 
 
@@ -43,6 +45,7 @@ class NestedLog:
         truth: float64 [n], true logits.
         of_new: float64 [n], logit of what the oracle says of a child that is new.
         unknown: float64 [n], least variance of its parent's level for whoever has to learn that.
+        if_still: float64 [n], the same if no parent moved.
         born: int64 [V], day of each child.
         tree: what belongs to what.
     """
@@ -51,6 +54,7 @@ class NestedLog:
     truth: np.ndarray
     of_new: np.ndarray
     unknown: np.ndarray
+    if_still: np.ndarray
     born: np.ndarray
     tree: FieldTree
 
@@ -66,7 +70,7 @@ def nested_log(seed: int, rows_a_day: int) -> NestedLog:
     of_parent = 1 / (np.arange(PARENTS) + 3.0)
     parent = rng.choice(PARENTS, CHILDREN, p=of_parent / of_parent.sum())
     level = SPREAD_OF_PARENTS / np.sqrt(2) * rng.standard_t(4, PARENTS)
-    wave = rng.uniform(20, 60, PARENTS), rng.random(PARENTS)
+    wave = rng.uniform(*PERIODS, PARENTS), rng.random(PARENTS)
     own = rng.laplace(0, SPREAD_OF_CHILDREN / np.sqrt(2), CHILDREN)
     tilt, usual = 0.1 * rng.normal(size=CHILDREN), -2.9 + 0.3 * rng.normal(size=CHILDREN)
     parts = []
@@ -76,7 +80,7 @@ def nested_log(seed: int, rows_a_day: int) -> NestedLog:
         share[new] *= NEW / (1 - NEW) * share[~new].sum() / max(share[new].sum(), 1e-300)
         child = rng.choice(CHILDREN, rows_a_day, p=share / share.sum())
         away = 0.7 * rng.normal(size=rows_a_day)
-        moved = level + 0.2 * np.sin(2 * np.pi * (today / wave[0] + wave[1]))
+        moved = level + MOVED * np.sin(2 * np.pi * (today / wave[0] + wave[1]))
         at = usual[child] + away + moved[parent[child]]
         low = LOW * np.exp(-(today - born) / 3.0)
         truth = at + own[child] - low[child] + tilt[child] * away
@@ -93,7 +97,7 @@ def nested_log(seed: int, rows_a_day: int) -> NestedLog:
     )  # fmt: skip
     return NestedLog(
         Scores(*columns, response, day.astype(np.int32), n), truth, _of_new(expected, away, rng),
-        _unknown(truth, day, child, parent), np.r_[-1, born, np.full(PARENTS, -1)], tree,
+        *_unknown(truth, day, child, parent), np.r_[-1, born, np.full(PARENTS, -1)], tree,
     )  # fmt: skip
 
 
@@ -108,18 +112,32 @@ def _of_new(at: np.ndarray, away: np.ndarray, rng: np.random.Generator) -> np.nd
 
 def _unknown(
     truth: np.ndarray, day: np.ndarray, child: np.ndarray, parent: np.ndarray
-) -> np.ndarray:
+) -> tuple[np.ndarray, np.ndarray]:
     """What the rows of the days before leave open of each row's parent, were all else known.
 
-    That is how much parents and children differ, and that no parent ever moves: a normal level of
-    which each child says one, with the child's own spread and what its rows say of itself.
+    All else: how much parents and children differ, and how much and how fast parents move; then,
+    as if none ever moved. A parent's levels of the days are jointly normal, each child has the
+    child's own spread, and its rows say of both what their expected variance lets them.
     """
     said = np.zeros((DAYS, CHILDREN))
     np.add.at(said, (day, child), expit(truth) * expit(-truth))
-    before = np.cumsum(said, axis=0) - said
-    of_child = before / (1.0 + SPREAD_OF_CHILDREN**2 * before)
-    precision = np.stack([np.bincount(parent, of_day, PARENTS) for of_day in of_child])
-    return 1.0 / (SPREAD_OF_PARENTS**-2 + precision)[day, parent[child]]
+    apart = np.abs(np.subtract.outer(np.arange(DAYS), np.arange(DAYS)))
+    waves = np.cos(2 * np.pi * apart[..., None] / np.linspace(*PERIODS, 400)).mean(axis=-1)
+    still = np.full((DAYS, DAYS), SPREAD_OF_PARENTS**2)
+    found = []
+    for prior in (still + MOVED**2 / 2 * waves, still):
+        variance = np.empty((DAYS, PARENTS))
+        for today in range(DAYS):
+            of_child = said[:today] / np.sqrt(SPREAD_OF_CHILDREN**-2 + said[:today].sum(axis=0))
+            for each in range(PARENTS):
+                own = parent == each
+                known = np.diag(said[:today, own].sum(axis=1))
+                known -= of_child[:, own] @ of_child[:, own].T
+                before = prior[:today, :today]
+                gain = np.linalg.solve(np.eye(today) + known @ before, known @ prior[:today, today])
+                variance[today, each] = prior[today, today] - prior[today, :today] @ gain
+        found.append(variance[day, parent[child]])
+    return found[0], found[1]
 
 
 def forecasts(log: NestedLog, tree: FieldTree | None) -> dict[str, np.ndarray]:
@@ -170,10 +188,11 @@ def main() -> None:
             found += [(seed, method, *each) for each in of_rows]
         new = test & (log.scores.day == log.born[log.scores.field_value_id])
         p = expit(log.of_new[new])
-        added = 1e4 * float(np.mean(p * (1.0 - p) * log.unknown[new])) / 2.0
-        least = next(excess for _, method, name, excess, _ in reversed(found)
-                     if (method, name) == ("oracle of new ones", "new")) + added  # fmt: skip
-        found.append((seed, "oracle that learns levels", "new", least, ""))
+        oracle = next(excess for _, method, name, excess, _ in reversed(found)
+                      if (method, name) == ("oracle of new ones", "new"))  # fmt: skip
+        for name, unknown in (("that learns levels", log.unknown), ("if still", log.if_still)):
+            added = 1e4 * float(np.mean(p * (1.0 - p) * unknown[new])) / 2.0
+            found.append((seed, f"oracle {name}", "new", oracle + added, ""))
     table = pd.DataFrame(found, columns=["seed", "method", "rows", "excess", "pcoc"])
     for column in ("excess", "pcoc"):
         print(table.pivot(index=["rows", "seed"], columns="method", values=column).to_string())

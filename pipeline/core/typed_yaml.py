@@ -45,7 +45,7 @@ def read_yaml(path: Path, refusal: type[AdaCalibError]) -> Any:
         raise
     except (OSError, UnicodeDecodeError) as error:
         raise refusal(f"{path} cannot be read as UTF-8 text: {error}") from None
-    except (YAMLError, RecursionError) as error:
+    except YAMLError as error:
         raise refusal(f"{path} is not YAML: {' '.join(str(error).split())}") from None
 
 
@@ -64,7 +64,9 @@ def read_typed(path: Path, model: type[Model], refusal: type[AdaCalibError]) -> 
     """
     document = read_yaml(path, refusal)
     try:
-        return model.model_validate(document)
+        return model.model_validate(_tuples(document))
+    except RecursionError:
+        raise refusal(f"{path}: an alias stands inside its own anchor; write it out") from None
     except ValidationError as error:
         known = _names(model)
         faults = [_fault(item, known) for item in error.errors()]
@@ -74,7 +76,7 @@ def read_typed(path: Path, model: type[Model], refusal: type[AdaCalibError]) -> 
 @lru_cache(maxsize=8)  # a run asks often, and the parser takes a tenth of a second
 def _document(text: str) -> Any:
     """What a text in YAML 1.2 says; not to be changed."""
-    return _tuples(YAML(typ="safe", pure=True).load(text))
+    return YAML(typ="safe", pure=True).load(text)
 
 
 def _tuples(value: Any) -> Any:
