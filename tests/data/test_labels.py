@@ -126,6 +126,13 @@ def test_responses_of_one_label_are_not_held_against_those_of_another(tmp_path, 
     assert [row["share"] for row in label_growth(manifest.days)] == [0.75, 1.0]
 
 
+def test_a_landing_that_knows_no_label_forgets_no_counts(tmp_path):
+    for age, (clicks, label) in enumerate([(10, "click"), (15, None), (20, "click")]):
+        arrive(tmp_path, DAYS[0], clicks=clicks)
+        manifest, _ = land(tmp_path, DAYS[0], as_of=DAYS[age], label=label)
+    assert manifest.days[DAYS[0]].labels == {DAYS[0]: 10, DAYS[1]: None, DAYS[2]: 20}
+
+
 @pytest.mark.parametrize("stray", ["2038-01-19", "2004-04-05"])
 def test_stray_rows_decide_no_day_and_a_command_takes_them_out(tmp_path, stray):
     """A clock that runs ahead, a mistyped year."""

@@ -198,9 +198,9 @@ def _as_they_will_be(
         responses = _responses([file], options.label)
         same = before and before.content_sha256 == entry.content_sha256
         known = responses if same else _responses(old, options.label)
-        if before and known != before.labels.get(labels_until(before) or "", known):
-            # which are counts of another label
-            before = replace(before, labels=dict.fromkeys(before.labels))
+        counted = before.labels.get(labels_until(before) or "") if before else None
+        if before and None not in (known, counted) and known != counted:
+            before = replace(before, labels=dict.fromkeys(before.labels))  # counts of another label
         days[day] = file, with_labels(entry, before, until, responses)
         if before and not same:
             grown = "" if None in (known, responses) else f", {known:,} -> {responses:,} responses"
