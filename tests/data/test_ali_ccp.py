@@ -7,9 +7,10 @@ import pytest
 
 from pipeline.data.ingest.ali_ccp import FORMATS, MANY, MEASURED, ONE, kind, land_files
 from pipeline.data.ingest.sources import land_sources
+from pipeline.data.log_store.content_hash import content_sha256
 from pipeline.data.log_store.day_rows import read_day
 from pipeline.data.log_store.landing import LandingOptions
-from pipeline.data.log_store.manifest import content_sha256, holds, read_manifest
+from pipeline.data.log_store.manifest import holds, read_manifest
 from pipeline.params.params_file import read_params
 from pipeline.params.sections import DayLimits, LogParams
 from pipeline.stages import split, validate

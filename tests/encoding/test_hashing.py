@@ -4,7 +4,8 @@ import pyarrow as pa
 import pytest
 
 from pipeline.core.errors import DataError
-from pipeline.data.log_store.manifest import content_sha256, read_manifest
+from pipeline.data.log_store.content_hash import content_sha256
+from pipeline.data.log_store.manifest import read_manifest
 from pipeline.formats.days import day_name
 from tests.tiny_logs import PRIVATE, land_day, tiny_day, write_log
 

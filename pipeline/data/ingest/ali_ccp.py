@@ -26,7 +26,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from duckdb import DuckDBPyConnection
-from pandas.util import hash_array
 from pyarrow import dataset
 
 from pipeline.core.errors import DataError
@@ -47,6 +46,8 @@ def hashes(text: pa.StringArray) -> np.ndarray:
     SipHash under two keys (`pandas.util.hash_array`): two different texts share both halves with a
     probability of about 2^-128.
     """
+    from pandas.util import hash_array  # here, for every landing loads this module
+
     texts = text.fill_null("").to_numpy(zero_copy_only=False)
     halves = [hash_array(texts, hash_key=key, categorize=False) for key in KEYS]
     return np.stack(halves, axis=1)
