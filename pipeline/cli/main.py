@@ -78,6 +78,7 @@ def data(
     """
     from pipeline.data.ingest.sources import land, land_sources, local_files
     from pipeline.data.log_store.landing import LandingOptions
+    from pipeline.engine.day_map import map_days, processes
     from pipeline.formats.champion import start_pin
     from pipeline.params.params_file import read_params
     from pipeline.registry.tools.dvc import commit_data
@@ -91,7 +92,8 @@ def data(
         columns = log.format, log.event_id, log.label, log.impressions
         options = LandingOptions(*columns, as_of, allow_shrink, limit_days)
         with local_files(sources) as files:
-            answer(land_sources(log_format, Path("data"), files, options))
+            over = map_days if processes() else None
+            answer(land_sources(log_format, Path("data"), files, options, over))
     else:
         answer(land(log_format, Path("data"), **given))
     commit_data(Path())

@@ -63,3 +63,9 @@ def stored(path: Path, **columns: Any) -> Path:
     good = {"ts": range(rows), "item": ["a"] * rows, "price": [1.0] * rows, "click": [0] * rows}
     pq.write_table(pa.table({**good, **columns}), path)
     return path
+
+
+def bytes_in(folder: Path) -> dict[str, bytes]:
+    """Relative path → content of every file."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}

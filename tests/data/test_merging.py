@@ -1,10 +1,13 @@
 """Files however they are cut: a landed day is never replaced by less, and no event is doubled."""
 
+import pickle
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from zoneinfo import ZoneInfo
 
+import cloudpickle
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +19,7 @@ from pipeline.data.ingest.sources import land_sources
 from pipeline.data.log_store.day_rows import read_day
 from pipeline.data.log_store.landing import LandingOptions
 from pipeline.data.log_store.manifest import read_manifest
-from tests.data.logs import HEADER, mapping, written
+from tests.data.logs import HEADER, bytes_in, mapping, refused, written
 from tests.tiny_logs import files_of, tiny_day, write_clicks, write_log
 
 BY_EVENT = LandingOptions("mine", "item", "click")
@@ -164,6 +167,13 @@ def arrangements(draw):
     return zone, files, [*calls, *([(name, False)] for name in again)]
 
 
+def elsewhere(work, items, *_):
+    """Each item with what is made of it by a function that travelled, the last one first."""
+    there = cloudpickle.loads(cloudpickle.dumps(work))
+    found = [pickle.loads(pickle.dumps(there(item))) for item in reversed(items)]
+    return zip(items, reversed(found), strict=True)
+
+
 @pytest.mark.parametrize("options", [BY_FILE, BY_EVENT], ids=["by file", "by event"])
 @settings(max_examples=5, deadline=None)
 @given(arrangement=arrangements())
@@ -180,6 +190,8 @@ def test_no_arrangement_of_the_files_of_a_log_loses_or_doubles_an_event(options,
                 written(folder / f"{name}.csv", HEADER + "".join(lines))
             sources = [folder / f"{name}.csv" for name, _ in call]
             land_files(folder / "data", rules, sources, options=options)
+            land_files(folder / "other", rules, sources, options=options, over=elsewhere)
+        assert bytes_in(folder / "data") == bytes_in(folder / "other")
         days = read_manifest(folder / "data" / "manifest.json").days
         found = {day: read_day(folder / "data", day)["item"].to_pylist() for day in days}
     expected: dict[str, list[str]] = {}
@@ -189,3 +201,41 @@ def test_no_arrangement_of_the_files_of_a_log_loses_or_doubles_an_event(options,
     assert {day: sorted(items) for day, items in found.items()} == {
         day: sorted(items) for day, items in expected.items()
     }
+
+
+def test_files_that_are_read_elsewhere_make_the_same_bytes_with_all_that_is_left_out(
+    tmp_path, monkeypatch
+):
+    """Rows without a day, dropped and rejected ones, empty files, folders that tell files apart, a
+    day that has rows of none, names that are relative.
+    """
+    monkeypatch.chdir(tmp_path)
+    rules = mapping(
+        time={"column": "ts", "format": "iso8601"}, keep={"item": ("a", "b")}, drop_null=("ts",),
+        max_rejected=2,
+    )  # fmt: skip
+    early, late = "2024-03-01T01:00:00Z", "2024-03-03T01:00:00Z"
+    lines = [
+        f"{early},a,1,0\n,b,1,1\n{late},c,3,0\n", "",
+        f"{early},b,2,1\nx,a,1,0\n{late},c,3,1\n", f"{early},a,1,0\n",
+    ]  # fmt: skip
+    sources = [Path(f"hour={n}/log.csv") for n in range(len(lines))]
+    for source, text in zip(sources, lines, strict=True):
+        source.parent.mkdir()
+        source.write_text(HEADER + text)
+    here = land_files(Path("data"), rules, sources)
+    there = land_files(Path("other"), rules, sources, over=elsewhere)
+    assert bytes_in(Path("data")) == bytes_in(Path("other"))
+    assert (here.days, here.changes) == (there.days, there.changes)
+    assert sum(sum(entry.dropped.values()) for entry in here.days.values()) == 4
+
+
+@pytest.mark.parametrize(
+    "lines", [["0,a,1,0\n", "0,a,1,0\n"], ["0,a,1,0\n", "x,b,1,0\n"], ["0,a,1,0\n", "1,b,1\n"]]
+)
+def test_what_is_read_elsewhere_is_refused_as_here(lines, tmp_path):
+    sources = [written(tmp_path / f"{n}.csv", HEADER + text) for n, text in enumerate(lines)]
+    said = refused(tmp_path, mapping(), *sources)
+    with pytest.raises(DataError, match=f"{re.escape(said)}$"):
+        land_files(tmp_path / "other", mapping(), sources, over=elsewhere)
+    assert not (tmp_path / "other").exists()

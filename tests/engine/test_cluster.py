@@ -12,9 +12,11 @@ import pytest
 
 from pipeline.core import files
 from pipeline.core.errors import AdaCalibError, DataError
+from pipeline.data.ingest.file_reader import land_files
 from pipeline.engine import day_map
 from pipeline.engine.day_map import map_days
 from pipeline.formats.days import day_name
+from tests.data.logs import HEADER, bytes_in, mapping, written
 from tests.engine.dask_here import ROOT, wait_for
 from tests.engine.dask_here import cluster as own_cluster
 from tests.engine.test_reuse import git
@@ -131,6 +133,25 @@ def test_a_worker_that_is_killed_in_a_stage_changes_no_byte(
     assert flag.exists()
     assert found == by_threads[1]
     assert not [*folder.rglob(".*.tmp-*")]
+
+
+def test_files_that_workers_read_land_as_the_same_bytes_though_one_of_them_is_killed(
+    here, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    sources = [Path(f"hour={hour}/log.csv.gz") for hour in range(5)]
+    for hour, source in enumerate(sources):
+        source.parent.mkdir()
+        lines = (f"{86400 * n // 700 + hour},{n % 9},1,{n % 2}\n" for n in range(1500))
+        written(source, HEADER + "".join(lines))
+    expected = land_files(Path("threads"), mapping(), sources)
+    list(map_days(str.upper, DAYS[:1], "look"))
+    day_map._client(HERE).run(die_at_first, str(tmp_path / "died"), "work")
+    found = land_files(Path("processes"), mapping(), sources, over=map_days)
+    assert Path("died").exists()
+    assert found == expected
+    assert bytes_in(Path("processes")) == bytes_in(Path("threads"))
+    assert not [*Path().glob(".*.tmp-??*/**/*")]
 
 
 def test_work_that_kills_every_worker_is_one_sentence_and_the_next_work_goes_on(here):

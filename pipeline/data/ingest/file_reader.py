@@ -2,12 +2,13 @@
 
 import re
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import date
 from itertools import takewhile
 from pathlib import Path
+from tempfile import mkdtemp
 
 import numpy as np
 import pyarrow as pa
@@ -19,33 +20,85 @@ from pipeline.data.ingest.mapping import Mapping
 from pipeline.data.ingest.records import opened, worked
 from pipeline.data.ingest.transform import LogRows, transform, typed
 from pipeline.data.log_store import landing
-from pipeline.data.log_store.day_writer import DayWriter
-from pipeline.data.log_store.landing import DEFAULTS, Landed, LandingOptions, LogKind
+from pipeline.data.log_store.day_writer import DayWriter, Part
+from pipeline.data.log_store.landing import DEFAULTS, Landed, LandingOptions, LogKind, Over
 from pipeline.encoding.values import as_numbers
-from pipeline.formats.days import EPOCH
+from pipeline.formats.days import EPOCH, day_name, day_number
 
 REJECTED = "cannot be read"
 Parts = Generator[LogRows, None, None]
 
 
 def land_files(
-    folder: Path, mapping: Mapping, sources: Sequence[Path], options: LandingOptions = DEFAULTS
+    folder: Path,
+    mapping: Mapping,
+    sources: Sequence[Path],
+    options: LandingOptions = DEFAULTS,
+    over: Over | None = None,
 ) -> Landed:
     """Land the days of `sources` in `folder`; see `DayMerge` for days that have landed.
 
     Args:
         folder: the log's folder.
+        mapping: how the files are read.
         sources: files, read in this order.
         options: see `land_days`. Where an event id is named a file may come twice.
+        over: has processes read files, and then make days of their rows, several at a time, and
+            reports itself; not where the place of a row among all rows says its day, nor with
+            `limit_days`. The same bytes.
 
     Raises:
         DataError: a file is not what the mapping says; it is named, with line or row. Or two files
             with rows are equal byte for byte, and no event id distinguishes their rows.
     """
-    if landing.is_other_kind(folder, mapping.log_kind()):  # a typo is to be told first
+    kind = mapping.log_kind()
+    if landing.is_other_kind(folder, kind):  # a typo is to be told first
         next(read_rows(mapping, sources[:1], replace(options, report=DEFAULTS.report)), None)
-    rows = read_rows(mapping, sources, options)
-    return land_rows(folder, mapping.log_kind(), rows, options)
+    if over is None or len(sources) == 1 or mapping.row_blocks or options.limit_days:
+        return land_rows(folder, kind, read_rows(mapping, sources, options), options)
+
+    def parts(place: Path) -> Iterator[tuple[str, Part]]:
+        return _parts_of(sources, mapping, options, place=place.absolute(), over=over)
+
+    return landing.land_parts(folder, kind, parts, options, over)
+
+
+def _parts_of(
+    sources: Sequence[Path], mapping: Mapping, options: LandingOptions, *, place: Path, over: Over
+) -> Iterator[tuple[str, Part]]:
+    """What files bring of each day, file after file, each read by whoever `over` has read it."""
+    quiet = replace(options, report=DEFAULTS.report)  # what reports cannot travel
+    here = Path().absolute()  # where those that read may not be
+    first, newest, dayless = dict[str, Path](), day_name(0), Counter[str]()
+
+    def read(path: Path) -> tuple[dict[str, Part], Counter[str], str]:
+        own = Path(mkdtemp(dir=place))  # another one where the work begins again elsewhere
+        writer, without, sha256 = DayWriter(own, mapping.schema), Counter[str](), ""
+        for rows in read_rows(mapping, [path], quiet, here):
+            _add(writer, rows, without)
+            sha256 = rows.source[1]
+        return dict(writer.parts()), without, sha256
+
+    for path, (parts, without, sha256) in over(read, sources, "read", "files"):
+        if sha256 and not options.event_id:
+            _refuse_again(path, first.get(sha256))
+            first[sha256] = path
+        dayless.update(without)
+        if dayless[REJECTED] > mapping.max_rejected:
+            raise DataError(f"{path}{_too_many(dayless[REJECTED], mapping)}")
+        newest = max([newest, *parts])
+        yield from parts.items()
+    last = DayWriter(Path(mkdtemp(dir=place)), mapping.schema)
+    for rule, count in dayless.items():
+        last.drop(rule, np.full(count, day_number(newest)))
+    yield from last.parts()
+
+
+def _add(writer: DayWriter, rows: LogRows, dayless: Counter[str]) -> None:
+    writer.add(rows.table, rows.days, rows.source)
+    for rule, days in rows.dropped.items():
+        writer.drop(rule, days)
+    dayless.update(rows.dayless)
 
 
 def land_rows(
@@ -64,28 +117,24 @@ def land_rows(
         dayless: Counter[str] = Counter()
         with closing(prefetched(parts)) as ahead:
             for rows in ahead:
-                wanted = _wanted(rows, met, limit_days)
-                if limit_days and in_order and not wanted.any() and len(rows.days):
+                wanted = _wanted(rows, met, limit_days) if limit_days else rows
+                if limit_days and in_order and len(rows.days) and not len(wanted.days):
                     return
-                table = rows.table if wanted.all() else rows.table.filter(wanted)
-                writer.add(table, rows.days[wanted], rows.source)
-                for rule, days in rows.dropped.items():
-                    writer.drop(rule, days[np.isin(days, met)] if limit_days else days)
-                dayless.update(rows.dayless)
+                _add(writer, wanted, dayless)
         for rule, count in dayless.items():
             writer.drop(rule, np.full(count, writer.newest))
 
     return landing.land_days(folder, kind, fill, options)
 
 
-def _wanted(rows: LogRows, met: list[int], limit_days: int | None) -> np.ndarray:
-    """Rows of the first `limit_days` days, bool [n]; new days are added to `met`."""
-    if limit_days is None:
-        return np.ones(len(rows.days), bool)
+def _wanted(rows: LogRows, met: list[int], limit_days: int) -> LogRows:
+    """Rows of the first `limit_days` days; new days are added to `met`."""
     for day in dict.fromkeys(rows.days.tolist()):
         if len(met) < limit_days and day not in met:
             met.append(day)
-    return np.isin(rows.days, met)
+    wanted = np.isin(rows.days, met)
+    dropped = {rule: days[np.isin(days, met)] for rule, days in rows.dropped.items()}
+    return replace(rows, table=rows.table.filter(wanted), days=rows.days[wanted], dropped=dropped)
 
 
 def refuse_equal(sources: Sequence[Path]) -> None:
@@ -105,12 +154,21 @@ def refuse_equal(sources: Sequence[Path]) -> None:
 
 
 def read_rows(
-    mapping: Mapping, sources: Sequence[Path], options: LandingOptions = DEFAULTS
+    mapping: Mapping,
+    sources: Sequence[Path],
+    options: LandingOptions = DEFAULTS,
+    folder: Path = Path(),
 ) -> Parts:
     """The rows of `sources`, block by block; every file's header is read.
 
     The label, where it counts no impressions, must be 0, 1 or null. Files that are equal must not
     hold rows, unless events have ids.
+
+    Args:
+        mapping: how the files are read.
+        sources: files.
+        options: see `land_files`.
+        folder: where relative ones lie.
 
     Raises:
         DataError: as `land_files`.
@@ -126,21 +184,27 @@ def read_rows(
 
     for path in sources:
         days.enter(path)
-        sha256 = sha256_of(path) if path.is_file() else ""
+        place = folder / path
+        sha256 = sha256_of(place) if place.is_file() else ""
         rejected = days.rejected
-        for rows in worked(path, mapping, work, options.report, reject=days.reject):
+        for rows in worked(place, mapping, work, options.report, reject=days.reject):
             days.row += rows.came
-            if not options.event_id and rows.came and sha256 in first:
-                raise DataError(
-                    f"{path} holds the same bytes as {first[sha256]}: every row would count "
-                    f"twice; name one of them alone, or log.event_id in params.yaml, by which "
-                    f"duplicates are dropped"
-                )
+            if not options.event_id and rows.came:
+                _refuse_again(path, first.get(sha256))
             yield replace(rows, source=(_name_of(path), sha256))
         first.setdefault(sha256, path)
         if left_out := days.rejected - rejected:
             empty, none = mapping.schema.empty_table(), np.zeros(0, np.int32)
             yield LogRows(empty, none, {}, {REJECTED: left_out}, (_name_of(path), sha256))
+
+
+def _refuse_again(path: Path, first: Path | None) -> None:
+    """Refuse a file whose rows have come with another one."""
+    if first:
+        raise DataError(
+            f"{path} holds the same bytes as {first}: every row would count twice; name one of "
+            "them alone, or log.event_id in params.yaml, by which duplicates are dropped"
+        )
 
 
 def _name_of(path: Path) -> str:
@@ -211,7 +275,10 @@ class _Days:
         """
         self.rejected += records
         self.row += records
-        most = self._mapping.max_rejected
-        if self.rejected > most:
-            more = f"; so {self.rejected:,} cannot be read, max_rejected allows {most:,}"
-            raise DataError(f"{sentence}{more if most else ''}")
+        if self.rejected > self._mapping.max_rejected:
+            raise DataError(f"{sentence}{_too_many(self.rejected, self._mapping)}")
+
+
+def _too_many(rejected: int, mapping: Mapping) -> str:
+    most = mapping.max_rejected
+    return f"; so {rejected:,} cannot be read, max_rejected allows {most:,}" if most else ""

@@ -21,7 +21,7 @@ from pipeline.data.ingest.file_reader import land_files
 from pipeline.data.ingest.mapping import read_mapping, shipped
 from pipeline.data.ingest.simulated import Simulation
 from pipeline.data.log_store.labels import stray_rows
-from pipeline.data.log_store.landing import DEFAULTS, LandingOptions, land_log
+from pipeline.data.log_store.landing import DEFAULTS, Landed, LandingOptions, Over, land_log
 from pipeline.data.log_store.manifest import DayEntry, amount
 from pipeline.data.log_store.store import seen_again, standing_log
 
@@ -77,7 +77,11 @@ def land(log_format: str, folder: Path, **size: int) -> str:
 
 
 def land_sources(
-    mapping: str, folder: Path, sources: Sequence[Path], options: LandingOptions = DEFAULTS
+    mapping: str,
+    folder: Path,
+    sources: Sequence[Path],
+    options: LandingOptions = DEFAULTS,
+    over: Over | None = None,
 ) -> str:
     """Land the days of the files `sources` in `folder`, and say what came: one line, and one for
     each of the first days that were there with other rows.
@@ -87,6 +91,7 @@ def land_sources(
         folder: the log's folder; days that do not come stay as they are.
         options: see `land_days`; what they say of the columns is not heeded where it is for a log
             of another format.
+        over: see `land_files`; OBD and Ali-CCP are read here.
 
     Raises:
         DataError: the mapping or a file is not what it should be (the sentence names the line), or
@@ -108,13 +113,27 @@ def land_sources(
     with WorkProgress("read", size, "bytes") as progress:
         known = replace(known, report=progress.advance)
         if rules:
-            landed = land_files(folder, rules, sources, known)
+            landed = land_files(folder, rules, sources, known, over)
         elif name == "obd":
             landed = obd.land_files(folder, sources, known)
         else:
             landed = ali_ccp.land_files(folder, name, sources, known)
     if options.as_of is not None:
         seen_again(folder, given, options.as_of)
+    lines = _came(folder, sources, landed)
+    if options.event_id and not heeded:
+        lines.append(
+            f"event ids were not compared: log.event_id is for {options.format}, not {name}"
+        )
+    return "\n".join(lines)
+
+
+def _came(folder: Path, sources: Sequence[Path], landed: Landed) -> list[str]:
+    """What came, in lines.
+
+    Raises:
+        DataError: no row did.
+    """
     dropped = sum((Counter(entry.dropped) for entry in landed.days.values()), Counter[str]())
     if not any(entry.rows for entry in landed.days.values()):
         count = dropped.total()
@@ -126,12 +145,7 @@ def land_sources(
     lines += landed.changes[:MOST_CHANGES]
     if more := len(landed.changes[MOST_CHANGES:]):
         lines.append(f"{amount(more, 'more day')} with new versions")
-    lines += stray_rows(landed.manifest.days)
-    if options.event_id and not heeded:
-        lines.append(
-            f"event ids were not compared: log.event_id is for {options.format}, not {name}"
-        )
-    return "\n".join(lines)
+    return lines + stray_rows(landed.manifest.days)
 
 
 def _unseen(folder: Path, sources: Sequence[Path]) -> tuple[list[Path], list[str]]:

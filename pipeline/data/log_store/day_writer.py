@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import duckdb
@@ -20,9 +20,8 @@ from pipeline.formats.days import day_name, day_number
 
 BUDGET = 192 << 20  # bytes of rows that wait in memory, over all days; more go to the disk
 REPEATED = """
-SELECT count(*) - count(DISTINCT {what}) FROM read_parquet({file}) WHERE {id} IS NOT NULL
+SELECT count(*) - count(DISTINCT {what}) FROM read_parquet([{files}]) WHERE {id} IS NOT NULL
 """
-ALL = "SELECT r, place AS source FROM given ORDER BY row"
 ONCE = """
 , again AS (
     SELECT row, min(row) OVER (PARTITION BY id) AS first,
@@ -41,6 +40,7 @@ class PartWriter:
 
     Attributes:
         path: of the file.
+        block: rows of a row group.
         waiting_bytes: of rows that are not yet written.
         is_cut: whether rows were written before they were a whole block.
         dropped: rule → rows that it left out.
@@ -48,7 +48,7 @@ class PartWriter:
     """
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
-        self.path, self._schema, self._block = path, schema, block_rows(schema)
+        self.path, self._schema, self.block = path, schema, block_rows(schema)
         self._writer: pq.ParquetWriter | None = None
         self._digest = ContentDigest()
         self._waiting: list[pa.Table] = []
@@ -62,11 +62,11 @@ class PartWriter:
         self._waiting.append(table)
         self._waiting_rows += len(table)
         self.waiting_bytes += table.nbytes
-        if self._waiting_rows >= self._block:
+        if self._waiting_rows >= self.block:
             rows = self._take()
-            whole = len(rows) // self._block * self._block
-            for start in range(0, whole, self._block):
-                self._write(rows.slice(start, self._block))
+            whole = len(rows) // self.block * self.block
+            for start in range(0, whole, self.block):
+                self._write(rows.slice(start, self.block))
             if whole < len(rows):
                 self.add(rows.slice(whole).combine_chunks())
 
@@ -76,12 +76,18 @@ class PartWriter:
         self.is_cut = True
 
     def entry(self) -> DayEntry:
-        """Finish the file, and what the manifest says of it."""
+        """Finish the file, and what the manifest says of it, with the files that rows are from."""
         if self._waiting or self._writer is None:
             self._write(self._take())
         assert self._writer is not None
         self._writer.close()
-        return DayEntry(self._digest.rows, self._digest.hexdigest(), {PART: sha256_of(self.path)})
+        return DayEntry(
+            self._digest.rows,
+            self._digest.hexdigest(),
+            {PART: sha256_of(self.path)},
+            dropped=dict(self.dropped),
+            sources=tuple(SourceRows(*file, rows) for file, rows in self.sources.items()),
+        )
 
     def _take(self) -> pa.Table:
         rows = pa.concat_tables([self._schema.empty_table(), *self._waiting])
@@ -96,7 +102,7 @@ class PartWriter:
             )
         table = table.combine_chunks()
         self._digest.add(table)
-        self._writer.write_table(table, row_group_size=self._block)
+        self._writer.write_table(table, row_group_size=self.block)
 
 
 class DayFiles:
@@ -169,15 +175,62 @@ class DayFiles:
         return replace(entry, sources=tuple(runs) if any(run.file for run in runs) else ())
 
 
-def _repeated(path: Path, event_id: str) -> int:
-    """How many rows of a file have the id of another one before."""
-    column, file = name(event_id), text(str(path))
+def _repeated(paths: Sequence[Path], event_id: str) -> int:
+    """How many rows of files have the id of another one before."""
+    column, files = name(event_id), ", ".join(text(str(path)) for path in paths)
     with engine() as database:
         for what in (f"hash({column})", column):  # hashes are quick: most days have no id twice
-            query = REPEATED.format(what=what, file=file, id=column)
+            query = REPEATED.format(what=what, files=files, id=column)
             if not (found := database.execute(query).fetchall()[0][0]):
                 break
     return found
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows of a day in the order in which they came, in a file of their own.
+
+    Attributes:
+        path: of the file.
+        entry: what the manifest would say of it.
+        is_cut: whether its row groups are not those of equal rows elsewhere.
+    """
+
+    path: Path
+    entry: DayEntry
+    is_cut: bool
+
+
+def whole(parts: Sequence[Part], schema: pa.Schema, event_id: str | None) -> tuple[Path, DayEntry]:
+    """The one file of a day, and its entry: the rows of its parts, one after the other; equal rows,
+    equal bytes.
+
+    Args:
+        parts: of the day; the file of the last one with rows becomes that of the day.
+        schema: of the log.
+        event_id: the column with the ids of events; of rows with the same id that of the last file
+            stays, and there the first, in the place of all; the others are dropped and counted. A
+            row without an id is an event of its own. None: every row is one.
+    """
+    dropped = sum((Counter(part.entry.dropped) for part in parts), Counter[str]())
+    held = [part for part in parts if part.entry.rows] or parts[:1]
+    paths, entry = [part.path for part in held], held[-1].entry
+    sources = [source for part in held for source in part.entry.sources]
+    again = _repeated(paths, event_id) if event_id else 0
+    if again:
+        facts = pa.table({"place": places_of(sources)})
+        entry = DayFiles(paths, schema, facts, event_id).rewritten(ONCE, sources)
+        dropped[f"{event_id} came before"] += again
+    elif len(held) > 1 or held[0].is_cut:
+        writer = PartWriter(paths[-1].with_suffix(".new"), schema)
+        for path in paths:
+            with pq.ParquetFile(path) as rows:
+                for batch in rows.iter_batches(writer.block):
+                    writer.add(pa.Table.from_batches([batch], schema))
+        entry = replace(writer.entry(), sources=tuple(sources))
+        writer.path.replace(paths[-1])
+    known = entry.sources if any(source.file for source in entry.sources) else ()
+    return paths[-1], replace(entry, dropped=dict(dropped), sources=known)
 
 
 def places_of(sources: Sequence[SourceRows]) -> np.ndarray:
@@ -191,20 +244,10 @@ class DayWriter:
     Args:
         folder: where the days are written; not the log itself.
         schema: of every table; an attribute, too.
-        event_id: the column with the ids of events; of rows of a day with the same id that of the
-            last file stays, and there the first, in the place of all; the others are dropped and
-            counted. A row without an id is an event of its own. None: every row is one.
-
-    Raises:
-        DataError: there is no such column.
     """
 
-    def __init__(self, folder: Path, schema: pa.Schema, event_id: str | None = None) -> None:
-        if event_id is not None and event_id not in schema.names:
-            raise DataError(
-                f"log.event_id is {event_id}, which is no column of the log; it has {schema.names}"
-            )
-        self._folder, self.schema, self._event_id = folder, schema, event_id
+    def __init__(self, folder: Path, schema: pa.Schema) -> None:
+        self._folder, self.schema = folder, schema
         self._days: dict[str, PartWriter] = {}
 
     def add(self, table: pa.Table, numbers: np.ndarray, source: tuple[str, str] = ("", "")) -> None:
@@ -233,23 +276,11 @@ class DayWriter:
         """The newest day that there is, in days since 1970-01-01; this day where there is none."""
         return day_number(max(self._days, default=day_name(0)))
 
-    def finish(self) -> Iterator[tuple[str, Path, DayEntry]]:
-        """Every day with rows in ascending order, its file and its entry, one by one; of every
-        event one row alone.
-        """
+    def parts(self) -> Iterator[tuple[str, Part]]:
+        """Every day in ascending order, as its rows came, one by one."""
         for day in sorted(self._days):
             part = self._days.pop(day)
-            entry = part.entry()
-            sources = [SourceRows(*file, rows) for file, rows in part.sources.items()]
-            again = _repeated(part.path, self._event_id) if self._event_id else 0
-            if again or part.is_cut:
-                facts = pa.table({"place": places_of(sources)})
-                rows = DayFiles([part.path], self.schema, facts, self._event_id)
-                entry = rows.rewritten(ONCE if again else ALL, sources)
-            if again:
-                part.dropped[f"{self._event_id} came before"] += again
-            known = entry.sources or tuple(source for source in sources if source.file)
-            yield day, part.path, replace(entry, dropped=dict(part.dropped), sources=known)
+            yield day, Part(part.path, part.entry(), part.is_cut)
 
     def _part(self, day: str) -> PartWriter:
         if day not in self._days:

@@ -1,9 +1,10 @@
 """Landing: a log, or some days of it, become whole under their names or stay as they were."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,7 @@ import pyarrow.parquet as pq
 from pipeline.core.errors import DataError
 from pipeline.core.files import publish
 from pipeline.data.log_store.content_hash import type_name
-from pipeline.data.log_store.day_writer import DayWriter, PartWriter
+from pipeline.data.log_store.day_writer import DayWriter, Part, PartWriter, whole
 from pipeline.data.log_store.labels import labels_until, ordinary_days, with_labels
 from pipeline.data.log_store.manifest import (
     MANIFEST,
@@ -27,6 +28,16 @@ from pipeline.data.log_store.merging import DayMerge
 from pipeline.data.log_store.store import Staged, beside, commit, landing_lock, standing_log
 from pipeline.encoding.values import as_numbers
 from pipeline.formats.days import day_number
+
+Over: TypeAlias = Callable[..., Iterable[tuple[Any, Any]]]
+"""Maps a function over items, as `pipeline.engine.day_map.map_days` does."""
+
+
+def one_by_one(
+    work: Callable[[Any], Any], items: Sequence[Any], *_: str
+) -> Iterator[tuple[Any, Any]]:
+    """Each item with what `work` makes of it, here."""
+    return ((item, work(item)) for item in items)
 
 
 @dataclass(frozen=True)
@@ -150,8 +161,25 @@ def land_days(
     fill: Callable[[DayWriter], None],
     options: LandingOptions = DEFAULTS,
 ) -> Landed:
-    """Add the rows that `fill` adds to a writer to the days of `folder`, as `DayMerge` says where
-    one has landed.
+    """Add the rows that `fill` adds to a writer to the days of `folder`; see `land_parts`."""
+
+    def parts(place: Path) -> Iterator[tuple[str, Part]]:
+        writer = DayWriter(place, kind.schema)
+        fill(writer)
+        yield from writer.parts()
+
+    return land_parts(folder, kind, parts, options)
+
+
+def land_parts(
+    folder: Path,
+    kind: LogKind,
+    bring: Callable[[Path], Iterable[tuple[str, Part]]],
+    options: LandingOptions = DEFAULTS,
+    over: Over = one_by_one,
+) -> Landed:
+    """Add the rows of parts of days, those of a day in the order in which they come, to the days
+    of `folder`, as `DayMerge` says where one has landed.
 
     All days are first written whole, beside `folder` and in bounded memory; where `fill` refuses,
     the log stays as it was. Then they take their names: a reader sees the previous day or the whole
@@ -159,16 +187,30 @@ def land_days(
     touched. A day whose every row was dropped is not landed. A log with a day from elsewhere can no
     longer be brought again by a command, so new rows clear its origin.
 
+    Args:
+        folder: the log's folder.
+        kind: what the days have in common.
+        bring: writes parts of days into a folder that goes at the end; they are the days' names.
+        options: how days land.
+        over: maps a function over days.
+
     Raises:
-        DataError: `folder` holds a log of another kind, what `fill` raises, the disk takes no more,
-            or what `DayMerge` refuses.
+        DataError: `folder` holds a log of another kind, there is no column with ids of events, what
+            `bring` raises, the disk takes no more, or what `DayMerge` refuses.
     """
+    schema, event_id = kind.schema, options.event_id
+    if event_id is not None and event_id not in schema.names:
+        raise DataError(
+            f"log.event_id is {event_id}, which is no column of the log; it has {schema.names}"
+        )
     with landing_lock(folder):
         _refuse_other_kind(folder, kind)
         with beside(folder) as place:
-            writer = DayWriter(place, kind.schema, options.event_id)
-            fill(writer)
-            staged = {day: (file, entry) for day, file, entry in writer.finish()}
+            parts: dict[str, list[Part]] = defaultdict(list)
+            for day, part in bring(place):
+                parts[day].append(part)
+            made = over(lambda day: whole(parts[day], schema, event_id), sorted(parts), "land")
+            staged = dict(made)
             manifest = replace(standing_log(folder) or kind.manifest({}), reading=kind.reading)
             days, changes = _as_they_will_be(folder, kind, manifest, staged, options)
             manifest = commit(folder, manifest, days) if days else manifest
