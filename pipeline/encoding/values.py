@@ -183,7 +183,9 @@ def _column(table: pa.Table, name: str) -> pa.ChunkedArray:
     return table.column(name)
 
 
-def counts(table: pa.Table, label: str, impressions: str | None) -> tuple[np.ndarray, np.ndarray]:
+def counts(
+    table: pa.Table, label: str, impressions: str | None, *, waits: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
     """Impressions and responses of every row: int32 [n] each. No other place reads a label.
 
     Args:
@@ -191,14 +193,16 @@ def counts(table: pa.Table, label: str, impressions: str | None) -> tuple[np.nda
         label: column with the response (a click or a conversion): 0 or 1, or their number where a
             row is an aggregate.
         impressions: column with the impressions of a row; None: every row is one.
+        waits: labels of these rows are yet to come, and a null is none so far.
 
     Raises:
         DataError: a count is null, negative or not whole, or there are more responses than
             impressions in a row; column and row are named.
     """
     responses = numbers_of(table, label)
+    responses = np.where(np.isnan(responses) & waits, 0, responses)
     if impressions is None:
-        rule = "must be 0 or 1 (a missing response is not a 0)"
+        rule = "must be 0 or 1 (a missing one is no 0; one to come waits: log.maturity_days)"
         refuse_rows(~np.isin(responses, (0, 1)), responses, label, rule, key="keep")
         return np.ones(len(table), np.int32), responses.astype(np.int32)
     shown = numbers_of(table, impressions)
@@ -238,8 +242,9 @@ def refuse_rows(
         value = values[rows[0]]
         shown = "null or NaN" if np.isnan(value) else f"{value:.9g}"
         more = f", as {len(rows) - 1} more rows do" if len(rows) > 1 else ""
-        key = "drop_null" if np.isnan(value) else key if value > 0 else ""
-        remedy = f", or leave them out by {key} of the mapping," if key else ""
+        drop = "drop_null of the mapping and adacalib drop the day"  # else rows with ids stay
+        key = drop if np.isnan(value) else f"{key} of the mapping" if key and value > 0 else ""
+        remedy = f", or leave them out by {key}," if key else ""
         raise DataError(
             f"column {column}, row {rows[0]} is {shown}{more}: it {rule}; repair the "
             f"rows{remedy} and land the day again"

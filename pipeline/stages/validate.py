@@ -1,6 +1,6 @@
 """validate: refuse a log that breaks its contract, and report what it holds."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -51,7 +51,8 @@ def run(
     contract.refuse_unknown(manifest, log.columns())
     facts, fields, recent = {}, {}, contract.ValueNovelty(params.recent_days)
     events, on_days = {}, EventDays(log.event_id)
-    look = _looks(data, details, manifest, log)
+    waiting = maturity_of(manifest, log.maturity_days, split.last_day).waiting
+    look = _looks(data, details, manifest, log, waiting)
     for day, (found, marks) in map_days(look, days, "validate"):
         facts[day] = DayFacts(**found.facts["day"])
         nulls = found.facts["field_nulls"]
@@ -68,10 +69,9 @@ def run(
     contract.check_logged_scores(facts, log)
     contract.check_null_shares(facts, [*log.categorical, *log.numeric], params.max_null_share)
     by_day = {day: counts | fields[day] for day, counts in contract.by_day(facts).items()}
-    checks = _checks(facts, by_day, params)
-    maturity = maturity_of(manifest, log.maturity_days, split.last_day)
+    checks = _checks(facts, by_day, params, waiting)
     document = contract.summary(facts, log.time_zone)
-    document |= {"waiting": maturity.waiting}
+    document |= {"waiting": waiting}
     breaches = [check.breach for check in checks if check.breach]
     document |= {"warnings": [*stray_rows(manifest.days), *alike, *breaches]}
     document |= {"label_growth": label_growth(manifest.days)}
@@ -84,7 +84,7 @@ def run(
 
 
 def _looks(
-    data: Path, details: Path, manifest: Manifest, log: LogParams
+    data: Path, details: Path, manifest: Manifest, log: LogParams, waiting: Collection[str]
 ) -> Callable[[str], tuple[Made, Made]]:
     """Day → its facts with how often each field value comes, and the marks of its events."""
     kept = Reuse(details, "validation", {"log": log.model_dump(mode="json")})
@@ -96,10 +96,11 @@ def _looks(
         def table() -> pa.Table:
             return read_day(data, day, list(log.columns()), manifest)
 
-        of = {"data": manifest.entry(day).content_sha256}
+        waits = day in waiting
+        of = {"data": manifest.entry(day).content_sha256, "waits": waits}
 
         def described() -> Made:  # in here, so that a worker process imports no library of checks
-            found = {"day": asdict(contract.check_day(table(), day, log))}
+            found = {"day": asdict(contract.check_day(table(), day, log, waits=waits))}
             if log.event_id is not None:
                 found["events"] = event_facts(table(), day, log.event_id)
             counts = ValueCounts(field_keys(table(), log.field))
@@ -115,9 +116,12 @@ def _looks(
 
 
 def _checks(
-    facts: Mapping[str, DayFacts], by_day: Mapping[str, Mapping[str, Any]], params: ValidateParams
+    facts: Mapping[str, DayFacts],
+    by_day: Mapping[str, Mapping[str, Any]],
+    params: ValidateParams,
+    waiting: Collection[str],
 ) -> list[CheckResult]:
-    """Every check of the days.
+    """Every check of the days; of those of `waiting`, whose labels come, the rate is none.
 
     Raises:
         DataError: one of severity error found a breach.
@@ -127,6 +131,7 @@ def _checks(
     nulls = {day: found.nulls for day, found in facts.items()}
     rows = {day: found.rows for day, found in facts.items()}
     days = day_frame(counts, params.recent_days)
+    days.loc[days["day"].isin(waiting), "response_rate_factor"] = 1.0
     columns = column_frame(nulls, rows, params.recent_days)
     checks = check_days(days, columns, params.model_dump())
     errors = [check.breach for check in checks if check.breach and check.severity == "error"]

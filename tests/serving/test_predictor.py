@@ -56,6 +56,24 @@ def test_how_a_column_is_stored_and_where_it_stands_does_not_matter(made):
         np.testing.assert_array_equal(ours, theirs)
 
 
+def test_a_data_frame_is_scored_as_the_table_it_was_made_of(made):
+    """Other columns, an index and blanks in numbers beside it; what is no table is refused."""
+    predictor, table = load(made[0]), rows(100)
+    frame = table.to_pandas().assign(else_=[["a"], 1] * 50).set_index(np.arange(100)[::-1])
+    frame.loc[3, predictor.number_columns[0]] = np.nan
+    nulls = [
+        None if i == 96 else v for i, v in enumerate(table[predictor.number_columns[0]].to_pylist())
+    ]
+    place = table.column_names.index(predictor.number_columns[0])
+    table = table.set_column(place, table.column_names[place], pa.array(nulls, pa.float64()))
+    ours, theirs = predictor.predict(frame), predictor.predict(table)
+    np.testing.assert_array_equal(ours.calibrated_logit, theirs.calibrated_logit)
+    twice = frame[[*frame.columns, "carrier"]]
+    for wrong in (frame.to_numpy(), {"carrier": ["AA"]}, None, twice):
+        with pytest.raises(DataError):
+            predictor.predict(wrong)
+
+
 def test_a_null_is_not_an_unseen_value_and_the_empty_text_is_one(made):
     table = rows(4).set_column(1, "carrier", pa.array(["AA", None, "", "ZZ"]))
     scores = load(made[0]).predict(table)

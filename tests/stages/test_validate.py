@@ -127,6 +127,21 @@ def test_a_null_label_is_never_no_response(tmp_path):
     assert f"day {DAYS[1]}, column click, row 2 is null or NaN, as 1 more rows do" in sentence
 
 
+def test_labels_that_are_yet_to_come_wait_and_are_asked_for_when_the_day_is_mature(tmp_path):
+    """Blank, or known of responses alone: neither stops the day, nor is its rate compared."""
+    days = [f"2024-01-{day:02}" for day in range(1, 8)]
+    table = {day: tiny_day(200) for day in days}
+    blank = {**table, days[5]: tiny_day(200, click=[1, None] * 100)}
+    blank[days[6]] = tiny_day(200, click=[None] * 200)
+    folder = write_log(tmp_path / "data", blank)
+    document = report(folder, maturity_days=2)
+    assert document["waiting"] == days[5:]
+    assert document["warnings"] == []
+    assert document["responses"] == 5 * 100 + 100
+    with pytest.raises(DataError, match=f"day {days[5]}, column click, row 1"):
+        report(folder)
+
+
 @pytest.mark.parametrize("label", [2, -1])
 def test_a_label_other_than_0_or_1_is_refused(tmp_path, label):
     days = {**GOOD, DAYS[0]: tiny_day(4, click=[0, label, 0, 0])}
@@ -345,7 +360,7 @@ def test_a_misspelt_column_is_told_with_its_key_and_a_name_like_it(tmp_path):
     ("clicks", "step"),
     [
         ([0, 2], "or leave them out by keep of the mapping, and land"),
-        ([0, None], "or leave them out by drop_null of the mapping, and land"),
+        ([0, None], "adacalib drop the day, and land"),
         ([0, -3], "repair the rows and land the day again"),
     ],
 )

@@ -173,7 +173,10 @@ class _Roles:
             self._unknown(f"whether {column.name} is the response: its name does not say so")
         if column.nulls:
             self._keys["drop_null"] = [column.name]
-            self._say(f"rows without a label, {column.nulls:,} here, are left out")
+            self._say(
+                f"rows without a label, {column.nulls:,} here, are left out by drop_null: take it "
+                "out where labels come late, as log.maturity_days then says"
+            )
         if column.type in ("int64", "bool"):
             return column.name
         made = f"{column.name}_is_{yes}"

@@ -125,11 +125,12 @@ def refuse_unknown(manifest: Manifest, columns: Mapping[str, str]) -> None:
             )
 
 
-def check_day(table: pa.Table, day: str, contract: Contract) -> DayFacts:
+def check_day(table: pa.Table, day: str, contract: Contract, *, waits: bool = False) -> DayFacts:
     """What `day` holds.
 
     Args:
         table: the rows of the day, with the contract's columns.
+        waits: the day's labels are not final, so they may be null.
 
     Raises:
         DataError: a value breaks the contract; the sentence names day, column and row (from 0).
@@ -137,7 +138,7 @@ def check_day(table: pa.Table, day: str, contract: Contract) -> DayFacts:
     names = dict.fromkeys([*contract.field, *contract.field_parents, *contract.categorical])
     score = logged_score_column(vars(contract))
     with placed(f"day {day}, "):
-        impressions, responses = counts(table, contract.label, contract.impressions)
+        impressions, responses = counts(table, contract.label, contract.impressions, waits=waits)
         for name in names:
             field_keys(table, [name])
         for name in contract.numeric:
