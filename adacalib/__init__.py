@@ -44,6 +44,6 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         raise ImportError(
             f"adacalib.AdaCalib needs the package {error.name}, which is not installed; "
-            'pip install "adacalib[pipeline]" brings what fitting needs'
+            "activate the project's environment, or pip install '.[pipeline]' in its clone"
         ) from error
     return AdaCalib

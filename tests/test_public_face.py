@@ -37,7 +37,7 @@ assert scores.probability.shape == (5,)
 def test_the_notebooks_calibrator_names_the_package_that_it_lacks():
     finished = run_where_little_is_installed("from adacalib import AdaCalib")
     assert "adacalib.AdaCalib needs the package " in finished.stderr
-    assert "brings what fitting needs" in finished.stderr
+    assert ".[pipeline]" in finished.stderr
 
 
 def test_what_is_exported_is_there_and_nothing_else():

@@ -15,6 +15,7 @@ from ruamel.yaml import YAML
 from pipeline.core.errors import AdaCalibError, ToolError
 from pipeline.core.files import read_json
 from pipeline.data.ingest.mapping import read_mapping
+from pipeline.data.ingest.sources import FORMATS
 from pipeline.params.params_file import read_params
 from pipeline.registry import commits
 from pipeline.registry.tools.locks import hold, run_lock
@@ -67,7 +68,12 @@ def _source_and_mapping() -> str:
     arrives = _deployed().get("parameters") or {}
     if arrives.get("mapping") or arrives.get("source"):
         read_mapping(arrives.get("mapping") or read_params().log.format)
-    pattern = arrives.get("source")
+    pattern, log_format = arrives.get("source"), read_params().log.format
+    if not pattern and log_format not in FORMATS:
+        raise ToolError(
+            f"prefect.yaml: the refresh has no source, and {log_format} is read from files: give "
+            "source and mapping under its parameters, then make down and make up"
+        )
     if pattern and not glob(pattern.replace("{day}", "*")):
         raise ToolError(f"prefect.yaml: no file is at source {pattern!r}; correct the pattern")
     return f"files at {pattern}" if pattern else "the log is fetched, no files are waited for"

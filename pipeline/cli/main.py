@@ -115,16 +115,17 @@ def init(
     """
     from pipeline.cli.workspace import write_start
     from pipeline.data.ingest.first_mapping import first_mapping
-    from pipeline.data.ingest.sources import local_files
+    from pipeline.data.ingest.sources import as_pattern, local_files
 
     with local_files(sources) as files:
-        stem = files[0].name.partition(".")[0] if files else ""
+        stem = re.split(r"\.|[-_]\d", files[0].name)[0] if files else ""  # without a day
         name = name or re.sub("[^a-z0-9_-]+", "-", stem.lower()).strip("-_") or "log"
         found = first_mapping(files, name)
     written = write_start(name, found.mapping, found.params)
     said = [*found.found, *(f"not known: {what}" for what in found.unknown)]
-    landed = shlex.join(["adacalib", "data", written[0], *sources])
-    then = f"then: mv {written[1]} params.yaml; {landed}; dvc repro"
+    landed = shlex.join(["adacalib", "data", written[0], *as_pattern(sources)])
+    away = "mv data ../data.before; " if Path("data").exists() else ""
+    then = f"then: {away}mv {written[1]} params.yaml; {landed}; dvc repro"
     answer(
         "\n".join([*said, f"written: {' and '.join(written)}; read and correct them", then]),
         **{"written": written, "found": found.found, "unknown": found.unknown},
@@ -222,7 +223,8 @@ def results() -> None:
         landed, last = read_manifest(Path("data") / MANIFEST).days, found["gate"].get("last_day")
         if last and max(landed, default="") > last:
             typer.echo(
-                f"data has days up to {max(landed)}, these results end {last} (split.last_day)"
+                f"data has days up to {max(landed)}, these results end {last}, as split and "
+                "log.maturity_days say"
             )
 
 

@@ -226,8 +226,8 @@ def _last_verdict(folder: Path, current: promote.Production | None) -> list[str]
         may = "adacalib promote makes it so"
     except AdaCalibError as error:
         may = f"adacalib promote refuses it: {error}"
-    passed = override or "The model of this folder passed its verdict"
-    return [*reasons, f"{passed}; {may}."]
+    passed = override or "it passed its verdict"
+    return [f"The model of this folder: {passed}; {may}.", *reasons]
 
 
 def run_log(folder: Path) -> Path:

@@ -35,6 +35,7 @@ NAMES = {
     "model": "what ships",
     "frozen": "frozen",
 }
+BASELINES = ("uncalibrated", "isotonic", "eb_platt", "adacalib")  # that what ships may be
 CALIBRATORS = NAMES | {"identity": "none, the base model as it is"}
 AGE_METRICS = [metric for metric in METRICS if metric[1] not in ("daily_field_auc", "auc")]
 GROUPS = {  # of new and rare field values
@@ -293,6 +294,10 @@ def show_results(found: dict[str, Any], changed: list[str]) -> None:
     for row in metric_rows(evaluation):
         table.add_row(*row, *([truth[row[0]]] if truth else []))
     console.print(table)
+    methods = evaluation["methods"]
+    same = [NAMES[key] for key in BASELINES if methods.get(key) == methods["model"]]
+    if same:
+        console.print(f"what ships: {same[0]}")
     if truth:
         console.print("excess: LogLoss over that of the true probabilities, × 10⁴")
     if "champion" in evaluation:

@@ -132,7 +132,8 @@ class _Roles:
             if kind == "date":
                 return {kind: {"column": column.name, "format": stamp.format}}
             rules = {"hour_of_day": "hour", "weekday": "weekday"}
-            self._made = {n: {"rule": rule} for n, rule in rules.items() if n not in self._looks}
+            taken = {*self._looks, *map(str.lower, self._rest)}
+            self._made = {n: {"rule": r} for n, r in rules.items() if not {n, r} & taken}
             if stamp.zone:
                 self._unknown(
                     f"where the clock hung that wrote {column.name} (zone; UTC is written)"
@@ -168,7 +169,9 @@ class _Roles:
     def _labelled(self, column: ColumnLook, yes: str, *, sure: bool) -> str:
         del self._rest[column.name]
         self._responded = np.asarray(pc.equal(column.texts, yes).fill_null(False))
-        self._say(f"label: {column.name}, {yes} is a response, of {', '.join(column.values)}")
+        share = f"{self._responded.mean():.2%} of {column.rows:,} rows"
+        values = ", ".join(column.values)
+        self._say(f"label: {column.name}, {yes} is a response ({share}), of {values}")
         if not sure:
             self._unknown(f"whether {column.name} is the response: its name does not say so")
         if column.nulls:

@@ -3,6 +3,7 @@
 Where the files of a log lie: paths, patterns of paths, and object stores.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -51,7 +52,8 @@ def land(log_format: str, folder: Path, **size: int) -> str:
     if log_format not in FORMATS:
         raise DataError(
             f"no format {log_format!r}; the formats are {', '.join(FORMATS)}, and with the files "
-            f"of a log {', '.join([*shipped(), *ali_ccp.FORMATS])} or a mapping of your own"
+            f"of a log {', '.join([*shipped(), *ali_ccp.FORMATS])} or a mapping of your "
+            "own; a refresh takes both by --source and --mapping"
         )
     if size and log_format != "simulated":
         raise DataError(f"{log_format} is what it is: it takes no {', '.join(size)}")
@@ -188,6 +190,12 @@ def local_files(sources: Sequence[str]) -> Iterator[list[Path]]:
         if not (files := [file for file in found if file.name != NO_LOG]):
             raise DataError(f"no file fits {', '.join(sources)}; name files of the log")
         yield files
+
+
+def as_pattern(sources: Sequence[str]) -> list[str]:
+    """The one pattern that names several files and no others, else the sources as they are."""
+    pattern = re.sub(r"\d+", "*", sources[0])
+    return [pattern] if sorted(glob(pattern)) == sorted(sources) != [sources[0]] else [*sources]
 
 
 def _files(source: str, place: Path) -> list[Path]:

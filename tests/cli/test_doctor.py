@@ -1,0 +1,43 @@
+"""What would stop tomorrow's refresh is named the evening before."""
+
+import shutil
+
+import pytest
+from ruamel.yaml import YAML
+
+from pipeline.cli.doctor import diagnoses
+from pipeline.cli.workspace import SHIPPED
+from pipeline.params.params_file import set_values
+
+
+def said_of(name: str) -> tuple[bool, str]:
+    """Whether one thing is all right here, and how, or what to do."""
+    return next((good, said) for of, good, said in diagnoses() if of == name)
+
+
+@pytest.fixture
+def checkout(project, tmp_path, monkeypatch):
+    """A folder with the shipped parameters and deployments."""
+    shutil.copyfile(project / SHIPPED, tmp_path / "params.yaml")
+    shutil.copyfile(project / "prefect.yaml", tmp_path / "prefect.yaml")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_log_that_comes_in_files_needs_a_source_and_a_fetched_one_none(checkout):
+    assert said_of("source and mapping")[0]
+    set_values(checkout / "params.yaml", {"log.format": "ours"})
+    good, said = said_of("source and mapping")
+    assert not good
+    assert "prefect.yaml" in said
+    yaml = YAML()
+    deployed = yaml.load((checkout / "prefect.yaml").read_text())
+    (checkout / "ours.yaml").write_text(
+        "{format: ours, kind: csv, time_zone: UTC, date: {column: day, format: '%Y-%m-%d'}, "
+        "columns: {item: text, click: int8}}"
+    )
+    (checkout / "ours-2024-04-01.csv").touch()
+    refresh = next(d for d in deployed["deployments"] if d["name"] == "refresh")
+    refresh["parameters"] = {"source": "ours-{day}.csv", "mapping": "ours.yaml"}
+    yaml.dump(deployed, checkout / "prefect.yaml")
+    assert said_of("source and mapping")[0]
