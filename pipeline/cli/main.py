@@ -223,8 +223,7 @@ def results() -> None:
         landed, last = read_manifest(Path("data") / MANIFEST).days, found["gate"].get("last_day")
         if last and max(landed, default="") > last:
             typer.echo(
-                f"data has days up to {max(landed)}, these results end {last}, as split and "
-                "log.maturity_days say"
+                f"data has days up to {max(landed)}, results end {last} (split, log.maturity_days)"
             )
 
 

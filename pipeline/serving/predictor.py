@@ -5,7 +5,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -24,9 +24,6 @@ from pipeline.encoding.values import (
     logged_score_column,
     placed,
 )
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 ONNX_FILE = "model.onnx"
 ONNX_FORMAT = "adacalib onnx 1"
@@ -173,31 +170,27 @@ class Predictor:
             return parts[0]
         return np.array([*map(SEPARATOR.join, zip(*parts, strict=True))], object)
 
-    def predict(self, table: "pa.Table | pa.RecordBatch | pd.DataFrame") -> ServedScores:
+    def predict(self, table: Any) -> ServedScores:
         """The scores of every row of a log; columns in any order, others are not read.
+
+        Args:
+            table: a table or record batch of Arrow's, or a data frame, where NaN is null.
 
         Raises:
             DataError: a column is missing or does not hold what it should.
         """
-        rows = self._arrow(table)
-        inputs = self.inputs_of(rows)
+        if not isinstance(table, pa.Table | pa.RecordBatch):
+            try:
+                table = pa.table(table[self.columns_in(table.columns)])
+            except (AttributeError, TypeError, ValueError) as error:
+                raise DataError(f"the rows are no table and no data frame: {error}") from None
+        inputs = self.inputs_of(table)
         parts = [
             self.run({name: column[start : start + BATCH_ROWS] for name, column in inputs.items()})
-            for start in range(0, max(1, rows.num_rows), BATCH_ROWS)
+            for start in range(0, max(1, table.num_rows), BATCH_ROWS)
         ]
         columns = zip(*(vars(part).values() for part in parts), strict=True)
         return ServedScores(*map(np.concatenate, columns))
-
-    def _arrow(
-        self, table: "pa.Table | pa.RecordBatch | pd.DataFrame"
-    ) -> pa.Table | pa.RecordBatch:
-        """The columns of a data frame that are read; NaN is null there."""
-        if isinstance(table, pa.Table | pa.RecordBatch):
-            return table
-        try:
-            return pa.table(table[self.columns_in(table.columns)])
-        except (AttributeError, TypeError, ValueError) as error:
-            raise DataError(f"the rows are no table or data frame of values: {error}") from None
 
     def inputs_of(self, table: pa.Table | pa.RecordBatch) -> dict[str, np.ndarray]:
         """The rows of a log as `run` takes them.

@@ -57,6 +57,7 @@ def run(
         facts[day] = DayFacts(**found.facts["day"])
         nulls = found.facts["field_nulls"]
         fields[day] = {"field_nulls": nulls, "new_rows": recent.add(found.columns)}
+        fields[day]["waits"] = day in waiting
         if log.event_id is not None:
             events[day] = found.facts["events"]
         on_days.add(day, marks.columns)
@@ -69,7 +70,7 @@ def run(
     contract.check_logged_scores(facts, log)
     contract.check_null_shares(facts, [*log.categorical, *log.numeric], params.max_null_share)
     by_day = {day: counts | fields[day] for day, counts in contract.by_day(facts).items()}
-    checks = _checks(facts, by_day, params, waiting)
+    checks = _checks(facts, by_day, params)
     document = contract.summary(facts, log.time_zone)
     document |= {"waiting": waiting}
     breaches = [check.breach for check in checks if check.breach]
@@ -96,11 +97,10 @@ def _looks(
         def table() -> pa.Table:
             return read_day(data, day, list(log.columns()), manifest)
 
-        waits = day in waiting
-        of = {"data": manifest.entry(day).content_sha256, "waits": waits}
+        of = {"data": manifest.entry(day).content_sha256, "waits": day in waiting}
 
         def described() -> Made:  # in here, so that a worker process imports no library of checks
-            found = {"day": asdict(contract.check_day(table(), day, log, waits=waits))}
+            found = {"day": asdict(contract.check_day(table(), day, log, waits=day in waiting))}
             if log.event_id is not None:
                 found["events"] = event_facts(table(), day, log.event_id)
             counts = ValueCounts(field_keys(table(), log.field))
@@ -116,12 +116,9 @@ def _looks(
 
 
 def _checks(
-    facts: Mapping[str, DayFacts],
-    by_day: Mapping[str, Mapping[str, Any]],
-    params: ValidateParams,
-    waiting: Collection[str],
+    facts: Mapping[str, DayFacts], by_day: Mapping[str, Mapping[str, Any]], params: ValidateParams
 ) -> list[CheckResult]:
-    """Every check of the days; of those of `waiting`, whose labels come, the rate is none.
+    """Every check of the days; none of the rate where labels are yet to come.
 
     Raises:
         DataError: one of severity error found a breach.
@@ -131,7 +128,7 @@ def _checks(
     nulls = {day: found.nulls for day, found in facts.items()}
     rows = {day: found.rows for day, found in facts.items()}
     days = day_frame(counts, params.recent_days)
-    days.loc[days["day"].isin(waiting), "response_rate_factor"] = 1.0
+    days.loc[[by_day[day]["waits"] for day in days["day"]], "response_rate_factor"] = 1.0
     columns = column_frame(nulls, rows, params.recent_days)
     checks = check_days(days, columns, params.model_dump())
     errors = [check.breach for check in checks if check.breach and check.severity == "error"]

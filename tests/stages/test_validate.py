@@ -81,6 +81,7 @@ def test_the_report_counts_what_the_log_holds(tmp_path):
         "nulls": {"item": 1, "price": 1},
         "field_nulls": 1,
         "new_rows": 0,
+        "waits": False,
     }
 
 

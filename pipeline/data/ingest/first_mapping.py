@@ -170,16 +170,13 @@ class _Roles:
         del self._rest[column.name]
         self._responded = np.asarray(pc.equal(column.texts, yes).fill_null(False))
         share = f"{self._responded.mean():.2%} of {column.rows:,} rows"
-        values = ", ".join(column.values)
-        self._say(f"label: {column.name}, {yes} is a response ({share}), of {values}")
+        self._say(f"label: {column.name}, {yes} of {', '.join(column.values)}, which has {share}")
         if not sure:
             self._unknown(f"whether {column.name} is the response: its name does not say so")
         if column.nulls:
             self._keys["drop_null"] = [column.name]
-            self._say(
-                f"rows without a label, {column.nulls:,} here, are left out by drop_null: take it "
-                "out where labels come late, as log.maturity_days then says"
-            )
+            self._say(f"rows without a label, {column.nulls:,} here, are left out")
+            self._unknown("whether labels come late: then no drop_null, but log.maturity_days")
         if column.type in ("int64", "bool"):
             return column.name
         made = f"{column.name}_is_{yes}"
