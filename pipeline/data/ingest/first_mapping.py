@@ -169,8 +169,8 @@ class _Roles:
     def _labelled(self, column: ColumnLook, yes: str, *, sure: bool) -> str:
         del self._rest[column.name]
         self._responded = np.asarray(pc.equal(column.texts, yes).fill_null(False))
-        share = f"{self._responded.mean():.2%} of {column.rows:,} rows"
-        self._say(f"label: {column.name}, {yes} of {', '.join(column.values)}, which has {share}")
+        kinds, share = ", ".join(column.values), self._responded.mean()
+        self._say(f"label: {column.name}, {yes} of {kinds} is a response, {share:.2%} of rows")
         if not sure:
             self._unknown(f"whether {column.name} is the response: its name does not say so")
         if column.nulls:
