@@ -70,10 +70,8 @@ def _source_and_mapping() -> str:
         read_mapping(arrives.get("mapping") or read_params().log.format)
     pattern, log_format = arrives.get("source"), read_params().log.format
     if not pattern and log_format not in FORMATS:
-        raise ToolError(
-            f"prefect.yaml: the refresh has no source, and {log_format} is read from files: give "
-            "source and mapping under its parameters, then make down and make up"
-        )
+        raise ToolError(f"prefect.yaml: {log_format} comes in files; give the refresh source and "
+                        "mapping under its parameters, then make down and make up")  # fmt: skip
     if pattern and not glob(pattern.replace("{day}", "*")):
         raise ToolError(f"prefect.yaml: no file is at source {pattern!r}; correct the pattern")
     return f"files at {pattern}" if pattern else "the log is fetched, no files are waited for"

@@ -242,9 +242,8 @@ def refuse_rows(
         value = values[rows[0]]
         shown = "null or NaN" if np.isnan(value) else f"{value:.9g}"
         more = f", as {len(rows) - 1} more rows do" if len(rows) > 1 else ""
-        drop = "drop_null of the mapping and adacalib drop the day"  # else rows with ids stay
-        key = drop if np.isnan(value) else f"{key} of the mapping" if key and value > 0 else ""
-        remedy = f", or leave them out by {key}," if key else ""
+        key = "drop_null" if np.isnan(value) else key if value > 0 else ""
+        remedy = f", or name {key} in the mapping and adacalib drop the day," if key else ""
         raise DataError(
             f"column {column}, row {rows[0]} is {shown}{more}: it {rule}; repair the "
             f"rows{remedy} and land the day again"

@@ -108,7 +108,7 @@ class _Roles:
                 landed[name] = "int64" if kind == "float64" else kind
         self._said.mapping = self._text(day, landed)
         self._said.unknown += [
-            "in which time zone days begin (time_zone; UTC is written)",
+            "in which time zone days begin (time_zone in both files; UTC is written)",
             "which columns are known after the impression alone: take them out of the features",
             "when labels are final (log.maturity_days), how the log was sampled (log.keep_rate)",
             "how many days the log has: split's counts of days are those of params.yaml",
