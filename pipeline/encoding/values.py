@@ -243,7 +243,7 @@ def refuse_rows(
         shown = "null or NaN" if np.isnan(value) else f"{value:.9g}"
         more = f", as {len(rows) - 1} more rows do" if len(rows) > 1 else ""
         key = "drop_null" if np.isnan(value) else key if value > 0 else ""
-        remedy = f", or name {key} in the mapping and adacalib drop the day," if key else ""
+        remedy = f", or leave them out ({key} of the mapping, after adacalib drop)," if key else ""
         raise DataError(
             f"column {column}, row {rows[0]} is {shown}{more}: it {rule}; repair the "
             f"rows{remedy} and land the day again"

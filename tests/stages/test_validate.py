@@ -360,8 +360,8 @@ def test_a_misspelt_column_is_told_with_its_key_and_a_name_like_it(tmp_path):
 @pytest.mark.parametrize(
     ("clicks", "step"),
     [
-        ([0, 2], "or name keep in the mapping and adacalib drop"),
-        ([0, None], "or name drop_null in the mapping and adacalib drop"),
+        ([0, 2], "or leave them out (keep of the mapping, after adacalib drop), and land"),
+        ([0, None], "(drop_null of the mapping, after adacalib drop), and land"),
         ([0, -3], "repair the rows and land the day again"),
     ],
 )
