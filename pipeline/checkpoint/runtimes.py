@@ -281,7 +281,7 @@ def export(model: MergedModel, folder: Path) -> None:
     write_json(folder / VECTORS_FILE, vectors_of(model))
     manifest = read_json(folder / MANIFEST)
     (folder / MANIFEST).unlink()
-    write_checksums(folder, {key: manifest[key] for key in manifest.keys() - {"files", "sha256"}})
+    write_checksums(folder, manifest)
 
 
 def program_of(network: MergedNetwork) -> ExportedProgram:

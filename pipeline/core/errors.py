@@ -21,6 +21,12 @@ class ArtifactError(AdaCalibError):
     """An artifact is missing, damaged, or does not belong to the others it is used with."""
 
 
+class ArtifactKeyError(ArtifactError, KeyError):
+    """A JSON file lacks a key that its reader needs."""
+
+    __str__ = Exception.__str__  # a KeyError's would put the sentence in quotes
+
+
 class TrainingError(AdaCalibError):
     """Training cannot go on: a loss that is not finite, a checkpoint that cannot be resumed."""
 

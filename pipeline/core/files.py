@@ -10,10 +10,13 @@ import shutil
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from pipeline.core.errors import ArtifactError
+from pipeline.core.errors import ArtifactError, ArtifactKeyError
+
+REMEDY = "bring it back with dvc checkout, or make it again with dvc repro"
 
 
 def _sync(path: Path) -> None:
@@ -121,41 +124,80 @@ def finite_json(value: Any) -> Any:
     return value
 
 
+class Document(dict[str, Any]):
+    """An object of a JSON file; to ask it for a key that it lacks is an `ArtifactError`."""
+
+    def __init__(self, content: Any, place: str = "the file") -> None:
+        """Keep the name of the file, and apart from what it says the sum of that, if it has one."""
+        super().__init__(content)
+        self.place, self.sum = place, None
+
+    def __missing__(self, key: str) -> Any:
+        raise ArtifactKeyError(f"{self.place} does not say {key}; {REMEDY}")
+
+
 def read_json(path: Path) -> Any:
-    """The content of a JSON file.
+    """The object that a JSON file holds, a report among them.
 
     Raises:
-        ArtifactError: the file is missing or is not JSON.
+        ArtifactError: as `parse_json`, or the file is missing.
     """
     try:
-        return json.loads(path.read_bytes())
+        return parse_json(path.read_bytes(), str(path))
     except (FileNotFoundError, NotADirectoryError):
         raise ArtifactError(
             f"{path} does not exist; run the stage that writes it: dvc repro"
         ) from None
+    except IsADirectoryError:
+        raise ArtifactError(f"{path} is a folder, not a file; remove it, and {REMEDY}") from None
+
+
+def parse_json(content: str | bytes, place: str) -> Any:
+    """The object of a text in JSON, or of a report, which is a list of one.
+
+    Args:
+        content: the text.
+        place: what the sentence names.
+
+    Raises:
+        ArtifactError: it is no JSON or no object, or does not say what `write_facts` wrote.
+    """
+    try:
+        found = json.loads(content, object_hook=partial(Document, place=place))
     except (ValueError, RecursionError) as error:  # no UTF-8, no JSON, or nested without end
-        raise ArtifactError(f"{path} is not JSON ({error}); remove it and run dvc repro") from None
+        raise ArtifactError(f"{place} is not JSON ({error}); {REMEDY}") from None
+    found = found[0] if isinstance(found, list) and len(found) == 1 else found
+    if isinstance(found, Document):
+        found.sum = found.pop("sha256", None)
+    if not isinstance(found, Document) or found.sum not in (None, json_sha256(found)):
+        raise ArtifactError(f"{place} is not as it was written; {REMEDY}")
+    return found
+
+
+def _with_sum(content: Mapping[str, Any]) -> dict[str, Any]:
+    said = finite_json(content)
+    return said | {"sha256": json_sha256(said)}
+
+
+def write_facts(path: Path, value: Mapping[str, Any]) -> None:
+    """Publish an object as `write_json` does, with the sha256 of what it says beside that."""
+    write_json(path, _with_sum(value))
 
 
 def write_report(path: Path, report: dict[str, Any]) -> None:
-    """Publish a report as a list of one: DVC takes each number of an object for a metric."""
-    write_json(path, [report])
+    """Publish an artifact as a list of one: DVC takes each number of an object for a metric."""
+    write_json(path, [_with_sum(report)])
 
 
 def read_report(path: Path, *keys: str) -> Any:
-    """The content of a report; those of before are no list.
-
-    Args:
-        path: of the file.
-        keys: that it must have, where there are any.
+    """What `read_json` reads, which must have some keys.
 
     Raises:
-        ArtifactError: the file is missing, is not JSON, or lacks a key.
+        ArtifactError: as `read_json`, or it lacks a key.
     """
     content = read_json(path)
-    content = content[0] if isinstance(content, list) and content else content
-    if keys and not (isinstance(content, dict) and {*keys} <= {*content}):
-        raise ArtifactError(f"{path} does not say {', '.join(keys)}; run dvc repro")
+    if not {*keys} <= {*content}:
+        raise ArtifactError(f"{path} does not say {', '.join(keys)}; {REMEDY}")
     return content
 
 
@@ -206,14 +248,9 @@ def refuse_others(artifact: Path, noted: Mapping[str, str], parts: Mapping[str, 
             )
 
 
-def _sum_of(manifest: dict[str, Any]) -> str:
-    return json_sha256({key: value for key, value in manifest.items() if key != "sha256"})
-
-
 def write_checksums(folder: Path, manifest: dict[str, Any]) -> None:
     """Write manifest.json with the sha256 of the folder's files, and of the manifest itself."""
-    listed = manifest | {"files": file_sums(folder)}
-    write_json(folder / MANIFEST, listed | {"sha256": _sum_of(listed)})
+    write_facts(folder / MANIFEST, manifest | {"files": file_sums(folder)})
 
 
 def verify(folder: Path) -> dict[str, Any]:
@@ -224,22 +261,21 @@ def verify(folder: Path) -> dict[str, Any]:
             the sentence names the file.
     """
     manifest = read_json(folder / MANIFEST)
-    remedy = "bring it back with dvc checkout, or make it again with dvc repro"
-    if not isinstance(manifest, dict) or manifest.get("sha256") != _sum_of(manifest):
-        raise ArtifactError(f"{folder / MANIFEST} is not as it was written; {remedy}")
+    if manifest.sum is None:
+        raise ArtifactError(f"{folder / MANIFEST} is not as it was written; {REMEDY}")
     files = manifest.get("files")
     if not isinstance(files, dict) or not all(_is_inside(name) for name in files):
-        raise ArtifactError(f"{folder / MANIFEST} does not list files of its folder; {remedy}")
-    _refuse_strange(folder, remedy)
+        raise ArtifactError(f"{folder / MANIFEST} does not list files of its folder; {REMEDY}")
+    _refuse_strange(folder)
     found = file_sums(folder)
     del found[MANIFEST]
     for name, sum_then in files.items():
         if name not in found:
-            raise ArtifactError(f"{folder / name} is missing; {remedy}")
+            raise ArtifactError(f"{folder / name} is missing; {REMEDY}")
         if found.pop(name) != sum_then:
-            raise ArtifactError(f"{folder / name} is not as it was written; {remedy}")
+            raise ArtifactError(f"{folder / name} is not as it was written; {REMEDY}")
     if found:
-        raise ArtifactError(f"{folder / min(found)} does not belong to {folder}; {remedy}")
+        raise ArtifactError(f"{folder / min(found)} does not belong to {folder}; {REMEDY}")
     return manifest
 
 
@@ -248,8 +284,8 @@ def _is_inside(name: str) -> bool:
     return not path.is_absolute() and ".." not in path.parts
 
 
-def _refuse_strange(folder: Path, remedy: str) -> None:
+def _refuse_strange(folder: Path) -> None:
     """Refuse what is neither a file nor a folder of its own; a file may be a link into a cache."""
     for path in sorted(folder.rglob("*")):
         if not path.is_file() and (path.is_symlink() or not path.is_dir()):
-            raise ArtifactError(f"{path} is no file and does not belong to {folder}; {remedy}")
+            raise ArtifactError(f"{path} is no file and does not belong to {folder}; {REMEDY}")

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from pipeline.core.columns import Columns, Float32, Int32, joined
 from pipeline.core.errors import ArtifactError, DataError
-from pipeline.core.files import publish, read_json, write_json
+from pipeline.core.files import publish, read_json, write_facts
 from pipeline.formats.days import day_number
 
 WEIGHT_UNIT = 2**20  # weights are multiples of 1 / this, so that sums are exact in any order
@@ -187,7 +187,7 @@ def feature_columns(categorical: Sequence[str], numeric: Sequence[str]) -> list[
 
 def write_scores_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Write the manifest: splits, days, field, features and conventions."""
-    write_json(folder / MANIFEST, manifest)
+    write_facts(folder / MANIFEST, manifest)
 
 
 def read_scores_manifest(folder: Path) -> dict[str, Any]:

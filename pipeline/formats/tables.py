@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from pipeline.core.columns import Columns, Float32, Float64, Int32, Int64, read_parquet
 from pipeline.core.errors import DataError
-from pipeline.core.files import publish, read_json, write_json
+from pipeline.core.files import publish, read_json, write_facts
 from pipeline.formats.days import day_number
 
 NO_MOVES: Mapping[int, tuple[np.ndarray, np.ndarray]] = {}
@@ -230,7 +230,7 @@ def write_tables(folder: Path, bins: BinTable, cells: CellTable, manifest: dict[
         temporary.mkdir()
         for name, table in (("bins", bins), ("cells", cells)):
             pq.write_table(as_arrow(table), temporary / f"{name}.parquet", compression="zstd")
-        write_json(temporary / "manifest.json", manifest)
+        write_facts(temporary / "manifest.json", manifest)
 
 
 def as_arrow(table: BinTable | CellTable) -> pa.Table:

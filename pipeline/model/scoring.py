@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save
 
 from pipeline.core.errors import ArtifactError
-from pipeline.core.files import read_json, sha256_of, write_json
+from pipeline.core.files import read_json, sha256_of, write_facts
 from pipeline.encoding.features import Encoded, Encoder
 from pipeline.model.network import LoggedScoreNetwork, Network, fill, network_from
 
@@ -87,7 +87,7 @@ def write_base(folder: Path, network: Network, manifest: Mapping[str, Any]) -> N
     weights = {name: tensor.cpu().contiguous() for name, tensor in network.state_dict().items()}
     (folder / WEIGHTS).write_bytes(save(weights))
     checks = {"format": FORMAT, "weights_sha256": sha256_of(folder / WEIGHTS)}
-    write_json(folder / MANIFEST, {**manifest, **checks})
+    write_facts(folder / MANIFEST, {**manifest, **checks})
 
 
 def base_state(folder: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:

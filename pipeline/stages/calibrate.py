@@ -13,7 +13,7 @@ from pipeline.calibration.paper.paper_network import PaperSettings
 from pipeline.calibration.paper.paper_rows import RowFeatures
 from pipeline.calibration.roll import TOO_FEW_DAYS, Rolled, roll
 from pipeline.core.errors import CheckFailedError, ParamsError
-from pipeline.core.files import manifest_sums, publish, read_report, refuse_others, write_json
+from pipeline.core.files import manifest_sums, publish, read_report, refuse_others, write_facts
 from pipeline.formats.days import day_name, day_number
 from pipeline.formats.maps import PiecewiseLinearMap, write_maps
 from pipeline.formats.rolling import FILE, DayMap, write_rolling
@@ -87,7 +87,7 @@ def run(
         write_maps(folder / "maps.parquet", ships)
         write_maps(folder / "frozen.parquet", frozen)
         write_rolling(folder / FILE, rolling)
-        write_json(folder / "manifest.json", about)
+        write_facts(folder / "manifest.json", about)
         if paper is not None and paper.auxiliary is not None:
             (folder / "auxiliary.safetensors").write_bytes(save(paper.auxiliary.state_dict()))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import ArtifactError, ParamsError
-from pipeline.core.files import publish, read_json, read_report, write_json
+from pipeline.core.files import publish, read_json, read_report, write_facts
 from pipeline.data.log_store.day_rows import day_boundaries
 from pipeline.data.log_store.labels import maturity_of
 from pipeline.data.log_store.manifest import Manifest, read_manifest
@@ -48,8 +48,8 @@ def run(
             "data": hashes,
             "params": {"log": log.model_dump(mode="json"), "split": params.model_dump(mode="json")},
         }
-        write_json(temporary / "manifest.json", document)
-        write_json(temporary / "training.json", training)
+        write_facts(temporary / "manifest.json", document)
+        write_facts(temporary / "training.json", training)
 
 
 def kept_until(

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from pipeline.core.errors import ArtifactError
-from pipeline.core.files import MANIFEST, _sum_of, read_json, verify, write_checksums, write_json
+from pipeline.core.files import MANIFEST, read_json, verify, write_checksums, write_facts
 
 
 @pytest.fixture
@@ -22,8 +22,8 @@ def folder_of_two(tmp_path):
 def rewritten(folder, **changes):
     """Write the manifest again with values replaced (None: left out) and a fitting checksum."""
     manifest = read_json(folder / MANIFEST) | changes
-    kept = {key: value for key, value in manifest.items() if value is not None and key != "sha256"}
-    write_json(folder / MANIFEST, kept | {"sha256": _sum_of(kept)})
+    kept = {key: value for key, value in manifest.items() if value is not None}
+    write_facts(folder / MANIFEST, kept)
 
 
 def test_a_folder_verifies_also_where_a_file_is_a_link_into_a_cache(folder_of_two, tmp_path):
