@@ -86,8 +86,9 @@ def clean(folder: Path, *, really: bool) -> Cleaning:
         authority, history = newest(folder)
         if not history:
             raise ReleaseError("nothing is in production yet, so nothing is removed; promote first")
-        if authority != ".":  # the tips of its branches
-            git(folder, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", authority)
+        if authority != ".":  # the tips of its branches, also where the clone follows one alone
+            heads = f"+refs/heads/*:refs/remotes/{authority}/*"
+            git(folder, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", authority, heads)
         kept = kept_versions(history, tags.removals(folder))
         refuse_lost(folder, kept, places, held)
         used, objects = in_use(folder)

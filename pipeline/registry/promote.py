@@ -1,12 +1,11 @@
 """Promotion and rollback: acts that change what is in production whole, or leave it alone."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import ArtifactError, ReleaseError, ToolError
-from pipeline.core.files import MANIFEST, read_report, sha256_of, verify
+from pipeline.core.files import MANIFEST, parse_json, read_report, sha256_of, verify
 from pipeline.registry import commits, tags
 from pipeline.registry.override import GATE, OVERRIDE, Override, overridden, override_of
 from pipeline.registry.read_back import how_to_send, push_and_read_back, read_back
@@ -58,8 +57,9 @@ def described(folder: Path, held: tags.Tag) -> Production:
 
 def committed_override(folder: Path, commit: str, gate: dict[str, Any]) -> Override | None:
     """The override of a verdict that a commit holds, None where it holds none."""
-    shown = git(folder, "show", f"{commit}:{OVERRIDE.as_posix()}", check=False)
-    return override_of(json.loads(shown.output), gate) if not shown.code else None
+    place = f"{commit}:{OVERRIDE.as_posix()}"
+    shown = git(folder, "show", place, check=False)
+    return override_of(parse_json(shown.output, place), gate) if not shown.code else None
 
 
 def gate_of(folder: Path, commit: str) -> dict[str, Any]:
@@ -68,11 +68,15 @@ def gate_of(folder: Path, commit: str) -> dict[str, Any]:
     Raises:
         ArtifactError: it holds none.
     """
-    shown = git(folder, "show", f"{commit}:{GATE.as_posix()}", check=False)
+    place = f"{commit}:{GATE.as_posix()}"
     try:
-        return json.loads(shown.output)
-    except json.JSONDecodeError:
-        raise ArtifactError(f"commit {commit[:10]} is a version without {GATE}") from None
+        return parse_json(git(folder, "show", place, check=False).output, place)
+    except ArtifactError:
+        raise ArtifactError(
+            f"commit {commit[:10]} is tagged as a version and holds no verdict ({GATE}): a tag was "
+            f"made or moved by hand; git tag --points-at {commit[:10]} names it, git tag -d NAME "
+            "and git push REMOTE :refs/tags/NAME remove it"
+        ) from None
 
 
 def promote(folder: Path) -> str:
@@ -257,7 +261,7 @@ def rollback(folder: Path, version: str | None = None) -> str:
         ReleaseError: there is no such version, or its bytes are not the ones that were judged.
         ToolError: the remote lacks its bytes, or git, dvc or gto is missing or failed.
     """
-    commits.check_repository(folder)
+    commits.check_clone(folder)
     authority, history = newest(folder)
     if not history:
         raise ReleaseError("nothing is in production, so there is nothing to roll back")

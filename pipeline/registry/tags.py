@@ -73,7 +73,9 @@ def assignments(folder: Path) -> list[Tag]:
         ToolError: git failed.
     """
     version_of = {commit: version for version, commit in versions(folder).items()}
-    found = [t for t in _tags(folder, f"#{STAGE}#*") if t.commit in version_of]
+    numbered = re.compile(rf"{NAME}#{STAGE}#\d+")
+    found = _tags(folder, f"#{STAGE}#*")
+    found = [t for t in found if t.commit in version_of and numbered.fullmatch(t.name)]
     return [replace(tag, version=version_of[tag.commit]) for tag in found]
 
 

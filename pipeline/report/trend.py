@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from pipeline.core.errors import ArtifactError, DataError
 from pipeline.core.files import publish, read_report
+from pipeline.formats.days import day_number
 from pipeline.report.result_tables import display_name
 
 TREND = Path("reports/trend.csv")
@@ -24,8 +26,10 @@ FIGURES = {
     "sound_from": ("champion", "served", "newest", 0, "low"),
     "sound_to": ("champion", "served", "newest", 0, "high"),
 }
+NUMBERS = FIGURES.keys() - {"served"}
 COLUMNS = ("day", "verdict", "model", *FIGURES, "alarm")
 Row = dict[str, str]
+_MEND = f"git log --patch release -- {TREND} has it as it was: mend it and commit it on release"
 
 
 def add_day(folder: Path, day: str) -> list[str]:
@@ -39,7 +43,7 @@ def add_day(folder: Path, day: str) -> list[str]:
     )
     alarms = _alarms(evaluation)
     path = folder / TREND
-    rows = {row["day"]: row for row in trend_rows(path.read_text() if path.exists() else "")}
+    rows = {row["day"]: row for row in (trend_rows(path.read_text()) if path.exists() else [])}
     before = rows.get(day, {}).get("alarm")
     figures = {name: _text(_at(evaluation, *place)) for name, place in FIGURES.items()}
     model = str(gate["model_sha256"])[:10]
@@ -82,8 +86,25 @@ def _alarms(evaluation: dict[str, Any]) -> list[str]:
 
 
 def trend_rows(text: str) -> list[Row]:
-    """The rows of a trend.csv, the oldest first."""
-    return list(csv.DictReader(io.StringIO(text)))
+    """The rows of a trend.csv, the oldest day first; of a day that it has twice, the later one.
+
+    Raises:
+        ArtifactError: a row is none of a refreshed day, or there is none at all.
+    """
+    found: dict[str, Row] = {}
+    table = csv.DictReader(io.StringIO(text))
+    for row in table:
+        try:
+            day_number(row["day"])
+            numbers = [float(row.get(name) or 0) for name in NUMBERS]
+        except (DataError, KeyError, TypeError, ValueError):
+            numbers = []
+        if not numbers or None in row:  # which has the fields that no column is for
+            raise ArtifactError(f"{TREND}, line {table.line_num} is no row of a day; {_MEND}")
+        found[row["day"]] = {name: row.get(name) or "" for name in COLUMNS}
+    if not found:
+        raise ArtifactError(f"{TREND} has no row of a day; {_MEND}")
+    return [found[day] for day in sorted(found)]
 
 
 def shown_rows(rows: list[Row]) -> list[Row]:
@@ -99,9 +120,7 @@ def trend_pictures(rows: list[Row], ink: str = "currentColor") -> Iterator[str]:
     from pipeline.report.charts import static, trend_charts  # takes a second to load
 
     drawn: list[dict[Any, Any]] = [
-        row
-        | {name: float(row[name]) if row[name] else None for name in FIGURES if name != "served"}
-        for row in rows
+        row | {name: float(row[name]) if row[name] else None for name in NUMBERS} for row in rows
     ]
     return (static(spec, drawn, ink, 900) for spec in trend_charts())
 

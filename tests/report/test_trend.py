@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+import pytest
+
+from pipeline.core.errors import ArtifactError
 from pipeline.core.files import write_json
 from pipeline.report.trend import TREND, add_day, shown_rows, trend_rows, write_trend
 from tests.report.worlds import reports
@@ -58,3 +61,37 @@ def test_the_page_needs_no_script_and_no_network(tmp_path):
     assert text.count("<svg") == 2
     assert "<script" not in text
     assert 'href="http' not in text
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda lines: [lines[0], "<<<<<<< HEAD", lines[1], "=======", lines[2], ">>>>>>> other"],
+        lambda lines: lines[1:],
+        lambda lines: lines[:1],
+        lambda lines: [*lines, lines[2].replace("0.51", "half")],
+        lambda lines: [*lines, lines[2] + ",more"],
+        lambda lines: [*lines, "yesterday" + lines[2][10:]],
+    ],
+)
+def test_a_table_that_a_merge_or_a_hand_damaged_is_refused_and_kept(tmp_path, damage):
+    for day in ("2024-01-07", "2024-01-08"):
+        refreshed(tmp_path, day)
+    lines = (tmp_path / TREND).read_text().splitlines()
+    text = "\n".join(damage(lines)) + "\n"
+    (tmp_path / TREND).write_text(text)
+    with pytest.raises(ArtifactError, match=r"trend\.csv"):
+        refreshed(tmp_path, "2024-01-09")
+    assert (tmp_path / TREND).read_text() == text
+
+
+def test_line_ends_order_and_repeated_rows_of_a_table_change_no_row(tmp_path):
+    for day in ("2024-01-07", "2024-01-08"):
+        refreshed(tmp_path, day)
+    text = (tmp_path / TREND).read_text()
+    head, *rows = text.splitlines()
+    odd = "\r\n".join([head, *reversed(rows), *rows]) + "\r\n"
+    assert trend_rows(odd) == trend_rows(text)
+    older = "\n".join(",".join(line.split(",")[:6]) for line in text.splitlines())
+    assert [row["served"] for row in trend_rows(older)] == ["", ""]
+    assert write_trend(tmp_path, trend_rows(older)).exists()
