@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from pipeline.cli.workspace import copy_project, share_data
+from pipeline.core.columns import read_parquet
 from pipeline.core.errors import AdaCalibError, ParamsError, ToolError
 from pipeline.core.files import make_folder, read_json, read_report
 from pipeline.data.log_store.labels import maturity_of
@@ -119,7 +120,7 @@ def _run(origin: str, place: str, note: Callable[[str], None]) -> dict[str, Any]
 def _sums(artifacts: Path) -> pd.DataFrame:
     """Sums over the test days by method and the text of field values."""
     field = read_json(artifacts / "model/manifest.json")["base"]["field"]
-    counts = pd.read_parquet(artifacts / "evaluation/counts.parquet")
+    counts = read_parquet(artifacts / "evaluation/counts.parquet", "evaluate").to_pandas()
     counts["field_value"] = np.array(field["values"], dtype=str)[counts["field_value_id"]]
     return counts.groupby(["method", "field_value"])[SUMS].sum()
 

@@ -127,50 +127,57 @@ def finite_json(value: Any) -> Any:
 class Document(dict[str, Any]):
     """An object of a JSON file; to ask it for a key that it lacks is an `ArtifactError`."""
 
-    def __init__(self, content: Any, place: str = "the file") -> None:
-        """Keep the name of the file, and apart from what it says the sum of that, if it has one."""
+    def __init__(self, content: Any, place: str = "", remedy: str = "") -> None:
+        """Keep what a sentence needs, and apart from what it says the sum of that, if it has one.
+
+        Args:
+            content: key → value.
+            place: the name of the file.
+            remedy: what brings it back as it was.
+        """
         super().__init__(content)
-        self.place, self.sum = place, None
+        self.file_name, self.file_remedy, self.noted_sum = place, remedy, None
 
     def __missing__(self, key: str) -> Any:
-        raise ArtifactKeyError(f"{self.place} does not say {key}; {REMEDY}")
+        raise ArtifactKeyError(f"{self.file_name} does not say {key}; {self.file_remedy}")
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path, remedy: str = REMEDY) -> Any:
     """The object that a JSON file holds, a report among them.
 
     Raises:
         ArtifactError: as `parse_json`, or the file is missing.
     """
     try:
-        return parse_json(path.read_bytes(), str(path))
+        return parse_json(path.read_bytes(), str(path), remedy)
     except (FileNotFoundError, NotADirectoryError):
         raise ArtifactError(
             f"{path} does not exist; run the stage that writes it: dvc repro"
         ) from None
     except IsADirectoryError:
-        raise ArtifactError(f"{path} is a folder, not a file; remove it, and {REMEDY}") from None
+        raise ArtifactError(f"{path} is a folder, not a file; remove it, and {remedy}") from None
 
 
-def parse_json(content: str | bytes, place: str) -> Any:
+def parse_json(content: str | bytes, place: str, remedy: str = REMEDY) -> Any:
     """The object of a text in JSON, or of a report, which is a list of one.
 
     Args:
         content: the text.
         place: what the sentence names.
+        remedy: what the sentence says to do.
 
     Raises:
         ArtifactError: it is no JSON or no object, or does not say what `write_facts` wrote.
     """
     try:
-        found = json.loads(content, object_hook=partial(Document, place=place))
+        found = json.loads(content, object_hook=partial(Document, place=place, remedy=remedy))
     except (ValueError, RecursionError) as error:  # no UTF-8, no JSON, or nested without end
-        raise ArtifactError(f"{place} is not JSON ({error}); {REMEDY}") from None
+        raise ArtifactError(f"{place} is not JSON ({error}); {remedy}") from None
     found = found[0] if isinstance(found, list) and len(found) == 1 else found
     if isinstance(found, Document):
-        found.sum = found.pop("sha256", None)
-    if not isinstance(found, Document) or found.sum not in (None, json_sha256(found)):
-        raise ArtifactError(f"{place} is not as it was written; {REMEDY}")
+        found.noted_sum = found.pop("sha256", None)
+    if not isinstance(found, Document) or found.noted_sum not in (None, json_sha256(found)):
+        raise ArtifactError(f"{place} is not as it was written; {remedy}")
     return found
 
 
@@ -261,7 +268,7 @@ def verify(folder: Path) -> dict[str, Any]:
             the sentence names the file.
     """
     manifest = read_json(folder / MANIFEST)
-    if manifest.sum is None:
+    if manifest.noted_sum is None:
         raise ArtifactError(f"{folder / MANIFEST} is not as it was written; {REMEDY}")
     files = manifest.get("files")
     if not isinstance(files, dict) or not all(_is_inside(name) for name in files):

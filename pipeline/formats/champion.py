@@ -39,13 +39,16 @@ class Pin:
     tables: dict[str, str]
 
 
+_AGAIN = "write it again with: adacalib champion --pin"
+
+
 def read_pin(path: Path) -> Pin | None:
     """The version that a champion.json names; None where it says that nothing is in production.
 
     Raises:
         ArtifactError: the file is missing, is not JSON, or has other keys or types.
     """
-    document = read_json(path)
+    document = read_json(path, _AGAIN)
     if document == {"version": None}:
         return None
     try:
@@ -54,7 +57,7 @@ def read_pin(path: Path) -> Pin | None:
         names = sorted(field.name for field in fields(Pin))
         raise ArtifactError(
             f'{path} must hold {names}, or {{"version": null}} where nothing is in production; '
-            "write it again with: adacalib champion --pin"
+            f"{_AGAIN}"
         ) from None
 
 

@@ -11,6 +11,7 @@ from pipeline.registry.tools.dvc import MODEL
 
 GATE = Path("reports/gate.json")
 OVERRIDE = Path("reports/override.json")
+ANEW = "remove it and override again"
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ def overridden(folder: Path, gate: dict[str, Any]) -> Override | None:
     """
     if not (folder / OVERRIDE).exists():
         return None
-    return override_of(read_json(folder / OVERRIDE), gate)
+    return override_of(read_json(folder / OVERRIDE, ANEW), gate)
 
 
 def override_of(document: Any, gate: dict[str, Any]) -> Override | None:
@@ -112,7 +113,7 @@ def override_of(document: Any, gate: dict[str, Any]) -> Override | None:
     try:
         made = Override(**{**document, "checks": tuple(document["checks"])})
     except (TypeError, KeyError):
-        raise ArtifactError(f"{OVERRIDE} is damaged; remove it and override again") from None
+        raise ArtifactError(f"{OVERRIDE} is damaged; {ANEW}") from None
     try:
         failed = _refused(gate)
     except ReleaseError:

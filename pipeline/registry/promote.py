@@ -7,7 +7,7 @@ from typing import Any
 from pipeline.core.errors import ArtifactError, ReleaseError, ToolError
 from pipeline.core.files import MANIFEST, parse_json, read_report, sha256_of, verify
 from pipeline.registry import commits, tags
-from pipeline.registry.override import GATE, OVERRIDE, Override, overridden, override_of
+from pipeline.registry.override import ANEW, GATE, OVERRIDE, Override, overridden, override_of
 from pipeline.registry.read_back import how_to_send, push_and_read_back, read_back
 from pipeline.registry.staleness import other_log
 from pipeline.registry.tools import dvc, stores
@@ -59,7 +59,7 @@ def committed_override(folder: Path, commit: str, gate: dict[str, Any]) -> Overr
     """The override of a verdict that a commit holds, None where it holds none."""
     place = f"{commit}:{OVERRIDE.as_posix()}"
     shown = git(folder, "show", place, check=False)
-    return override_of(parse_json(shown.output, place), gate) if not shown.code else None
+    return override_of(parse_json(shown.output, place, ANEW), gate) if not shown.code else None
 
 
 def gate_of(folder: Path, commit: str) -> dict[str, Any]:
@@ -69,14 +69,11 @@ def gate_of(folder: Path, commit: str) -> dict[str, Any]:
         ArtifactError: it holds none.
     """
     place = f"{commit}:{GATE.as_posix()}"
-    try:
-        return parse_json(git(folder, "show", place, check=False).output, place)
-    except ArtifactError:
-        raise ArtifactError(
-            f"commit {commit[:10]} is tagged as a version and holds no verdict ({GATE}): a tag was "
-            f"made or moved by hand; git tag --points-at {commit[:10]} names it, git tag -d NAME "
-            "and git push REMOTE :refs/tags/NAME remove it"
-        ) from None
+    remedy = (
+        "a tag that takes it for a version was made or moved by hand: git tag --points-at "
+        f"{commit[:10]} names it, git tag -d NAME and git push REMOTE :refs/tags/NAME remove it"
+    )
+    return parse_json(git(folder, "show", place, check=False).output, place, remedy)
 
 
 def promote(folder: Path) -> str:

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-import pandas as pd
-
+from pipeline.core.columns import read_parquet
 from pipeline.core.files import publish, read_json, read_report
 from pipeline.formats.maps import read_maps
 from pipeline.params.sections import ReportParams
@@ -28,19 +27,19 @@ def run(
     Raises:
         ArtifactError: a report is missing or is not JSON.
     """
-    sources = {
-        "validation": validation,
-        "tables": tables_check,
-        "evaluation": evaluation,
-        "gate": gate,
+    reports = {
+        "validation": read_report(validation, "days"),
+        "tables": read_report(tables_check, "passed"),
+        "evaluation": read_report(evaluation, "methods"),
+        "gate": read_report(gate, "verdict"),
     }
-    reports = {name: read_report(path) for name, path in sources.items()}
     manifest = read_json(model / "manifest.json")
     about = read_json(calibrator / "manifest.json")
     maps = read_maps(calibrator / "maps.parquet")
-    counts = pd.read_parquet(evaluation_sums / "counts.parquet")
-    bins = pd.read_parquet(evaluation_sums / "reliability.parquet")
-    worth = evaluation_sums / "worth.parquet"
+    names = ("counts", "reliability", *["worth"] * (evaluation_sums / "worth.parquet").exists())
+    counts, bins, *worth = (
+        read_parquet(evaluation_sums / f"{name}.parquet", "evaluate").to_pandas() for name in names
+    )
     shown = pictured(reports["evaluation"], about["chosen"])
     carried = page_sums(
         counts,
@@ -51,7 +50,7 @@ def run(
         listed=params.field_values,
         shown=shown,
         evaluation=reports["evaluation"],
-        worth=pd.read_parquet(worth) if worth.exists() else None,
+        worth=worth[0] if worth else None,
     )
     specs = specifications(maps, shown)
     beside = plot_files(counts, bins, specs["reliability"])
