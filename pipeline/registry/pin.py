@@ -33,8 +33,8 @@ def pin_champion(root: Path) -> str:
         champion.write_pin(root / champion.PIN, None)
         return "nothing is in production, so there is no champion"
     pin = champion.Pin(current.version, current.commit, current.last_day, current.model_sha256, {})
-    held = champion.read_pin(root / champion.PIN)
-    if not (held and replace(held, tables={}) == pin and _here(root)):
+    held = _held(root)
+    if not (held and replace(held, tables={}) == pin):
         tables = _bring(root, pin)
         champion.write_pin(root / champion.PIN, replace(pin, tables=tables))
         champion.pinned(root / champion.PIN)
@@ -52,18 +52,18 @@ def fetch_champion(root: Path) -> str:
     pin = champion.read_pin(root / champion.PIN)
     if pin is None:
         return f"{champion.PIN} pins nothing, so there is no champion"
-    if not _here(root):
+    if not _held(root):
         _bring(root, pin)
         champion.pinned(root / champion.PIN)
     return f"{pin.version} is the champion"
 
 
-def _here(root: Path) -> bool:
+def _held(root: Path) -> champion.Pin | None:
+    """The pin whose bytes are here; None also where champion.json is damaged."""
     try:
-        champion.pinned(root / champion.PIN)
+        return champion.pinned(root / champion.PIN)
     except ArtifactError:
-        return False
-    return True
+        return None
 
 
 def _bring(root: Path, pin: champion.Pin) -> dict[str, str]:

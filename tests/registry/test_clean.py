@@ -12,6 +12,7 @@ from pipeline.registry.commits import identity
 from pipeline.registry.history import history
 from pipeline.registry.promote import production, promote, rollback
 from pipeline.registry.pull import pull
+from tests.dvc_here import dvc
 from tests.registry.conftest import git, next_model
 
 
@@ -64,6 +65,19 @@ def test_what_nobody_needs_goes_and_what_production_and_its_predecessor_need_sta
             Path(place).unlink()
     with pytest.raises(ReleaseError, match=r"store.* lacks bytes of v0\.0\.2, which must stay"):
         clean(twice, really=True)
+
+
+@pytest.mark.slow
+def test_a_clone_of_one_branch_knows_what_the_others_need(twice, tmp_path):
+    """The newest days are on the branch release, which a clone of main alone does not follow."""
+    git(twice, "switch", "--quiet", "--create", "release")
+    next_model(twice, copies=3, last_day="2013-10-02")
+    dvc(twice, "push")
+    git(twice, "commit", "--quiet", "--all", "--message", "day=2013-10-02")
+    git(twice, "push", "--quiet", "origin", "release")
+    one = ("clone", "--quiet", "--depth=1", "--branch=main")
+    git(tmp_path, *one, (tmp_path / "remote.git").as_uri(), "shallow")
+    assert set(clean(tmp_path / "shallow", really=False).files.values()) == {0}
 
 
 @pytest.mark.slow

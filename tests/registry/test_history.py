@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from pipeline.cli.console import Voice
 from pipeline.cli.main import app
-from pipeline.core.errors import ReleaseError
+from pipeline.core.errors import ArtifactError, ReleaseError
 from pipeline.registry.history import Span, history, status, table
 from pipeline.registry.promote import on_hold, production
 from tests.registry.conftest import git, tagged
@@ -98,3 +98,24 @@ def test_without_a_version_there_is_no_history(judged, tmp_path_factory):
     git(empty, "init", "--quiet")
     assert history(empty) == []
     assert table([]).startswith("no version was ever promoted")
+
+
+def test_a_tag_by_another_name_assigns_nothing(judged):
+    """GTO numbers its assignments; what a person called otherwise is no fault of the history."""
+    before = table(history(judged))
+    for number, name in enumerate(("model#prod#latest", "model#prod#", "model@v0.0.2-rc1")):
+        tagged(judged, name, 20 + number)
+    git(judged, "tag", "model#prod#99")  # has no maker and no moment
+    assert table(history(judged)) == before
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", "<<<<<<< HEAD\n"])
+def test_a_version_without_a_verdict_is_told_with_what_takes_its_tag_away(judged, content):
+    (judged / "reports/gate.json").write_text(content)
+    git(judged, "commit", "--quiet", "--all", "--message", "By hand")
+    tagged(judged, "model@v0.0.3", 20)
+    commit = git(judged, "rev-parse", "HEAD")[:10]
+    with pytest.raises(ArtifactError, match=f"git tag --points-at {commit} names it"):
+        history(judged)
+    git(judged, "tag", "-d", "model@v0.0.3")
+    assert len(history(judged)) == 2

@@ -83,3 +83,9 @@ def test_the_pin_moves_when_it_is_told_to_and_brings_what_it_names(folder):
     assert pin_champion(folder) == "v0.0.2 is the champion"
     assert "champion.json pins" not in status(folder)
     assert (folder / MODEL / "weights.txt").read_bytes() != first
+
+    (folder / PIN).write_text("<<<<<<< HEAD\n")  # what a merge left
+    with pytest.raises(ArtifactError, match="write it again with: adacalib champion --pin"):
+        fetch_champion(folder)
+    assert pin_champion(folder) == "v0.0.2 is the champion"
+    assert pinned(folder / PIN)

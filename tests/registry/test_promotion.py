@@ -181,7 +181,9 @@ def test_versions_follow_one_another_and_rollback_goes_back_and_never_forward(tw
     next_model(twice, copies=3, last_day="2013-09-15")
     refused(twice, "an older model never replaces a newer one")
 
+    git(twice, "switch", "--quiet", "--detach")  # it makes no commit that could be lost
     assert "v0.0.1 is back in production in place of v0.0.2" in rollback(twice)
+    git(twice, "switch", "--quiet", "main")
     assert production(twice).version == "v0.0.1"
     with pytest.raises(ReleaseError, match=r"nothing was in production before v0\.0\.1, so there"):
         rollback(twice)
