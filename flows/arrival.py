@@ -108,6 +108,7 @@ def land(
     log_format = mapping or read_params(Path(folder) / "params.yaml").log.format
     command = [sys.executable, "-m", "pipeline.cli.main", "data", log_format, *files]
     command += ["--as-of", as_of] if as_of else []
+    command += _size(Path(folder) / "data" / MANIFEST) if log_format == "simulated" else []
     finished = run_program(command, Path(folder), get_run_logger().info)
     lines = finished.output.strip().split("\n")
     last = lines[-1].removeprefix("adacalib: ")
@@ -115,6 +116,13 @@ def land(
         raise ToolError(last or f"{' '.join(command)} ended with {finished.code}")
     changes = [line for line in lines if CHANGED in line]
     return Completed(name="Landed", message="\n".join(changes) or last)
+
+
+def _size(manifest: Path) -> list[str]:
+    """The options by which a simulated log is made again as it landed; none where none did."""
+    held = read_json(manifest) if manifest.exists() else {}
+    sizes = held.get("origin", {}).items() if held.get("format") == "simulated" else ()
+    return [f"--{name.replace('_', '-')}={n}" for name, n in sizes if name != "generator"]
 
 
 @dataclass(frozen=True)

@@ -82,8 +82,13 @@ def _refuse_strange(target: Path, store: Path) -> None:
 
 
 def _refuse_behind(held: tags.Tag, store: Path, authority: str, target: Path) -> None:
-    seen = int((store / SEEN).read_text()) if (store / SEEN).exists() else 0
-    if held.number < seen:
+    note = store / SEEN
+    seen = note.read_text().strip() if note.exists() else "0"
+    if not seen.isdecimal():
+        raise ArtifactError(
+            f"{note} does not say which assignment {target} followed last; remove it and pull again"
+        )
+    if held.number < int(seen):
         raise ReleaseError(
             f"git remote {authority!r} is behind: {held.version} is its assignment {held.number}, "
             f"{target} followed number {seen} already and stays as it is; bring the remote's tags "

@@ -8,6 +8,8 @@ from prefect import flow
 from flows.arrival import bring, files_of, files_to_land, landed_days
 from pipeline.core.errors import AdaCalibError, ToolError
 from pipeline.core.files import write_json
+from pipeline.data.ingest.sources import land
+from pipeline.params.params_file import set_values
 from tests.tiny_logs import write_clicks
 
 
@@ -103,3 +105,13 @@ def test_a_day_that_grew_after_it_landed_is_landed_again_with_the_next_one(
     assert len(brought.changes) == 1
     assert "2024-04-01 has a new version: 1,500 -> 1,662 rows" in brought.changes[0]
     assert run("2024-04-02", checkout, checkout, "{day}.csv", "clicks.yaml").changes == ()
+
+
+@pytest.mark.slow
+def test_a_simulated_log_keeps_the_size_that_it_was_made_with(checkout, prefect_server):
+    shutil.rmtree(checkout / "data")
+    set_values(checkout / "params.yaml", {"log.format": "simulated", "log.time_zone": "UTC"})
+    land("simulated", checkout / "data", rows=60, days=4, field_values=3, seed=5)
+    made = (checkout / "data/manifest.json").read_bytes()
+    assert flow(bring)("2025-01-04", checkout, checkout, None, None).missing == ""
+    assert (checkout / "data/manifest.json").read_bytes() == made

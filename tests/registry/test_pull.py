@@ -96,6 +96,13 @@ def test_a_host_without_a_cache_follows_production_forward_and_back(twice, host,
         assert not (host / ".dvc/cache").exists()
     assert seen == ["nothing yet", "rowsrows!", "rows!"]
 
+    (note,) = target.parent.glob(".*/assignment")
+    noted = note.read_text()
+    for damaged in ("", "three"):
+        note.write_text(damaged)
+        with pytest.raises(ArtifactError, match="remove it and pull again"):
+            pull(host, target)
+    note.write_text(noted)
     newest = git(tmp_path / "remote.git", "tag", "--list", "model#prod#3").strip()
     git(tmp_path / "remote.git", "tag", "--delete", newest)  # as a mirror that lags
     git(host, "tag", "--delete", newest)
