@@ -73,7 +73,7 @@ def release_worktree(
         if _lacks_settings(worktree, checkout):
             share_cache(worktree, checkout)
         if (worktree / "data.dvc").exists() and not (worktree / "data").exists():
-            restore_data(worktree)  # what the cache does not have is landed again
+            restore_data(worktree)  # what DVC does not have is landed again
         yield worktree
 
 
@@ -189,7 +189,7 @@ def _contains(release: Path, commit: str, other: str) -> bool:
 
 
 def fetch_days(release: Path) -> None:
-    """Follow the release branch of the git remote, if there is one and it is ahead.
+    """Follow the release branch of the git remote, if there is one and it is ahead, and its data.
 
     Raises:
         ToolError: the remote does not answer.
@@ -217,6 +217,7 @@ def fetch_days(release: Path) -> None:
             f"{remote}/release takes the remote's"
         )
     git(release, "merge", "--ff-only", "--quiet", there)
+    restore_data(release)
 
 
 def unshared(release: Path) -> list[str]:

@@ -1,14 +1,17 @@
 """The release branch at the git remote: data first, then git; what failed is finished later."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from flows import worktree
+from flows.arrival import landed_days
 from flows.worktree import committed_days, fetch_days, git_output, release_worktree, share, unshared
 from pipeline.core.errors import ReleaseError, ToolError
 from pipeline.registry.tools.programs import git
-from tests.flows.conftest import run_day
+from tests.dvc_here import dvc
+from tests.flows.conftest import land_tiny_log, run_day, save
 
 REFUSING = """\
 #!/bin/sh
@@ -114,3 +117,29 @@ def test_without_a_remote_there_is_nothing_to_push(history):
     with release_worktree(history, "test") as release:
         fetch_days(release)
         assert share.fn(str(release)).message == "nothing to push"
+
+
+@pytest.mark.slow
+def test_another_machine_goes_on_from_the_days_at_the_remotes(checkout, tmp_path):
+    """Neither its cache nor the files in which the days arrived have them."""
+    bare, store = tmp_path / "remote.git", tmp_path / "store"
+    git(tmp_path, "init", "--quiet", "--bare", "--initial-branch=main", str(bare))
+    dvc(checkout, "remote", "add", "--quiet", "--default", "store", str(store))
+    save(checkout, "A DVC remote")
+    git(checkout, "remote", "add", "origin", str(bare))
+    git(checkout, "push", "--quiet", "origin", "main")
+    dvc(checkout, "push", "--quiet")
+    begun = landed_days(checkout)
+    git(tmp_path, "clone", "--quiet", str(bare), str(tmp_path / "other"))
+    with release_worktree(tmp_path / "other", "test") as release:
+        assert landed_days(release) == begun
+
+    shutil.rmtree(checkout / "data")
+    land_tiny_log(checkout / "data", [*begun, "2030-01-01"])
+    dvc(checkout, "add", "--quiet", "data")
+    save(checkout, "day=2030-01-01")
+    dvc(checkout, "push", "--quiet")
+    git(checkout, "push", "--quiet", "origin", "HEAD:release")
+    with release_worktree(tmp_path / "other", "test") as release:
+        fetch_days(release)
+        assert landed_days(release) == [*begun, "2030-01-01"]

@@ -214,8 +214,9 @@ def commit_data(folder: Path) -> None:
 
 
 def restore_data(folder: Path) -> bool:
-    """Whether data/ was brought back as data.dvc names it, from DVC's cache."""
-    return not run_dvc(folder, "checkout", "--quiet", "data.dvc").code
+    """Whether data/ was brought back as data.dvc names it, from DVC's cache or its remote."""
+    words = ("checkout", "pull")  # the latter asks the remote, also for what is in the cache
+    return any(not run_dvc(folder, word, "--quiet", "data.dvc").code for word in words)
 
 
 def share_cache(folder: Path, owner: Path) -> None:
