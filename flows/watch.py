@@ -13,7 +13,7 @@ from prefect.states import Completed, Failed
 from flows.notifications import News, notify
 from flows.states import command_line, failing_in_one_sentence
 from pipeline.core.errors import AdaCalibError
-from pipeline.registry.history import last_refresh
+from pipeline.registry.history import fetched, last_refresh
 from pipeline.registry.promote import production
 
 DAYS = 3.0
@@ -34,13 +34,14 @@ def watch(folder: str = ".", max_days: float = DAYS) -> State:
         raise AdaCalibError(
             f"max_days is {max_days:g}, and a promotion is older; give days above 0"
         )
-    current = production(Path(folder))
+    unsure, current = fetched(Path(folder)), production(Path(folder))
     if current is None:
         age, sentence = float("inf"), "nothing was ever promoted"
     else:
         since = datetime.strptime(current.since, "%Y-%m-%d %H:%M UTC").replace(tzinfo=UTC)
         age = (datetime.now(UTC) - since).total_seconds() / 86400
         sentence = f"{current.version} of {current.last_day} is in production since {current.since}"
+    sentence = " ".join([*unsure, sentence])
     if age <= max_days:
         return Completed(name="InOrder", message=sentence)
     reason = (

@@ -51,8 +51,9 @@ def release_worktree(
 ) -> Iterator[Path]:
     """Yield a worktree of `checkout`, as its branch has it, for this process alone.
 
-    The worktree and the branch are made from the checkout's HEAD where they are missing. What a
-    killed run left there uncommitted is undone: it is made again from DVC's run cache.
+    The worktree and the branch are made where they are missing: release from that of the git
+    remote, as last fetched, if there is one, else from the checkout's HEAD. What a killed run left
+    there uncommitted is undone: it is made again from DVC's run cache.
 
     Args:
         checkout: a clone of the project.
@@ -109,7 +110,9 @@ def _make(checkout: Path, branch: str) -> None:
     shutil.rmtree(checkout / f".{branch}", ignore_errors=True)
     git(checkout, "worktree", "prune")
     if not git_output(checkout, "branch", "--list", branch):
-        git(checkout, "branch", branch)
+        there = _remote_branch(authority(checkout)) if branch == RELEASE else "HEAD"
+        known = not git(checkout, "rev-parse", "--verify", "--quiet", there, check=False).code
+        git(checkout, "branch", "--no-track", branch, there if known else "HEAD")
     # Twice forced: git locks a worktree while it makes it, and a killed git leaves that lock.
     git(checkout, "worktree", "add", "--quiet", "--force", "--force", f".{branch}", branch)
 

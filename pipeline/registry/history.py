@@ -156,7 +156,7 @@ def status(folder: Path) -> str:
         ArtifactError: the commit in production holds no verdict, or an override is damaged.
     """
     inside = not git(folder, "rev-parse", "--git-dir", check=False).code
-    unsure = _fetched(folder) if inside else []
+    unsure = fetched(folder) if inside else []
     current = promote.production(folder) if inside else None
     if current is None:
         lines = ["Nothing is in production."]
@@ -201,11 +201,11 @@ def _pinned(folder: Path, current: promote.Production) -> list[str]:
     ]
 
 
-def _fetched(folder: Path) -> list[str]:
+def fetched(folder: Path) -> list[str]:
     """Nothing, after the tags of the git remote were brought; else why they could not be."""
     try:
         tags.fetch_tags(folder, commits.authority(folder))
-    except ReleaseError as error:
+    except (ReleaseError, ToolError) as error:
         return [f"As far as this clone knows ({error}):"]
     return []
 

@@ -7,7 +7,15 @@ import pytest
 
 from flows import worktree
 from flows.arrival import landed_days
-from flows.worktree import committed_days, fetch_days, git_output, release_worktree, share, unshared
+from flows.worktree import (
+    committed_days,
+    fetch_days,
+    git_output,
+    release_worktree,
+    share,
+    take_code,
+    unshared,
+)
 from pipeline.core.errors import ReleaseError, ToolError
 from pipeline.registry.tools.programs import git
 from tests.dvc_here import dvc
@@ -143,3 +151,13 @@ def test_another_machine_goes_on_from_the_days_at_the_remotes(checkout, tmp_path
     with release_worktree(tmp_path / "other", "test") as release:
         fetch_days(release)
         assert landed_days(release) == [*begun, "2030-01-01"]
+
+    (checkout / "code.py").write_text("newer than the last day\n")
+    save(checkout)
+    git(checkout, "push", "--quiet", "origin", "main")
+    git(tmp_path, "clone", "--quiet", str(bare), str(tmp_path / "third"))
+    with release_worktree(tmp_path / "third", "test") as release:
+        fetch_days(release)
+        take_code(tmp_path / "third", release)
+        assert landed_days(release) == [*begun, "2030-01-01"]
+        assert (release / "code.py").exists()

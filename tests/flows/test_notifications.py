@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
 from prefect.client.schemas.objects import State
@@ -18,6 +19,8 @@ from flows.notifications import NEXT_STEPS, News, notify
 from flows.settings import NOTIFY, masked
 from flows.states import failing_in_one_sentence
 from pipeline.registry.promote import Production
+from pipeline.registry.tools.programs import git
+from tests.flows.conftest import WHO, save
 
 LATE = News("late", "2013-09-30", "land", "2013-09-30 has not landed")
 
@@ -134,6 +137,21 @@ def test_people_are_notified_when_nothing_was_promoted_for_days(tmp_path, monkey
     assert state.name == name
     assert [news.what for news in sent] == (["overdue"] if name == "Overdue" else [])
     assert state.is_completed() == (name == "InOrder")
+
+
+def test_what_another_clone_promoted_is_known_before_anybody_is_notified(
+    history, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("flows.watch.notify", lambda news: pytest.fail(str(news)))
+    verdict = {"last_day": "2013-09-30", "model_sha256": "a" * 64}
+    (history / "reports/gate.json").write_text(json.dumps(verdict))
+    save(history)
+    bare = str(tmp_path / "remote.git")
+    git(tmp_path, "clone", "--quiet", "--bare", str(history), bare)
+    git(history, "remote", "add", "origin", bare)
+    for name in ("model@v0.0.1", "model#prod#1"):  # tagged by somebody else, at the remote
+        git(Path(bare), "tag", "--annotate", "--message", "x", name, "main", variables=WHO)
+    assert watch.watch.fn(str(history)).name == "InOrder"
 
 
 @pytest.mark.parametrize(
