@@ -69,7 +69,7 @@ def changed_since(folder: Path) -> list[str]:
     It is read from dvc.lock in no time; code is not looked at, nor are the bytes of the log. `why`
     looks at everything.
     """
-    stages = _locked(folder)
+    stages = _yaml(folder / "dvc.lock").get("stages") or {}
     landed = {out["path"]: out.get("md5") for out in _yaml(folder / "data.dvc").get("outs", [])}
     deps = [dep for stage in stages.values() for dep in stage.get("deps", [])]
     found = {d["path"] for d in deps if landed.get(d["path"], d.get("md5")) != d.get("md5")}
@@ -97,7 +97,10 @@ def other_log(folder: Path, commit: str) -> str | None:
 
 
 def _yaml(path: Path) -> dict[str, Any]:
-    return (read_yaml(path, ParamsError) if path.exists() else None) or {}
+    found = (read_yaml(path, ParamsError) if path.exists() else None) or {}
+    if not isinstance(found, dict):
+        raise ParamsError(f"{path} is no mapping; bring it back with git restore {path.name}")
+    return found
 
 
 def _locked(folder: Path) -> dict[str, Any]:

@@ -103,6 +103,15 @@ def test_results_say_what_was_changed_after_they_were_made(folder):
     assert "out of date: data, gate in params.yaml changed after these results were made" in said
 
 
+@pytest.mark.parametrize("text", ["<<<<<<< HEAD\nstages: {}\n", "[stages]\n"])
+def test_a_lock_that_a_merge_or_a_hand_damaged_is_one_sentence(folder, text):
+    (folder / "dvc.lock").write_text(text)
+    finished = adacalib(folder, "results")
+    assert finished.returncode == 1
+    assert "dvc.lock" in finished.stderr
+    assert "Traceback" not in finished.stderr
+
+
 @pytest.fixture
 def empty(tmp_path) -> Path:
     """A project in which nothing has run."""
