@@ -4,7 +4,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from pipeline.checkpoint.serving_table import falls, read_table
-from pipeline.core.files import MANIFEST, read_report, refuse_others, sha256_of, verify, write_facts
+from pipeline.core.files import MANIFEST, read_report, refuse_others, sha256_of, verify, write_json
 from pipeline.gate.deployed import probe
 from pipeline.gate.judge import compared, judge
 from pipeline.params.sections import GateParams
@@ -26,7 +26,7 @@ def run(tables: Path, evaluation: Path, model: Path, report: Path, *, params: Ga
     fallen = [*falls(read_table(model, len(field_values)), field_values), *fallen]
     checked, about = read_report(tables), manifest["calibrator"]
     verdict = judge(checked, measured, params, calibrator=about, falls=fallen, parity=parity)
-    write_facts(
+    write_json(
         report,
         {
             "passed": verdict.passed,

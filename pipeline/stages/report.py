@@ -31,7 +31,7 @@ def run(
         "validation": read_report(validation, "days"),
         "tables": read_report(tables_check, "passed"),
         "evaluation": read_report(evaluation, "methods"),
-        "gate": read_report(gate, "verdict"),
+        "gate": read_report(gate, "checks", "model_sha256", "passed", "verdict"),
     }
     manifest = read_json(model / "manifest.json")
     about = read_json(calibrator / "manifest.json")
