@@ -243,8 +243,7 @@ def worth_report(
     Args:
         counts: by method, as in `worth`; `model` is what ships.
         names: of V field values.
-        listed: how many field values at most, those where expected and observed value are furthest
-            apart.
+        listed: at most so many field values, those where expected and observed are furthest apart.
         resampling: as in `worth`.
     """
     of_model = counts["model"]

@@ -134,7 +134,7 @@ def make_rows(
         bin_ids.append(bin_id)
         shares.append(np.where(high > low, (logit - low) / width, 0.0))
     none = np.zeros((len(logit), 0))
-    rows = PaperRows(
+    return PaperRows(
         torch.from_numpy(np.stack(bin_ids, axis=1)),
         torch.from_numpy(np.stack(shares, axis=1)).float(),
         torch.from_numpy(group.astype(np.int64)),
@@ -142,8 +142,7 @@ def make_rows(
         torch.from_numpy(scores.responses.astype(np.float32)),
         torch.from_numpy((features.categorical if features else none).astype(np.int64)),
         torch.from_numpy((features.numeric if features else none).astype(np.float32)),
-    )
-    return rows.take(torch.from_numpy(np.flatnonzero(scores.impressions > 0)))
+    ).take(torch.from_numpy(np.flatnonzero(scores.impressions > 0)))
 
 
 SCATTER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: neighbours end up far apart
