@@ -264,7 +264,8 @@ def _share(release: Path, day: str) -> None:
     shared = worktree.share(str(release), return_state=True)
     if not shared.is_completed():
         raise ToolError(
-            f"{day} is committed here but not pushed: {shared.message}; the next run pushes it"
+            f"{day} is committed here but not pushed: {shared.message}; the next run pushes it, or "
+            "asks which days count where those of another clone came first"
         )
 
 
