@@ -11,6 +11,7 @@ from pipeline.core.files import read_json, sha256_of, write_json
 MANIFEST = "manifest.json"
 COMING = ".manifest.json.coming"  # what a landing is about to make of it
 PART = "part-0.parquet"
+REMEDY = "bring it back with dvc checkout data.dvc, or land the log again"
 
 
 @dataclass(frozen=True)
@@ -133,16 +134,16 @@ def _read(path: Path) -> Manifest:
             f"{path} does not exist: there is no data; bring a log with adacalib data FORMAT"
         )
     try:
-        document = read_json(path)
+        document = read_json(path, REMEDY)
         days = dict(sorted(document["days"].items()))
         for day, entry in days.items():
             sources = tuple(SourceRows(**source) for source in entry.get("sources", ()))
             days[day] = DayEntry(**{**entry, "sources": sources})
         return Manifest(**{**document, "days": days})
+    except (TypeError, KeyError, AttributeError):
+        raise DataError(f"{path} is not the manifest of a log; {REMEDY}") from None
     except ArtifactError as error:
         raise DataError(str(error)) from None
-    except (TypeError, KeyError, AttributeError):
-        raise DataError(f"{path} is not the manifest of a log; land the log again") from None
 
 
 def write_manifest(path: Path, manifest: Manifest) -> None:
