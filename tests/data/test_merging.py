@@ -168,9 +168,11 @@ def arrangements(draw):
 
 
 def elsewhere(work, items, *_):
-    """Each item with what is made of it by a function that travelled, the last one first."""
+    """Each item with what is made of it by a function that travelled, the last one first; twice, as
+    where a worker dies with the work done and another one begins it again.
+    """
     there = cloudpickle.loads(cloudpickle.dumps(work))
-    found = [pickle.loads(pickle.dumps(there(item))) for item in reversed(items)]
+    found = [pickle.loads(pickle.dumps((there(item), there(item))))[1] for item in reversed(items)]
     return zip(items, reversed(found), strict=True)
 
 

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import mkdtemp
 
 import duckdb
 import numpy as np
@@ -150,15 +151,15 @@ class DayFiles:
                 "--allow-shrink, or dvc checkout"
             ) from None
 
-    def rewritten(self, query: str, files: Sequence[SourceRows]) -> DayEntry:
-        """Put the rows of a query in place of the last file, and return their entry.
+    def rewritten(self, query: str, files: Sequence[SourceRows], target: Path) -> DayEntry:
+        """Put the rows of a query into the file `target`, and return their entry.
 
         Args:
             query: its columns are `r`, and `source`, a position among the files that are known.
             files: those files.
+            target: one of the paths, or another one.
         """
-        path = self._paths[-1]
-        writer = PartWriter(path.with_suffix(".new"), self._schema)
+        writer = PartWriter(target.with_suffix(".new"), self._schema)
         runs: list[SourceRows] = []
         for batch in self.select(query):
             rows = pa.RecordBatch.from_struct_array(batch.column("r"))
@@ -171,7 +172,7 @@ class DayFiles:
                 before = runs.pop().rows if again else 0
                 runs.append(replace(files[place], rows=before + count))
         entry = writer.entry()
-        writer.path.replace(path)
+        writer.path.replace(target)
         return replace(entry, sources=tuple(runs) if any(run.file for run in runs) else ())
 
 
@@ -206,7 +207,7 @@ def whole(parts: Sequence[Part], schema: pa.Schema, event_id: str | None) -> tup
     equal bytes.
 
     Args:
-        parts: of the day; the file of the last one with rows becomes that of the day.
+        parts: of the day; their files stay as they are.
         schema: of the log.
         event_id: the column with the ids of events; of rows with the same id that of the last file
             stays, and there the first, in the place of all; the others are dropped and counted. A
@@ -214,23 +215,24 @@ def whole(parts: Sequence[Part], schema: pa.Schema, event_id: str | None) -> tup
     """
     dropped = sum((Counter(part.entry.dropped) for part in parts), Counter[str]())
     held = [part for part in parts if part.entry.rows] or parts[:1]
-    paths, entry = [part.path for part in held], held[-1].entry
+    paths, entry, target = [part.path for part in held], held[0].entry, held[0].path
     sources = [source for part in held for source in part.entry.sources]
     again = _repeated(paths, event_id) if event_id else 0
+    if again or len(held) > 1 or held[0].is_cut:  # into a file of its own: it may be begun again
+        target = Path(mkdtemp(dir=target.parent)) / PART
     if again:
         facts = pa.table({"place": places_of(sources)})
-        entry = DayFiles(paths, schema, facts, event_id).rewritten(ONCE, sources)
+        entry = DayFiles(paths, schema, facts, event_id).rewritten(ONCE, sources, target)
         dropped[f"{event_id} came before"] += again
-    elif len(held) > 1 or held[0].is_cut:
-        writer = PartWriter(paths[-1].with_suffix(".new"), schema)
+    elif target not in paths:
+        writer = PartWriter(target, schema)
         for path in paths:
             with pq.ParquetFile(path) as rows:
                 for batch in rows.iter_batches(writer.block):
                     writer.add(pa.Table.from_batches([batch], schema))
         entry = replace(writer.entry(), sources=tuple(sources))
-        writer.path.replace(paths[-1])
     known = entry.sources if any(source.file for source in entry.sources) else ()
-    return paths[-1], replace(entry, dropped=dict(dropped), sources=known)
+    return target, replace(entry, dropped=dict(dropped), sources=known)
 
 
 def places_of(sources: Sequence[SourceRows]) -> np.ndarray:

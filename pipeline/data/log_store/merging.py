@@ -94,7 +94,7 @@ class DayMerge:
         if self._event_id is None:
             self._refuse_overlap(rows)
         query = BY_FILE if self._event_id is None else BY_EVENT
-        entry = rows.rewritten(query, [*self._before, *self._came])
+        entry = rows.rewritten(query, [*self._before, *self._came], file)
         earlier = Counter(self._standing.dropped if -1 in again else {})
         return replace(entry, dropped=dict(earlier + Counter(self._coming.dropped)))
 
