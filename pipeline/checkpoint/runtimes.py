@@ -3,7 +3,6 @@
 Rows that a model ships with, and what it says of them: for whoever serves it elsewhere.
 """
 
-import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +13,9 @@ import onnx
 import onnxruntime
 import pyarrow as pa
 import torch
-from torch.export import Dim, ExportedProgram
-from torch.fx import Interpreter
 
 from pipeline.checkpoint.bundle import TABLE
-from pipeline.checkpoint.merged_model import MergedModel, MergedNetwork
+from pipeline.checkpoint.merged_model import MergedModel
 from pipeline.checkpoint.onnx_graph import onnx_model
 from pipeline.checkpoint.serving_table import END_TO_END, IDS, LOGIT64, MAPPED, part_of
 from pipeline.core.files import MANIFEST, read_json, write_checksums, write_json
@@ -26,7 +23,6 @@ from pipeline.encoding.features import Encoded, Encoder, LoggedScore, Scaling
 from pipeline.encoding.values import SEPARATOR
 from pipeline.encoding.vocabulary import Vocabulary
 from pipeline.formats.maps import PiecewiseLinearMap, read_maps
-from pipeline.model.network import LoggedScoreNetwork
 from pipeline.serving.predictor import NUMBER, ONNX_FILE, VECTORS_FILE
 from pipeline.serving.predictor import load as load_predictor
 
@@ -120,9 +116,6 @@ def _repeated(values: Sequence[Any], n: int) -> list[Any]:
     return [values[row % len(values)] for row in range(n)]
 
 
-PROGRAM_FILE = "model.pt2"
-TRACED_ROWS = 4  # 0 and 1 would be taken for constants
-TRACES = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node")
 Logits = tuple[np.ndarray, np.ndarray]  # uncalibrated, calibrated: [n] each
 
 
@@ -162,40 +155,6 @@ class TableRuntime:
 
 
 @dataclass(frozen=True)
-class ProgramRuntime:
-    """The exported program; its step begins where the graph has the uncalibrated logit."""
-
-    module: Any
-    model: MergedModel
-    name: str = PROGRAM_FILE
-
-    @torch.inference_mode()
-    def step(self, logit: np.ndarray, field_value_id: np.ndarray) -> np.ndarray:
-        """The graph with the uncalibrated logit put in, less the auxiliary term of empty rows."""
-        encoder, nodes = self.model.encoder, self.module.graph.nodes
-        rows = len(logit)
-        ids = torch.zeros(rows, len(encoder.categorical), dtype=torch.int64)
-        numbers = torch.zeros(rows, len(encoder.numeric_columns))
-        (results,) = (node.args[0] for node in nodes if node.op == "output")
-        # The logit is float32 there, and the step takes float64 as well: no guard against it.
-        known = {n: None for n in nodes if "_assert_tensor_metadata" in str(n.target)}
-        known |= {results[0]: torch.tensor(logit)}
-        arguments = ids, numbers, torch.tensor(field_value_id).long()
-        calibrated = Interpreter(self.module).run(*arguments, initial_env=known)[1]
-        if self.model.network.auxiliary is not None:
-            calibrated = calibrated - self.model.network.auxiliary(ids, numbers).double()
-        return calibrated.numpy()
-
-    @torch.inference_mode()
-    def whole(self, table: pa.Table, encoded: Encoded) -> list[Logits]:
-        """Ids."""
-        arrays = encoded.categorical, encoded.numeric, encoded.field_value_id
-        categorical, numeric, field_value_id = map(torch.tensor, arrays)
-        before, after = self.module(categorical.long(), numeric, field_value_id.long())
-        return [(before.numpy(), after.numpy())]
-
-
-@dataclass(frozen=True)
 class OnnxRuntime:
     """The ONNX file in onnxruntime: as it is served, and cut where ids or a logit go in."""
 
@@ -225,7 +184,7 @@ class OnnxRuntime:
         return [(scores.uncalibrated_logit, scores.calibrated_logit), (before, after)]
 
 
-Runtime: TypeAlias = TorchRuntime | TableRuntime | ProgramRuntime | OnnxRuntime
+Runtime: TypeAlias = TorchRuntime | TableRuntime | OnnxRuntime
 """One runtime of a model: the `name` of its file for sentences; the calibration `step` alone,
 float64 [n] of logits float64 [n] and integer ids [n]; and of the `whole` the logits of rows by
 every way in: raw columns, ids; none where there is no network."""
@@ -242,9 +201,7 @@ def runtimes_of(folder: Path, model: MergedModel) -> list[Runtime]:
         ArtifactError: a file is missing or damaged.
     """
     table = read_maps(folder / TABLE)[model.manifest["map"]]
-    program = torch.export.load(folder / PROGRAM_FILE).module()
-    others = ProgramRuntime(program, model), _onnx(folder, model)
-    return [TorchRuntime(model), TableRuntime(table), *others]
+    return [TorchRuntime(model), TableRuntime(table), _onnx(folder, model)]
 
 
 def _onnx(folder: Path, model: MergedModel) -> OnnxRuntime:
@@ -263,9 +220,9 @@ def _onnx(folder: Path, model: MergedModel) -> OnnxRuntime:
 
 
 def export(model: MergedModel, folder: Path) -> None:
-    """Add model.onnx, model.pt2 and test vectors to the folder of a checkpoint, with new checksums.
+    """Add model.onnx and test vectors to the folder of a checkpoint, with new checksums.
 
-    Same model, same bytes: paths and line numbers, which a trace takes along, are removed.
+    Same model, same bytes.
 
     Args:
         model: what `checkpoint.load` made of the folder.
@@ -275,30 +232,7 @@ def export(model: MergedModel, folder: Path) -> None:
         ArtifactError: the model does not fit into one ONNX file.
     """
     (folder / ONNX_FILE).write_bytes(onnx_model(model).SerializeToString(deterministic=True))
-    buffer = io.BytesIO()
-    torch.export.save(program_of(model.network), buffer)
-    (folder / PROGRAM_FILE).write_bytes(buffer.getvalue())
     write_json(folder / VECTORS_FILE, vectors_of(model))
     manifest = read_json(folder / MANIFEST)
     (folder / MANIFEST).unlink()
     write_checksums(folder, manifest)
-
-
-def program_of(network: MergedNetwork) -> ExportedProgram:
-    """The network as torch.export has it, for any number of rows and for int64 ids."""
-    base, n_categorical, n_numeric = network.base, 0, 1
-    if not isinstance(base, LoggedScoreNetwork):
-        first, n_categorical = base.layers[0], len(base.first_row)
-        assert isinstance(first, torch.nn.Linear)
-        n_numeric = first.in_features - n_categorical * base.embedding.embedding_dim
-    arguments = (
-        torch.zeros(TRACED_ROWS, n_categorical, dtype=torch.int64),
-        torch.zeros(TRACED_ROWS, n_numeric),
-        torch.zeros(TRACED_ROWS, dtype=torch.int64),
-    )
-    program = torch.export.export(network, arguments, dynamic_shapes=({0: Dim.DYNAMIC},) * 3)
-    program.example_inputs = None  # they would be pickled
-    for node in program.graph.nodes:
-        for trace in TRACES:
-            node.meta.pop(trace, None)
-    return program
