@@ -52,9 +52,6 @@ def data(
     ],
     sources: Annotated[list[str] | None, typer.Argument(metavar="[SOURCE]...")] = None,
     *,
-    limit_days: Annotated[
-        int | None, typer.Option(min=1, help="SOURCE: only its first so many days")
-    ] = None,
     allow_shrink: Annotated[
         bool, typer.Option("--allow-shrink", help="SOURCE: take the place of landed days")
     ] = False,
@@ -77,7 +74,7 @@ def data(
     Examples: adacalib data flights; adacalib data avazu train.gz; adacalib data my.yaml day.csv
     """
     from pipeline.data.ingest.sources import land, land_sources, local_files
-    from pipeline.data.log_store.landing import LandingOptions
+    from pipeline.data.log_store.landing import LandingOptions, one_by_one
     from pipeline.engine.day_map import map_days, processes
     from pipeline.formats.champion import start_pin
     from pipeline.params.params_file import read_params
@@ -90,9 +87,9 @@ def data(
     log = read_params().log
     if sources:
         columns = log.format, log.event_id, log.label, log.impressions
-        options = LandingOptions(*columns, as_of, allow_shrink, limit_days)
+        options = LandingOptions(*columns, as_of, allow_shrink)
         with local_files(sources) as files:
-            over = map_days if processes() else None
+            over = map_days if processes() else one_by_one
             answer(land_sources(log_format, Path("data"), files, options, over))
     else:
         answer(land(log_format, Path("data"), **given))

@@ -185,13 +185,6 @@ def test_blocks_slices_and_compression_do_not_change_a_byte(tmp_path, monkeypatc
         assert content_sha256(read_day(tmp_path / "data", day)) == entry.content_sha256
 
 
-def test_only_the_first_days_are_landed(tmp_path):
-    land_files(tmp_path / "data", "ali-ccp", files(tmp_path), LandingOptions(limit_days=3))
-    found = set(read_manifest(tmp_path / "data" / "manifest.json").days)
-    assert found <= {"1970-01-01", "1970-01-02", "1970-01-03"}
-    assert len(found) > 1
-
-
 def test_an_impression_that_is_there_twice_counts_once_by_its_id(tmp_path):
     twice = LINES["sample_skeleton_train.csv"] + skeleton(0, 1, 1, VISITS[0], ITEM)
     sources = files(tmp_path, {**LINES, "sample_skeleton_train.csv": twice})

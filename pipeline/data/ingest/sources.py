@@ -17,16 +17,23 @@ import pyarrow as pa
 from pipeline.core.errors import DataError, ToolError
 from pipeline.core.files import sha256_of
 from pipeline.core.work import WorkProgress
-from pipeline.data.ingest import ali_ccp, fetched, obd
+from pipeline.data.ingest import ali_ccp
+from pipeline.data.ingest.fetched import PUBLIC
 from pipeline.data.ingest.file_reader import land_files
 from pipeline.data.ingest.mapping import read_mapping, shipped
 from pipeline.data.ingest.simulated import Simulation
 from pipeline.data.log_store.labels import stray_rows
-from pipeline.data.log_store.landing import DEFAULTS, Landed, LandingOptions, Over, land_log
+from pipeline.data.log_store.landing import (
+    DEFAULTS,
+    Landed,
+    LandingOptions,
+    Over,
+    land_log,
+    one_by_one,
+)
 from pipeline.data.log_store.manifest import DayEntry, amount
 from pipeline.data.log_store.store import seen_again, standing_log
 
-PUBLIC = {"flights": fetched, "obd": obd}
 FORMATS = (*PUBLIC, "simulated")
 MOST_CHANGES = 20  # days whose new version is reported one by one
 
@@ -62,7 +69,7 @@ def land(log_format: str, folder: Path, **size: int) -> str:
         kind, days, rows = made.kind(), made.tables, made.rows
     else:
         log = PUBLIC[log_format]
-        kind, days, rows = log.KIND, log.days, log.ROWS
+        kind, days, rows = log.kind(log_format), log.days, log.rows
 
     with WorkProgress("made", rows, "rows") as progress:
 
@@ -83,7 +90,7 @@ def land_sources(
     folder: Path,
     sources: Sequence[Path],
     options: LandingOptions = DEFAULTS,
-    over: Over | None = None,
+    over: Over = one_by_one,
 ) -> str:
     """Land the days of the files `sources` in `folder`, and say what came: one line, and one for
     each of the first days that were there with other rows.
@@ -91,23 +98,22 @@ def land_sources(
     Args:
         mapping: the name of one that ships, or a YAML file; see docs/data.md.
         folder: the log's folder; days that do not come stay as they are.
-        options: see `land_days`; what they say of the columns is not heeded where it is for a log
+        options: see `land_parts`; what they say of the columns is not heeded where it is for a log
             of another format.
-        over: see `land_files`; OBD and Ali-CCP are read here.
+        over: see `land_files`; Ali-CCP is read here.
 
     Raises:
         DataError: the mapping or a file is not what it should be (the sentence names the line), or
             no row is left to land, or a day would lose many of its rows.
     """
-    if mapping in FORMATS and mapping != "obd":
+    if mapping in FORMATS:
         raise DataError(f"{mapping} is fetched, not read from files; call it without sources")
     if options.as_of is not None:
         sources, given = _unseen(folder, sources)
         if not sources:
             days = seen_again(folder, given, options.as_of)
             return f"{amount(len(days), 'day')} came as before; labels are as of {options.as_of}"
-    others = [*ali_ccp.FORMATS, "obd"]
-    rules = None if mapping in others else read_mapping(mapping, others)
+    rules = None if mapping in ali_ccp.FORMATS else read_mapping(mapping, ali_ccp.FORMATS)
     name = rules.format if rules else mapping
     heeded = options.format == name
     known = options if heeded else replace(options, event_id=None, label=None, impressions=None)
@@ -116,8 +122,6 @@ def land_sources(
         known = replace(known, report=progress.advance)
         if rules:
             landed = land_files(folder, rules, sources, known, over)
-        elif name == "obd":
-            landed = obd.land_files(folder, sources, known)
         else:
             landed = ali_ccp.land_files(folder, name, sources, known)
     if options.as_of is not None:

@@ -17,7 +17,7 @@ from pipeline.data.log_store.content_hash import ContentDigest, block_rows
 from pipeline.data.log_store.day_rows import rows_by_day
 from pipeline.data.log_store.engine import engine, name, text
 from pipeline.data.log_store.manifest import PART, DayEntry, SourceRows, day_folder
-from pipeline.formats.days import day_name, day_number
+from pipeline.formats.days import day_name
 
 BUDGET = 192 << 20  # bytes of rows that wait in memory, over all days; more go to the disk
 REPEATED = """
@@ -272,11 +272,6 @@ class DayWriter:
         """Count rows that a rule left out; `numbers` are their days."""
         for number, count in zip(*np.unique(numbers, return_counts=True), strict=True):
             self._part(day_name(number)).dropped[rule] += int(count)
-
-    @property
-    def newest(self) -> int:
-        """The newest day that there is, in days since 1970-01-01; this day where there is none."""
-        return day_number(max(self._days, default=day_name(0)))
 
     def parts(self) -> Iterator[tuple[str, Part]]:
         """Every day in ascending order, as its rows came, one by one."""

@@ -78,8 +78,6 @@ class LandingOptions:
             ordinary day of what comes.
         allow_shrink: whether what comes takes the place of a day that has landed, whatever that
             loses, and is not merged with it.
-        limit_days: only the first so many days met are landed, and reading ends at the first block
-            that holds none of them; None: all.
         report: called with the bytes of the files that were read since the last call.
 
     Raises:
@@ -92,7 +90,6 @@ class LandingOptions:
     impressions: str | None = None
     as_of: str | None = None
     allow_shrink: bool = False
-    limit_days: int | None = None
     report: Callable[[int], None] = lambda _: None
 
     def __post_init__(self) -> None:
