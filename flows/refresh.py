@@ -206,7 +206,7 @@ def _set_day(release: Path, day: str, until: str | None, retrain: bool) -> None:
     """Make a day the last one that is used; where asked, of a base model that is as new as can be.
 
     Raises:
-        AdaCalibError: too few days have landed, or the split is by dates.
+        AdaCalibError: too few days have landed.
     """
     path = release / "params.yaml"
     kept = max(until or "", read_params(path).split.training_until or "") or None

@@ -9,7 +9,7 @@ import pandas as pd
 
 from pipeline.cli.workspace import copy_project, share_data
 from pipeline.core.columns import read_parquet
-from pipeline.core.errors import AdaCalibError, ParamsError, ToolError
+from pipeline.core.errors import AdaCalibError, ToolError
 from pipeline.core.files import make_folder, read_json, read_report
 from pipeline.data.log_store.labels import maturity_of
 from pipeline.data.log_store.manifest import MANIFEST, read_manifest
@@ -46,7 +46,6 @@ def run_backtest(first: str, last: str, step: int, note: Callable[[str], None]) 
         `logloss` and `gains` by method, verdict and reasons; `pooled`: as `pooled` says.
 
     Raises:
-        ParamsError: the split is by dates, which a last day does not move.
         DataError: a day is none, its labels are not mature, or there is no log.
         ToolError: git or dvc is missing or fails, or another back-test runs here.
     """
@@ -67,11 +66,6 @@ def run_backtest(first: str, last: str, step: int, note: Callable[[str], None]) 
 
 
 def _origins(first: str, last: str, step: int, params: Params) -> list[str]:
-    if params.split.dates:
-        raise ParamsError(
-            "params.yaml: the split is by dates, which stay where they are at every origin; give "
-            "split.training_days, calibration_days and test_days instead"
-        )
     start, end = day_number(first), day_number(last)
     if start > end:
         raise AdaCalibError(f"--from {first} is after --to {last}; exchange them")

@@ -1,7 +1,6 @@
 """What each section of params.yaml may say: its keys, types and limits, frozen."""
 
 from datetime import date
-from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
@@ -146,57 +145,19 @@ class ValidateParams(Section):
 
 
 class SplitParams(Section):
-    """Which whole days each split gets: by count, or by first and last day."""
+    """How many whole days each split gets."""
 
-    training_days: Count | None = None
-    calibration_days: Count | None = None
-    test_days: Count | None = None
-    training_dates: tuple[Day, Day] | None = None
-    calibration_dates: tuple[Day, Day] | None = None
-    test_dates: tuple[Day, Day] | None = None
+    training_days: Count
+    calibration_days: Count
+    test_days: Count
     last_day: Day | None = None
     retrain_every_days: Count = 1
     training_until: Day | None = None
 
     @property
-    def counts(self) -> dict[str, int] | None:
-        """Part → number of days; None where dates say."""
-        counts = {split: getattr(self, f"{split}_days") for split in SPLITS}
-        return None if None in counts.values() else counts
-
-    @property
-    def dates(self) -> dict[str, tuple[str, str]] | None:
-        """Part → first and last day; None where counts say."""
-        dates = {split: getattr(self, f"{split}_dates") for split in SPLITS}
-        return None if None in dates.values() else dates
-
-    @model_validator(mode="after")
-    def _one_form(self) -> "SplitParams":
-        forms = [{f"{split}_{form}" for split in SPLITS} for form in ("days", "dates")]
-        given = {name for name in set.union(*forms) if getattr(self, name) is not None}
-        if given not in forms:
-            raise ValueError(
-                "a split is by three counts (training_days, calibration_days, test_days) or by "
-                f"three pairs of dates (training_dates …), the other three null; given are "
-                f"{sorted(given) or 'none'}"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _splits_follow_each_other(self) -> "SplitParams":
-        dates = list((self.dates or {}).items())
-        for split, (first, last) in dates:
-            if first > last:
-                raise ValueError(f"{split}_dates end on {last}, before they begin on {first}")
-        for (before, (_, end)), (split, (first, _)) in pairwise(dates):
-            days_between = (date.fromisoformat(first) - date.fromisoformat(end)).days - 1
-            if days_between:
-                fault = "leaves a gap after" if days_between > 0 else "overlaps"
-                raise ValueError(
-                    f"{split}_dates begin on {first}, which {fault} {before}_dates; those end on "
-                    f"{end}, so begin on the day after"
-                )
-        return self
+    def counts(self) -> dict[str, int]:
+        """Part → number of days."""
+        return {split: getattr(self, f"{split}_days") for split in SPLITS}
 
 
 class TrainBaseParams(Section):

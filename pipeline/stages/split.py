@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.errors import ArtifactError, ParamsError
+from pipeline.core.errors import ArtifactError
 from pipeline.core.files import publish, read_json, read_report, write_facts
 from pipeline.data.log_store.day_rows import day_boundaries
 from pipeline.data.log_store.labels import maturity_of
 from pipeline.data.log_store.manifest import Manifest, read_manifest
-from pipeline.data.log_store.splits import LabelMaturity, split_by_count, split_by_date, with_gap
+from pipeline.data.log_store.splits import LabelMaturity, split_by_count, with_gap
 from pipeline.params.sections import LogParams, SplitParams
 
 
@@ -19,9 +19,8 @@ def run(
 ) -> None:
     """Write artifacts/split: manifest.json, and training.json, all that the base model may know.
 
-    The splits end with the newest day whose labels are mature, up to `last_day`, or are those of
-    the dates in `params`. What training.json says stays the same from one day of the grid to the
-    next, and with it the base model.
+    The splits end with the newest day whose labels are mature, up to `last_day`. What training.json
+    says stays the same from one day of the grid to the next, and with it the base model.
 
     Raises:
         NotEnoughDataError: a needed day is not there or not mature; it is named.
@@ -71,11 +70,8 @@ def newest_training_day(manifest: Path, *, params: SplitParams, log: LogParams) 
 
     Raises:
         NotEnoughDataError: there is no landed day.
-        ParamsError: the split is by dates.
     """
     landed, maturity = _landed(manifest, params, log)
-    if not params.counts:
-        raise ParamsError("split is by dates, which say what the base is trained on; move them")
     every = params.model_copy(update={"retrain_every_days": 1, "training_until": None})
     return _splits(landed, maturity, every, log)["training"][-1]
 
@@ -97,15 +93,11 @@ def _training(landed: Manifest, splits: Mapping[str, list[str]], log: LogParams)
 def _splits(
     landed: Manifest, maturity: LabelMaturity, params: SplitParams, log: LogParams
 ) -> dict[str, list[str]]:
-    if params.dates:
-        splits = split_by_date(landed.days, params.dates, log.time_zone, maturity, params.last_day)
-    else:
-        assert params.counts
-        counts = params.counts | {"calibration": params.counts["calibration"] + log.maturity_days}
-        splits = split_by_count(
-            landed.days, counts, log.time_zone, maturity, params.last_day,
-            retrain_every_days=params.retrain_every_days, training_until=params.training_until,
-        )  # fmt: skip
+    counts = params.counts | {"calibration": params.calibration_days + log.maturity_days}
+    splits = split_by_count(
+        landed.days, counts, log.time_zone, maturity, params.last_day,
+        retrain_every_days=params.retrain_every_days, training_until=params.training_until,
+    )  # fmt: skip
     return with_gap(splits, log.maturity_days)
 
 

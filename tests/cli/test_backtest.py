@@ -132,16 +132,6 @@ def test_origins_are_run_once_in_a_copy_and_refusals_are_listed(checkout):
         ({}, ("2024-1-3", DAYS[5]), "a day is spelled YYYY-MM-DD"),
         ({}, (DAYS[5], "2024-01-12"), "the origin 2024-01-12 is after 2024-01-10"),
         ({"log.maturity_days": 3}, (DAYS[5], DAYS[8]), "is after 2024-01-07, the newest day"),
-        (
-            {
-                **{f"split.{part}_days": None for part in ("training", "calibration", "test")},
-                "split.training_dates": DAYS[:2],
-                "split.calibration_dates": [DAYS[2], DAYS[2]],
-                "split.test_dates": [DAYS[3], DAYS[3]],
-            },
-            (DAYS[5], DAYS[8]),
-            "the split is by dates",
-        ),
     ],
 )
 def test_what_cannot_be_back_tested_is_refused_before_anything_is_made(

@@ -14,26 +14,15 @@ from pipeline.data.log_store.splits import (
     LabelMaturity,
     label_maturity,
     split_by_count,
-    split_by_date,
 )
 from pipeline.formats.days import day_name, day_number
 
 NEW_YEAR = [f"2024-01-{day:02}" for day in range(1, 11)]
-DATES = {
-    "training": ("2024-01-01", "2024-01-04"),
-    "calibration": ("2024-01-05", "2024-01-06"),
-    "test": ("2024-01-07", "2024-01-07"),
-}
 
 
 def by_count(days, counts, *, last_day=None, maturity_days=0, zone="UTC", **grid):
     maturity = label_maturity(days, maturity_days, zone, last_day)
     return split_by_count(days, counts, zone, maturity, last_day, **grid)
-
-
-def by_date(days, dates, *, last_day=None, maturity_days=0):
-    maturity = label_maturity(days, maturity_days, "UTC", last_day)
-    return split_by_date(days, dates, "UTC", maturity, last_day)
 
 
 def test_counts_take_whole_days_in_order_and_end_with_the_last_day():
@@ -44,11 +33,6 @@ def test_counts_take_whole_days_in_order_and_end_with_the_last_day():
         "calibration": NEW_YEAR[6:8],
         "test": NEW_YEAR[8:9],
     }
-
-
-def test_dates_that_say_what_counts_say_give_the_same_splits():
-    counts = {"training": 4, "calibration": 2, "test": 1}
-    assert by_date(NEW_YEAR, DATES) == by_count(NEW_YEAR, counts, last_day="2024-01-07")
 
 
 @given(st.integers(1, 5), st.integers(1, 3), st.integers(1, 3), st.integers(0, 4))
@@ -147,16 +131,6 @@ def test_too_few_mature_days_are_said_with_those_that_wait():
         by_count(NEW_YEAR, {"training": 1, "calibration": 1, "test": 1}, maturity_days=9)
 
 
-def test_dates_whose_labels_are_not_mature_are_refused():
-    with pytest.raises(NotEnoughDataError, match=r"labels are mature up to 2024-01-06"):
-        by_date(NEW_YEAR, DATES, maturity_days=4)
-
-
-def test_dates_after_the_last_day_are_refused():
-    with pytest.raises(NotEnoughDataError, match=r"split.last_day allows days up to 2024-01-06"):
-        by_date(NEW_YEAR, DATES, last_day="2024-01-06")
-
-
 @pytest.mark.parametrize(
     ("gap", "split"),
     [("2024-01-02", "training"), ("2024-01-06", "calibration"), ("2024-01-07", "test")],
@@ -165,8 +139,6 @@ def test_a_missing_day_is_named_with_its_split(gap, split):
     """Dev day missing."""
     days = [day_name(day_number(NEW_YEAR[0]) - n) for n in range(1, 9)] + NEW_YEAR
     days = [day for day in days if day != gap]
-    with pytest.raises(NotEnoughDataError, match=f"the {split} day {gap} is missing"):
-        by_date(days, DATES)
     counts = {"training": 4, "calibration": 2, "test": 1}
     with pytest.raises(NotEnoughDataError, match=f"the {split} day {gap} is missing"):
         by_count(days, counts, last_day="2024-01-07")

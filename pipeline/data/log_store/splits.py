@@ -114,40 +114,7 @@ def split_by_count(
     first, test = counts["training"], needed - counts["test"]
     splits = {"training": names[:first], "calibration": names[first:test], "test": names[test:]}
     wanted = f"split {shape} needs every day {names[0]}..{end}{_waiting(maturity)}"
-    _refuse_missing(splits, days, f"{wanted}, the", "land it, or choose another split.last_day")
-    return splits
-
-
-def split_by_date(
-    days: Collection[str],
-    dates: Mapping[str, tuple[str, str]],
-    time_zone: str,
-    maturity: LabelMaturity,
-    last_day: str | None = None,
-) -> dict[str, list[str]]:
-    """The whole days from the first to the last of each split.
-
-    Args:
-        days, time_zone, maturity, last_day: as in `split_by_count`.
-        dates: split → first and last day; each split begins on the day after the one before.
-
-    Raises:
-        NotEnoughDataError: a day is missing, not mature or after `last_day`; the sentence names it.
-    """
-    end = max(last for _, last in dates.values())
-    if last_day is not None and end > last_day:
-        raise NotEnoughDataError(
-            f"the split section's dates go to {end}, split.last_day allows days up to {last_day}; "
-            "move one of the two"
-        )
-    if maturity.newest_mature_day < end <= maturity.reference_day:
-        raise NotEnoughDataError(
-            f"the split section's dates go to {end}, labels are mature up to "
-            f"{maturity.newest_mature_day} (log.maturity_days is {maturity.maturity_days}, the "
-            f"newest landed day {maturity.reference_day}); land more days, or end earlier"
-        )
-    splits = {split: days_between(*ends, time_zone) for split, ends in dates.items()}
-    _refuse_missing(splits, days, "the split section's dates need the", "land it, or change them")
+    _refuse_missing(splits, days, f"{wanted}, the")
     return splits
 
 
@@ -183,12 +150,13 @@ def _waiting(maturity: LabelMaturity) -> str:
     )
 
 
-def _refuse_missing(
-    splits: Mapping[str, list[str]], days: Collection[str], before: str, advice: str
-) -> None:
+def _refuse_missing(splits: Mapping[str, list[str]], days: Collection[str], before: str) -> None:
     for split, names in splits.items():
         if not names:
             raise NotEnoughDataError(f"{before} {split} days, and the time zone has none of them")
         missing = sorted(set(names) - set(days))
         if missing:
-            raise NotEnoughDataError(f"{before} {split} day {missing[0]} is missing; {advice}")
+            raise NotEnoughDataError(
+                f"{before} {split} day {missing[0]} is missing; land it, or choose another "
+                "split.last_day"
+            )
