@@ -1,7 +1,7 @@
 """Time stamps as logs spell them, as instants; one rule for landing and for serving."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
@@ -111,26 +111,18 @@ def _parsed(text: str, rule: StampRule) -> datetime:
 def wall_instants(stamps: Column, time_zone: str | None) -> pa.ChunkedArray:
     """Wall-clock times of `time_zone` as instants, in microseconds in UTC; null stays null.
 
-    The first of two where clocks go back; where they skip a time, as if they had not yet.
+    The first of two where clocks go back; where they skip a time, the first one after.
 
     Raises:
-        DataError: no zone is given, or a time is outside the years 1 to 9999.
+        DataError: no zone is given.
     """
     if time_zone is None:
         raise DataError(
             "time stamps without a zone belong to no day for certain; say where their clock hung"
         )
-    wall = stamps.cast(pa.timestamp("us")).cast(pa.int64()).fill_null(0).to_numpy()
-    minutes, row_of = np.unique(wall // 60_000_000, return_inverse=True)
-    zone = zone_of(time_zone)
-    try:
-        walls = [datetime.fromtimestamp(60 * int(m), UTC).replace(tzinfo=zone) for m in minutes]
-        starts = np.array([int(wall.timestamp()) for wall in walls], dtype=np.int64)
-    except (ValueError, OverflowError) as error:
-        raise DataError(f"a time stamp is in no calendar year: {error}; correct it") from None
-    found = 1_000_000 * starts[row_of] + wall % 60_000_000
-    missing = stamps.is_null().to_numpy(zero_copy_only=False)
-    return pa.chunked_array([pa.array(found, pa.timestamp("us", "UTC"), mask=missing)])
+    wall = stamps.cast(pa.timestamp("us"))
+    found = pc.assume_timezone(wall, time_zone, ambiguous="earliest", nonexistent="latest")
+    return found.cast(pa.timestamp("us", "UTC"))
 
 
 def refuse_other_epoch_unit(numbers: Column, unit: str) -> None:

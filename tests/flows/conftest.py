@@ -30,7 +30,7 @@ os.environ.pop("PREFECT_API_URL", None)
 
 from flows.settings import use_defaults
 from flows.worktree import commit_day, release_worktree, take_code
-from pipeline.data.ingest.fetched import KIND
+from pipeline.data.ingest.fetched import PUBLIC
 from pipeline.data.log_store.landing import land_log
 from pipeline.registry.tools.programs import git
 from pipeline.report.result_tables import METRICS
@@ -39,6 +39,7 @@ from tests.dvc_here import dvc
 use_defaults()
 atexit.register(shutil.rmtree, os.environ["PREFECT_HOME"], ignore_errors=True)
 
+FLIGHTS = PUBLIC["flights"].kind("flights")
 HERE = Path(__file__).parent
 SECONDS = 300  # on a busy machine; half a minute on an idle one
 WHO = {
@@ -81,8 +82,8 @@ def days_around(today: str) -> list[str]:
 
 def land_tiny_log(folder: Path, days: list[str]) -> None:
     """One flight a day, under the manifest of the log that params.yaml names: nothing to fetch."""
-    columns = {field.name: pa.array([1]).cast(field.type) for field in KIND.schema}
-    land_log(folder, KIND, lambda: ((day, pa.table(columns)) for day in days))
+    columns = {field.name: pa.array([1]).cast(field.type) for field in FLIGHTS.schema}
+    land_log(folder, FLIGHTS, lambda: ((day, pa.table(columns)) for day in days))
 
 
 def save(folder: Path, message: str = "work") -> None:
@@ -124,7 +125,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     git(folder, "config", "user.email", "somebody@example.org")
     dvc(folder, "init", "--quiet")
     shutil.copyfile(project / ".dvc/config", folder / ".dvc/config")
-    today = datetime.now(ZoneInfo(KIND.time_zone)).date().isoformat()
+    today = datetime.now(ZoneInfo(FLIGHTS.time_zone)).date().isoformat()
     land_tiny_log(folder / "data", sorted({*days_around(today), *days_around("2013-09-29")}))
     dvc(folder, "add", "--quiet", "data")
     save(folder)
