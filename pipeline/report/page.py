@@ -14,7 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from pipeline.core.files import publish, read_json
 from pipeline.formats.maps import PiecewiseLinearMap
 from pipeline.report import charts, page_data, result_tables
-from pipeline.report.charts import effect_chart, static
+from pipeline.report.charts import picture, static
 from pipeline.report.result_tables import display_name
 
 HERE = Path(__file__).parent
@@ -74,13 +74,8 @@ def specifications(
 ) -> dict[str, charts.Spec]:
     """The Vega-Lite specification of every picture."""
     curves = ("identity", *(name for name in page_data.CURVES if name in maps))
-    return {
-        "reliability": charts.reliability_chart(shown),
-        "curves": charts.curve_chart(curves),
-        "forest": charts.forest_chart(),
-        "days": charts.day_chart(shown),
-        "age": charts.age_chart(),
-    }
+    methods = {"reliability": shown, "curves": curves, "forest": (), "days": shown, "age": ()}
+    return {name: charts.picture(name, drawn) for name, drawn in methods.items()}
 
 
 def embedded(value: Any) -> str:
@@ -181,7 +176,7 @@ def write_online_page(target: Path, found: dict[str, Any]) -> None:
         headline=headline(found),
         found=found,
         tables={t: [[*rows[0]], [[*row.values()] for row in rows]] for t, rows in shown.items()},
-        picture=static(effect_chart(), drawn, "currentColor", 640) if drawn else "",
+        picture=static(picture("effects"), drawn, "currentColor", 640) if drawn else "",
     )
     with publish(target) as temporary:
         temporary.write_text(page)

@@ -117,12 +117,12 @@ def shown_rows(rows: list[Row]) -> list[Row]:
 
 def trend_pictures(rows: list[Row], ink: str = "currentColor") -> Iterator[str]:
     """PCOC and LogLoss by refreshed day as SVG texts, in the page's ink or another."""
-    from pipeline.report.charts import static, trend_charts  # takes a second to load
+    from pipeline.report.charts import picture, static  # takes a second to load
 
     drawn: list[dict[Any, Any]] = [
         row | {name: float(row[name]) if row[name] else None for name in NUMBERS} for row in rows
     ]
-    return (static(spec, drawn, ink, 900) for spec in trend_charts())
+    return (static(picture(name), drawn, ink, 900) for name in ("served", "losses"))
 
 
 def write_trend(folder: Path, rows: list[Row]) -> Path:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pipeline.report import page_data
-from pipeline.report.charts import plot_files, reliability_chart, static
+from pipeline.report.charts import picture, plot_files, static
 from pipeline.report.page import page_sums
 from pipeline.report.page_data import (
     LEAST_EXPECTED,
@@ -102,7 +102,7 @@ def test_ten_thousand_field_values_are_carried_in_less_than_four_megabytes():
 
 
 def test_pictures_beside_the_page_need_no_script_and_say_the_same_twice():
-    spec = reliability_chart(("uncalibrated", "model"))
+    spec = picture("reliability", ("uncalibrated", "model"))
     files = plot_files(worlds.counts(), worlds.bins(), spec)
     assert files == plot_files(worlds.counts(), worlds.bins(), spec)
     assert files["reliability.svg"].startswith("<svg")
