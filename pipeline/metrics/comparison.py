@@ -4,20 +4,14 @@ Money at stake: the value of the responses that are expected, against that of th
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 
-from pipeline.metrics.calibration import (
-    deviance_terms,
-    log_loss_terms,
-    pcoc,
-    pcoc_terms,
-)
+from pipeline.metrics.calibration import deviance_terms, log_loss_terms, pcoc_terms
 from pipeline.metrics.counts import ResponseCounts
 from pipeline.metrics.significance import (
-    MIN_DAYS,
     USUAL,
     Interval,
     Resampling,
@@ -33,9 +27,6 @@ from pipeline.metrics.summary import (
     summarise,
 )
 
-MAX_PCOC_DISTANCE = 0.03
-"""A Field-RCE gain counts only with a PCOC this near to empirical-Bayes Platt's (relative)."""
-
 
 def gains(
     method: Measurement, reference: Measurement, resampling: Resampling = USUAL
@@ -50,59 +41,29 @@ def gains(
     }
 
 
-def field_rce_gain_counts(
-    gained: dict[str, Interval], method: Measurement, anchor: Measurement
-) -> bool:
-    """Whether a Field-RCE gain may be claimed: it is one, it costs no deviance, PCOC stays near.
-
-    Field-RCE can be gained by predicting wrongly, so the gain counts only where field deviance is
-    not worse day by day and PCOC is within MAX_PCOC_DISTANCE of that of `anchor`, empirical-Bayes
-    Platt.
-    """
-    own, other = (float(pcoc(m.counts.sum())) for m in (method, anchor))
-    return (
-        gained["field_rce"].low > 0
-        and gained["daily_field_deviance"].value >= 0
-        and abs(own / other - 1) <= MAX_PCOC_DISTANCE
-    )
-
-
 def compare(measured: dict[str, Measurement], resampling: Resampling = USUAL) -> dict[str, Any]:
     """What the evaluation report says of several methods on the same test rows.
 
     Args:
-        measured: by method. Among them are "uncalibrated", against which gains are taken, and
-            "eb_platt", whose PCOC a Field-RCE gain must stay near to count.
+        measured: by method. Among them is "uncalibrated", against which gains are taken.
         resampling: how intervals are made.
 
     Returns:
         `methods`: `summarise` of each; `gains`: of each but the first, by metric, `value`,
-        `low`, `high`, `over`, `days`, and for Field-RCE whether it `counts`; `truth`: of each, by
-        metric, in simulated logs; `claim_over_days`: whether the days are enough to speak of other
-        days.
+        `low`, `high`, `over` and `days`; `truth`: of each, by metric, in simulated logs.
     """
     base = measured["uncalibrated"]
     others = {name: method for name, method in measured.items() if name != "uncalibrated"}
     return {
         "methods": {name: summarise(m, resampling) for name, m in measured.items()},
         "gains": {
-            name: _gains_with_rule(m, base, measured["eb_platt"], resampling)
+            name: {metric: asdict(gain) for metric, gain in gains(m, base, resampling).items()}
             for name, m in others.items()
         },
         "truth": {
             metric: {name: m.truth[metric] for name, m in measured.items()} for metric in base.truth
         },
-        "claim_over_days": base.counts.shape[0] > (MIN_DAYS - 1) * resampling.block_days,
     }
-
-
-def _gains_with_rule(
-    method: Measurement, base: Measurement, anchor: Measurement, resampling: Resampling
-) -> dict[str, dict[str, Any]]:
-    gained = gains(method, base, resampling)
-    columns: dict[str, dict[str, Any]] = {name: asdict(gain) for name, gain in gained.items()}
-    columns["field_rce"]["counts"] = field_rce_gain_counts(gained, method, anchor)
-    return columns
 
 
 DAILY = {"logloss": log_loss_terms, "field_deviance": deviance_terms, "pcoc": pcoc_terms}
@@ -201,35 +162,25 @@ def largest_field_values(
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-@dataclass(frozen=True)
-class Worth:
-    """Expected and observed value of some rows.
-
-    Attributes:
-        expected: Σ impressions · p · value: what is paid where expected responses are billed.
-        observed: Σ responses · value.
-        pcoc: expected / observed, PCOC weighted by value; NaN without any.
-        low, high: its interval; NaN where there is none.
-    """
-
-    expected: float
-    observed: float
-    pcoc: float
-    low: float
-    high: float
-
-
-def worth(counts: ResponseCounts, resampling: Resampling = USUAL) -> Worth:
-    """Expected and observed value of all rows, with the interval of `field_value_interval`.
+def worth(counts: ResponseCounts, resampling: Resampling = USUAL) -> dict[str, float]:
+    """Expected and observed value of all rows, and how far they are apart.
 
     Args:
         counts: shape [days, V], of rows that count as often as a response of theirs is worth.
         resampling: how the interval is made. A single field value's is over days alone.
+
+    Returns:
+        `expected`: Σ impressions · p · value, what is paid where expected responses are billed;
+        `observed`: Σ responses · value; `pcoc`: expected / observed, PCOC weighted by value, NaN
+        without any, with `low` and `high` by `field_value_interval`.
     """
     total = counts.sum()
-    ends = field_value_interval(pcoc_terms, counts, resampling)
-    sums = float(total.expected_responses), float(total.responses)
-    return Worth(*sums, ends.value, ends.low, ends.high)
+    ratio = field_value_interval(pcoc_terms, counts, resampling)
+    return {
+        "expected": float(total.expected_responses),
+        "observed": float(total.responses),
+        **{"pcoc": ratio.value, "low": ratio.low, "high": ratio.high},
+    }
 
 
 def worth_report(
@@ -251,9 +202,9 @@ def worth_report(
     apart = np.abs(total.expected_responses - total.responses)
     ids = np.argsort(-apart, kind="stable")[: min(listed, int((apart > 0).sum()))]
     return {
-        "methods": {name: asdict(worth(each, resampling)) for name, each in counts.items()},
+        "methods": {name: worth(each, resampling) for name, each in counts.items()},
         "field_values": [
-            {"field_value": names[i]} | asdict(worth(of_model.take(np.array([i])), resampling))
+            {"field_value": names[i]} | worth(of_model.take(np.array([i])), resampling)
             for i in ids.tolist()
         ],
     }

@@ -8,8 +8,8 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 from pipeline.core.errors import DataError
 from pipeline.formats.scores import Scores
-from pipeline.metrics.comparison import compare, field_rce_gain_counts, gains
-from pipeline.metrics.significance import Interval, Resampling
+from pipeline.metrics.comparison import compare, gains
+from pipeline.metrics.significance import Resampling
 from pipeline.metrics.summary import (
     bin_columns,
     count_columns,
@@ -77,25 +77,6 @@ def test_gains_are_positive_where_a_method_is_better(measured):
     assert_allclose(lost["logloss"].value, -gained["logloss"].value)
 
 
-def interval(low, value=None):
-    return Interval(low if value is None else value, low, 1.0, "field values", 7)
-
-
-@pytest.mark.parametrize(
-    ("low", "deviance", "counts"), [(0.1, 0.0, True), (-0.1, 0.0, False), (0.1, -0.1, False)]
-)
-def test_a_gain_in_field_rce_counts_only_if_it_costs_no_deviance(measured, low, deviance, counts):
-    gained = {"field_rce": interval(low), "daily_field_deviance": interval(-1, deviance)}
-    assert field_rce_gain_counts(gained, measured["model"], measured["model"]) is counts
-
-
-def test_a_gain_in_field_rce_bought_with_the_level_does_not_count(rows, measured):
-    """A flat × 0.9 can lower Field-RCE below that of the truth."""
-    gained = {"field_rce": interval(0.1), "daily_field_deviance": interval(0.1)}
-    lowered = measure(rows.uncalibrated_logit - 0.2, rows)
-    assert not field_rce_gain_counts(gained, lowered, measured["uncalibrated"])
-
-
 def test_the_truth_stands_beside_every_method_where_it_is_known(rows):
     truth = expit(rows.uncalibrated_logit.astype(float))
     methods = {
@@ -113,7 +94,6 @@ def test_a_comparison_has_every_method_and_gains_of_all_but_the_reference(measur
     assert list(report["methods"]) == list(measured)
     assert list(report["gains"]) == ["isotonic", "eb_platt", "model"]
     assert report["gains"]["model"]["logloss"]["low"] > 0
-    assert report["claim_over_days"] is True
     assert report["truth"] == {}
 
 

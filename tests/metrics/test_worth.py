@@ -29,9 +29,9 @@ def test_where_all_are_worth_one_it_is_pcoc(log):
     rows, value = log
     found = worth(count_by_day(rows.uncalibrated_logit, rows, np.ones_like(value))[1])
     counts = count_by_day(rows.uncalibrated_logit, rows)[1].sum(axis=1).reshape(-1, 1)
-    assert found.pcoc == pytest.approx(float(pcoc_intervals(counts)[0][0]))
-    assert found.observed == rows.responses.sum()
-    assert found.low < found.pcoc < found.high
+    assert found["pcoc"] == pytest.approx(float(pcoc_intervals(counts)[0][0]))
+    assert found["observed"] == rows.responses.sum()
+    assert found["low"] < found["pcoc"] < found["high"]
 
 
 def test_value_is_in_both_sums_and_its_unit_in_neither_ratio(log):
@@ -40,10 +40,12 @@ def test_value_is_in_both_sums_and_its_unit_in_neither_ratio(log):
         worth(count_by_day(rows.uncalibrated_logit, rows, unit * value)[1]) for unit in (100.0, 1.0)
     )
     p = 1 / (1 + np.exp(-rows.uncalibrated_logit))
-    assert of_dollars.expected == pytest.approx((p * value).sum())
-    assert of_dollars.observed == pytest.approx((rows.responses * value).sum())
-    assert of_cents.expected == pytest.approx(100 * of_dollars.expected)
-    assert (of_cents.low, of_cents.high) == pytest.approx((of_dollars.low, of_dollars.high))
+    assert of_dollars["expected"] == pytest.approx((p * value).sum())
+    assert of_dollars["observed"] == pytest.approx((rows.responses * value).sum())
+    assert of_cents["expected"] == pytest.approx(100 * of_dollars["expected"])
+    assert (of_cents["low"], of_cents["high"]) == pytest.approx(
+        (of_dollars["low"], of_dollars["high"])
+    )
 
 
 def test_the_field_value_that_is_overcharged_most_comes_first_with_its_interval(log):
