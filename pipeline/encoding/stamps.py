@@ -15,6 +15,7 @@ from pipeline.formats.days import day_name
 OWN_NAME = "which is the column's own name, as in a second header; remove that line"
 EPOCHS = {"epoch_s": "s", "epoch_ms": "ms", "epoch_us": "us"}
 SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+EARLIEST, LATEST = -62_135_596_800_000_000, 253_402_300_799_999_999  # years 1 to 9999, in µs
 USUAL_YEARS = (631_152_000, 4_102_444_800)  # 1990 and 2100 as seconds since 1970
 
 
@@ -114,13 +115,16 @@ def wall_instants(stamps: Column, time_zone: str | None) -> pa.ChunkedArray:
     The first of two where clocks go back; where they skip a time, the first one after.
 
     Raises:
-        DataError: no zone is given.
+        DataError: no zone is given, or a time is outside the years 1 to 9999.
     """
     if time_zone is None:
         raise DataError(
             "time stamps without a zone belong to no day for certain; say where their clock hung"
         )
     wall = stamps.cast(pa.timestamp("us"))
+    ends = pc.min_max(wall.cast(pa.int64())).as_py()
+    if not EARLIEST <= (ends["min"] or 0) <= (ends["max"] or 0) <= LATEST:
+        raise DataError("a time stamp is in no calendar year, 1 to 9999; correct it")
     found = pc.assume_timezone(wall, time_zone, ambiguous="earliest", nonexistent="latest")
     return found.cast(pa.timestamp("us", "UTC"))
 

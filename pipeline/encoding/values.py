@@ -25,7 +25,6 @@ SCORE_CLIP = 1e-15  # a logged probability is taken to lie in [this, 1 - this]: 
 LARGEST_EXACT = 2**53  # from here on neighbouring whole numbers share one float64
 
 Column: TypeAlias = pa.Array | pa.ChunkedArray
-LIST_TYPES = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 
 
 def _plain(column: Column) -> pa.Array:
@@ -64,14 +63,6 @@ def _whole_decimals(numbers: pa.Array) -> pa.Array:
         ) from None
 
 
-def _refuse_lists(column: pa.Array) -> None:
-    if any(is_type(column.type) for is_type in LIST_TYPES):
-        raise DataError(
-            "a column of lists is neither field nor feature, as a row holds several values; name a "
-            "column with one value a row"
-        )
-
-
 def as_text(column: Column) -> pa.StringArray:
     """The values of `column` as text; null stays null.
 
@@ -89,13 +80,12 @@ def as_text(column: Column) -> pa.StringArray:
         DataError: a float is not whole or may have lost digits, or the type has no spelling.
     """
     column = _plain(column)
-    _refuse_lists(column)
     if pa.types.is_floating(column.type):
         column = _whole(column)
     if pa.types.is_decimal(column.type):
         column = _whole_decimals(column)
     if pa.types.is_temporal(column.type) or pa.types.is_nested(column.type):
-        raise DataError(f"type {column.type} cannot name values; write the column as text")
+        raise DataError(f"type {column.type} cannot name values; name a column of text")
     try:
         return column.cast(pa.string())
     except pa.ArrowInvalid:  # some Parquet writers store text as bytes
@@ -109,7 +99,6 @@ def as_numbers(column: Column) -> np.ndarray:
         DataError: the column holds text or anything else that is not a number.
     """
     column = _plain(column)
-    _refuse_lists(column)
     if pa.types.is_null(column.type):
         return np.full(len(column), np.nan)
     is_number = pa.types.is_primitive(column.type) and not pa.types.is_temporal(column.type)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.special import logit
 
 from pipeline.formats.maps import PiecewiseLinearMap
 from pipeline.metrics.calibration import deviance_terms, pcoc, pcoc_band, wilson_interval
@@ -30,12 +31,6 @@ ENDLESS = 1.0
 SUMS = [f.name for f in fields(ResponseCounts)]
 PICTURED = ("uncalibrated", "champion", "model")
 CURVES = ("isotonic", "eb_platt", "adacalib")
-
-
-def logit(probability: np.ndarray) -> np.ndarray:
-    """Log-odds, infinite at 0 and 1."""
-    with np.errstate(divide="ignore"):
-        return np.log(probability) - np.log1p(-probability)
 
 
 def rounded(numbers: Any, digits: int = 3) -> list[float | None]:

@@ -15,7 +15,7 @@ from pipeline.data.log_store.contract import DayFacts
 from pipeline.data.log_store.day_rows import read_day, refuse_changed
 from pipeline.data.log_store.labels import label_growth, maturity_of, ordinary_days, stray_rows
 from pipeline.data.log_store.manifest import MANIFEST, Manifest, check_listing, read_manifest
-from pipeline.data.log_store.merging import EventDays, day_marks, event_facts, event_summary
+from pipeline.data.log_store.merging import EventDays, day_marks
 from pipeline.encoding.values import field_keys
 from pipeline.encoding.vocabulary import ValueCounts
 from pipeline.engine.day_map import map_days
@@ -50,7 +50,7 @@ def run(
     days = [day for day in used if day in ordinary_days(manifest.days)]
     contract.refuse_unknown(manifest, log.columns())
     facts, fields, recent = {}, {}, contract.ValueNovelty(params.recent_days)
-    events, on_days = {}, EventDays(log.event_id)
+    on_days = EventDays(log.event_id)
     waiting = maturity_of(manifest, log.maturity_days, split.last_day).waiting
     look = _looks(data, details, manifest, log, waiting)
     for day, (found, marks) in map_days(look, days, "validate"):
@@ -58,8 +58,6 @@ def run(
         nulls = found.facts["field_nulls"]
         fields[day] = {"field_nulls": nulls, "new_rows": recent.add(found.columns)}
         fields[day]["waits"] = day in waiting
-        if log.event_id is not None:
-            events[day] = found.facts["events"]
         on_days.add(day, marks.columns)
         if facts[day].impressions < params.min_rows_per_day:
             raise NotEnoughDataError(
@@ -76,8 +74,6 @@ def run(
     breaches = [check.breach for check in checks if check.breach]
     document |= {"warnings": [*stray_rows(manifest.days), *alike, *breaches]}
     document |= {"label_growth": label_growth(manifest.days)}
-    if log.event_id is not None:
-        document["events"] = event_summary(log.event_id, events)
     write_report(report, document)
     with publish(details) as folder:
         write_json(folder / "days.json", by_day)
@@ -101,8 +97,6 @@ def _looks(
 
         def described() -> Made:  # in here, so that a worker process imports no library of checks
             found = {"day": asdict(contract.check_day(table(), day, log, waits=day in waiting))}
-            if log.event_id is not None:
-                found["events"] = event_facts(table(), day, log.event_id)
             counts = ValueCounts(field_keys(table(), log.field))
             return Made.of_columns(found | {"field_nulls": counts.nulls}, counts.counts)
 

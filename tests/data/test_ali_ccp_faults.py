@@ -91,5 +91,5 @@ def test_the_user_group_is_a_field_and_a_list_is_refused_as_a_feature_in_one_sen
     facts = check_day(table, day, contract)
     assert (facts.field_values, facts.nulls["508_value"]) == (1, len(table))
     for wrong in {"categorical": ("109_14",)}, {"numeric": ("109_14_value",)}:
-        with pytest.raises(DataError, match=rf"day {day}, column 109_14\w*: a column of lists"):
+        with pytest.raises(DataError, match=rf"day {day}, column 109_14\w*: type list<"):
             check_day(table, day, contract.model_copy(update=wrong))

@@ -14,7 +14,6 @@ from pipeline.data.ingest.file_reader import land_files
 from pipeline.data.log_store.day_rows import read_day
 from pipeline.data.log_store.day_writer import DayWriter
 from pipeline.data.log_store.landing import LandingOptions, land_days
-from pipeline.data.log_store.merging import event_facts
 from tests.data.logs import HEADER, mapping, refused, written
 from tests.tiny_logs import PRIVATE, land_day, tiny_day
 
@@ -62,8 +61,6 @@ def test_an_id_came_before_exactly_where_a_loop_has_seen_it(tmp_path_factory, id
     if ids:
         stays = [row for row, again in enumerate(expected) if not again]
         assert read_day(folder, "1970-01-01")["shown"].to_pylist() == stays
-        facts = event_facts(table, "1970-01-01", "item")
-        assert facts == {"came_before": sum(expected), "without_id": ids.count(None)}
 
 
 def test_an_event_counts_once_a_day_and_what_was_dropped_is_counted(tmp_path):

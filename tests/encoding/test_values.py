@@ -83,7 +83,7 @@ def test_a_float_that_may_have_lost_digits_is_refused_with_its_row(value):
     ("column", "sentence"),
     [
         (pa.array([b"\xff"]), "only in UTF-8"),
-        (pa.array([["a"]]), "a column of lists is neither field nor feature"),
+        (pa.array([["a"]]), "cannot name values"),
         (pa.array([{"a": 1}]), "type struct"),
         (pa.array([0], pa.timestamp("us", "UTC")), "type timestamp"),
         (pa.array([Decimal("1.50")]), "a decimal column names values only by whole numbers"),

@@ -4,20 +4,18 @@ Events that come twice: within a day, and on two days.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipeline.core.errors import DataError
 from pipeline.data.log_store.day_writer import DayFiles, places_of
 from pipeline.data.log_store.engine import engine
 from pipeline.data.log_store.manifest import DayEntry, SourceRows, amount
-from pipeline.encoding.values import as_text, placed
+from pipeline.encoding.values import as_text
 
 LARGEST_SHRINK = 0.1  # share of its rows that a day may lose where no file is known
 FEW = 0.1  # share of a day: so many rows of another file may be equal to rows of the day
@@ -147,37 +145,11 @@ def _again(before: Sequence[SourceRows], came: Sequence[SourceRows]) -> list[int
     return [bytes_of.get(source.sha256, names.get(source.file, -1)) for source in before]
 
 
-def event_facts(table: pa.Table, day: str, event_id: str) -> dict[str, int]:
-    """Rows of a day whose event id came before there (`came_before`), and rows `without_id`.
-
-    Args:
-        table: the rows of the day.
-        event_id: the column with the ids.
-
-    Raises:
-        DataError: an id has no spelling; the day is named.
-    """
-    with placed(f"day {day}, column {event_id}: "):
-        ids = as_text(table[event_id])
-    different = pc.count_distinct(ids).as_py()
-    came_before = len(ids) - ids.null_count - different
-    return {"came_before": came_before, "without_id": ids.null_count}
-
-
-def event_summary(event_id: str, facts: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
-    """What reports/validation.json says of events that come twice: totals, and days with any."""
-    return {
-        "event_id": event_id,
-        **{n: sum(day[n] for day in facts.values()) for n in ("came_before", "without_id")},
-        "by_day": {day: found for day, found in facts.items() if found["came_before"]},
-    }
-
-
 ROW_MARKS = """
 SELECT hash(day_rows) AS high, 0::UBIGINT AS low FROM day_rows GROUP BY ALL HAVING count(*) = 1
 """
 ID_MARKS = """
-SELECT DISTINCT md5_number_upper(id) AS high, md5_number_lower(id) AS low FROM day_rows
+SELECT md5_number_upper(id) AS high, md5_number_lower(id) AS low FROM day_rows
 """
 TWO_DAYS = """
 WITH shared AS (
@@ -207,7 +179,7 @@ def day_marks(table: pa.Table, event_id: str | None) -> pa.Table:
 
 
 class EventDays:
-    """Events that are on two days, found by hashes; more than 1 GB of them spill.
+    """Events that are there twice, found by hashes; more than 1 GB of them spill.
 
     Args:
         event_id: the column with the ids of events; None: rows are compared.
@@ -225,7 +197,8 @@ class EventDays:
         self._database.execute(query, [day])
 
     def check(self) -> list[str]:
-        """Sentences on days that have the same rows, where no column has the ids of events.
+        """Sentences on days that have an event twice; on days that have the same rows, where no
+        column has the ids of events.
 
         Raises:
             DataError: an event is on two days by its id; the two that share most are named.
@@ -239,11 +212,15 @@ class EventDays:
                 for earlier, later, shared, rows in found
                 if shared >= max(ALIKE_ROWS, ALIKE_SHARE * rows)
             ]
-        for earlier, later, shared, _ in found:
+        for earlier, later, shared in [of[:3] for of in found if of[0] != of[1]]:
             raise DataError(
                 f"{amount(shared, 'event')} by the ids in {self._event_id} are on both {earlier} "
                 f"and {later}: an event counts once, and one that is calibrated on must not be "
                 "tested on; land the day that is wrong again with --allow-shrink, or name another "
                 "column in log.event_id"
             )
-        return []
+        return [
+            f"{day} has {amount(shared, 'event')} more than once by the ids in {self._event_id}, "
+            "as no id was named when it landed; land it again with --allow-shrink"
+            for day, _, shared, _ in found
+        ]
