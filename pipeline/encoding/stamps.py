@@ -63,7 +63,7 @@ def _spelled(column: pa.ChunkedArray, rule: StampRule) -> pa.ChunkedArray:
     zone = None if rule.zone else "UTC"
     if rule.format == "iso8601":
         try:
-            texts = pc.replace_substring_regex(leap_seconds_as_59(column), r" ?(?:UTC|GMT)$", "Z")
+            texts = pc.replace_substring_regex(column, r" ?(?:UTC|GMT)$", "Z")
             texts = pc.replace_substring_regex(texts, r"(:\d\d\.\d{6})\d+", r"\1")
             return texts.cast(pa.timestamp("us", zone))  # what is finer was cut off
         except pa.ArrowInvalid as error:
@@ -93,7 +93,7 @@ def _no_iso_stamp(rule: StampRule, fault: str) -> str:
 
 def _parsed(text: str, rule: StampRule) -> datetime:
     try:
-        stamp = datetime.strptime(leap_seconds_as_59(pa.array([text]))[0].as_py(), rule.format)
+        stamp = datetime.strptime(text, rule.format)
     except ValueError:
         if text == rule.column:
             raise DataError(f"column {rule.column} is {text!r}, {OWN_NAME}") from None
@@ -154,11 +154,6 @@ def refuse_other_epoch_unit(numbers: Column, unit: str) -> None:
                 f"{value} is read as {unit} since 1970, which is no time of our years, but as "
                 f"{other} it is on {day}; correct the format of the time stamps: {advice}"
             )
-
-
-def leap_seconds_as_59(texts: Column) -> Column:
-    """`texts` with the second 60 of a time of day as 59, which is in the same minute and day."""
-    return pc.replace_substring_regex(texts, r"([T ]\d\d:\d\d:)60", r"\159")
 
 
 def zone_of(time_zone: str) -> ZoneInfo:

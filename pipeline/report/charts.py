@@ -18,15 +18,6 @@ from pipeline.report.result_tables import NAMES
 Spec = dict[str, Any]
 PICTURES: Spec = read_yaml(Path(__file__).with_name("pictures.yaml"), ArtifactError)
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
-COLOURS = {  # at least 3 : 1 against the page, light and dark
-    "uncalibrated": "#c2571a",
-    "identity": "#c2571a",
-    "isotonic": "#777777",
-    "eb_platt": "#2a8f6b",
-    "adacalib": "#2f7fd0",
-    "champion": "#9b59b6",
-    "model": "#2f7fd0",
-}
 LABELS = NAMES | {"identity": NAMES["uncalibrated"]}
 _RATES = [10.0**-k * m for k in (6, 5, 4, 3, 2) for m in (1, 3)]
 _RATES += [0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.97, 0.99, 0.999]
@@ -40,7 +31,8 @@ def picture(name: str, methods: tuple[str, ...] = ()) -> Spec:
         name: its key there.
         methods: those that it shows, by their names in reports/evaluation.json.
     """
-    domain, colours = [LABELS[name] for name in methods], [COLOURS[name] for name in methods]
+    domain = [LABELS[method] for method in methods]
+    colours = [PICTURES["colours"][label] for label in domain]
     stands_for = {"METHODS": {"domain": domain, "range": colours}, "TICKS": _TICKS}
     frame = {"$schema": SCHEMA, "data": {"name": "rows"}, "width": "container"}
     return frame | _filled(PICTURES[name], stands_for) | {"config": PICTURES["config"]}

@@ -30,16 +30,17 @@ from pipeline.formats.tables import FieldTree
 from pipeline.gate.champion_comparison import Champion, report_of, score_champion
 from pipeline.gate.deployed import prove_deployed, refuse_another_run
 from pipeline.metrics.comparison import (
+    ValueHistory,
     age_cost,
     compare,
     largest_field_values,
+    measure_new_values,
     pcoc_evidence,
     points,
     worth_columns,
     worth_report,
 )
 from pipeline.metrics.counts import ResponseCounts
-from pipeline.metrics.new_values import ValueHistory, measure_new_values
 from pipeline.metrics.significance import Resampling, sound_day, watched
 from pipeline.metrics.summary import (
     Measurement,

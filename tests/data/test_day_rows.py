@@ -22,7 +22,6 @@ from pipeline.data.log_store.day_rows import (
 )
 from pipeline.data.log_store.manifest import read_manifest
 from pipeline.encoding.stamps import (
-    leap_seconds_as_59,
     refuse_other_epoch_unit,
     wall_instants,
 )
@@ -201,17 +200,6 @@ def test_a_log_that_counts_seconds_from_0_is_left_alone(value):
 def test_an_epoch_in_its_own_unit_is_never_refused(moment, unit):
     stamps = pa.array([moment], pa.timestamp("us")).cast(pa.timestamp(unit), safe=False)
     refuse_other_epoch_unit(stamps.cast(pa.int64()), unit)
-
-
-def test_a_leap_second_is_in_the_day_it_ends():
-    """Arrow and Python know no second 60."""
-    texts = pa.array(["2016-12-31T23:59:60Z", "2016-12-31 23:59:60+00:00", "10:60 60", None])
-    assert leap_seconds_as_59(texts).to_pylist() == [
-        "2016-12-31T23:59:59Z",
-        "2016-12-31 23:59:59+00:00",
-        "10:60 60",
-        None,
-    ]
 
 
 def test_null_and_absurd_stamps_are_refused():

@@ -8,7 +8,7 @@ from scipy.special import expit
 from sklearn.metrics import log_loss
 
 from pipeline.formats.scores import Scores
-from pipeline.metrics.new_values import ValueHistory, measure_new_values
+from pipeline.metrics.comparison import ValueHistory, measure_new_values
 from pipeline.metrics.significance import Resampling
 from pipeline.metrics.summary import measure, summarise
 

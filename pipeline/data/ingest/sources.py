@@ -12,11 +12,9 @@ from glob import glob, has_magic
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import pyarrow as pa
-
 from pipeline.core.errors import DataError, ToolError
 from pipeline.core.files import sha256_of
-from pipeline.core.work import WorkProgress
+from pipeline.core.work import WorkProgress, followed
 from pipeline.data.ingest import ali_ccp
 from pipeline.data.ingest.fetched import PUBLIC
 from pipeline.data.ingest.file_reader import land_files
@@ -66,19 +64,12 @@ def land(log_format: str, folder: Path, **size: int) -> str:
         raise DataError(f"{log_format} is what it is: it takes no {', '.join(size)}")
     if log_format == "simulated":
         made = Simulation(**size)
-        kind, days, rows = made.kind(), made.tables, made.rows
+        kind, days, count = made.kind(), made.tables, made.days
     else:
         log = PUBLIC[log_format]
-        kind, days, rows = log.kind(log_format), log.days, log.rows
+        kind, days, count = log.kind(log_format), log.days, log.count
+    manifest, changed = land_log(folder, kind, lambda: followed(days(), "made", count, "days"))
 
-    with WorkProgress("made", rows, "rows") as progress:
-
-        def counted() -> Iterator[tuple[str, pa.Table]]:
-            for day, table in days():
-                yield day, table
-                progress.advance(len(table))
-
-        manifest, changed = land_log(folder, kind, counted)
     return (
         f"{folder} {'now holds' if changed else 'already held'} {log_format}: "
         f"{_extent(manifest.days)}"
