@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.core.files import sha256_of
-from pipeline.data.log_store.content_hash import content_sha256
+from pipeline.data.log_store.content_hash import ContentDigest
 from pipeline.data.log_store.day_writer import DayWriter
 from pipeline.data.log_store.landing import LandingOptions, LogKind, land_days
 from pipeline.data.log_store.manifest import Manifest
@@ -49,6 +49,13 @@ def tiny_log_params(**values: Any) -> LogParams:
         "truth": None,
     }
     return LogParams(**{**section, **values})
+
+
+def content_sha256(table: pa.Table) -> str:
+    """The hash of the content of all rows of a day."""
+    digest = ContentDigest()
+    digest.add(table)
+    return digest.hexdigest()
 
 
 def land_day(folder: Path, kind: LogKind, day: str, table: pa.Table) -> Manifest:

@@ -28,10 +28,8 @@ def signed_log(values: np.ndarray) -> np.ndarray:
 class NumberSums:
     """What a scaling is learned from, added up a day at a time."""
 
-    def __init__(self, *days: np.ndarray) -> None:
+    def __init__(self) -> None:
         self._rows, self._missing, self._total, self._squares = 0, 0, 0.0, 0.0
-        for values in days:
-            self.add(values)
 
     def add(self, values: np.ndarray) -> None:
         """Add the numbers of more rows, float64 [n], NaN where null."""

@@ -31,13 +31,7 @@ from pipeline.metrics.ranking import (
     merge_ties,
     reliability_bins,
 )
-from pipeline.metrics.significance import (
-    USUAL,
-    Daily,
-    Resampling,
-    Statistic,
-    field_value_interval,
-)
+from pipeline.metrics.significance import USUAL, Daily, Resampling, Statistic, field_value_interval
 
 BINS = 20
 """Equal-frequency bins of ECE and of a reliability picture."""

@@ -7,7 +7,6 @@ import pytest
 
 from pipeline.data.ingest.ali_ccp import FORMATS, MANY, MEASURED, ONE, kind, land_files
 from pipeline.data.ingest.sources import land_sources
-from pipeline.data.log_store.content_hash import content_sha256
 from pipeline.data.log_store.day_rows import read_day
 from pipeline.data.log_store.landing import LandingOptions
 from pipeline.data.log_store.manifest import holds, read_manifest
@@ -27,7 +26,7 @@ from tests.data.ali_ccp_files import (
     rows_of,
     skeleton,
 )
-from tests.tiny_logs import files_of
+from tests.tiny_logs import content_sha256, files_of
 
 pytestmark = pytest.mark.usefixtures("few_parts")
 

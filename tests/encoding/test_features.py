@@ -17,6 +17,14 @@ from pipeline.encoding.vocabulary import ValueCounts, Vocabulary
 NUMBERS = st.floats(-1e300, 1e300)
 
 
+def sums_of(*days: np.ndarray) -> NumberSums:
+    """Of the numbers of days, added one by one."""
+    sums = NumberSums()
+    for values in days:
+        sums.add(values)
+    return sums
+
+
 def table(**columns) -> pa.Table:
     return pa.table(columns)
 
@@ -26,7 +34,7 @@ def encoder() -> Encoder:
     """Items a and b, prices around 3 of which some were missing; the field is the item."""
     rows = table(item=["a", "b", None], price=[1.0, 9.0, None])
     items = Vocabulary.of(ValueCounts(rows["item"]))
-    scaling = NumberSums(as_numbers(rows["price"])).scaling("price")
+    scaling = sums_of(as_numbers(rows["price"])).scaling("price")
     return Encoder({"item": items}, (scaling,), ("item",), items)
 
 
@@ -40,7 +48,7 @@ def test_the_signed_logarithm_is_odd_increasing_and_finite(x, y):
 
 def test_a_scaled_feature_has_mean_0_and_deviation_1_on_the_rows_it_was_fitted_on():
     values = np.random.default_rng(1).lognormal(3, 1, 1000)
-    scaled = NumberSums(values).scaling("price")(values)
+    scaled = sums_of(values).scaling("price")(values)
     assert scaled.dtype == np.float32
     assert scaled.shape == (1000, 1)
     assert scaled.mean(dtype=float) == pytest.approx(0, abs=1e-3)
@@ -49,38 +57,38 @@ def test_a_scaled_feature_has_mean_0_and_deviation_1_on_the_rows_it_was_fitted_o
 
 def test_days_fitted_one_by_one_give_the_scaling_of_all_rows():
     values = np.random.default_rng(1).normal(0, 100, 1000)
-    by_day = NumberSums(*np.split(values, [200, 700])).scaling("x")
-    whole = NumberSums(values).scaling("x")
+    by_day = sums_of(*np.split(values, [200, 700])).scaling("x")
+    whole = sums_of(values).scaling("x")
     assert (by_day.mean, by_day.scale) == pytest.approx((whole.mean, whole.scale))
     assert whole.mean == pytest.approx(signed_log(values).mean())
     assert whole.scale == pytest.approx(signed_log(values).std())
 
 
 def test_a_feature_that_was_constant_is_zero_whatever_value_comes():
-    scaling = NumberSums(np.full(1000, 0.1)).scaling("x")
+    scaling = sums_of(np.full(1000, 0.1)).scaling("x")
     np.testing.assert_array_equal(scaling(np.array([0.1, 1e9])), [[0], [0]])
 
 
 def test_a_null_is_the_mean_and_says_that_it_was_missing():
-    scaling = NumberSums(np.array([1.0, 3.0, np.nan])).scaling("x")
+    scaling = sums_of(np.array([1.0, 3.0, np.nan])).scaling("x")
     assert scaling.columns == ["x", "x.missing"]
     np.testing.assert_array_equal(scaling(np.array([np.nan]))[0], [0.0, 1.0])
 
 
 def test_without_nulls_to_learn_from_there_is_no_column_for_them():
-    scaling = NumberSums(np.array([1.0, 3.0])).scaling("x")
+    scaling = sums_of(np.array([1.0, 3.0])).scaling("x")
     assert scaling.columns == ["x"]
     np.testing.assert_array_equal(scaling(np.array([np.nan])), [[0.0]])
 
 
 def test_a_feature_without_any_value_is_zero():
-    scaling = NumberSums(np.array([np.nan, np.nan])).scaling("x")
+    scaling = sums_of(np.array([np.nan, np.nan])).scaling("x")
     np.testing.assert_array_equal(scaling(np.array([np.nan, 5.0])), [[0, 1], [0, 0]])
 
 
 @given(st.lists(NUMBERS, min_size=1), st.lists(NUMBERS, min_size=1))
 def test_no_number_leaves_six_standard_deviations(fitted, served):
-    scaled = NumberSums(np.array(fitted)).scaling("x")(np.array(served))
+    scaled = sums_of(np.array(fitted)).scaling("x")(np.array(served))
     assert (np.abs(scaled) <= 6).all()
 
 

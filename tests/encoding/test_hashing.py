@@ -4,10 +4,9 @@ import pyarrow as pa
 import pytest
 
 from pipeline.core.errors import DataError
-from pipeline.data.log_store.content_hash import content_sha256
 from pipeline.data.log_store.manifest import read_manifest
 from pipeline.formats.days import day_name
-from tests.tiny_logs import PRIVATE, land_day, tiny_day, write_log
+from tests.tiny_logs import PRIVATE, content_sha256, land_day, tiny_day, write_log
 
 DAYS = [day_name(19_700 + index) for index in range(3)]
 

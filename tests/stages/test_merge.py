@@ -12,12 +12,12 @@ import pytest
 from pipeline.checkpoint.bundle import load
 from pipeline.core.errors import ArtifactError, DataError
 from pipeline.core.files import file_sums, manifest_sums, read_json, sha256_of, write_json
-from pipeline.data.log_store.content_hash import content_sha256
 from pipeline.data.log_store.manifest import DayEntry, Manifest, day_folder, write_manifest
 from pipeline.formats.maps import from_knots
 from pipeline.params.sections import MergeParams
 from pipeline.stages import merge as stage
 from tests.checkpoint.parts import bent_map, rows, write_parts
+from tests.tiny_logs import content_sha256
 
 PARAMS = MergeParams(parity_tolerance=1e-6)
 DAYS = ["2013-09-29", "2013-09-30"]

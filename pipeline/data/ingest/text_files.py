@@ -214,7 +214,5 @@ def line_of(path: Path, mapping: Mapping, *, row: int | None = None, record: int
 def carriage_return(path: Path) -> int:
     """The first line, from 1, with a carriage return inside; 0 where there is none."""
     with reading(path), open_bytes(path) as stream:
-        for number, line in enumerate(TextIOWrapper(stream, "latin-1", newline="\n"), 1):
-            if re.search("\r(?!\n)", line):
-                return number
-    return 0
+        lines = enumerate(TextIOWrapper(stream, "latin-1", newline="\n"), 1)
+        return next((number for number, line in lines if re.search("\r(?!\n)", line)), 0)

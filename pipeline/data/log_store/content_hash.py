@@ -18,7 +18,11 @@ def block_rows(schema: pa.Schema) -> int:
 
 
 class ContentDigest:
-    """The `content_sha256` of `rows` rows that come in whole blocks, the last one smaller."""
+    """The content's sha256, of `rows` rows that come in whole blocks, the last one smaller.
+
+    It is of column names, types and values, in order: equal for equal rows. It reads values, not
+    storage, so chunks, the Parquet writer and its version do not matter.
+    """
 
     def __init__(self) -> None:
         self.rows = 0
@@ -28,7 +32,8 @@ class ContentDigest:
         """Add the next rows.
 
         Raises:
-            DataError: as `content_sha256`.
+            DataError: a column has a type other than text, numbers, booleans, dates, time stamps or
+                lists of these.
         """
         size = block_rows(table.schema)
         for start in range(0, max(len(table), 1), size):
@@ -40,20 +45,6 @@ class ContentDigest:
         if len(self._blocks) == 1:
             return self._blocks[0]
         return hashlib.sha256("".join(self._blocks).encode()).hexdigest()
-
-
-def content_sha256(table: pa.Table) -> str:
-    """The sha256 of column names, types and values, in order: equal for equal rows.
-
-    It reads values, not storage, so chunks, the Parquet writer and its version do not matter.
-
-    Raises:
-        DataError: a column has a type other than text, numbers, booleans, dates, time stamps or
-            lists of these.
-    """
-    digest = ContentDigest()
-    digest.add(table)
-    return digest.hexdigest()
 
 
 def _block_sha256(table: pa.Table) -> str:
