@@ -64,31 +64,36 @@ def land_files(
 def _parts_of(
     sources: Sequence[Path], mapping: Mapping, options: LandingOptions, *, place: Path, over: Over
 ) -> Iterator[tuple[str, Part]]:
-    """What files bring of each day, file after file."""
+    """What files bring of each day: here all of them together, else each whoever reads it."""
     here = Path().absolute()  # where those that read may not be
     first, newest, dayless = dict[str, Path](), day_name(0), Counter[str]()
     before, total = _rows_before(mapping, sources) if mapping.row_blocks else ({}, 1)
 
-    def read(path: Path) -> tuple[dict[str, Part], Counter[str], str]:
+    def read(paths: Sequence[Path]) -> tuple[dict[str, Part], list[tuple[Path, str, Counter[str]]]]:
         own = Path(mkdtemp(dir=place))  # another one where the work begins again elsewhere
-        writer, without, sha256 = DayWriter(own, mapping.schema), Counter[str](), ""
-        found = read_rows(mapping, path, options, here, (before.get(path, 0), total))
-        with closing(prefetched(found)) as ahead:
-            for rows in ahead:
-                writer.add(rows.table, rows.days, rows.source)
-                for rule, days in rows.dropped.items():
-                    writer.drop(rule, days)
-                without.update(rows.dayless)
-                sha256 = rows.source[1]
-        return dict(writer.parts()), without, sha256
+        writer, files = DayWriter(own, mapping.schema), []
+        for path in paths:
+            without, sha256 = Counter[str](), ""
+            found = read_rows(mapping, path, options, here, (before.get(path, 0), total))
+            with closing(prefetched(found)) as ahead:
+                for rows in ahead:
+                    writer.add(rows.table, rows.days, rows.source)
+                    for rule, days in rows.dropped.items():
+                        writer.drop(rule, days)
+                    without.update(rows.dayless)
+                    sha256 = rows.source[1]
+            files.append((path, sha256, without))
+        return dict(writer.parts()), files
 
-    for path, (parts, without, sha256) in over(read, sources, "read", "files"):
-        if sha256 and not options.event_id:
-            _refuse_again(path, first.get(sha256))
-            first[sha256] = path
-        dayless.update(without)
-        if dayless[REJECTED] > mapping.max_rejected:
-            raise DataError(f"{path}{_too_many(dayless[REJECTED], mapping)}")
+    together = [sources] if over is one_by_one else [[path] for path in sources]
+    for _, (parts, files) in over(read, together, "read", "files"):
+        for path, sha256, without in files:
+            if sha256 and not options.event_id:
+                _refuse_again(path, first.get(sha256))
+                first[sha256] = path
+            dayless.update(without)
+            if dayless[REJECTED] > mapping.max_rejected:
+                raise DataError(f"{path}{_too_many(dayless[REJECTED], mapping)}")
         newest = max([newest, *parts])
         yield from parts.items()
     last = DayWriter(Path(mkdtemp(dir=place)), mapping.schema)
