@@ -5,7 +5,7 @@ Counters of a service, added up over its processes.
 
 import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -122,7 +122,8 @@ def make_app(
         Route("/metrics", calls.prometheus),
         Route("/openapi.json", calls.openapi),
     ]
-    return Starlette(routes=routes, exception_handlers={HTTPException: _no_such_call})
+    handlers = {HTTPException: _no_such_call, Exception: calls.failed}
+    return Starlette(routes=routes, exception_handlers=handlers)
 
 
 @dataclass(frozen=True)
@@ -159,6 +160,10 @@ class _Calls:
         self.metrics.requests.labels(str(status)).inc()
         return _json({"error": sentence}, status)
 
+    async def failed(self, _: Request, error: Exception) -> Response:
+        kind = type(error).__name__
+        return self._refusal(500, f"the service failed ({kind}); its standard error says where")
+
     async def health(self, _: Request) -> Response:
         swaps = self.state.swaps if self.state else Swaps()
         return _json(
@@ -183,7 +188,7 @@ async def _no_such_call(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     calls = "POST /score, GET /health, GET /metrics and GET /openapi.json"
     sentence = f"{request.method} {request.url.path} is no call of this service; {calls} are"
-    return _json({"error": sentence}, error.status_code)
+    return _json({"error": sentence}, error.status_code, error.headers)
 
 
 async def _body(request: Request, limit: int) -> bytes | None:
@@ -215,6 +220,8 @@ def _answer(scores: ServedScores, version: str, kind: str) -> Response:
     return _json({"version": version, **columns})
 
 
-def _json(content: dict[str, object], status: int = 200) -> Response:
+def _json(
+    content: dict[str, object], status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
     text = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
-    return Response(text, status, media_type="application/json")
+    return Response(text, status, headers, media_type="application/json")

@@ -7,7 +7,7 @@ import csv
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from io import TextIOWrapper
@@ -71,9 +71,23 @@ def opened(
     Raises:
         DataError: the file is missing, damaged or lacks a column, when it is opened or read.
     """
+    form = _csv if is_csv(source) else _parquet
+    with ExitStack() as stack:
+        with _refused(source):
+            schema, rows = stack.enter_context(form(source, keep, predictor))
+        yield [schema.field(name) for name in keep], _read(source, rows)
+
+
+def _read(source: Path, rows: Iterator[RowBatch]) -> Iterator[RowBatch]:
+    with _refused(source):
+        yield from rows
+
+
+@contextmanager
+def _refused(source: Path) -> Iterator[None]:
+    """What is wrong with a file, in one sentence; only reading goes on inside."""
     try:
-        with (_csv if is_csv(source) else _parquet)(source, keep, predictor) as (schema, rows):
-            yield [schema.field(name) for name in keep], rows
+        yield
     except FileNotFoundError:
         raise DataError(f"{source} does not exist; name a Parquet or CSV file") from None
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
@@ -175,16 +189,25 @@ def _conversion(columns: list[str], predictor: Predictor) -> pc.ConvertOptions:
 def written(
     place: Path, form: Path, schema: pa.Schema
 ) -> Iterator[Callable[[pa.RecordBatch], None]]:
-    """What writes batches into the file `place`, in the format that the name `form` has."""
-    if is_csv(form):
-        with (
-            pa.output_stream(place, compression=_packing(form)) as stream,
-            pc.CSVWriter(stream, schema) as lines,
-        ):
-            yield lines.write_batch
-    else:
-        with pq.ParquetWriter(place, schema, compression="zstd") as columns:
-            yield columns.write_batch
+    """What writes batches into the file `place`, in the format that the name `form` has.
+
+    Raises:
+        DataError: the format has no form for a column that is kept.
+    """
+    try:
+        if is_csv(form):
+            with (
+                pa.output_stream(place, compression=_packing(form)) as stream,
+                pc.CSVWriter(stream, schema) as lines,
+            ):
+                yield lines.write_batch
+        else:
+            with pq.ParquetWriter(place, schema, compression="zstd") as columns:
+                yield columns.write_batch
+    except pa.ArrowException as error:
+        raise DataError(
+            f"{form} cannot hold a column of --keep ({error}); leave it out, or name a Parquet file"
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -245,6 +268,7 @@ def score_files(
         ArtifactError: the scores would replace a folder, or the model was replaced meanwhile.
     """
     files, threads = files_of(sources), threads or os.cpu_count() or 1
+    keep = [*dict.fromkeys(keep)]
     alone = len(files) == 1 and not sources[0].is_dir()
     _refuse_replacing(sources[0] if alone else None, target)
     taken = [name for name in keep if name in SCHEMA.names]
@@ -292,6 +316,8 @@ def files_of(sources: Sequence[Path]) -> dict[Path, Path]:
 
 def _refuse_replacing(source: Path | None, target: Path) -> None:
     """Refuse a target that is the one source; where there are several, one that is there."""
+    if target.exists() and not (target.is_file() or target.is_dir()):
+        raise DataError(f"{target} is neither a file nor a folder; name one for the scores")
     if source and target.exists() and source.exists() and target.samefile(source):
         raise DataError(f"{target} holds the rows themselves; name another file for their scores")
     if source is None and target.exists():

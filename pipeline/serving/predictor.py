@@ -2,8 +2,9 @@
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -205,34 +206,44 @@ class Predictor:
         inputs = {}
         for name in self.text_columns:
             with placed(f"column {name}: "):
-                encoded = as_text(self._column(table, name)).dictionary_encode()
+                encoded = as_text(self.column(table, name)).dictionary_encode()
                 values = self.texts([*encoded.dictionary.to_pylist(), None], name)
                 places = encoded.indices.fill_null(len(values) - 1).to_numpy(zero_copy_only=False)
                 inputs[f"{TEXT}{name}"] = np.array(values, dtype=object)[places]
         for name in self.number_columns:
             with placed(f"column {name}: "):
-                column = self.spelled(self._column(table, name))
+                column = self.spelled(self.column(table, name))
                 inputs[f"{NUMBER}{name}"] = self.numbers(name, as_numbers(column))
         return inputs
 
-    def _column(self, table: pa.Table | pa.RecordBatch, name: str) -> Column:
-        """A column of rows, or made of theirs."""
+    def column(self, table: pa.Table | pa.RecordBatch, name: str) -> Column:
+        """A column of rows, or made of theirs.
+
+        Raises:
+            DataError: what it is made of does not fit; column and row are named.
+        """
         if name in table.schema.names or self.reading is None:
             return table.column(name)
-        return self.reading.served(name, table)
+        return _by_row(partial(self.reading.served, name), table)
 
     def spelled(self, column: Column) -> Column:
         """Numbers; where the log's are spelled in text, by the log's own rules.
 
         Raises:
-            DataError: a text is no number.
+            DataError: a text is no number; its row is named.
         """
         if self.reading is None or not is_text(column):
             return column
-        try:
-            return self.reading.typed(column, pa.float64())
-        except pa.ArrowException as error:
-            raise DataError(f"{str(error).splitlines()[0]}; give numbers, or null") from None
+        reading = self.reading
+
+        def typed(spelled: Column) -> Column:
+            try:
+                return reading.typed(spelled, pa.float64())
+            except pa.ArrowException as error:
+                sentence = f"{str(error).splitlines()[0]}; give numbers, or null"
+                raise DataError(sentence) from None
+
+        return _by_row(typed, column)
 
     def texts(self, values: Iterable[str | None], name: str) -> list[str]:
         """The values of the text column `name` as the session takes them.
@@ -260,6 +271,27 @@ class Predictor:
         if self._score and self._score[0] == name:
             logged_logit(values, self._score[1])
         return values
+
+
+def _by_row(read: Callable[[Any], Column], rows: Any) -> Column:
+    """What `read` makes of a table or column; where it refuses a row, the sentence names it.
+
+    Raises:
+        DataError: `read` refuses the rows.
+    """
+    try:
+        return read(rows)
+    except DataError as error:
+        read(rows.slice(0, 0))  # which it refuses where the type is the reason
+        first, number, why = 0, len(rows), error
+    while number > 1:
+        try:
+            read(rows.slice(first, number // 2))
+        except DataError:
+            number //= 2
+        else:
+            first, number = first + number // 2, number - number // 2
+    raise DataError(f"row {first}: {why}")
 
 
 def verified(folder: Path) -> tuple[str, str]:

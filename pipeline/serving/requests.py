@@ -45,7 +45,7 @@ def inputs_of(
     for name in predictor.columns:
         if name not in columns and predictor.reading:
             made_of = {raw: columns[raw] for raw in predictor.reading.raw(name)}
-            columns[name] = predictor.reading.served(name, _arrays(made_of)).to_pylist()
+            columns[name] = predictor.column(_arrays(made_of), name).to_pylist()
     inputs = {}
     for name in predictor.text_columns:
         values = columns[name]
@@ -69,7 +69,8 @@ def _table(body: bytes) -> pa.Table:
         with pa.ipc.open_stream(source) as stream:
             table = stream.read_all()
         table.validate(full=True)
-    except (pa.ArrowException, OSError) as error:
+        names = table.schema.names  # which no other check reads: are they UTF-8?
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(f"the request is no whole Arrow stream: {error}") from None
     if source.tell() < len(body):
         raise DataError("the request goes on after an Arrow stream; send one stream")
@@ -121,9 +122,9 @@ def _parsed(body: bytes) -> dict[str, Any]:
     """The JSON object of a body. orjson is strict, and json sees keys that come twice."""
     try:
         request = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
+        json.loads(body, object_pairs_hook=_refuse_doubled)
+    except (orjson.JSONDecodeError, RecursionError) as error:
         raise DataError(f"the request is not JSON: {error}") from None
-    json.loads(body, object_pairs_hook=_refuse_doubled)
     return request if isinstance(request, dict) else {}
 
 
@@ -196,7 +197,7 @@ def _number(value: Any, column: str, row: int) -> float:
 
 
 def _shown(value: Any) -> str:
-    text = orjson.dumps(value).decode()
+    text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 40 else f"{text[:40]}…"
 
 
