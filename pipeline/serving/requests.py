@@ -69,7 +69,7 @@ def _table(body: bytes) -> pa.Table:
         with pa.ipc.open_stream(source) as stream:
             table = stream.read_all()
         table.validate(full=True)
-        names = table.schema.names  # which no other check reads: are they UTF-8?
+        _ = table.schema.names  # where they are no UTF-8, only this says so
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(f"the request is no whole Arrow stream: {error}") from None
     if source.tell() < len(body):
