@@ -7,7 +7,7 @@ import csv
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from io import TextIOWrapper
@@ -39,7 +39,7 @@ class RowBatch:
         bytes_read: of the file, about, since the batch before.
     """
 
-    rows: pa.RecordBatch
+    rows: pa.RecordBatch | pa.Table
     first_row: int
     bytes_read: int
 
@@ -58,36 +58,18 @@ def is_rows(path: Path) -> bool:
     return path.is_file() and path.name[0] not in "._"
 
 
-@contextmanager
-def opened(
-    source: Path, predictor: Predictor, keep: Sequence[str]
-) -> Iterator[tuple[list[pa.Field], Iterator[RowBatch]]]:
-    """The fields of the columns to keep, and the rows.
+def batches_of(source: Path, predictor: Predictor, keep: Sequence[str]) -> Iterator[RowBatch]:
+    """The rows of a file; the first batch has none, and is there for its schema.
 
     CSV is parted as the log's files were where its header is, else by commas, and the first line
     names the columns; what is kept and no number of the model's is text, and
     an empty cell, quoted or not, is null, as where a log is landed.
 
     Raises:
-        DataError: the file is missing, damaged or lacks a column, when it is opened or read.
+        DataError: the file is missing, damaged or lacks a column.
     """
-    form = _csv if is_csv(source) else _parquet
-    with ExitStack() as stack:
-        with _refused(source):
-            schema, rows = stack.enter_context(form(source, keep, predictor))
-        yield [schema.field(name) for name in keep], _read(source, rows)
-
-
-def _read(source: Path, rows: Iterator[RowBatch]) -> Iterator[RowBatch]:
-    with _refused(source):
-        yield from rows
-
-
-@contextmanager
-def _refused(source: Path) -> Iterator[None]:
-    """What is wrong with a file, in one sentence; only reading goes on inside."""
     try:
-        yield
+        yield from (_csv if is_csv(source) else _parquet)(source, keep, predictor)
     except FileNotFoundError:
         raise DataError(f"{source} does not exist; name a Parquet or CSV file") from None
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
@@ -111,27 +93,18 @@ def _taken(
         return list(dict.fromkeys([*predictor.columns_in(names), *keep]))
 
 
-@contextmanager
-def _parquet(
-    source: Path, keep: Sequence[str], predictor: Predictor
-) -> Iterator[tuple[pa.Schema, Iterator[RowBatch]]]:
+def _parquet(source: Path, keep: Sequence[str], predictor: Predictor) -> Iterator[RowBatch]:
     with pq.ParquetFile(source) as file:
         size = source.stat().st_size / max(1, file.metadata.num_rows)
-        columns = _taken(source, file.schema_arrow.names, keep, predictor)
-
-        def batches() -> Iterator[RowBatch]:
-            first = 0
-            for rows in file.iter_batches(BATCH_ROWS, columns=columns):
-                yield RowBatch(rows, first, round(size * len(rows)))
-                first += len(rows)
-
-        yield file.schema_arrow, batches()
+        schema, first = file.schema_arrow, 0
+        columns = _taken(source, schema.names, keep, predictor)
+        yield RowBatch(schema.empty_table(), 0, 0)
+        for rows in file.iter_batches(BATCH_ROWS, columns=columns):
+            yield RowBatch(rows, first, round(size * len(rows)))
+            first += len(rows)
 
 
-@contextmanager
-def _csv(
-    source: Path, keep: Sequence[str], predictor: Predictor
-) -> Iterator[tuple[pa.Schema, Iterator[RowBatch]]]:
+def _csv(source: Path, keep: Sequence[str], predictor: Predictor) -> Iterator[RowBatch]:
     packing, blocks = _packing(source), pc.ReadOptions(block_size=BLOCK_BYTES)
     with pa.input_stream(source, packing) as stream:
         header = stream.read(BLOCK_BYTES).partition(b"\n")[0]
@@ -146,14 +119,11 @@ def _csv(
     columns = _taken(source, names, keep, predictor)
     with source.open("rb") as raw, pa.input_stream(raw, packing) as stream:
         reader = pc.open_csv(stream, blocks, lines, _conversion(columns, predictor))
-
-        def batches() -> Iterator[RowBatch]:
-            first = place = 0
-            for rows in reader:
-                yield RowBatch(rows, first, raw.tell() - place)
-                first, place = first + len(rows), raw.tell()
-
-        yield reader.schema, batches()
+        yield RowBatch(reader.schema.empty_table(), 0, 0)
+        first = place = 0
+        for rows in reader:
+            yield RowBatch(rows, first, raw.tell() - place)
+            first, place = first + len(rows), raw.tell()
 
 
 def _refuse_open_quotes(source: Path, log: Reading) -> None:
@@ -339,11 +309,12 @@ def _score(
         with placed(f"{source}, batch from row {batch.first_row} on: "):
             return batch, predictor.predict(batch.rows)
 
-    with opened(source, predictor, keep) as (kept, batches):
-        schema = pa.schema([*kept, *SCHEMA])
-        with written(*target, schema) as write:
-            for batch, scores in made_ahead(scored, batches, threads):
-                columns = [*(batch.rows.column(name) for name in keep), *scores.batch().columns]
-                write(pa.record_batch(columns, schema=schema))
-                report(batch.bytes_read)
-                yield Counted(len(scores), int(scores.unseen.sum()), int(scores.out_of_range.sum()))
+    batches = batches_of(source, predictor, keep)
+    read = next(batches).rows.schema
+    schema = pa.schema([*map(read.field, keep), *SCHEMA])
+    with written(*target, schema) as write:
+        for batch, scores in made_ahead(scored, batches, threads):
+            columns = [*(batch.rows.column(name) for name in keep), *scores.batch().columns]
+            write(pa.record_batch(columns, schema=schema))
+            report(batch.bytes_read)
+            yield Counted(len(scores), int(scores.unseen.sum()), int(scores.out_of_range.sum()))

@@ -106,16 +106,11 @@ def _columns(body: bytes, predictor: Predictor) -> dict[str, list[Any]]:
     if forms == ["records"]:
         return _columns_of(request["records"], predictor)
     columns: dict[str, list[Any]] = request["columns"]
-    _refuse_no_lists(columns, predictor.columns)
     names = predictor.columns_in(columns)
-    _refuse_no_lists(columns, names)
-    return {name: columns[name] for name in names}
-
-
-def _refuse_no_lists(columns: dict[str, Any], names: list[str]) -> None:
     for name in names:
-        if not isinstance(columns.get(name, []), list):
+        if not isinstance(columns[name], list):
             raise DataError(f"column {name} must be a list with the value of each row")
+    return {name: columns[name] for name in names}
 
 
 def _parsed(body: bytes) -> dict[str, Any]:
