@@ -5,9 +5,10 @@ Counters of a service, added up over its processes.
 
 import asyncio
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 import orjson
@@ -40,12 +41,13 @@ ROWS = {
 class ServiceMetrics(Collector):
     """Counters of one process, and a page of all of them, with the versions that came."""
 
-    def __init__(self, state: ServiceState | None = None) -> None:
+    def __init__(self, state: ServiceState | None, shadow: Shadow | None) -> None:
         """Begin to count.
 
         Args:
             state: of the service, with a seat; each process counts in a file there, and one that
                 takes the seat of another that has ended counts on. None: it is the service alone.
+            shadow: whose gauges are on the page, too.
         """
         own = self._shown = CollectorRegistry()
         if state:
@@ -55,6 +57,8 @@ class ServiceMetrics(Collector):
             MultiProcessCollector(self._shown, str(state.folder))
             self._state = state
             self._shown.register(self)
+        if shadow:
+            self._shown.register(shadow)
         self.requests = Counter(REQUESTS, "Requests to /score", ["status"], registry=own)
         self._counts = {name: Counter(name, what, registry=own) for name, what in ROWS.items()}
         levels = "Rows by whose map answered: 0 their own, k the k-th parent's"
@@ -72,10 +76,6 @@ class ServiceMetrics(Collector):
             counter.inc(number)
         for level, number in enumerate(np.bincount(scores.field_level).tolist()):
             self._levels.labels(str(level)).inc(number)
-
-    def show(self, collector: Collector) -> None:
-        """Put more on the page."""
-        self._shown.register(collector)
 
     def page(self) -> bytes:
         """All counters as Prometheus reads them."""
@@ -113,9 +113,7 @@ def make_app(
         state: what this process shares with others of its service; None: it is alone.
         shadow: a second version that sees every request.
     """
-    calls = _Calls(predictor, limits, ServiceMetrics(state), state, shadow)
-    if shadow:
-        calls.metrics.show(shadow)
+    calls = _Calls(predictor, limits, ServiceMetrics(state, shadow), state, shadow)
     routes = [
         Route("/score", calls.score, methods=["POST"]),
         Route("/health", calls.health),
@@ -220,8 +218,6 @@ def _answer(scores: ServedScores, version: str, kind: str) -> Response:
     return _json({"version": version, **columns})
 
 
-def _json(
-    content: dict[str, object], status: int = 200, headers: Mapping[str, str] | None = None
-) -> Response:
+def _json(content: dict[str, object], status: int = 200, headers: Any = None) -> Response:
     text = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
     return Response(text, status, headers, media_type="application/json")

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -77,8 +78,7 @@ class Predictor:
         reading: how the log's files were read; None where no mapping said so.
         session: onnxruntime's, for who brings arrays of their own.
         folder: that it was loaded from, as worker processes do again.
-        vectors: `columns`, `expected` and `tolerance` of the rows that the model was proved on;
-            empty for a checkpoint from before there were any.
+        vectors: `columns`, `expected` and `tolerance` of the rows that the model was proved on.
     """
 
     def __init__(self, content: bytes, version: str, threads: int = 1) -> None:
@@ -108,7 +108,7 @@ class Predictor:
                 f"{ONNX_FORMAT!r}; run dvc repro merge"
             )
         self.version, self.folder = version, Path()
-        self.vectors: dict[str, Any] = {}
+        self.vectors: Mapping[str, Any] = {}
         self.null_text = self.metadata["null_text"]
         names = [tensor.name for tensor in self.session.get_inputs()]
         self.text_columns = [n.removeprefix(TEXT) for n in names if n.startswith(TEXT)]
@@ -234,16 +234,7 @@ class Predictor:
         """
         if self.reading is None or not is_text(column):
             return column
-        reading = self.reading
-
-        def typed(spelled: Column) -> Column:
-            try:
-                return reading.typed(spelled, pa.float64())
-            except pa.ArrowException as error:
-                sentence = f"{str(error).splitlines()[0]}; give numbers, or null"
-                raise DataError(sentence) from None
-
-        return _by_row(typed, column)
+        return _by_row(partial(self.reading.typed, kind=pa.float64()), column)
 
     def texts(self, values: Iterable[str | None], name: str) -> list[str]:
         """The values of the text column `name` as the session takes them.
@@ -274,24 +265,26 @@ class Predictor:
 
 
 def _by_row(read: Callable[[Any], Column], rows: Any) -> Column:
-    """What `read` makes of a table or column; where it refuses a row, the sentence names it.
+    """What `read` makes of a table or column; its refusal names the first row that it is about.
 
     Raises:
         DataError: `read` refuses the rows.
     """
+
+    def refused(first: int) -> bool:
+        try:
+            read(rows.slice(0, first))
+        except (DataError, pa.ArrowException):
+            return True
+        return False
+
     try:
         return read(rows)
-    except DataError as error:
-        read(rows.slice(0, 0))  # which it refuses where the type is the reason
-        first, number, why = 0, len(rows), error
-    while number > 1:
-        try:
-            read(rows.slice(first, number // 2))
-        except DataError:
-            number //= 2
-        else:
-            first, number = first + number // 2, number - number // 2
-    raise DataError(f"row {first}: {why}")
+    except (DataError, pa.ArrowException) as error:
+        first = bisect_left(range(len(rows) + 1), True, key=refused)
+        place = f"row {first - 1}: " if first else ""  # else the type is the reason
+        why = str(error).splitlines()[0]
+    raise DataError(f"{place}{why}; give what the log's files have there, or null")
 
 
 def verified(folder: Path) -> tuple[str, str]:
@@ -331,9 +324,8 @@ def load(folder: Path, threads: int = 1) -> Predictor:
         raise ArtifactError(f"{folder / ONNX_FILE} changed while it was read; load it again")
     predictor = Predictor(content, version, threads)
     predictor.folder = folder.absolute()
-    if (folder / VECTORS_FILE).is_file():
-        predictor.vectors = read_json(folder / VECTORS_FILE)
-        _probe(predictor, folder)
+    predictor.vectors = read_json(folder / VECTORS_FILE)
+    _probe(predictor, folder)
     return predictor
 
 

@@ -45,7 +45,7 @@ def inputs_of(
     for name in predictor.columns:
         if name not in columns and predictor.reading:
             made_of = {raw: columns[raw] for raw in predictor.reading.raw(name)}
-            columns[name] = predictor.column(_arrays(made_of), name).to_pylist()
+            columns[name] = predictor.column(_rows_of(made_of), name).to_pylist()
     inputs = {}
     for name in predictor.text_columns:
         values = columns[name]
@@ -77,15 +77,13 @@ def _table(body: bytes) -> pa.Table:
     return table
 
 
-def _arrays(columns: dict[str, list[Any]]) -> pa.RecordBatch:
+def _rows_of(columns: dict[str, list[Any]]) -> pa.RecordBatch:
     """Columns of which others are made."""
-    arrays = {}
-    for name, values in columns.items():
-        try:
-            arrays[name] = pa.array(values)
-        except (pa.ArrowException, OverflowError):
-            raise DataError(f"column {name} holds values of several kinds; give one") from None
-    return pa.RecordBatch.from_pydict(arrays)
+    try:
+        return pa.RecordBatch.from_pydict(columns)
+    except (pa.ArrowException, OverflowError):
+        names = " and ".join(columns)
+        raise DataError(f"column {names} holds values of several kinds; give one") from None
 
 
 def _spelled(values: list[Any], predictor: Predictor) -> list[Any]:
@@ -174,10 +172,7 @@ def _text(value: Any, column: str, row: int) -> str | None:
         return str(int(value))
     if isinstance(value, int):
         return str(value)
-    raise DataError(
-        f"row {row}, column {column}: {_shown(value)} names no value; give text, a whole number or "
-        "null"
-    )
+    raise _wrong(value, column, row, "names no value; give text, a whole number or null")
 
 
 def _number(value: Any, column: str, row: int) -> float:
@@ -185,10 +180,11 @@ def _number(value: Any, column: str, row: int) -> float:
         return float(value)
     if value is None:
         return float("nan")
-    raise DataError(
-        f"row {row}, column {column}: {_shown(value)} is not a number; give one, or null where "
-        "there is none"
-    )
+    raise _wrong(value, column, row, "is not a number; give one, or null where there is none")
+
+
+def _wrong(value: Any, column: str, row: int, why: str) -> DataError:
+    return DataError(f"row {row}, column {column}: {_shown(value)} {why}")
 
 
 def _shown(value: Any) -> str:
@@ -242,11 +238,9 @@ def _score_call(predictor: Predictor) -> dict[str, Any]:
 
 
 def _examples(predictor: Predictor) -> dict[str, Any]:
-    columns = predictor.vectors.get("columns", {})
-    columns = {name: values[:EXAMPLE_ROWS] for name, values in columns.items()}
+    vectors = predictor.vectors["columns"]
+    columns = {name: values[:EXAMPLE_ROWS] for name, values in vectors.items()}
     records = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    if not columns:
-        return {}
     return {"columns": {"value": {"columns": columns}}, "records": {"value": {"records": records}}}
 
 
