@@ -143,7 +143,7 @@ def test_behind_nginx_a_killed_worker_costs_nothing(made, tmp_path):
 IMPATIENT = """
 from pipeline.cli.main import main
 from pipeline.serving import workers
-workers.LOAD_SECONDS = 60
+workers.LOAD_SECONDS = 20
 main()
 """
 
