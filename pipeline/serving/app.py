@@ -15,6 +15,7 @@ import orjson
 import pyarrow as pa
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest, values
 from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 from starlette.applications import Starlette
@@ -30,7 +31,6 @@ from pipeline.serving.shadow import Shadow
 from pipeline.serving.state import RequestLimits, ServiceState, Swaps
 
 LATENCIES = (0.0005, 0.001, 0.002, 0.004, 0.006, 0.01, 0.02, 0.05, 0.1, 0.5)
-REQUESTS, SECONDS = "adacalib_requests", "adacalib_score_seconds"
 ROWS = {
     "adacalib_rows": "Rows scored",
     "adacalib_unseen_field_values": "Rows whose field value nobody has seen",
@@ -59,13 +59,12 @@ class ServiceMetrics(Collector):
             self._shown.register(self)
         if shadow:
             self._shown.register(shadow)
-        self.requests = Counter(REQUESTS, "Requests to /score", ["status"], registry=own)
+        self.requests = Counter("adacalib_requests", "Requests to /score", ["status"], registry=own)
         self._counts = {name: Counter(name, what, registry=own) for name, what in ROWS.items()}
         levels = "Rows by whose map answered: 0 their own, k the k-th parent's"
         self._levels = Counter("adacalib_field_level_rows", levels, ["level"], registry=own)
-        self._seconds = Histogram(
-            SECONDS, "From a read body to an answer", buckets=LATENCIES, registry=own
-        )
+        name, what = "adacalib_score_seconds", "From a read body to an answer"
+        self._seconds = Histogram(name, what, buckets=LATENCIES, registry=own)
 
     def count(self, scores: ServedScores, seconds: float) -> None:
         """Count an answer with scores, and the time that it took."""
@@ -89,7 +88,6 @@ class ServiceMetrics(Collector):
         yield GaugeMetricFamily("adacalib_versions_refused", refused, swaps.refused)
 
 
-PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 DISCARDED = 256 << 20  # bytes beyond the limit that are read, so that the client reads the answer
 INLINE_ROWS = 1024  # fewer are scored on the loop's own thread: a hand-over costs more
 LIMITS = RequestLimits()
@@ -176,7 +174,7 @@ class _Calls:
         )
 
     async def prometheus(self, _: Request) -> Response:
-        return Response(self.metrics.page(), media_type=PROMETHEUS)
+        return Response(self.metrics.page(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     async def openapi(self, _: Request) -> Response:
         return _json(document(self.predictor))

@@ -53,11 +53,6 @@ def _packing(path: Path) -> str | None:
     return "gzip" if path.suffix.lower() == ".gz" else None
 
 
-def is_rows(path: Path) -> bool:
-    """Whether a file in a folder is one to score, as all are but hidden ones and `_SUCCESS`."""
-    return path.is_file() and path.name[0] not in "._"
-
-
 def batches_of(source: Path, predictor: Predictor, keep: Sequence[str]) -> Iterator[RowBatch]:
     """The rows of a file; the first batch has none, and is there for its schema.
 
@@ -267,12 +262,15 @@ def score_files(
 def files_of(sources: Sequence[Path]) -> dict[Path, Path]:
     """Every file of rows in files and folders, and its name beside the others.
 
+    Of a folder these are all but hidden ones and `_SUCCESS`.
+
     Raises:
         DataError: there is none, or two have one name.
     """
     found: dict[Path, Path] = {}
     for source in sources:
-        inside = sorted(filter(is_rows, source.rglob("*"))) if source.is_dir() else [source]
+        below = filter(Path.is_file, source.rglob("[!._]*"))
+        inside = sorted(below) if source.is_dir() else [source]
         found |= {f: f.relative_to(source if source.is_dir() else f.parent) for f in inside}
     names = [*found.values()]
     places = ", ".join(map(str, sources))

@@ -4,6 +4,7 @@ import hashlib
 import json
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -272,11 +273,10 @@ def _by_row(read: Callable[[Any], Column], rows: Any) -> Column:
     """
 
     def refused(first: int) -> bool:
-        try:
+        with suppress(DataError, pa.ArrowException):
             read(rows.slice(0, first))
-        except (DataError, pa.ArrowException):
-            return True
-        return False
+            return False
+        return True
 
     try:
         return read(rows)
