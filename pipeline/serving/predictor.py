@@ -79,7 +79,8 @@ class Predictor:
         reading: how the log's files were read; None where no mapping said so.
         session: onnxruntime's, for who brings arrays of their own.
         folder: that it was loaded from, as worker processes do again.
-        vectors: `columns`, `expected` and `tolerance` of the rows that the model was proved on.
+        vectors: `columns`, `expected` and `tolerance` of the rows that the model was proved on;
+            empty where it has none.
     """
 
     def __init__(self, content: bytes, version: str, threads: int = 1) -> None:
@@ -324,8 +325,9 @@ def load(folder: Path, threads: int = 1) -> Predictor:
         raise ArtifactError(f"{folder / ONNX_FILE} changed while it was read; load it again")
     predictor = Predictor(content, version, threads)
     predictor.folder = folder.absolute()
-    predictor.vectors = read_json(folder / VECTORS_FILE)
-    _probe(predictor, folder)
+    if (folder / VECTORS_FILE).is_file():
+        predictor.vectors = read_json(folder / VECTORS_FILE)
+        _probe(predictor, folder)
     return predictor
 
 

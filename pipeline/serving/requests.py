@@ -238,9 +238,11 @@ def _score_call(predictor: Predictor) -> dict[str, Any]:
 
 
 def _examples(predictor: Predictor) -> dict[str, Any]:
-    vectors = predictor.vectors["columns"]
+    vectors = predictor.vectors.get("columns", {})
     columns = {name: values[:EXAMPLE_ROWS] for name, values in vectors.items()}
     records = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    if not columns:
+        return {}
     return {"columns": {"value": {"columns": columns}}, "records": {"value": {"records": records}}}
 
 
