@@ -34,7 +34,7 @@ BASE, AUXILIARY = "base.", "auxiliary."
 
 SERVING = {
     "unseen_field_value": "its nearest known parent's map, else that of field value id 0",
-    "null_field_value": "a value of its own where the log had it, else as an unseen one",
+    "null_field_value": "its nearest known parent's map, else its own, else that of id 0",
     "out_of_range_logit": "the line beyond the outermost knot goes on with its own slope",
     "probability_clip": PROBABILITY_CLIP,
     "dtypes": {

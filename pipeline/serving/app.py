@@ -8,12 +8,14 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 import orjson
 import pyarrow as pa
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest, values
 from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 from starlette.applications import Starlette
@@ -29,7 +31,6 @@ from pipeline.serving.shadow import Shadow
 from pipeline.serving.state import RequestLimits, ServiceState, Swaps
 
 LATENCIES = (0.0005, 0.001, 0.002, 0.004, 0.006, 0.01, 0.02, 0.05, 0.1, 0.5)
-REQUESTS, SECONDS = "adacalib_requests", "adacalib_score_seconds"
 ROWS = {
     "adacalib_rows": "Rows scored",
     "adacalib_unseen_field_values": "Rows whose field value nobody has seen",
@@ -40,12 +41,13 @@ ROWS = {
 class ServiceMetrics(Collector):
     """Counters of one process, and a page of all of them, with the versions that came."""
 
-    def __init__(self, state: ServiceState | None = None) -> None:
+    def __init__(self, state: ServiceState | None, shadow: Shadow | None) -> None:
         """Begin to count.
 
         Args:
             state: of the service, with a seat; each process counts in a file there, and one that
                 takes the seat of another that has ended counts on. None: it is the service alone.
+            shadow: whose gauges are on the page, too.
         """
         own = self._shown = CollectorRegistry()
         if state:
@@ -55,13 +57,14 @@ class ServiceMetrics(Collector):
             MultiProcessCollector(self._shown, str(state.folder))
             self._state = state
             self._shown.register(self)
-        self.requests = Counter(REQUESTS, "Requests to /score", ["status"], registry=own)
+        if shadow:
+            self._shown.register(shadow)
+        self.requests = Counter("adacalib_requests", "Requests to /score", ["status"], registry=own)
         self._counts = {name: Counter(name, what, registry=own) for name, what in ROWS.items()}
         levels = "Rows by whose map answered: 0 their own, k the k-th parent's"
         self._levels = Counter("adacalib_field_level_rows", levels, ["level"], registry=own)
-        self._seconds = Histogram(
-            SECONDS, "From a read body to an answer", buckets=LATENCIES, registry=own
-        )
+        name, what = "adacalib_score_seconds", "From a read body to an answer"
+        self._seconds = Histogram(name, what, buckets=LATENCIES, registry=own)
 
     def count(self, scores: ServedScores, seconds: float) -> None:
         """Count an answer with scores, and the time that it took."""
@@ -72,10 +75,6 @@ class ServiceMetrics(Collector):
             counter.inc(number)
         for level, number in enumerate(np.bincount(scores.field_level).tolist()):
             self._levels.labels(str(level)).inc(number)
-
-    def show(self, collector: Collector) -> None:
-        """Put more on the page."""
-        self._shown.register(collector)
 
     def page(self) -> bytes:
         """All counters as Prometheus reads them."""
@@ -89,7 +88,6 @@ class ServiceMetrics(Collector):
         yield GaugeMetricFamily("adacalib_versions_refused", refused, swaps.refused)
 
 
-PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 DISCARDED = 256 << 20  # bytes beyond the limit that are read, so that the client reads the answer
 INLINE_ROWS = 1024  # fewer are scored on the loop's own thread: a hand-over costs more
 LIMITS = RequestLimits()
@@ -113,16 +111,15 @@ def make_app(
         state: what this process shares with others of its service; None: it is alone.
         shadow: a second version that sees every request.
     """
-    calls = _Calls(predictor, limits, ServiceMetrics(state), state, shadow)
-    if shadow:
-        calls.metrics.show(shadow)
+    calls = _Calls(predictor, limits, ServiceMetrics(state, shadow), state, shadow)
     routes = [
         Route("/score", calls.score, methods=["POST"]),
         Route("/health", calls.health),
         Route("/metrics", calls.prometheus),
         Route("/openapi.json", calls.openapi),
     ]
-    return Starlette(routes=routes, exception_handlers={HTTPException: _no_such_call})
+    handlers = {HTTPException: _no_such_call, Exception: calls.failed}
+    return Starlette(routes=routes, exception_handlers=handlers)
 
 
 @dataclass(frozen=True)
@@ -159,6 +156,10 @@ class _Calls:
         self.metrics.requests.labels(str(status)).inc()
         return _json({"error": sentence}, status)
 
+    async def failed(self, _: Request, error: Exception) -> Response:
+        kind = type(error).__name__
+        return self._refusal(500, f"the service failed ({kind}); its standard error says where")
+
     async def health(self, _: Request) -> Response:
         swaps = self.state.swaps if self.state else Swaps()
         return _json(
@@ -173,7 +174,7 @@ class _Calls:
         )
 
     async def prometheus(self, _: Request) -> Response:
-        return Response(self.metrics.page(), media_type=PROMETHEUS)
+        return Response(self.metrics.page(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     async def openapi(self, _: Request) -> Response:
         return _json(document(self.predictor))
@@ -183,7 +184,7 @@ async def _no_such_call(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     calls = "POST /score, GET /health, GET /metrics and GET /openapi.json"
     sentence = f"{request.method} {request.url.path} is no call of this service; {calls} are"
-    return _json({"error": sentence}, error.status_code)
+    return _json({"error": sentence}, error.status_code, error.headers)
 
 
 async def _body(request: Request, limit: int) -> bytes | None:
@@ -215,6 +216,6 @@ def _answer(scores: ServedScores, version: str, kind: str) -> Response:
     return _json({"version": version, **columns})
 
 
-def _json(content: dict[str, object], status: int = 200) -> Response:
+def _json(content: dict[str, object], status: int = 200, headers: Any = None) -> Response:
     text = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
-    return Response(text, status, media_type="application/json")
+    return Response(text, status, headers, media_type="application/json")

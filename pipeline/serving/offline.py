@@ -39,7 +39,7 @@ class RowBatch:
         bytes_read: of the file, about, since the batch before.
     """
 
-    rows: pa.RecordBatch
+    rows: pa.RecordBatch | pa.Table
     first_row: int
     bytes_read: int
 
@@ -53,27 +53,18 @@ def _packing(path: Path) -> str | None:
     return "gzip" if path.suffix.lower() == ".gz" else None
 
 
-def is_rows(path: Path) -> bool:
-    """Whether a file in a folder is one to score, as all are but hidden ones and `_SUCCESS`."""
-    return path.is_file() and path.name[0] not in "._"
-
-
-@contextmanager
-def opened(
-    source: Path, predictor: Predictor, keep: Sequence[str]
-) -> Iterator[tuple[list[pa.Field], Iterator[RowBatch]]]:
-    """The fields of the columns to keep, and the rows.
+def batches_of(source: Path, predictor: Predictor, keep: Sequence[str]) -> Iterator[RowBatch]:
+    """The rows of a file; the first batch has none, and is there for its schema.
 
     CSV is parted as the log's files were where its header is, else by commas, and the first line
     names the columns; what is kept and no number of the model's is text, and
     an empty cell, quoted or not, is null, as where a log is landed.
 
     Raises:
-        DataError: the file is missing, damaged or lacks a column, when it is opened or read.
+        DataError: the file is missing, damaged or lacks a column.
     """
     try:
-        with (_csv if is_csv(source) else _parquet)(source, keep, predictor) as (schema, rows):
-            yield [schema.field(name) for name in keep], rows
+        yield from (_csv if is_csv(source) else _parquet)(source, keep, predictor)
     except FileNotFoundError:
         raise DataError(f"{source} does not exist; name a Parquet or CSV file") from None
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
@@ -97,27 +88,18 @@ def _taken(
         return list(dict.fromkeys([*predictor.columns_in(names), *keep]))
 
 
-@contextmanager
-def _parquet(
-    source: Path, keep: Sequence[str], predictor: Predictor
-) -> Iterator[tuple[pa.Schema, Iterator[RowBatch]]]:
+def _parquet(source: Path, keep: Sequence[str], predictor: Predictor) -> Iterator[RowBatch]:
     with pq.ParquetFile(source) as file:
         size = source.stat().st_size / max(1, file.metadata.num_rows)
-        columns = _taken(source, file.schema_arrow.names, keep, predictor)
-
-        def batches() -> Iterator[RowBatch]:
-            first = 0
-            for rows in file.iter_batches(BATCH_ROWS, columns=columns):
-                yield RowBatch(rows, first, round(size * len(rows)))
-                first += len(rows)
-
-        yield file.schema_arrow, batches()
+        schema, first = file.schema_arrow, 0
+        columns = _taken(source, schema.names, keep, predictor)
+        yield RowBatch(schema.empty_table(), 0, 0)
+        for rows in file.iter_batches(BATCH_ROWS, columns=columns):
+            yield RowBatch(rows, first, round(size * len(rows)))
+            first += len(rows)
 
 
-@contextmanager
-def _csv(
-    source: Path, keep: Sequence[str], predictor: Predictor
-) -> Iterator[tuple[pa.Schema, Iterator[RowBatch]]]:
+def _csv(source: Path, keep: Sequence[str], predictor: Predictor) -> Iterator[RowBatch]:
     packing, blocks = _packing(source), pc.ReadOptions(block_size=BLOCK_BYTES)
     with pa.input_stream(source, packing) as stream:
         header = stream.read(BLOCK_BYTES).partition(b"\n")[0]
@@ -132,14 +114,11 @@ def _csv(
     columns = _taken(source, names, keep, predictor)
     with source.open("rb") as raw, pa.input_stream(raw, packing) as stream:
         reader = pc.open_csv(stream, blocks, lines, _conversion(columns, predictor))
-
-        def batches() -> Iterator[RowBatch]:
-            first = place = 0
-            for rows in reader:
-                yield RowBatch(rows, first, raw.tell() - place)
-                first, place = first + len(rows), raw.tell()
-
-        yield reader.schema, batches()
+        yield RowBatch(reader.schema.empty_table(), 0, 0)
+        first = place = 0
+        for rows in reader:
+            yield RowBatch(rows, first, raw.tell() - place)
+            first, place = first + len(rows), raw.tell()
 
 
 def _refuse_open_quotes(source: Path, log: Reading) -> None:
@@ -175,16 +154,25 @@ def _conversion(columns: list[str], predictor: Predictor) -> pc.ConvertOptions:
 def written(
     place: Path, form: Path, schema: pa.Schema
 ) -> Iterator[Callable[[pa.RecordBatch], None]]:
-    """What writes batches into the file `place`, in the format that the name `form` has."""
-    if is_csv(form):
-        with (
-            pa.output_stream(place, compression=_packing(form)) as stream,
-            pc.CSVWriter(stream, schema) as lines,
-        ):
-            yield lines.write_batch
-    else:
-        with pq.ParquetWriter(place, schema, compression="zstd") as columns:
-            yield columns.write_batch
+    """What writes batches into the file `place`, in the format that the name `form` has.
+
+    Raises:
+        DataError: the format has no form for a column that is kept.
+    """
+    try:
+        if is_csv(form):
+            with (
+                pa.output_stream(place, compression=_packing(form)) as stream,
+                pc.CSVWriter(stream, schema) as lines,
+            ):
+                yield lines.write_batch
+        else:
+            with pq.ParquetWriter(place, schema, compression="zstd") as columns:
+                yield columns.write_batch
+    except pa.ArrowException as error:
+        raise DataError(
+            f"{form} cannot hold a column of --keep ({error}); leave it out, or name a Parquet file"
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -245,6 +233,7 @@ def score_files(
         ArtifactError: the scores would replace a folder, or the model was replaced meanwhile.
     """
     files, threads = files_of(sources), threads or os.cpu_count() or 1
+    keep = [*dict.fromkeys(keep)]
     alone = len(files) == 1 and not sources[0].is_dir()
     _refuse_replacing(sources[0] if alone else None, target)
     taken = [name for name in keep if name in SCHEMA.names]
@@ -273,12 +262,15 @@ def score_files(
 def files_of(sources: Sequence[Path]) -> dict[Path, Path]:
     """Every file of rows in files and folders, and its name beside the others.
 
+    Of a folder these are all but hidden ones and `_SUCCESS`.
+
     Raises:
         DataError: there is none, or two have one name.
     """
     found: dict[Path, Path] = {}
     for source in sources:
-        inside = sorted(filter(is_rows, source.rglob("*"))) if source.is_dir() else [source]
+        below = filter(Path.is_file, source.rglob("[!._]*"))
+        inside = sorted(below) if source.is_dir() else [source]
         found |= {f: f.relative_to(source if source.is_dir() else f.parent) for f in inside}
     names = [*found.values()]
     places = ", ".join(map(str, sources))
@@ -292,6 +284,8 @@ def files_of(sources: Sequence[Path]) -> dict[Path, Path]:
 
 def _refuse_replacing(source: Path | None, target: Path) -> None:
     """Refuse a target that is the one source; where there are several, one that is there."""
+    if target.exists() and not (target.is_file() or target.is_dir()):
+        raise DataError(f"{target} is neither a file nor a folder; name one for the scores")
     if source and target.exists() and source.exists() and target.samefile(source):
         raise DataError(f"{target} holds the rows themselves; name another file for their scores")
     if source is None and target.exists():
@@ -313,11 +307,12 @@ def _score(
         with placed(f"{source}, batch from row {batch.first_row} on: "):
             return batch, predictor.predict(batch.rows)
 
-    with opened(source, predictor, keep) as (kept, batches):
-        schema = pa.schema([*kept, *SCHEMA])
-        with written(*target, schema) as write:
-            for batch, scores in made_ahead(scored, batches, threads):
-                columns = [*(batch.rows.column(name) for name in keep), *scores.batch().columns]
-                write(pa.record_batch(columns, schema=schema))
-                report(batch.bytes_read)
-                yield Counted(len(scores), int(scores.unseen.sum()), int(scores.out_of_range.sum()))
+    batches = batches_of(source, predictor, keep)
+    read = next(batches).rows.schema
+    schema = pa.schema([*map(read.field, keep), *SCHEMA])
+    with written(*target, schema) as write:
+        for batch, scores in made_ahead(scored, batches, threads):
+            columns = [*(batch.rows.column(name) for name in keep), *scores.batch().columns]
+            write(pa.record_batch(columns, schema=schema))
+            report(batch.bytes_read)
+            yield Counted(len(scores), int(scores.unseen.sum()), int(scores.out_of_range.sum()))

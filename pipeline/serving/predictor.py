@@ -2,8 +2,11 @@
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +80,7 @@ class Predictor:
         session: onnxruntime's, for who brings arrays of their own.
         folder: that it was loaded from, as worker processes do again.
         vectors: `columns`, `expected` and `tolerance` of the rows that the model was proved on;
-            empty for a checkpoint from before there were any.
+            empty where it has none.
     """
 
     def __init__(self, content: bytes, version: str, threads: int = 1) -> None:
@@ -107,7 +110,7 @@ class Predictor:
                 f"{ONNX_FORMAT!r}; run dvc repro merge"
             )
         self.version, self.folder = version, Path()
-        self.vectors: dict[str, Any] = {}
+        self.vectors: Mapping[str, Any] = {}
         self.null_text = self.metadata["null_text"]
         names = [tensor.name for tensor in self.session.get_inputs()]
         self.text_columns = [n.removeprefix(TEXT) for n in names if n.startswith(TEXT)]
@@ -205,34 +208,35 @@ class Predictor:
         inputs = {}
         for name in self.text_columns:
             with placed(f"column {name}: "):
-                encoded = as_text(self._column(table, name)).dictionary_encode()
+                encoded = as_text(self.column(table, name)).dictionary_encode()
                 values = self.texts([*encoded.dictionary.to_pylist(), None], name)
                 places = encoded.indices.fill_null(len(values) - 1).to_numpy(zero_copy_only=False)
                 inputs[f"{TEXT}{name}"] = np.array(values, dtype=object)[places]
         for name in self.number_columns:
             with placed(f"column {name}: "):
-                column = self.spelled(self._column(table, name))
+                column = self.spelled(self.column(table, name))
                 inputs[f"{NUMBER}{name}"] = self.numbers(name, as_numbers(column))
         return inputs
 
-    def _column(self, table: pa.Table | pa.RecordBatch, name: str) -> Column:
-        """A column of rows, or made of theirs."""
+    def column(self, table: pa.Table | pa.RecordBatch, name: str) -> Column:
+        """A column of rows, or made of theirs.
+
+        Raises:
+            DataError: what it is made of does not fit; column and row are named.
+        """
         if name in table.schema.names or self.reading is None:
             return table.column(name)
-        return self.reading.served(name, table)
+        return _by_row(partial(self.reading.served, name), table)
 
     def spelled(self, column: Column) -> Column:
         """Numbers; where the log's are spelled in text, by the log's own rules.
 
         Raises:
-            DataError: a text is no number.
+            DataError: a text is no number; its row is named.
         """
         if self.reading is None or not is_text(column):
             return column
-        try:
-            return self.reading.typed(column, pa.float64())
-        except pa.ArrowException as error:
-            raise DataError(f"{str(error).splitlines()[0]}; give numbers, or null") from None
+        return _by_row(partial(self.reading.typed, kind=pa.float64()), column)
 
     def texts(self, values: Iterable[str | None], name: str) -> list[str]:
         """The values of the text column `name` as the session takes them.
@@ -260,6 +264,28 @@ class Predictor:
         if self._score and self._score[0] == name:
             logged_logit(values, self._score[1])
         return values
+
+
+def _by_row(read: Callable[[Any], Column], rows: Any) -> Column:
+    """What `read` makes of a table or column; its refusal names the first row that it is about.
+
+    Raises:
+        DataError: `read` refuses the rows.
+    """
+
+    def refused(first: int) -> bool:
+        with suppress(DataError, pa.ArrowException):
+            read(rows.slice(0, first))
+            return False
+        return True
+
+    try:
+        return read(rows)
+    except (DataError, pa.ArrowException) as error:
+        first = bisect_left(range(len(rows) + 1), True, key=refused)
+        place = f"row {first - 1}: " if first else ""  # else the type is the reason
+        why = str(error).splitlines()[0]
+    raise DataError(f"{place}{why}; give what the log's files have there, or null")
 
 
 def verified(folder: Path) -> tuple[str, str]:

@@ -45,7 +45,7 @@ def inputs_of(
     for name in predictor.columns:
         if name not in columns and predictor.reading:
             made_of = {raw: columns[raw] for raw in predictor.reading.raw(name)}
-            columns[name] = predictor.reading.served(name, _arrays(made_of)).to_pylist()
+            columns[name] = predictor.column(_rows_of(made_of), name).to_pylist()
     inputs = {}
     for name in predictor.text_columns:
         values = columns[name]
@@ -69,22 +69,21 @@ def _table(body: bytes) -> pa.Table:
         with pa.ipc.open_stream(source) as stream:
             table = stream.read_all()
         table.validate(full=True)
-    except (pa.ArrowException, OSError) as error:
+        _ = table.schema.names  # where they are no UTF-8, only this says so
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(f"the request is no whole Arrow stream: {error}") from None
     if source.tell() < len(body):
         raise DataError("the request goes on after an Arrow stream; send one stream")
     return table
 
 
-def _arrays(columns: dict[str, list[Any]]) -> pa.RecordBatch:
+def _rows_of(columns: dict[str, list[Any]]) -> pa.RecordBatch:
     """Columns of which others are made."""
-    arrays = {}
-    for name, values in columns.items():
-        try:
-            arrays[name] = pa.array(values)
-        except (pa.ArrowException, OverflowError):
-            raise DataError(f"column {name} holds values of several kinds; give one") from None
-    return pa.RecordBatch.from_pydict(arrays)
+    try:
+        return pa.RecordBatch.from_pydict(columns)
+    except (pa.ArrowException, OverflowError):
+        names = " and ".join(columns)
+        raise DataError(f"column {names} holds values of several kinds; give one") from None
 
 
 def _spelled(values: list[Any], predictor: Predictor) -> list[Any]:
@@ -105,25 +104,20 @@ def _columns(body: bytes, predictor: Predictor) -> dict[str, list[Any]]:
     if forms == ["records"]:
         return _columns_of(request["records"], predictor)
     columns: dict[str, list[Any]] = request["columns"]
-    _refuse_no_lists(columns, predictor.columns)
     names = predictor.columns_in(columns)
-    _refuse_no_lists(columns, names)
-    return {name: columns[name] for name in names}
-
-
-def _refuse_no_lists(columns: dict[str, Any], names: list[str]) -> None:
     for name in names:
-        if not isinstance(columns.get(name, []), list):
+        if not isinstance(columns[name], list):
             raise DataError(f"column {name} must be a list with the value of each row")
+    return {name: columns[name] for name in names}
 
 
 def _parsed(body: bytes) -> dict[str, Any]:
     """The JSON object of a body. orjson is strict, and json sees keys that come twice."""
     try:
         request = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
+        json.loads(body, object_pairs_hook=_refuse_doubled)
+    except (orjson.JSONDecodeError, RecursionError) as error:
         raise DataError(f"the request is not JSON: {error}") from None
-    json.loads(body, object_pairs_hook=_refuse_doubled)
     return request if isinstance(request, dict) else {}
 
 
@@ -178,10 +172,7 @@ def _text(value: Any, column: str, row: int) -> str | None:
         return str(int(value))
     if isinstance(value, int):
         return str(value)
-    raise DataError(
-        f"row {row}, column {column}: {_shown(value)} names no value; give text, a whole number or "
-        "null"
-    )
+    raise _wrong(value, column, row, "names no value; give text, a whole number or null")
 
 
 def _number(value: Any, column: str, row: int) -> float:
@@ -189,14 +180,15 @@ def _number(value: Any, column: str, row: int) -> float:
         return float(value)
     if value is None:
         return float("nan")
-    raise DataError(
-        f"row {row}, column {column}: {_shown(value)} is not a number; give one, or null where "
-        "there is none"
-    )
+    raise _wrong(value, column, row, "is not a number; give one, or null where there is none")
+
+
+def _wrong(value: Any, column: str, row: int, why: str) -> DataError:
+    return DataError(f"row {row}, column {column}: {_shown(value)} {why}")
 
 
 def _shown(value: Any) -> str:
-    text = orjson.dumps(value).decode()
+    text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 40 else f"{text[:40]}…"
 
 
@@ -246,8 +238,8 @@ def _score_call(predictor: Predictor) -> dict[str, Any]:
 
 
 def _examples(predictor: Predictor) -> dict[str, Any]:
-    columns = predictor.vectors.get("columns", {})
-    columns = {name: values[:EXAMPLE_ROWS] for name, values in columns.items()}
+    vectors = predictor.vectors.get("columns", {})
+    columns = {name: values[:EXAMPLE_ROWS] for name, values in vectors.items()}
     records = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     if not columns:
         return {}

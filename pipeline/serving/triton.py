@@ -1,13 +1,14 @@
 """A checkpoint as a model repository for the Triton inference server."""
 
 from pathlib import Path
+from shutil import copyfile
 
-import onnxruntime
 from google.protobuf.text_encoding import CEscape
+from onnxruntime import InferenceSession
 
 from pipeline.core.errors import ReleaseError
 from pipeline.core.files import publish
-from pipeline.serving.predictor import ONNX_FILE, verified
+from pipeline.serving.predictor import ONNX_FILE, load
 
 NAME = "adacalib"
 TYPES = {
@@ -45,17 +46,15 @@ def triton_repository(model: Path, target: Path) -> Path:
         raise ReleaseError(
             f"{target} holds {min(others)}, which the repository would replace; name a new folder"
         )
-    verified(model)
-    content = (model / ONNX_FILE).read_bytes()
+    session = load(model).session
     with publish(target) as folder:
         (folder / NAME / "1").mkdir(parents=True)
-        (folder / NAME / "1" / ONNX_FILE).write_bytes(content)
-        (folder / NAME / "config.pbtxt").write_text(_config(content))
+        copyfile(model / ONNX_FILE, folder / NAME / "1" / ONNX_FILE)
+        (folder / NAME / "config.pbtxt").write_text(_config(session))
     return target
 
 
-def _config(content: bytes) -> str:
-    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+def _config(session: InferenceSession) -> str:
     sides = {"input": session.get_inputs(), "output": session.get_outputs()}
     lines = [f'name: "{NAME}"', 'backend: "onnxruntime"', "max_batch_size: 0"]
     for side, tensors in sides.items():

@@ -17,7 +17,7 @@ import tempfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +149,11 @@ class ServingProcesses(Multiprocess):
         self._served, self._report = served, report
         self._seen = served.signature()
         self._version = ""
+        self._point_at(served.folder)
+
+    def _point_at(self, folder: Path) -> None:
+        """Have new workers load the very folder that is linked to now, whatever is linked later."""
+        self.config.app = replace(self._served, folder=folder.resolve())
 
     def init_processes(self) -> None:
         """Start the workers; they answer when this returns.
@@ -158,29 +163,42 @@ class ServingProcesses(Multiprocess):
         """
         super().init_processes()
         if not all(process.wait_until_ready(LOAD_SECONDS) for process in self.processes):
-            self.terminate_all()
-            self.join_all()
-            raise ArtifactError(self._refusal(self._served.state.outcome()))
+            self._end(self._served.state.outcome())
         self._version = self._served.state.outcome()["version"]
         version, folder = self._version[:12], self._served.folder
         self._report(f"serving version {version} of {folder} at {self._address}")
 
+    def _end(self, outcome: dict[str, str]) -> None:
+        self.terminate_all()
+        self.join_all()
+        raise ArtifactError(self._refusal(outcome))
+
     def keep_subprocess_alive(self) -> None:
-        """Replace workers that were killed, and all where the folder has changed."""
+        """Replace workers that were killed, and all where the folder has changed.
+
+        Raises:
+            ArtifactError: the last one was killed, and what is in the folder is refused.
+        """
         for process in self.processes:  # else one that is killed while it is asked seems to hang
             process.child_conn.close()
         super().keep_subprocess_alive()
+        outcome = self._served.state.outcome()
+        if "refused" in outcome and not any(process.is_ready() for process in self.processes):
+            self._end(outcome)
         signature = self._served.signature()
         if signature and signature != self._seen and not self.should_exit.is_set():
             self._seen = signature
             self._take()
 
     def _take(self) -> None:
-        state, before = self._served.state, [*self.processes]
-        state.outcome()
+        state, before, served = self._served.state, [*self.processes], self.config.app
+        self._point_at(self._served.folder)
         self.restart_all()
         outcome, swaps = state.outcome(), state.swaps
-        if any(old is new for old, new in zip(before, self.processes, strict=True)):
+        if before[-1] is self.processes[-1]:
+            self.config.app = served
+            if before[0] is not self.processes[0]:  # it was not the version
+                self._seen = ()
             sentence = self._refusal(outcome)
             state.record(Swaps(swaps.taken, swaps.refused + 1, sentence))
             self._report(f"refused: {sentence}; version {self._version[:12]} goes on")

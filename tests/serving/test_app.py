@@ -1,5 +1,6 @@
 """What the service answers: the predictor's scores, in every format, and clear refusals."""
 
+import asyncio
 import json
 import socket
 from time import sleep
@@ -9,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from pipeline.serving.app import make_app
 from pipeline.serving.predictor import load
 from tests.checkpoint.parts import rows
 from tests.serving.service import LOOKS, served
@@ -36,6 +38,9 @@ def test_the_answer_is_the_predictors(client, made):
     assert answer.json()["version"] == client.get("/health").json()["version"]
 
 
+NESTED = json.loads("[" * 500 + "]" * 500)
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
@@ -44,6 +49,8 @@ def test_the_answer_is_the_predictors(client, made):
         ({"distance": [1.0]}, "column distance has 1 rows and column carrier has 2"),
         ({"carrier": ["AA", 1.5]}, "row 1, column carrier: 1.5 names no value"),
         ({"carrier": ["AA", ["x"]]}, r'row 1, column carrier: ["x"] names no value'),
+        ({"carrier": ["AA", NESTED]}, "row 1, column carrier: [[["),
+        ({"distance": [1.0, NESTED]}, "row 1, column distance: [[["),
         ({"carrier": "AA"}, "column carrier must be a list"),
     ],
 )
@@ -57,6 +64,7 @@ def test_what_is_no_call_is_refused_in_a_sentence(client):
     for path, status in (("/score", 405), ("/", 404), ("/scores", 404)):
         answer = client.get(path)
         assert answer.status_code == status
+        assert answer.headers.get("allow") == ("POST" if status == 405 else None)
         assert f"GET {path} is no call of this service; POST /score, " in answer.json()["error"]
 
 
@@ -77,9 +85,9 @@ def test_a_client_that_asks_before_it_sends_is_answered_at_once(client):
 def test_a_wrong_request_is_refused_in_a_sentence(client):
     for body, sentence in (
         (b"{", "the request is not JSON"),
+        (b'{"more":' + b"[" * 1020 + b"]" * 1020 + b"}", "the request is not JSON"),
         (b"[]", "the request must be"),
         (b'{"columns": {"carrier": []}}', "column origin is missing"),
-        (b'{"columns": {"carrier": "AA"}}', "column carrier must be a list"),
     ):
         answer = client.post("/score", content=body)
         assert answer.status_code == 422
@@ -139,11 +147,27 @@ def test_a_wrong_record_or_stream_is_refused_in_a_sentence(client):
         (stream(rows(1).set_column(1, "carrier", no_text)), "no whole Arrow stream"),
         (stream(rows(9))[:-300], "no whole Arrow stream"),
         (b"no stream", "no whole Arrow stream"),
+        (stream(rows(1)).replace(b"origin", b"or\xffgin"), "no whole Arrow stream"),
         (stream(rows(3).drop_columns(["origin"])), "column origin is missing"),
         (stream(rows(101)), "100 are allowed"),
     ):
         answer = client.post("/score", content=body, headers=ARROW)
         assert (answer.status_code, sentence in answer.json()["error"]) == (422, True)
+
+
+def test_what_nobody_foresaw_is_answered_in_json_and_counted(made, monkeypatch):
+    predictor = load(made[0])
+    monkeypatch.setattr(predictor, "run", lambda _: 1 / 0)
+    transport = httpx.ASGITransport(make_app(predictor), raise_app_exceptions=False)
+
+    async def ask():
+        async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
+            answer = await client.post("/score", json={"columns": columns(rows(1))})
+            return answer, (await client.get("/metrics")).text
+
+    answer, metrics = asyncio.run(ask())
+    assert (answer.status_code, "ZeroDivisionError" in answer.json()["error"]) == (500, True)
+    assert 'adacalib_requests_total{status="500"} 1.0' in metrics
 
 
 @pytest.mark.parametrize("twice", ["carrier", "columns"])

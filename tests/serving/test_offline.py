@@ -1,6 +1,7 @@
 """Files are scored whole, in order, in little memory, or not at all."""
 
 import gzip
+import os
 import shutil
 
 import numpy as np
@@ -95,6 +96,10 @@ def test_scores_replace_neither_the_rows_nor_a_folder(made, tmp_path):
     (tmp_path / "mine").mkdir()
     with pytest.raises(ArtifactError, match="mine is a folder"):
         score_files(predictor, [source], tmp_path / "mine")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(DataError, match="pipe is neither a file nor a folder"):
+        score_files(predictor, [source], tmp_path / "pipe")
+    assert (tmp_path / "pipe").is_fifo()
     assert pq.read_table(source).num_rows == 3
 
 
@@ -182,8 +187,9 @@ def test_what_is_kept_travels_beside_the_scores_as_it_is(made, tmp_path):
     table = rows(20).append_column("id", pa.array(range(20), pa.uint64()))
     pq.write_table(table, tmp_path / "in.parquet")
     score_files(
-        load(made[0]), [tmp_path / "in.parquet"], tmp_path / "out.parquet", keep=["id", "carrier"]
-    )
+        load(made[0]), [tmp_path / "in.parquet"], tmp_path / "out.parquet",
+        keep=["id", "carrier", "id"],
+    )  # fmt: skip
     written = pq.read_table(tmp_path / "out.parquet")
     assert written.column_names == ["id", "carrier", *SCHEMA.names]
     assert written["id"].equals(table["id"])
@@ -193,6 +199,14 @@ def test_what_is_kept_travels_beside_the_scores_as_it_is(made, tmp_path):
         pq.write_table(renamed, tmp_path / "in.parquet")
         with pytest.raises(DataError, match=sentence):
             score_files(load(made[0]), [tmp_path / "in.parquet"], tmp_path / "o.parquet", keep=keep)
+
+
+def test_what_no_csv_file_can_hold_is_not_said_of_the_rows(made, tmp_path):
+    table = rows(2).append_column("tags", pa.array([["a"], ["b"]]))
+    pq.write_table(table, tmp_path / "in.parquet")
+    with pytest.raises(DataError, match=r"out\.csv cannot hold a column of --keep .*list"):
+        score_files(load(made[0]), [tmp_path / "in.parquet"], tmp_path / "out.csv", keep=["tags"])
+    assert [path.name for path in tmp_path.iterdir()] == ["in.parquet"]
 
 
 def test_several_files_give_a_new_folder_with_the_scores_of_each(made, tmp_path):

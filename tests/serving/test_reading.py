@@ -86,6 +86,19 @@ def test_rows_of_the_files_are_scored_as_the_landed_ones(predictor):
     same(predictor, {**LANDED, "distance": ["23", "8", " 8"]})
 
 
+@pytest.mark.parametrize("row", [0, 1, 5, 8])
+@pytest.mark.parametrize(("column", "spelled"), [("distance", "12"), ("ts", STAMPS[0])])
+def test_a_text_that_is_no_number_or_stamp_is_named_by_its_row(predictor, row, column, spelled):
+    values = [spelled] * 9
+    values[row] = "wrong"
+    sent = {"carrier": ["AA"] * 9, "origin": ["JFK"] * 9, column: values}
+    for form in ({"columns": sent}, {"records": pa.table(sent).to_pylist()}):
+        with pytest.raises(DataError, match=rf"row {row}: .*'wrong'"):
+            inputs_of(orjson.dumps(form), "application/json", predictor, 9)
+    with pytest.raises(DataError, match=rf"column distance: row {row}: .*'wrong'"):
+        predictor.predict(pa.table(sent))
+
+
 @pytest.mark.parametrize(
     ("form", "zone", "stamps"),
     [

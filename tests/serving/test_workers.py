@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from pipeline.core.errors import ToolError
+from pipeline.core.files import publish
 from pipeline.serving.predictor import load
 from pipeline.serving.state import RequestLimits
 from pipeline.serving.workers import listening, serve
@@ -142,7 +143,7 @@ def test_behind_nginx_a_killed_worker_costs_nothing(made, tmp_path):
 IMPATIENT = """
 from pipeline.cli.main import main
 from pipeline.serving import workers
-workers.LOAD_SECONDS = 60
+workers.LOAD_SECONDS = 20
 main()
 """
 
@@ -181,6 +182,47 @@ def test_a_version_that_fails_its_probe_never_takes_over_and_health_says_why(mad
         assert "adacalib_versions_refused 1.0" in service.client.get("/metrics").text
         shutil.rmtree(model)
         assert service.client.post("/score", json=BODY).status_code == 200
+
+
+def test_a_killed_worker_comes_back_as_the_version_before_a_refused_one(made, model):
+    """Where a link says which version is served, as `adacalib pull` leaves it."""
+    link, version = model.with_name("served"), load(made[0]).version
+    link.symlink_to(made[0], target_is_directory=True)
+    (model / "model.onnx").write_bytes(b"half a model")
+    with served(link) as service:
+        with publish(link) as other:
+            other.symlink_to(model, target_is_directory=True)
+        service.said("refused: ")
+        service.workers()[0].kill()
+        assert service.client.get("/health").json()["version"] == version
+
+
+def test_a_service_that_has_no_model_left_ends_and_says_why(made, model):
+    """Who asks is turned away and does not wait."""
+    with served(model) as service:
+        (model / "model.onnx").write_bytes(b"half a model")
+        service.said("refused: ")
+        service.workers()[0].kill()
+        assert service.process.wait(120) == 1
+    assert "adacalib: " in service.lines[-1]
+    assert "model.onnx is not as it was written" in service.lines[-1]
+
+
+def test_no_worker_stays_behind_with_the_version_before(made, model):
+    """The second one to load was killed when the first one served already."""
+    with served(model, "--workers", 2) as service:
+        first = {process.pid for process in service.workers()}
+        promote(made[1], model)
+        looks = 0
+        while len(found := {process.pid for process in service.workers()} - first) < 2:
+            looks += 1
+            assert looks < LOOKS
+            sleep(0.01)
+        psutil.Process(max(found)).kill()
+        service.said("refused: ")
+        service.said("has taken over")
+        said = {httpx.get(f"{service.client.base_url}/health").json()["version"] for _ in range(20)}
+    assert said == {load(made[1]).version}
 
 
 def test_a_service_ends_with_what_it_started_however_it_ends(made):
