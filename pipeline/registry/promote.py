@@ -94,7 +94,13 @@ def promote(folder: Path) -> str:
     authority, history = newest(folder)
     current = production(folder)
     if current and current.model_sha256 == gate["model_sha256"]:
-        return f"{current.version} is this model: it is in production since {current.since}"
+        lacking = tags.unsent(folder, authority)
+        if lacking:  # nobody follows what is here alone
+            sha256, remote = current.model_sha256, _remote_for(folder, authority)
+            push_and_read_back(folder, current.commit, sha256, remote)
+            tags.push_tags(folder, authority, lacking)
+        said = f"; git remote {authority!r} lacked that, and has it now" if lacking else ""
+        return f"{current.version} is this model: it is in production since {current.since}{said}"
     refuse_unfit(folder, gate, history, current)
     who, remote = commits.identity(folder), _remote_for(folder, authority)
     present = [name for name in commits.NAMING if (folder / name).exists()]

@@ -27,8 +27,18 @@ from pipeline.registry.tools.stores import Remote
 
 MODEL = Path("artifacts/model")
 RWLOCK = Path(".dvc/tmp/rwlock")
+HALF = "Unable to read RWLock-file"  # what DVC says of a lock that a kill left half-written
 RUNNING = re.compile(r"^Running stage '([^']+)':$")  # what dvc writes before a stage runs
 SAID_AGAIN = re.compile(r"^ERROR: |dvc\.org/support")  # in the error that comes of it
+STEPS = {
+    "dvc.lock' (is invalid|validation failed)": "remove dvc.lock and run dvc repro, which takes "
+    "from DVC's cache what was made before; or git restore dvc.lock",
+    "config(uration)? (file )?error": "correct .dvc/config.local or .dvc/config",
+    "^dvc push": "adacalib doctor says whether DVC's remote answers; run again when it does",
+    "^reading": "a clone that has its bytes sends them to DVC's remote: dvc push --all-commits",
+    r"\.dvc/tmp": "remove .dvc/tmp, which DVC makes anew, and run again",
+}
+"""By what DVC says when it cannot go on, what mends it."""
 PATIENCE = 600.0  # seconds to wait for another dvc in the same folder
 
 
@@ -59,8 +69,9 @@ def _dvc_lines(folder: Path, *arguments: str, streamed: bool) -> Generator[str, 
             return finished
         holders = _holders(folder)
         # DVC itself forgets a process whose number is free. After a restart of the machine or
-        # container it may be another program's, and DVC would wait for that one for ever.
-        if holders and not any(map(_is_dvc, holders)):
+        # container it may be another program's, and DVC would wait for that one for ever. What a
+        # kill left half-written it never reads again.
+        if holder == HALF or (holders and not any(map(_is_dvc, holders))):
             (folder / RWLOCK).unlink(missing_ok=True)
             continue
         if time.monotonic() > give_up:
@@ -87,8 +98,10 @@ def _dvc(folder: Path, *arguments: str) -> str:
 
 
 def _holder(finished: Finished) -> str | None:
-    """The other dvc that made this one give up, None if none did."""
+    """The other dvc that made this one give up, HALF if it left half of its lock, None if none."""
     text = finished.output + finished.errors
+    if finished.code and re.search(f"{HALF}|RWLock-file .+ format error", text):
+        return HALF
     busy = "is busy, it is being blocked by" in text or "Unable to acquire lock" in text
     if not finished.code or not busy:
         return None
@@ -132,7 +145,10 @@ def _failure(action: str, finished: Finished) -> ToolError:
     lines = [line for line in text.splitlines() if line and "dvc.org/support" not in line]
     errors = [line for line in lines if line.startswith("ERROR: ")] or lines
     reason = " ".join(" ".join(errors).replace("ERROR: ", "").split())
-    return ToolError(f"{action} failed: {reason[:500] or f'exit code {finished.code}'}")
+    step = next(
+        (f"; {step}" for fault, step in STEPS.items() if re.search(fault, f"{action} {reason}")), ""
+    )
+    return ToolError(f"{action} failed: {reason[:500] or f'exit code {finished.code}'}{step}")
 
 
 def reproduce(stage: str | None, folder: Path, report: Callable[[str], None] = print) -> list[str]:
@@ -233,13 +249,9 @@ def share_cache(folder: Path, owner: Path) -> None:
 
 def model_md5(lock: str) -> str | None:
     """The md5 that the text of a dvc.lock has for the model, None if it has none."""
-    outputs = stages_of(lock).get("merge", {}).get("outs", [])
+    found = YAML(typ="safe", pure=True).load(lock) or {}
+    outputs = found.get("stages", {}).get("merge", {}).get("outs", [])
     return next((out.get("md5") for out in outputs if out["path"] == MODEL.as_posix()), None)
-
-
-def stages_of(lock: str) -> dict[str, Any]:
-    """What the text of a dvc.lock says of each stage that has run."""
-    return (YAML(typ="safe", pure=True).load(lock) or {}).get("stages") or {}
 
 
 def push(folder: Path) -> None:

@@ -21,18 +21,22 @@ class Remote:
 
 
 def dvc_remote(folder: Path, name: str | None = None) -> Remote | None:
-    """The DVC remote of a name, or the default one; None if there is none.
+    """The DVC remote of a name, or the default one; None if no name is given and none is default.
 
     Raises:
-        ToolError: DVC's configuration cannot be read.
+        ToolError: DVC's configuration cannot be read, or has no remote of that name.
     """
     from dvc.config import Config
 
     with _answering("DVC's configuration"):
         config: Any = Config(str((folder / ".dvc").resolve()))
     found = name or config["core"].get("remote")
-    known = config["remote"].get(found)
-    return Remote(found, str(known["url"])) if known else None
+    if found and found not in config["remote"]:
+        raise ToolError(
+            f"there is no DVC remote {found!r}, there are {sorted(config['remote'])}; "
+            f"dvc remote add {found} URL, or name another: dvc remote default NAME"
+        )
+    return Remote(found, str(config["remote"][found]["url"])) if found else None
 
 
 @dataclass(frozen=True)
