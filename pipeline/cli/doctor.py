@@ -10,10 +10,9 @@ from glob import glob
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-
 from pipeline.core.errors import AdaCalibError, ToolError
 from pipeline.core.files import read_json
+from pipeline.core.typed_yaml import read_keys
 from pipeline.data.ingest.mapping import read_mapping
 from pipeline.data.ingest.sources import FORMATS
 from pipeline.params.params_file import read_params
@@ -90,8 +89,11 @@ def _schedule() -> str:
 
 def _deployed() -> dict[str, Any]:
     """What prefect.yaml says of the refresh."""
-    declared = YAML(typ="safe", pure=True).load(Path("prefect.yaml").read_text())
-    return next(d for d in declared["deployments"] if d["name"] == "refresh")
+    declared = read_keys(Path("prefect.yaml"), ToolError).get("deployments") or []
+    found = next((d for d in declared if d.get("name") == "refresh"), None)
+    if found is None:
+        raise ToolError("prefect.yaml has no deployment refresh; git restore prefect.yaml")
+    return found
 
 
 def _disk() -> str:

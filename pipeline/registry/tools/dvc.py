@@ -35,7 +35,8 @@ STEPS = {
     "from DVC's cache what was made before; or git restore dvc.lock",
     "config(uration)? (file )?error": "correct .dvc/config.local or .dvc/config",
     "^dvc push": "adacalib doctor says whether DVC's remote answers; run again when it does",
-    "^reading": "a clone that has its bytes sends them to DVC's remote: dvc push --all-commits",
+    "^reading .* from DVC's cache": "send its bytes to DVC's remote from a clone that has them: "
+    "dvc push --all-commits",
     r"\.dvc/tmp": "remove .dvc/tmp, which DVC makes anew, and run again",
 }
 """By what DVC says when it cannot go on, what mends it."""
