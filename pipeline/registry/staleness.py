@@ -88,13 +88,12 @@ def other_log(folder: Path, commit: str) -> str | None:
     """
     text = git(folder, "show", f"{commit}:params.yaml", check=False).output
     then = YAML(typ="safe", pure=True).load(text) or {}
-    logs = [
-        params.get("log") or {} for params in (then, read_keys(folder / "params.yaml", ParamsError))
-    ]
+    here = read_keys(folder / "params.yaml", ParamsError)
+    logs = [log if isinstance(log := p.get("log"), dict) else {} for p in (then, here)]
     for name in SAME_LOG:
-        own, here = (log.get(name) for log in logs)
-        if all(logs) and own != here:
-            return f"its {name} is {own!r}, here it is {here!r}"
+        own, ours = (log.get(name) for log in logs)
+        if all(logs) and own != ours:
+            return f"its {name} is {own!r}, here it is {ours!r}"
     return None
 
 

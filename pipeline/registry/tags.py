@@ -166,8 +166,9 @@ def fetch_tags(folder: Path, authority: str) -> None:
     if fetched.code:
         raise ReleaseError(
             f"git remote {authority!r} does not answer, so nobody can say what is in production: "
-            f"{' '.join(fetched.errors.split())}; try again when it does, or remove the remote to "
-            "promote in this clone alone"
+            f"{' '.join(fetched.errors.split())}; try again when it does (give "
+            "an absolute address, as each worktree reads a relative one from itself), or remove "
+            "the remote to promote in this clone alone"
         )
 
 

@@ -3,7 +3,6 @@
 import configparser
 import json
 import re
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Generator
@@ -23,7 +22,7 @@ from pipeline.registry.tools.programs import (
     program_lines,
     run_program,
 )
-from pipeline.registry.tools.stores import Remote
+from pipeline.registry.tools.stores import Remote, dvc_remote
 
 MODEL = Path("artifacts/model")
 RWLOCK = Path(".dvc/tmp/rwlock")
@@ -34,6 +33,7 @@ STEPS = {
     "dvc.lock' (is invalid|validation failed)": "remove dvc.lock and run dvc repro, which takes "
     "from DVC's cache what was made before; or git restore dvc.lock",
     "config(uration)? (file )?error": "correct .dvc/config.local or .dvc/config",
+    "^dvc add": "the log in data is whole, DVC has yet to note it: mend that, then dvc add data",
     "^dvc push": "adacalib doctor says whether DVC's remote answers; run again when it does",
     "^reading .* from DVC's cache": "send its bytes to DVC's remote from a clone that has them: "
     "dvc push --all-commits",
@@ -227,7 +227,7 @@ def commit_data(folder: Path) -> None:
     Raises:
         ToolError: dvc failed.
     """
-    _dvc(folder, "add", "--quiet", "data")
+    _dvc(folder, "add", "data")  # quiet, it would hide why it failed
 
 
 def restore_data(folder: Path) -> bool:
@@ -237,15 +237,18 @@ def restore_data(folder: Path) -> bool:
 
 
 def share_cache(folder: Path, owner: Path) -> None:
-    """Let a checkout use the cache and the private settings of another, which has run before.
+    """Let a checkout use cache, default remote and private settings of another, which has run.
 
     Raises:
         ToolError: dvc failed.
     """
-    settings = owner / ".dvc" / "config.local"
-    if settings.exists():
-        shutil.copyfile(settings, folder / ".dvc" / "config.local")
-    _dvc(folder, "cache", "dir", "--local", _dvc(owner, "cache", "dir").strip())
+    settings, remote = configparser.ConfigParser(interpolation=None), dvc_remote(owner)
+    settings.read(owner / ".dvc" / "config.local")
+    settings.read_dict({"cache": {"dir": _dvc(owner, "cache", "dir").strip()}})
+    if remote:  # a relative address would count from the checkout
+        settings.read_dict({f"'remote \"{remote.name}\"'": {"url": remote.address}})
+    with (folder / ".dvc" / "config.local").open("w") as file:
+        settings.write(file)
 
 
 def model_md5(lock: str) -> str | None:
