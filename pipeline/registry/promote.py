@@ -73,7 +73,10 @@ def gate_of(folder: Path, commit: str) -> dict[str, Any]:
         "a tag that takes it for a version was made or moved by hand: git tag --points-at "
         f"{commit[:10]} names it, git tag -d NAME and git push REMOTE :refs/tags/NAME remove it"
     )
-    return parse_json(git(folder, "show", place, check=False).output, place, remedy)
+    shown = git(folder, "show", place, check=False)
+    if shown.code:
+        git(folder, "ls-tree", commit)  # a commit whose files are lost holds one nevertheless
+    return parse_json(shown.output, place, remedy)
 
 
 def promote(folder: Path) -> str:

@@ -19,6 +19,7 @@ from pipeline.registry.tools.programs import (
     Finished,
     beside_python,
     follow,
+    git,
     program_lines,
     run_program,
 )
@@ -293,6 +294,8 @@ def fetch(
     Raises:
         ToolError: it cannot be had from there.
     """
+    # For one of these files that git has lost, DVC would wait for ever.
+    git(folder, "rev-list", "--objects", "--no-walk", commit, "--", "*dvc*", "*.yaml")
     arguments = ["get", ".", path.as_posix(), "--rev", commit, "-o", str(target.absolute())]
     with tempfile.TemporaryDirectory(prefix="adacalib-") as place:
         if remote:  # without one, dvc makes the cache a remote, and settings would undo that
