@@ -22,7 +22,6 @@ from pipeline.registry.tools.programs import git
 from pipeline.registry.tools.stores import stores
 
 HERE = Path()
-PYTHONS = ((3, 11), (3, 14))  # from, and up to but not with
 POOL = "adacalib"
 
 
@@ -37,8 +36,6 @@ def diagnoses() -> Iterator[tuple[str, bool, str]]:
 
 
 def _python_and_parameters() -> str:
-    if not PYTHONS[0] <= sys.version_info[:2] < PYTHONS[1]:
-        raise ToolError(f"{sys.executable} is {sys.version.split()[0]}; use Python 3.11 to 3.13")
     return f"{sys.prefix}, log {read_params().log.format}"
 
 

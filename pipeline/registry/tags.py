@@ -161,14 +161,12 @@ def fetch_tags(folder: Path, authority: str) -> None:
     specs = [f"+{pattern}:{pattern}" for pattern in _PATTERNS]
     options = ("--quiet", "--no-tags", "--no-write-fetch-head")
     fetched = git(folder, "fetch", *options, authority, *specs, check=False)
-    if fetched.code and "File exists" in fetched.errors:
-        raise ReleaseError(f"no tags can be noted here: {' '.join(fetched.errors.split())}")
     if fetched.code:
         raise ReleaseError(
             f"git remote {authority!r} does not answer, so nobody can say what is in production: "
-            f"{' '.join(fetched.errors.split())}; try again when it does (give "
-            "an absolute address, as each worktree reads a relative one from itself), or remove "
-            "the remote to promote in this clone alone"
+            f"{' '.join(fetched.errors.split())}; try again when it does (remove "
+            "a lock here that no git holds; an address is absolute, as worktrees read it from "
+            "themselves), or remove the remote to promote in this clone alone"
         )
 
 
@@ -265,18 +263,14 @@ def push_tags(folder: Path, authority: str, objects: dict[str, str]) -> None:
     """
     specs = [f"{tag_object}:{ref}" for ref, tag_object in objects.items()]
     pushed = git(folder, "push", "--quiet", "--atomic", authority, *specs, check=False)
-    left = "File exists" in pushed.errors  # a lock of git's
+    left = "File exists" in pushed.errors  # a lock of a git that was killed, or is at work
     if pushed.code and not left and re.search("already exists|cannot lock ref", pushed.errors):
         raise ReleaseError(_LOST)
     if pushed.code:
-        step = (
-            "try again, and where no git is at work there, remove that lock"
-            if left
-            else ("get the right to push, or remove the remote to promote in this clone alone")
-        )
         raise ReleaseError(
             f"git remote {authority!r} took no tags, production is as it was: "
-            f"{' '.join(pushed.errors.split())}; {step}"
+            f"{' '.join(pushed.errors.split())}; get the right to push, remove a lock there that "
+            "no git holds, or remove the remote to promote in this clone alone"
         )
 
 
