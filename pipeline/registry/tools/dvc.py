@@ -243,13 +243,29 @@ def share_cache(folder: Path, owner: Path) -> None:
     Raises:
         ToolError: dvc failed.
     """
-    settings, remote = configparser.ConfigParser(interpolation=None), dvc_remote(owner)
-    settings.read(owner / ".dvc" / "config.local")
-    settings.read_dict({"cache": {"dir": _dvc(owner, "cache", "dir").strip()}})
-    if remote:  # a relative address would count from the checkout
-        settings.read_dict({f"'remote \"{remote.name}\"'": {"url": remote.address}})
+    cache = _dvc(owner, "cache", "dir").strip()
+    settings = _settings(owner, dvc_remote(owner), cache)
     with (folder / ".dvc" / "config.local").open("w") as file:
         settings.write(file)
+
+
+def _settings(folder: Path, remote: Remote | None, cache: str | None) -> configparser.ConfigParser:
+    """What DVC is to know elsewhere: the remotes of today, and credentials, which no commit has.
+
+    The address is absolute: a relative one would count from there.
+    """
+    found = configparser.ConfigParser(interpolation=None)
+    found.read(folder / ".dvc" / "config")
+    for section in found.sections():
+        if not section.startswith("'remote "):
+            found.remove_section(section)
+    found.read(folder / ".dvc" / "config.local")
+    if remote:
+        own = {f"'remote \"{remote.name}\"'": {"url": remote.address}}
+        found.read_dict({"core": {"remote": remote.name}, **own})
+    if cache:
+        found.read_dict({"cache": {"dir": cache}})
+    return found
 
 
 def model_md5(lock: str) -> str | None:
@@ -299,18 +315,7 @@ def fetch(
     arguments = ["get", ".", path.as_posix(), "--rev", commit, "-o", str(target.absolute())]
     with tempfile.TemporaryDirectory(prefix="adacalib-") as place:
         if remote:  # without one, dvc makes the cache a remote, and settings would undo that
-            # What DVC is to know at a commit: the remotes of today, and credentials, in no commit.
-            settings = configparser.ConfigParser(interpolation=None)
-            settings.read(folder / ".dvc" / "config")
-            for section in settings.sections():
-                if not section.startswith("'remote "):
-                    settings.remove_section(section)
-            settings.read(folder / ".dvc" / "config.local")
-            # The address is absolute: at a commit, dvc resolves a relative one wrongly.
-            own = {f"'remote \"{remote.name}\"'": {"url": remote.address}}
-            settings.read_dict({"core": {"remote": remote.name}, **own})
-            if not cached:
-                settings.read_dict({"cache": {"dir": f"{place}/cache"}})
+            settings = _settings(folder, remote, None if cached else f"{place}/cache")
             with (Path(place) / "config").open("w") as file:
                 settings.write(file)
             arguments += ["--config", file.name]
