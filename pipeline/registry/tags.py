@@ -270,7 +270,8 @@ def push_tags(folder: Path, authority: str, objects: dict[str, str]) -> None:
         raise ReleaseError(
             f"git remote {authority!r} took no tags, production is as it was: "
             f"{' '.join(pushed.errors.split())}; try again, get the right to push, "
-            "remove a lock there that no git holds, or remove the remote to promote in this clone alone"
+            "remove a lock there that no git holds, or remove the remote to promote in this "
+            "clone alone"
         )
 
 
