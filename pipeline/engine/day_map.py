@@ -159,8 +159,8 @@ def _client(place: str) -> "Client":
     from distributed import Client
 
     local = re.fullmatch(r"local:([1-9]\d{0,3})", place)
-    there = re.fullmatch(r"(?:tcp|tls)://\[?([^/\s]+?)\]?:(\d{1,5})", place)
-    if not local and not there:
+    there = re.fullmatch(r"(?:tcp|tls)://\S+:(\d{1,5})", place)
+    if not local and not (there and int(there[1]) < 1 << 16):
         raise AdaCalibError(
             f"{DASK} must be local:N for N worker processes here, or tcp://HOST:PORT of a Dask "
             f"scheduler; it is {place!r}"
@@ -168,10 +168,9 @@ def _client(place: str) -> "Client":
     dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"})
     for name in ("distributed", "distributed.client"):  # what ends it is one sentence
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    if there:  # of nobody there Dask would ask for a minute
-        socket.create_connection((there[1], min(int(there[2]), 65535)), PATIENCE / 9).close()
+    patience = PATIENCE / (3 if local else 9)  # a cluster may be just starting
     try:
-        client = Client(_processes(int(local[1])) if local else place, timeout=PATIENCE / 3)
+        client = Client(_processes(int(local[1])) if local else place, timeout=patience)
     except TypeError as error:  # a TLS context that is none
         raise AdaCalibError(f"{place}: {error}; name the files in Dask's configuration") from None
     client.wait_for_workers(1, timeout=PATIENCE)
