@@ -25,7 +25,8 @@ def _stages(folder: Path) -> dict[str, dict[str, Any]]:
     stages = read_keys(folder / "dvc.yaml", AdaCalibError).get("stages")
     if not stages:
         raise AdaCalibError(
-            f"{folder}/dvc.yaml has no stages; run in the project's folder, or git restore dvc.yaml"
+            f"{folder} has no dvc.yaml; run in the project's folder, or, where it says no stages, "
+            "git restore dvc.yaml"
         )
     return stages
 
