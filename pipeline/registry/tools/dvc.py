@@ -1,6 +1,5 @@
 """What the project does with DVC and GTO, by their command lines."""
 
-import configparser
 import json
 import re
 import tempfile
@@ -23,7 +22,7 @@ from pipeline.registry.tools.programs import (
     program_lines,
     run_program,
 )
-from pipeline.registry.tools.stores import Remote, dvc_remote
+from pipeline.registry.tools.stores import Remote, dvc_remote, settings_of
 
 MODEL = Path("artifacts/model")
 RWLOCK = Path(".dvc/tmp/rwlock")
@@ -244,28 +243,9 @@ def share_cache(folder: Path, owner: Path) -> None:
         ToolError: dvc failed.
     """
     cache = _dvc(owner, "cache", "dir").strip()
-    settings = _settings(owner, dvc_remote(owner), cache)
+    settings = settings_of(owner, dvc_remote(owner), cache)
     with (folder / ".dvc" / "config.local").open("w") as file:
         settings.write(file)
-
-
-def _settings(folder: Path, remote: Remote | None, cache: str | None) -> configparser.ConfigParser:
-    """What DVC is to know elsewhere: the remotes of today, and credentials, which no commit has.
-
-    The address is absolute: a relative one would count from there.
-    """
-    found = configparser.ConfigParser(interpolation=None)
-    found.read(folder / ".dvc" / "config")
-    for section in found.sections():
-        if not section.startswith("'remote "):
-            found.remove_section(section)
-    found.read(folder / ".dvc" / "config.local")
-    if remote:
-        own = {f"'remote \"{remote.name}\"'": {"url": remote.address}}
-        found.read_dict({"core": {"remote": remote.name}, **own})
-    if cache:
-        found.read_dict({"cache": {"dir": cache}})
-    return found
 
 
 def model_md5(lock: str) -> str | None:
@@ -315,7 +295,7 @@ def fetch(
     arguments = ["get", ".", path.as_posix(), "--rev", commit, "-o", str(target.absolute())]
     with tempfile.TemporaryDirectory(prefix="adacalib-") as place:
         if remote:  # without one, dvc makes the cache a remote, and settings would undo that
-            settings = _settings(folder, remote, None if cached else f"{place}/cache")
+            settings = settings_of(folder, remote, None if cached else f"{place}/cache")
             with (Path(place) / "config").open("w") as file:
                 settings.write(file)
             arguments += ["--config", file.name]
