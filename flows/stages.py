@@ -18,9 +18,9 @@ from prefect.client.schemas.objects import State
 from prefect.logging import get_run_logger
 from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 from prefect.states import Completed
-from ruamel.yaml import YAMLError
 
 from flows.states import failing_in_one_sentence, run_and_print
+from pipeline.core.errors import AdaCalibError
 from pipeline.registry.staleness import NOTHING, cause, inputs_of
 from pipeline.registry.tools.dvc import RUNNING, SAID_AGAIN, reproduction
 
@@ -61,7 +61,7 @@ def _made_of(folder: Path, stage: str) -> Mapping[str, str]:
     """What a stage's last run was made of, while dvc may write of another: it does so in place."""
     try:
         return inputs_of(folder).get(stage, {})
-    except (YAMLError, KeyError, TypeError, AttributeError):  # half of a file
+    except (AdaCalibError, KeyError, TypeError, AttributeError):  # half of a file
         time.sleep(1.0)
         return inputs_of(folder).get(stage, {})
 

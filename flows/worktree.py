@@ -130,10 +130,11 @@ def _tidy(worktree: Path) -> None:
 
 def _lacks_settings(worktree: Path, checkout: Path) -> bool:
     """Whether DVC does not know the checkout's cache, or the checkout's settings are newer."""
-    settings, owner = worktree / ".dvc/config.local", checkout / ".dvc/config.local"
+    settings = worktree / ".dvc/config.local"
     if not settings.exists() or "dir = " not in settings.read_text():
         return True
-    return owner.exists() and owner.stat().st_mtime > settings.stat().st_mtime
+    owners = [file for file in (checkout / ".dvc").glob("config*") if file.is_file()]
+    return any(file.stat().st_mtime > settings.stat().st_mtime for file in owners)
 
 
 def take_code(checkout: Path, release: Path) -> None:

@@ -155,11 +155,14 @@ def table(found: dict[str, Any]) -> str:
     if found["pooled"]:
         rows.append(_row(found["pooled"] | {"verdict": ""}, "pooled"))
     heads = ["origin", "impressions", "responses", *SHOWN.values(), "verdict"]
+    shown = [
+        pd.DataFrame(rows, columns=heads).to_string(index=False),
+        "LogLoss in nats per impression × 10⁴, and its gain over the base model with interval",
+    ]
     passed = sum(origin["verdict"] == "pass" for origin in ran)
     return "\n".join(
         [
-            pd.DataFrame(rows, columns=heads).to_string(index=False),
-            "LogLoss in nats per impression × 10⁴, and its gain over the base model with interval",
+            *(shown if rows else ()),
             f"{len(found['origins'])} origins: {passed} passed, {len(ran) - passed} refused by the "
             f"gate, {len(refused)} could not run",
             *refused,

@@ -10,10 +10,9 @@ from glob import glob
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-
 from pipeline.core.errors import AdaCalibError, ToolError
 from pipeline.core.files import read_json
+from pipeline.core.typed_yaml import read_keys
 from pipeline.data.ingest.mapping import read_mapping
 from pipeline.data.ingest.sources import FORMATS
 from pipeline.params.params_file import read_params
@@ -23,7 +22,6 @@ from pipeline.registry.tools.programs import git
 from pipeline.registry.tools.stores import stores
 
 HERE = Path()
-PYTHONS = ((3, 11), (3, 14))  # from, and up to but not with
 POOL = "adacalib"
 
 
@@ -38,8 +36,6 @@ def diagnoses() -> Iterator[tuple[str, bool, str]]:
 
 
 def _python_and_parameters() -> str:
-    if not PYTHONS[0] <= sys.version_info[:2] < PYTHONS[1]:
-        raise ToolError(f"{sys.executable} is {sys.version.split()[0]}; use Python 3.11 to 3.13")
     return f"{sys.prefix}, log {read_params().log.format}"
 
 
@@ -90,8 +86,11 @@ def _schedule() -> str:
 
 def _deployed() -> dict[str, Any]:
     """What prefect.yaml says of the refresh."""
-    declared = YAML(typ="safe", pure=True).load(Path("prefect.yaml").read_text())
-    return next(d for d in declared["deployments"] if d["name"] == "refresh")
+    declared = read_keys(Path("prefect.yaml"), ToolError).get("deployments") or []
+    found = next((d for d in declared if d.get("name") == "refresh"), None)
+    if found is None:
+        raise ToolError("prefect.yaml has no deployment refresh; git restore prefect.yaml")
+    return found
 
 
 def _disk() -> str:

@@ -275,8 +275,10 @@ def backtest(
         typer.echo("adacalib: stopped; the same command goes on where this one was", err=True)
         raise typer.Exit(130) from None
     answer(table(found), **found)
-    if any("refused" in origin for origin in found["origins"]):
-        raise typer.Exit(1)
+    refused = [origin for origin in found["origins"] if "refused" in origin]
+    if refused:
+        count = f"{len(refused)} of {len(found['origins'])} origins could not run"
+        raise AdaCalibError(f"{count}, {refused[0]['origin']}: {refused[0]['refused']}")
 
 
 @app.command()

@@ -5,10 +5,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-
 from pipeline.core.errors import AdaCalibError
 from pipeline.core.files import publish
+from pipeline.core.typed_yaml import read_keys
 from pipeline.formats.champion import start_pin
 from pipeline.params.params_file import flat, read_params, set_values
 from pipeline.registry.tools.programs import git
@@ -37,9 +36,7 @@ def prepare(example: str) -> Path:
     folder = Path("demo") / example
     copy_project(folder)
     shutil.copyfile(SHIPPED, folder / "params.yaml")
-    set_values(
-        folder / "params.yaml", flat(YAML(typ="safe", pure=True).load(overrides.read_text()))
-    )
+    set_values(folder / "params.yaml", flat(read_keys(overrides, AdaCalibError)))
     return folder
 
 
@@ -77,6 +74,10 @@ def copy_project(folder: Path) -> None:
             (folder / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, folder / file)
     shutil.copyfile("params.yaml", folder / "params.yaml")
+    try:
+        read_keys(folder / "dvc.lock", AdaCalibError)
+    except AdaCalibError:  # DVC was killed while it wrote; it finds in its cache what was made
+        (folder / "dvc.lock").unlink()
     start_pin(folder)
     (folder / ".dvc" / "config.local").write_text("[core]\n    no_scm = true\n")
 

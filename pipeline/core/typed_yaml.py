@@ -46,7 +46,22 @@ def read_yaml(path: Path, refusal: type[AdaCalibError]) -> Any:
     except (OSError, UnicodeDecodeError) as error:
         raise refusal(f"{path} cannot be read as UTF-8 text: {error}") from None
     except YAMLError as error:
-        raise refusal(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+        raise refusal(
+            f"{path} is not YAML: {' '.join(str(error).split())}; correct it, or bring it back: "
+            f"git restore {path.name}"
+        ) from None
+
+
+def read_keys(path: Path, refusal: type[AdaCalibError]) -> dict[str, Any]:
+    """What a file says by key, as `read_yaml`; nothing where there is no such file.
+
+    Raises:
+        refusal: the file is no YAML, or no mapping.
+    """
+    found = read_yaml(path, refusal) if path.exists() else {}
+    if not isinstance(found, dict):
+        raise refusal(f"{path} is no mapping of keys; bring it back: git restore {path.name}")
+    return found
 
 
 def read_typed(path: Path, model: type[Model], refusal: type[AdaCalibError]) -> Model:

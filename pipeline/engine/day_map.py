@@ -159,7 +159,8 @@ def _client(place: str) -> "Client":
     from distributed import Client
 
     local = re.fullmatch(r"local:([1-9]\d{0,3})", place)
-    if not local and not re.match("(tcp|tls)://.", place):
+    there = re.fullmatch(r"(?:tcp|tls)://\S+:(\d{1,5})", place)
+    if not local and not (there and int(there[1]) < 1 << 16):
         raise AdaCalibError(
             f"{DASK} must be local:N for N worker processes here, or tcp://HOST:PORT of a Dask "
             f"scheduler; it is {place!r}"
@@ -167,7 +168,11 @@ def _client(place: str) -> "Client":
     dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"})
     for name in ("distributed", "distributed.client"):  # what ends it is one sentence
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    client = Client(_processes(int(local[1])) if local else place, timeout=PATIENCE / 3)
+    patience = PATIENCE / (3 if local else 9)  # a cluster may be just starting
+    try:
+        client = Client(_processes(int(local[1])) if local else place, timeout=patience)
+    except TypeError as error:  # a TLS context that is none
+        raise AdaCalibError(f"{place}: {error}; name the files in Dask's configuration") from None
     client.wait_for_workers(1, timeout=PATIENCE)
     try:
         client.run(_refuse_other, _checkout())

@@ -5,9 +5,8 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ruamel.yaml import YAML
-
 from pipeline.core.errors import AdaCalibError
+from pipeline.core.typed_yaml import read_keys
 
 
 def _declared(stage: dict[str, Any], *kinds: str) -> Iterator[PurePosixPath]:
@@ -21,13 +20,15 @@ def _stages(folder: Path) -> dict[str, dict[str, Any]]:
     """What dvc.yaml says of each stage.
 
     Raises:
-        AdaCalibError: the folder has no dvc.yaml.
+        AdaCalibError: the folder has no dvc.yaml, or one that declares none.
     """
-    try:
-        text = (folder / "dvc.yaml").read_text()
-    except FileNotFoundError:
-        raise AdaCalibError(f"{folder} has no dvc.yaml; run in the project's folder") from None
-    return YAML(typ="safe", pure=True).load(text)["stages"]
+    stages = read_keys(folder / "dvc.yaml", AdaCalibError).get("stages")
+    if not stages:
+        raise AdaCalibError(
+            f"{folder} has no dvc.yaml; run in the project's folder, or, where it says no stages, "
+            "git restore dvc.yaml"
+        )
+    return stages
 
 
 def code_of(folder: Path, stage: str) -> list[Path]:

@@ -31,6 +31,8 @@ def read_params(path: Path = Path("params.yaml")) -> Params:
         return read_typed(path, Params, ParamsError)
     except FileNotFoundError:
         raise ParamsError(f"{path} does not exist; run in the project's folder") from None
+    except ParamsError as error:
+        raise ParamsError(f"{error}; docs/params.md has every key and what it takes") from None
 
 
 def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -170,8 +170,12 @@ def worktrees(folder: Path) -> list[Path]:
 
 
 def named_by(folder: Path, commit: str) -> set[str]:
-    """The objects that a commit names in dvc.lock and .dvc files; none where it is not here."""
-    listed = git(folder, "ls-tree", "-r", "--name-only", "-z", commit, check=False).output
+    """The objects that a commit names in dvc.lock and .dvc files.
+
+    Raises:
+        ToolError: the commit is not here, so nobody can say what it needs.
+    """
+    listed = git(folder, "ls-tree", "-r", "--name-only", "-z", commit).output
     names = [n for n in listed.split("\0") if n.endswith((".dvc", "dvc.lock"))]
     texts = [git(folder, "show", f"{commit}:{name}").output for name in names]
     return {found for text in texts for found in _OBJECT.findall(text)}

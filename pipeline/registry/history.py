@@ -204,10 +204,13 @@ def _pinned(folder: Path, current: promote.Production) -> list[str]:
 def fetched(folder: Path) -> list[str]:
     """Nothing, after the tags of the git remote were brought; else why they could not be."""
     try:
-        tags.fetch_tags(folder, commits.authority(folder))
+        authority = commits.authority(folder)
+        tags.fetch_tags(folder, authority)
+        lacking = tags.unsent(folder, authority)
     except (ReleaseError, ToolError) as error:
         return [f"As far as this clone knows ({error}):"]
-    return []
+    odd = f"git remote {authority!r} lacks {len(lacking)} tags of it, which adacalib promote sends"
+    return [f"As far as this clone knows ({odd}):"] if lacking else []
 
 
 def _last_verdict(folder: Path, current: promote.Production | None) -> list[str]:

@@ -73,7 +73,10 @@ def gate_of(folder: Path, commit: str) -> dict[str, Any]:
         "a tag that takes it for a version was made or moved by hand: git tag --points-at "
         f"{commit[:10]} names it, git tag -d NAME and git push REMOTE :refs/tags/NAME remove it"
     )
-    return parse_json(git(folder, "show", place, check=False).output, place, remedy)
+    shown = git(folder, "show", place, check=False)
+    if shown.code:
+        git(folder, "ls-tree", commit)  # a commit whose files are lost holds one nevertheless
+    return parse_json(shown.output, place, remedy)
 
 
 def promote(folder: Path) -> str:
@@ -94,7 +97,13 @@ def promote(folder: Path) -> str:
     authority, history = newest(folder)
     current = production(folder)
     if current and current.model_sha256 == gate["model_sha256"]:
-        return f"{current.version} is this model: it is in production since {current.since}"
+        lacking = tags.unsent(folder, authority)
+        if lacking:  # nobody follows what is here alone
+            sha256, remote = current.model_sha256, _remote_for(folder, authority)
+            push_and_read_back(folder, current.commit, sha256, remote)
+            tags.push_tags(folder, authority, lacking)
+        said = f"; git remote {authority!r} lacked that, and has it now" if lacking else ""
+        return f"{current.version} is this model: it is in production since {current.since}{said}"
     refuse_unfit(folder, gate, history, current)
     who, remote = commits.identity(folder), _remote_for(folder, authority)
     present = [name for name in commits.NAMING if (folder / name).exists()]

@@ -107,10 +107,10 @@ def _shows(target: Path, current: Production) -> bool:
 def _source(folder: Path, authority: str, name: str | None) -> stores.Remote | None:
     """The DVC remote that has the bytes; None, the cache, where production is this clone's own."""
     remote = stores.dvc_remote(folder, name)
-    if remote is None and (name or authority != "."):
+    if remote is None and authority != ".":
         raise ReleaseError(
-            f"this clone has no {f'DVC remote {name!r}' if name else 'default DVC remote'}, so "
-            "nobody says where the bytes are; dvc remote add --default NAME URL, and pull again"
+            "this clone has no default DVC remote, so nobody says where the bytes are; "
+            "dvc remote add --default NAME URL, and pull again"
         )
     return remote
 

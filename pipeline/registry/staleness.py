@@ -6,12 +6,12 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from pipeline.core.errors import ParamsError
-from pipeline.core.typed_yaml import read_yaml
+from pipeline.core.errors import ParamsError, ToolError
+from pipeline.core.typed_yaml import read_keys
 from pipeline.formats.champion import SAME_LOG
 from pipeline.params.dag import stage_order, upstreams
 from pipeline.params.params_file import flat
-from pipeline.registry.tools.dvc import stages_of, status
+from pipeline.registry.tools.dvc import status
 from pipeline.registry.tools.programs import git
 
 HOW = {
@@ -69,11 +69,11 @@ def changed_since(folder: Path) -> list[str]:
     It is read from dvc.lock in no time; code is not looked at, nor are the bytes of the log. `why`
     looks at everything.
     """
-    stages = _yaml(folder / "dvc.lock").get("stages") or {}
-    landed = {out["path"]: out.get("md5") for out in _yaml(folder / "data.dvc").get("outs", [])}
+    stages, data = _locked(folder), read_keys(folder / "data.dvc", ToolError)
+    landed = {out.get("path"): out.get("md5") for out in data.get("outs") or []}
     deps = [dep for stage in stages.values() for dep in stage.get("deps", [])]
     found = {d["path"] for d in deps if landed.get(d["path"], d.get("md5")) != d.get("md5")}
-    params = _yaml(folder / "params.yaml")
+    params = read_keys(folder / "params.yaml", ParamsError)
     for stage in stages.values():
         for name, value in stage.get("params", {}).get("params.yaml", {}).items():
             if params.get(name) != value:
@@ -88,25 +88,18 @@ def other_log(folder: Path, commit: str) -> str | None:
     """
     text = git(folder, "show", f"{commit}:params.yaml", check=False).output
     then = YAML(typ="safe", pure=True).load(text) or {}
-    logs = [params.get("log") or {} for params in (then, _yaml(folder / "params.yaml"))]
+    here = read_keys(folder / "params.yaml", ParamsError)
+    logs = [log if isinstance(log := p.get("log"), dict) else {} for p in (then, here)]
     for name in SAME_LOG:
-        own, here = (log.get(name) for log in logs)
-        if all(logs) and own != here:
-            return f"its {name} is {own!r}, here it is {here!r}"
+        own, ours = (log.get(name) for log in logs)
+        if all(logs) and own != ours:
+            return f"its {name} is {own!r}, here it is {ours!r}"
     return None
-
-
-def _yaml(path: Path) -> dict[str, Any]:
-    found = (read_yaml(path, ParamsError) if path.exists() else None) or {}
-    if not isinstance(found, dict):
-        raise ParamsError(f"{path} is no mapping; bring it back with git restore {path.name}")
-    return found
 
 
 def _locked(folder: Path) -> dict[str, Any]:
     """The stages of which dvc.lock has a run."""
-    lock = folder / "dvc.lock"
-    return stages_of(lock.read_text()) if lock.exists() else {}
+    return read_keys(folder / "dvc.lock", ToolError).get("stages") or {}
 
 
 def sentence(changes: list[Any]) -> str:

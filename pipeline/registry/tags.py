@@ -164,8 +164,9 @@ def fetch_tags(folder: Path, authority: str) -> None:
     if fetched.code:
         raise ReleaseError(
             f"git remote {authority!r} does not answer, so nobody can say what is in production: "
-            f"{' '.join(fetched.errors.split())}; try again when it does, or remove the remote to "
-            "promote in this clone alone"
+            f"{' '.join(fetched.errors.split())}; try again when it does (remove "
+            "a lock here that no git holds; an address is absolute, as worktrees read it from "
+            "themselves), or remove the remote to promote in this clone alone"
         )
 
 
@@ -206,14 +207,26 @@ def proposed(
         yield clone
         made = {ref: made for ref, made in _objects(clone).items() if ref not in before}
         git(folder, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", str(clone), *made)
-    sent = made
-    if authority != ".":  # what it lacks was made before it was one
-        listed = git(folder, "ls-remote", "--refs", authority, *_PATTERNS).output
-        known = {line.partition("\t")[2] for line in listed.splitlines()}
-        sent = {ref: of for ref, of in _objects(folder).items() if ref not in known} | made
-    _push_tags(folder, authority, sent)
+    push_tags(folder, authority, unsent(folder, authority) | made)
     for ref, tag_object in made.items():
-        git(folder, "update-ref", ref, tag_object)
+        noted = git(folder, "update-ref", ref, tag_object, check=False)
+        if noted.code:
+            raise ReleaseError(
+                f"production changed at git remote {authority!r}, and this clone could not note "
+                f"it: {' '.join(noted.errors.split())}; mend that, then adacalib status notes it"
+            )
+
+
+def unsent(folder: Path, authority: str) -> dict[str, str]:
+    """The registry's tags that the authority lacks: ref and object.
+
+    They were made before it was one, by other programs, or are lost there.
+    """
+    if authority == ".":
+        return {}
+    listed = git(folder, "ls-remote", "--refs", authority, *_PATTERNS).output
+    known = {line.partition("\t")[2] for line in listed.splitlines()}
+    return {ref: of for ref, of in _objects(folder).items() if ref not in known}
 
 
 def _objects(folder: Path) -> dict[str, str]:
@@ -242,16 +255,23 @@ def wait_for_the_clock(history: list[Tag]) -> None:
     time.sleep(max(0.0, ahead))
 
 
-def _push_tags(folder: Path, authority: str, objects: dict[str, str]) -> None:
+def push_tags(folder: Path, authority: str, objects: dict[str, str]) -> None:
+    """Send tags, all or none.
+
+    Raises:
+        ReleaseError: the authority has others of these names by now, or takes none from here.
+    """
     specs = [f"{tag_object}:{ref}" for ref, tag_object in objects.items()]
     pushed = git(folder, "push", "--quiet", "--atomic", authority, *specs, check=False)
-    if pushed.code and re.search("already exists|cannot lock ref", pushed.errors):
+    left = "File exists" in pushed.errors  # a lock of a git that was killed, or is at work
+    if pushed.code and not left and re.search("already exists|cannot lock ref", pushed.errors):
         raise ReleaseError(_LOST)
     if pushed.code:
         raise ReleaseError(
             f"git remote {authority!r} took no tags, production is as it was: "
-            f"{' '.join(pushed.errors.split())}; get the right to push, or remove the remote to "
-            "promote in this clone alone"
+            f"{' '.join(pushed.errors.split())}; try again, get the right to push, "
+            "remove a lock there that no git holds, or remove the remote to promote in this "
+            "clone alone"
         )
 
 

@@ -118,6 +118,10 @@ def test_origins_are_run_once_in_a_copy_and_refusals_are_listed(checkout):
     assert found["pooled"]["logloss"]["adacalib"] == pytest.approx(0.3)
     assert found["pooled"]["gains"]["adacalib"]["value"] == pytest.approx(0.15)
     assert first.stderr.count("Running stage") == 3
+    assert "2024-01-05 has no rows" in first.stderr.splitlines()[-1]
+    copy = checkout / "demo/backtest"  # as a kill may leave it
+    (copy / "dvc.lock").write_bytes((copy / "dvc.lock").read_bytes()[:20])
+    (copy / ".dvc/tmp/rwlock").write_text("")
     again = backtest(checkout, DAYS[2], DAYS[7], 2, "--json")
     assert again.stdout == first.stdout
     assert again.stderr.count("Running stage") == 1  # the one that was refused
@@ -189,6 +193,13 @@ def test_the_table_says_undefined_where_nothing_is_known():
     assert "undefined" in text
     assert (
         "2 origins: 0 passed, 1 refused by the gate, 1 could not run\n2024-01-02: no rows" in text
+    )
+
+
+def test_no_table_is_made_of_no_origin():
+    text = table({"origins": [{"origin": DAYS[1], "refused": "no rows"}], "pooled": None})
+    assert text == (
+        "1 origins: 0 passed, 0 refused by the gate, 1 could not run\n2024-01-02: no rows"
     )
 
 

@@ -41,3 +41,11 @@ def test_a_log_that_comes_in_files_needs_a_source_and_a_fetched_one_none(checkou
     refresh["parameters"] = {"source": "ours-{day}.csv", "mapping": "ours.yaml"}
     yaml.dump(deployed, checkout / "prefect.yaml")
     assert said_of("source and mapping")[0]
+
+
+@pytest.mark.parametrize("text", ["", "- x", "deployments:", "deployments: [{name: watch}]", "\t"])
+def test_a_damaged_list_of_deployments_is_a_thing_to_mend(checkout, text):
+    (checkout / "prefect.yaml").write_text(text)
+    good, said = said_of("schedule")
+    assert not good
+    assert "git restore prefect.yaml" in said

@@ -228,7 +228,11 @@ def test_a_worker_with_other_code_is_refused(tmp_path, monkeypatch):
         ("local:0", "must be local:N"),
         ("two", "must be local:N"),
         ("http://127.0.0.1:8786", "must be local:N"),
+        ("tcp://127.0.0.1", "must be local:N"),
+        ("tcp://127.0.0.1:port", "must be local:N"),
         ("tcp://127.0.0.1:1", "does not answer"),
+        ("tcp://127.0.0.1:99999", "must be local:N"),
+        ("tls://127.0.0.1:1", "name the files"),
     ],
 )
 def test_a_place_without_workers_is_one_sentence(monkeypatch, place, sentence):

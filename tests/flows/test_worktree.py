@@ -1,5 +1,6 @@
 """The release worktree: whose code, whose record, one at a time, days that only move forward."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -10,6 +11,7 @@ import pytest
 
 from flows.worktree import BACKFILL, git_output, newest_day, release_worktree, take_code
 from pipeline.core.errors import ToolError
+from pipeline.registry.tools.stores import dvc_remote
 from tests.flows.conftest import run_day, save
 
 
@@ -109,6 +111,17 @@ def test_a_second_process_learns_who_is_at_work(history):
 def test_the_commit_of_a_day_says_who_made_it(history):
     run_day(history, "2013-09-30")
     assert git_output(history, "log", "-1", "--format=%an %cn", "release") == "Robot Robot"
+
+
+def test_a_relative_dvc_remote_is_the_checkouts_own_and_may_be_moved(checkout):
+    config, usual = checkout / ".dvc/config", (checkout / ".dvc/config").read_text()
+    for minute, place in enumerate(("store", "other"), 1):
+        config.write_text(f"{usual}    remote = s\n['remote \"s\"']\n    url = ../../{place}\n")
+        os.utime(config, (later := time.time() + 60 * minute, later))
+        save(checkout)
+        with release_worktree(checkout, "test") as release:
+            take_code(checkout, release)
+            assert dvc_remote(release).address == str(checkout.parent / place)
 
 
 def test_data_and_cache_are_those_of_the_checkout(checkout):

@@ -2,15 +2,18 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from pipeline.cli.console import Voice
 from pipeline.cli.main import app
-from pipeline.core.errors import ArtifactError, ReleaseError
+from pipeline.core.errors import ArtifactError, ReleaseError, ToolError
+from pipeline.registry.clean import named_by
 from pipeline.registry.history import Span, history, status, table
-from pipeline.registry.promote import on_hold, production
+from pipeline.registry.promote import gate_of, on_hold, production
+from pipeline.registry.tools.dvc import fetch
 from tests.registry.conftest import git, tagged
 
 SINCE = ("2026-01-02 03:00", "2026-01-02 03:09")
@@ -119,3 +122,21 @@ def test_a_version_without_a_verdict_is_told_with_what_takes_its_tag_away(judged
         history(judged)
     git(judged, "tag", "-d", "model@v0.0.3")
     assert len(history(judged)) == 2
+
+
+@pytest.mark.parametrize("what", [":reports/gate.json", "^{tree}", "^{commit}"])
+@pytest.mark.parametrize("damage", [Path.unlink, lambda file: file.write_bytes(b"")])
+def test_what_git_lost_is_not_taken_for_what_never_was(judged, what, damage):
+    """Nobody is told to remove the tag of a version, and no bytes of it are taken for unused."""
+    commit = git(judged, "rev-parse", "model@v0.0.1^{}").strip()
+    lost = git(judged, "rev-parse", f"{commit}{what}").strip()
+    file = judged / ".git/objects" / lost[:2] / lost[2:]
+    file.chmod(0o600)
+    damage(file)
+    with pytest.raises(ToolError, match="git fetch --refetch"):
+        gate_of(judged, commit)
+    if what != ":reports/gate.json":
+        with pytest.raises(ToolError, match="git fetch --refetch"):
+            named_by(judged, commit)
+        with pytest.raises(ToolError, match="git fetch --refetch"):
+            fetch(judged, commit, judged / "model", remote=None, cached=True)

@@ -58,7 +58,7 @@ def test_a_promotion_killed_at_each_step_is_safe_and_the_same_again_goes_on(twic
     killed(twice, "dvc.push", tmp_path / "store")
     assert production(twice) == before
     assert [a.version for a in assignments(remote)] == ["v0.0.1", "v0.0.2"]
-    killed(twice, "tags._push_tags")  # the tags are at the remote; here nobody knows
+    killed(twice, "tags.push_tags")  # the tags are at the remote; here nobody knows
     assert production(twice) == before
     assert assignments(remote)[-1].version == "v0.0.3"
     assert promote(twice).startswith("v0.0.3 is this model: it is in production since")

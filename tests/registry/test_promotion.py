@@ -262,6 +262,26 @@ def test_of_two_promoters_of_a_remote_the_second_loses_whole(shared, tmp_path, m
 
 
 @pytest.mark.slow
+def test_tags_that_are_here_alone_are_told_and_sent_by_the_same_promotion_again(twice, tmp_path):
+    bare = tmp_path / "remote.git"
+    git(bare, "tag", "--delete", "model@v0.0.2", "model#prod#2")
+    assert status(twice).startswith("As far as this clone knows (git remote 'origin' lacks 2 tags")
+    promote(twice)
+    assert [a.version for a in tags.assignments(bare)] == ["v0.0.1", "v0.0.2"]
+    assert status(twice).startswith("v0.0.2 is in production")
+
+
+def test_a_lock_that_a_killed_git_left_is_not_taken_for_another_promoter(shared, tmp_path):
+    lock = tmp_path / "remote.git/refs/tags/model@v0.0.9.lock"
+    lock.touch()
+    new = {"refs/tags/model@v0.0.9": git(shared, "rev-parse", "HEAD").strip()}
+    with pytest.raises(ReleaseError, match=re.escape(lock.name)):
+        tags.push_tags(shared, "origin", new)
+    lock.unlink()
+    tags.push_tags(shared, "origin", new)
+
+
+@pytest.mark.slow
 def test_what_the_remote_lost_while_it_was_pushed_is_not_promoted(shared, tmp_path, monkeypatch):
     pushed = dvc_tool.push
 

@@ -12,9 +12,11 @@ import psutil
 import pytest
 
 from pipeline.core.errors import AdaCalibError, ToolError
+from pipeline.registry.staleness import changed_since, why
 from pipeline.registry.tools import dvc, programs
 from pipeline.registry.tools.dvc import commit_data, reproduce, status
 from pipeline.registry.tools.programs import run_program
+from pipeline.registry.tools.stores import dvc_remote
 from tests.registry.conftest import params
 
 SLEEPER = (
@@ -176,16 +178,38 @@ def test_a_busy_folder_is_waited_for_up_to_a_limit_and_the_holder_is_named(folde
 
 
 @pytest.mark.slow
-def test_a_lock_whose_holders_number_belongs_to_another_program_is_forgotten(folder, monkeypatch):
+def test_a_lock_of_another_programs_number_or_half_written_is_forgotten(folder, monkeypatch):
     params(folder, passed=False)
     lock = folder / ".dvc/tmp/rwlock"
     lock.parent.mkdir(exist_ok=True)
     output = str(folder / "reports/gate.json")
-    lock.write_text(
+    named = (
         f'{{"write": {{"{output}": {{"pid": {os.getpid()}, "cmd": "dvc repro"}}}}, "read": {{}}}}'
     )
+    lock.write_text(named)
     monkeypatch.setattr(dvc, "PATIENCE", 0.0)
     assert reproduce(None, folder, [].append) == ["gate"]
+    for half in ("", named[:20]):
+        lock.write_text(half)
+        assert not status(None, folder)
+
+
+@pytest.mark.parametrize("text", ["", "schema: '2.0'\nsta", "- x", "\t"])
+def test_files_of_dvc_that_a_kill_left_half_written_are_named_with_what_mends_them(text, folder):
+    for name in ("dvc.yaml", "dvc.lock", "data.dvc"):
+        whole = (folder / name).read_text()
+        (folder / name).write_text(text)
+        with pytest.raises(AdaCalibError, match=rf"{name}.*git restore {name}"):
+            why(folder) if name == "dvc.yaml" else changed_since(folder)
+        (folder / name).write_text(whole)
+
+
+def test_a_default_remote_that_is_not_there_is_no_remote_left_out(folder):
+    """What would have gone there is not taken for this clone's own."""
+    assert dvc_remote(folder) is None
+    (folder / ".dvc/config.local").write_text("[core]\n    remote = renamed\n")
+    with pytest.raises(ToolError, match="'renamed'"):
+        dvc_remote(folder)
 
 
 @pytest.mark.slow

@@ -1,9 +1,7 @@
 """What the project does with DVC and GTO, by their command lines."""
 
-import configparser
 import json
 import re
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Generator
@@ -20,15 +18,28 @@ from pipeline.registry.tools.programs import (
     Finished,
     beside_python,
     follow,
+    git,
     program_lines,
     run_program,
 )
-from pipeline.registry.tools.stores import Remote
+from pipeline.registry.tools.stores import Remote, dvc_remote, settings_of
 
 MODEL = Path("artifacts/model")
 RWLOCK = Path(".dvc/tmp/rwlock")
+HALF = "Unable to read RWLock-file"  # what DVC says of a lock that a kill left half-written
 RUNNING = re.compile(r"^Running stage '([^']+)':$")  # what dvc writes before a stage runs
 SAID_AGAIN = re.compile(r"^ERROR: |dvc\.org/support")  # in the error that comes of it
+STEPS = {
+    "dvc.lock' (is invalid|validation failed)": "remove dvc.lock and run dvc repro, which takes "
+    "from DVC's cache what was made before; or git restore dvc.lock",
+    "config(uration)? (file )?error": "correct .dvc/config.local or .dvc/config",
+    "^dvc add": "the log in data is whole, DVC has yet to note it: mend that, then dvc add data",
+    "^dvc push": "adacalib doctor says whether DVC's remote answers; run again when it does",
+    "^reading .* from DVC's cache": "send its bytes to DVC's remote from a clone that has them: "
+    "dvc push --all-commits",
+    r"\.dvc/tmp": "remove .dvc/tmp, which DVC makes anew, and run again",
+}
+"""By what DVC says when it cannot go on, what mends it."""
 PATIENCE = 600.0  # seconds to wait for another dvc in the same folder
 
 
@@ -59,8 +70,9 @@ def _dvc_lines(folder: Path, *arguments: str, streamed: bool) -> Generator[str, 
             return finished
         holders = _holders(folder)
         # DVC itself forgets a process whose number is free. After a restart of the machine or
-        # container it may be another program's, and DVC would wait for that one for ever.
-        if holders and not any(map(_is_dvc, holders)):
+        # container it may be another program's, and DVC would wait for that one for ever. What a
+        # kill left half-written it never reads again.
+        if holder == HALF or (holders and not any(map(_is_dvc, holders))):
             (folder / RWLOCK).unlink(missing_ok=True)
             continue
         if time.monotonic() > give_up:
@@ -87,8 +99,10 @@ def _dvc(folder: Path, *arguments: str) -> str:
 
 
 def _holder(finished: Finished) -> str | None:
-    """The other dvc that made this one give up, None if none did."""
+    """The other dvc that made this one give up, HALF if it left half of its lock, None if none."""
     text = finished.output + finished.errors
+    if finished.code and re.search(f"{HALF}|RWLock-file .+ format error", text):
+        return HALF
     busy = "is busy, it is being blocked by" in text or "Unable to acquire lock" in text
     if not finished.code or not busy:
         return None
@@ -132,7 +146,10 @@ def _failure(action: str, finished: Finished) -> ToolError:
     lines = [line for line in text.splitlines() if line and "dvc.org/support" not in line]
     errors = [line for line in lines if line.startswith("ERROR: ")] or lines
     reason = " ".join(" ".join(errors).replace("ERROR: ", "").split())
-    return ToolError(f"{action} failed: {reason[:500] or f'exit code {finished.code}'}")
+    step = next(
+        (f"; {step}" for fault, step in STEPS.items() if re.search(fault, f"{action} {reason}")), ""
+    )
+    return ToolError(f"{action} failed: {reason[:500] or f'exit code {finished.code}'}{step}")
 
 
 def reproduce(stage: str | None, folder: Path, report: Callable[[str], None] = print) -> list[str]:
@@ -210,7 +227,7 @@ def commit_data(folder: Path) -> None:
     Raises:
         ToolError: dvc failed.
     """
-    _dvc(folder, "add", "--quiet", "data")
+    _dvc(folder, "add", "data")  # quiet, it would hide why it failed
 
 
 def restore_data(folder: Path) -> bool:
@@ -220,26 +237,22 @@ def restore_data(folder: Path) -> bool:
 
 
 def share_cache(folder: Path, owner: Path) -> None:
-    """Let a checkout use the cache and the private settings of another, which has run before.
+    """Let a checkout use cache, default remote and private settings of another, which has run.
 
     Raises:
         ToolError: dvc failed.
     """
-    settings = owner / ".dvc" / "config.local"
-    if settings.exists():
-        shutil.copyfile(settings, folder / ".dvc" / "config.local")
-    _dvc(folder, "cache", "dir", "--local", _dvc(owner, "cache", "dir").strip())
+    cache = _dvc(owner, "cache", "dir").strip()
+    settings = settings_of(owner, dvc_remote(owner), cache)
+    with (folder / ".dvc" / "config.local").open("w") as file:
+        settings.write(file)
 
 
 def model_md5(lock: str) -> str | None:
     """The md5 that the text of a dvc.lock has for the model, None if it has none."""
-    outputs = stages_of(lock).get("merge", {}).get("outs", [])
+    found = YAML(typ="safe", pure=True).load(lock) or {}
+    outputs = found.get("stages", {}).get("merge", {}).get("outs", [])
     return next((out.get("md5") for out in outputs if out["path"] == MODEL.as_posix()), None)
-
-
-def stages_of(lock: str) -> dict[str, Any]:
-    """What the text of a dvc.lock says of each stage that has run."""
-    return (YAML(typ="safe", pure=True).load(lock) or {}).get("stages") or {}
 
 
 def push(folder: Path) -> None:
@@ -277,21 +290,12 @@ def fetch(
     Raises:
         ToolError: it cannot be had from there.
     """
+    # For one of these files that git has lost, DVC would wait for ever.
+    git(folder, "rev-list", "--objects", "--no-walk", commit, "--", "*dvc*", "*.yaml")
     arguments = ["get", ".", path.as_posix(), "--rev", commit, "-o", str(target.absolute())]
     with tempfile.TemporaryDirectory(prefix="adacalib-") as place:
         if remote:  # without one, dvc makes the cache a remote, and settings would undo that
-            # What DVC is to know at a commit: the remotes of today, and credentials, in no commit.
-            settings = configparser.ConfigParser(interpolation=None)
-            settings.read(folder / ".dvc" / "config")
-            for section in settings.sections():
-                if not section.startswith("'remote "):
-                    settings.remove_section(section)
-            settings.read(folder / ".dvc" / "config.local")
-            # The address is absolute: at a commit, dvc resolves a relative one wrongly.
-            own = {f"'remote \"{remote.name}\"'": {"url": remote.address}}
-            settings.read_dict({"core": {"remote": remote.name}, **own})
-            if not cached:
-                settings.read_dict({"cache": {"dir": f"{place}/cache"}})
+            settings = settings_of(folder, remote, None if cached else f"{place}/cache")
             with (Path(place) / "config").open("w") as file:
                 settings.write(file)
             arguments += ["--config", file.name]

@@ -1,6 +1,7 @@
 """Outside programs, run in a folder; one that is missing or fails is an error of one sentence."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -21,6 +22,16 @@ _GIT_PLACES = {
     f"GIT_{name}"
     for name in ("DIR", "WORK_TREE", "INDEX_FILE", "OBJECT_DIRECTORY", "COMMON_DIR", "NAMESPACE")
 } | {"GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_PREFIX"}
+
+# What git says of an object that it should have.
+_LOST = re.compile(
+    "missing (blob )?object|bad object|not a tree object|unable to read (tree|[0-9a-f]{40})|"
+    "object .*is (corrupt|empty)|object corrupt or missing"
+)
+_ANEW = (
+    "this clone lacks objects of git's: remove the damaged file, if one is named, and bring them "
+    "with git fetch --refetch, or clone anew"
+)
 
 
 @dataclass(frozen=True)
@@ -193,7 +204,8 @@ def git(
         variables: additions to the environment.
 
     Raises:
-        ToolError: git is missing, or it failed and `check` is set.
+        ToolError: git is missing, it failed and `check` is set, or it lost objects, which is never
+            taken for objects that were never there.
     """
     program = shutil.which("git", path=environment()["PATH"])
     if program is None:
@@ -208,9 +220,11 @@ def git(
         errors="replace",
         check=False,
     )
-    if check and finished.returncode:
+    lost = finished.returncode and _LOST.search(finished.stderr)
+    if lost or (check and finished.returncode):
         output = " ".join((finished.stderr or finished.stdout).split())
-        raise ToolError(f"git {arguments[0]} failed in {folder.resolve()}: {output}")
+        step = f"; {_ANEW}" if lost else ""
+        raise ToolError(f"git {arguments[0]} failed in {folder.resolve()}: {output}{step}")
     return Finished(finished.returncode, finished.stdout, finished.stderr)
 
 

@@ -1,5 +1,6 @@
 """DVC's remotes, and what cache and remote hold, object by object, through DVC's own modules."""
 
+import configparser
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,18 +22,43 @@ class Remote:
 
 
 def dvc_remote(folder: Path, name: str | None = None) -> Remote | None:
-    """The DVC remote of a name, or the default one; None if there is none.
+    """The DVC remote of a name, or the default one; None if no name is given and none is default.
 
     Raises:
-        ToolError: DVC's configuration cannot be read.
+        ToolError: DVC's configuration cannot be read, or has no remote of that name.
     """
     from dvc.config import Config
 
     with _answering("DVC's configuration"):
         config: Any = Config(str((folder / ".dvc").resolve()))
     found = name or config["core"].get("remote")
-    known = config["remote"].get(found)
-    return Remote(found, str(known["url"])) if known else None
+    if found and found not in config["remote"]:
+        raise ToolError(
+            f"there is no DVC remote {found!r}, there are {sorted(config['remote'])}; "
+            f"dvc remote add {found} URL, or name another: dvc remote default NAME"
+        )
+    return Remote(found, str(config["remote"][found]["url"])) if found else None
+
+
+def settings_of(
+    folder: Path, remote: Remote | None, cache: str | None
+) -> configparser.ConfigParser:
+    """What DVC is to know elsewhere: the remotes of today, and credentials, which no commit has.
+
+    The address is absolute: a relative one would count from there.
+    """
+    found = configparser.ConfigParser(interpolation=None)
+    found.read(folder / ".dvc" / "config")
+    for section in found.sections():
+        if not section.startswith("'remote "):
+            found.remove_section(section)
+    found.read(folder / ".dvc" / "config.local")
+    if remote:
+        own = {f"'remote \"{remote.name}\"'": {"url": remote.address}}
+        found.read_dict({"core": {"remote": remote.name}, **own})
+    if cache:
+        found.read_dict({"cache": {"dir": cache}})
+    return found
 
 
 @dataclass(frozen=True)
