@@ -189,6 +189,31 @@ def test_a_far_parent_is_one_where_no_near_one_is_known():
     assert tree["parent"] == [0, 3, 0, 0]
 
 
+def test_a_row_that_lacks_the_near_parent_is_neither_a_move_nor_a_second_parent():
+    """Of a day on which all rows lack it, too; another far parent is a move."""
+
+    def of_day(near, far):
+        return pa.table({"c": ["x"] * len(near), "a": pa.array(near, pa.string()), "v": far})
+
+    days = [
+        of_day(["p", "p", None], ["1", "1", "1"]),
+        of_day([None], ["1"]),
+        of_day(["p", None, None], ["1", "1", "1"]),
+        of_day([None], ["2"]),
+        of_day(["q"], ["2"]),
+    ]
+    known = Vocabulary(())
+    for table in days:
+        known = known.extended(count_field(table, ["c"], ["a", "v"]))
+    named = [(f"{n}", nearest_parents(table, ["c"], ["a", "v"])) for n, table in enumerate(days)]
+    tree = tree_of(known, 2, named)
+    ids = {name: number for number, name in enumerate(known.names)}
+    assert tree["parent"][ids["x"]] == ids["\x1e\x1fp\x1f1"]
+    assert tree["moves"] == {"3": [[ids["x"]], [ids["\x1e\x1f2"]]],
+                             "4": [[ids["x"]], [ids["\x1e\x1fq\x1f2"]]]}  # fmt: skip
+    assert tree["several"] == 0
+
+
 def test_the_parent_of_a_value_is_the_one_with_the_most_rows():
     table = pa.table({"c": ["x", "x", "x", "y", None, "z"], "a": ["p", "q", "q", None, "p", None],
                       "v": ["1", "1", "1", "1", "1", None]})  # fmt: skip

@@ -28,8 +28,8 @@ def count_field(table: pa.Table, field: Sequence[str], parents: Sequence[str]) -
 def nearest_parents(table: pa.Table, field: Sequence[str], parents: Sequence[str]) -> pa.Table:
     """`values` (each field value once), `parent` and `several`.
 
-    The parent is the name of the nearest one that is not null; of several, which are counted, it is
-    the one with the most rows.
+    The parent is the name of the nearest one that is not null in any row; of several as near, which
+    are counted, it is the one with the most rows.
 
     Args:
         table, field, parents: as in `count_field`.
@@ -38,9 +38,12 @@ def nearest_parents(table: pa.Table, field: Sequence[str], parents: Sequence[str
     columns = {"values": keys, "parent": pc.coalesce(*parent_names(table, parents))}
     pairs = pa.table(columns).filter(pc.and_(*map(pc.is_valid, columns.values())))
     pairs = pairs.group_by(["values", "parent"]).aggregate([([], "count_all")])
+    pairs = pairs.append_column("near", pc.count_substring(pairs["parent"], SEPARATOR))
     pairs = pairs.sort_by([("count_all", "descending"), ("parent", "ascending")])
-    nearest = pairs.group_by("values", use_threads=False)
-    found = nearest.aggregate([("parent", "first"), ([], "count_all")])
+    of_level = pairs.group_by(["values", "near"], use_threads=False)
+    found = of_level.aggregate([("parent", "first"), ([], "count_all")])
+    nearest = found.sort_by([("near", "descending")]).group_by("values", use_threads=False)
+    found = nearest.aggregate([("parent_first", "first"), ("count_all", "first")])
     return found.rename_columns(["values", "parent", "several"])
 
 
@@ -56,7 +59,8 @@ def tree_of(
 
     Returns:
         `parent`: of every id, as of its first day; `level` of every id; `moves`: day -> ids and
-        their parents from then on; `several`: values that had several parents on one day.
+        their parents from then on, which a day that knows less of them does not change; `several`:
+        values that had several parents on one day.
     """
     parent, several = np.zeros(len(vocabulary) + 1, np.int64), set()
     nodes = np.flatnonzero([name.startswith(PARENT) for name in vocabulary.own])
@@ -66,13 +70,16 @@ def tree_of(
     for day, found in days:
         ids, above = vocabulary.ids(found["values"]), _known(vocabulary, found["parent"])
         named = (ids > 0) & (above > 0)
-        first = named & (now[ids] == 0)
+        several |= {*ids[named & (found["several"].to_numpy() > 1)].tolist()}
+        first, farther = named & (now[ids] == 0), now[ids]
+        for _ in range(1, depth):  # the nearest of the day may be one of those above the known one
+            farther = parent[farther]
+            named &= above != farther
         parent[ids[first]] = above[first]
         moved = named & ~first & (now[ids] != above)
         if moved.any():
             moves[day] = [ids[moved].tolist(), above[moved].tolist()]
         now[ids[named]] = above[named]
-        several |= {*ids[named & (found["several"].to_numpy() > 1)].tolist()}
     return {
         "parent": parent.tolist(),
         "level": vocabulary.levels(depth).tolist(),
