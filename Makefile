@@ -35,8 +35,8 @@ install = $(BIN)/uv pip install --quiet --python $(BIN)/python --native-tls --co
 demo: $(STAMP)
 	@$(BIN)/adacalib demo $(DATA)
 
-test: $(STAMP) # in three processes, as slow ones wait for servers and for one another
-	@$(BIN)/python -m pytest -n 3 --no-loadscope-reorder $(COVERAGE)
+test: $(STAMP) # in four processes, as slow ones wait for servers and for one another
+	@$(BIN)/python -m pytest -n 4 --no-loadscope-reorder $(COVERAGE)
 
 check: $(STAMP)
 	@$(BIN)/ruff format --check .
