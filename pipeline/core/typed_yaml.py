@@ -83,7 +83,7 @@ def read_typed(path: Path, model: type[Model], refusal: type[AdaCalibError]) -> 
     except RecursionError:
         raise refusal(f"{path}: an alias stands inside its own anchor; write it out") from None
     except ValidationError as error:
-        known = _names(model)
+        known = [name for name in _names(model) if not _has(document, name)]
         faults = [_fault(item, known) for item in error.errors()]
         raise refusal(f"{path}: {'; '.join(faults)}") from None
 
@@ -111,8 +111,22 @@ def _names(model: type[BaseModel], prefix: str = "") -> list[str]:
     return found
 
 
+def _has(document: Any, name: str) -> bool:
+    """Whether a document says something under a dotted name."""
+    for key in name.split("."):
+        if not isinstance(document, dict) or key not in document:
+            return False
+        document = document[key]
+    return True
+
+
 def _fault(item: Any, known: list[str]) -> str:
-    """One of the faults that pydantic found: its place, the value as YAML spells it, the rule."""
+    """One of the faults that pydantic found: its place, the value as YAML spells it, the rule.
+
+    Args:
+        item: the fault.
+        known: keys that the file might mean, which are those that it lacks.
+    """
     name = ".".join(map(str, item["loc"])) or "the file"
     if item["type"] == "extra_forbidden":
         near = get_close_matches(name, known, 1)

@@ -49,6 +49,11 @@ def test_a_whole_number_is_accepted_where_a_number_is_asked(edited):
             r"tabulate.grid_cells is missing; tabulate.grid_cell is unknown "
             r"\(did you mean tabulate.grid_cells\?\)",
         ),
+        (
+            "  test_days: 28",
+            "  test_days: 28\n  test_dates: null",
+            r"yaml: split.test_dates is unknown; docs",
+        ),
         ("grid_cells: 160", "grid_cells: 161", "grid_cells 161 is not a multiple of candidates"),
         ("batch_size: 1024", "batch_size: 1024.0", "train_base.batch_size is 1024.0: it should be"),
         ("batch_size: 1024", "batch_size: -1", "train_base.batch_size is -1"),
