@@ -193,7 +193,7 @@ class ValueHistory:
 def measure_new_values(
     measured: Mapping[str, Measurement], history: ValueHistory, resampling: Resampling = USUAL
 ) -> dict[str, Any]:
-    """LogLoss and PCOC of each group of `ValueHistory.groups`, by method.
+    """The metrics of each group of `ValueHistory.groups`, by method.
 
     Args:
         measured: by method, of the same rows; one or more.
@@ -201,30 +201,24 @@ def measure_new_values(
         resampling: how PCOC's interval is made.
 
     Returns:
-        Of each group `impressions`, `responses` and `methods`: of each `logloss` (nats per
-        impression), `pcoc`, `pcoc_low` and `pcoc_high` (see `pcoc_intervals`). NaN where undefined.
+        Of each group `impressions`, `responses` and `methods`: of each `points`, `pcoc_low` and
+        `pcoc_high` (see `pcoc_intervals`). NaN where undefined.
     """
     found = {}
     for name, picked in history.groups().items():
-        of_days = {
-            method: m.counts.where(picked).sum(axis=1).reshape(-1, 1)
-            for method, m in measured.items()
-        }
-        total = next(iter(of_days.values())).sum()
+        counts = {method: m.counts.where(picked) for method, m in measured.items()}
+        total = next(iter(counts.values())).sum()
         found[name] = {
             "impressions": total.impressions.item(),
             "responses": total.responses.item(),
-            "methods": {
-                method: _of_group(counts, resampling) for method, counts in of_days.items()
-            },
+            "methods": {method: _of_group(each, resampling) for method, each in counts.items()},
         }
     return found
 
 
 def _of_group(counts: ResponseCounts, resampling: Resampling) -> dict[str, float]:
-    value, low, high = overall_pcoc(counts, resampling).values()
-    logloss = float(log_loss_terms(counts.sum(axis=0)).ratio())
-    return {"logloss": logloss, "pcoc": value, "pcoc_low": low, "pcoc_high": high}
+    ratio = overall_pcoc(counts, resampling)
+    return points(counts) | {"pcoc_low": ratio["low"], "pcoc_high": ratio["high"]}
 
 
 def worth(counts: ResponseCounts, resampling: Resampling = USUAL) -> dict[str, float]:

@@ -195,15 +195,18 @@ def worth_of(evaluation: dict[str, Any], kind: str) -> list[dict[str, Any]]:
 
 
 def new_value_rows(evaluation: dict[str, Any]) -> list[list[str]]:
-    """One row a group of field values: how much it holds, LogLoss and PCOC of what ships."""
+    """One row a group of field values: how much it holds, what decides, and PCOC."""
     rows = []
     for group, title in GROUPS.items():
         found = evaluation["new_values"][group]
         base, ships = (found["methods"][name] for name in ("uncalibrated", "model"))
         ends = {"value": ships["pcoc"], "low": ships["pcoc_low"], "high": ships["pcoc_high"]}
-        losses = (number(each["logloss"], ".5f") for each in (base, ships))
         amounts = (f"{found[name]:,.0f}" for name in ("impressions", "responses"))
-        rows.append([title, *amounts, " → ".join(losses), _ends(ends, ".3f")])
+        metrics = (
+            " → ".join(number(each[key], form) for each in (base, ships))
+            for _, key, form in METRICS[:2]
+        )
+        rows.append([title, *amounts, *metrics, _ends(ends, ".3f")])
     return rows
 
 

@@ -104,7 +104,8 @@ def reports(passed: bool = True, **metrics: Any) -> dict[str, dict[str, Any]]:
 
 def group_of_new_values() -> dict[str, Any]:
     """What the evaluation says of some field values; they have no response."""
-    of_method = {"logloss": 0.1, "pcoc": None, "pcoc_low": 0.4, "pcoc_high": None}
+    deviances = {"daily_field_deviance": 0.2, "field_deviance": 0.1, "field_rce": None}
+    of_method = deviances | {"logloss": 0.1, "pcoc": None, "pcoc_low": 0.4, "pcoc_high": None}
     methods = dict.fromkeys(("uncalibrated", "model"), of_method)
     return {"impressions": 30, "responses": 0, "methods": methods}
 
