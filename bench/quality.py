@@ -19,7 +19,7 @@ from bench.quality_ablation import CANDIDATES, ablation, fit_published
 from bench.quality_cases import Case, frozen_cases, simulated_case
 from bench.quality_gains import REFERENCES, Judged, gains_lines, mean_gains
 from bench.quality_log import LogFile, Window, log_cases
-from bench.quality_rolling import compare_modes, modes_table, rolled_by_the_pipeline
+from bench.quality_rolling import compare_modes, groups_table, modes_table, rolled_by_the_pipeline
 from bench.quality_tables import Result, aligned, losses_table, table
 from pipeline.core.errors import AdaCalibError
 from pipeline.core.files import write_json
@@ -250,7 +250,7 @@ def main() -> None:
             results, judged = compare(_cases(options), _methods(options.methods))
             results = with_mean_gains(results, judged)
         if options.json:
-            keys = (*KEYS, "mode")
+            keys = (*KEYS, "mode", "groups")
             kept = [{key: result[key] for key in keys if key in result} for result in results]
             write_json(options.json, kept)
     except AdaCalibError as error:
@@ -262,6 +262,9 @@ def main() -> None:
             f"adacalib: least step between {SCANNED:,} logits of any field value {min(steps):.3g}"
         )
     print(modes_table(results) if options.rolling else table(results))
+    if options.rolling:
+        print("\nLogLoss of new and rare field values, refitted before every test day")
+        print(groups_table(results))
     if options.ablation:
         print("\nwhat each part taken away lost (positive: the part helps), paired 95 % intervals")
         print(losses_table(judged))

@@ -35,6 +35,8 @@ class Case:
         test_features: the features of those.
         true_probability: float64 of each test row, None where it is not known.
         field_values: by id; None where equal ids are the same field value in all cases.
+        test_values: the test rows with a field value id for those values, too, that calibrators do
+            not know; None where they know all.
     """
 
     window: str
@@ -45,6 +47,7 @@ class Case:
     test_features: RowFeatures | None
     true_probability: np.ndarray | None = None
     field_values: pd.Index | None = None
+    test_values: Scores | None = None
 
 
 def _scores(rows: pd.DataFrame, field_values: pd.Index) -> Scores:
@@ -92,11 +95,13 @@ def frozen_cases(
 def _frozen_case(window: str, seed: int, rows: pd.DataFrame) -> Case:
     known = rows["id"][rows["split"] != "test"]
     field_values = pd.Index(np.sort(known.unique()))
-    calibration, test = (
-        _scores(rows[rows["split"] == part], field_values) for part in ("calibration", "test")
-    )
-    names = field_values.insert(0, UNSEEN)
-    return Case(window, seed, calibration, None, test, None, field_values=names)
+    of_part = dict(iter(rows.groupby("split")))
+    calibration, test = (_scores(of_part[part], field_values) for part in ("calibration", "test"))
+    every = field_values.append(pd.Index(of_part["test"]["id"].unique()).difference(field_values))
+    return Case(
+        window, seed, calibration, None, test, None,
+        field_values=field_values.insert(0, UNSEEN), test_values=_scores(of_part["test"], every),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

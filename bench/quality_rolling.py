@@ -3,9 +3,9 @@
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import chain
 
 import numpy as np
+import pandas as pd
 from scipy.special import expit
 
 from bench.baselines import CalibrationMap
@@ -18,7 +18,8 @@ from pipeline.calibration.statistics.counting import count_cells, fitting_grid, 
 from pipeline.core.columns import joined
 from pipeline.formats.rolling import DayMap, rolled
 from pipeline.formats.scores import Scores
-from pipeline.metrics.summary import Measurement, measure, summarise
+from pipeline.metrics.comparison import ValueHistory, points
+from pipeline.metrics.summary import Measurement, count_by_day, measure, summarise
 from pipeline.params.params_file import read_params
 
 OURS = ("identity", "isotonic", "eb_platt", "adacalib")  # rolled as the pipeline rolls them
@@ -28,8 +29,8 @@ METRICS = ("logloss", "daily_field_deviance", "field_deviance", "field_rce", "pc
 
 def rolling_and_frozen(
     case: Case, fits: Mapping[str, Fit]
-) -> Iterator[tuple[str, str, Measurement]]:
-    """Each method's name, mode (rolling or frozen) and measurement on the test rows of a case.
+) -> Iterator[tuple[str, str, np.ndarray]]:
+    """Each method's name, mode (rolling or frozen) and logits of the test rows of a case.
 
     Ours are rolled by the pipeline's own procedure. Any other is fitted again before each test day
     on the newest rows, of as many days as the case has for calibration.
@@ -41,13 +42,12 @@ def rolling_and_frozen(
         first = {name: of_days[min(of_days)] for name, of_days in maps.items()}
         columns = test.uncalibrated_logit, test.field_value_id
         for name in (name for name in OURS if name in ours):
-            yield name, "rolling", _measured(case, rolled(maps[name], *columns, test.day))
-            yield name, "frozen", _measured(case, first[name](*columns))
+            yield name, "rolling", rolled(maps[name], *columns, test.day)
+            yield name, "frozen", first[name](*columns)
     for name, fit in fits.items():
         if name not in ours:
-            yield name, "rolling", _measured(case, _refitted(known, test, fit))
-            frozen = fit(known)(test.uncalibrated_logit, test.field_value_id)
-            yield name, "frozen", _measured(case, frozen)
+            yield name, "rolling", _refitted(known, test, fit)
+            yield name, "frozen", fit(known)(test.uncalibrated_logit, test.field_value_id)
 
 
 def noise_floor(case: Case) -> Iterator[tuple[str, str, Measurement]]:
@@ -94,10 +94,6 @@ def _refitted(known: Scores, test: Scores, fit: Fit) -> np.ndarray:
     return logit
 
 
-def _measured(case: Case, logit: np.ndarray) -> Measurement:
-    return measure(logit, case.test, case.true_probability)
-
-
 def compare_modes(
     cases: Iterable[Case], fits: Mapping[str, Fit], *, floor: bool = False
 ) -> tuple[list[Result], list[Judged]]:
@@ -108,17 +104,36 @@ def compare_modes(
     results, judged = [], []
     for case in cases:
         print(f"{case.window}, seed {case.seed}", file=sys.stderr, flush=True)
-        measured = {}
-        found_modes = chain(rolling_and_frozen(case, fits), noise_floor(case) if floor else ())
-        for method, mode, found in found_modes:
-            about = {"window": case.window, "seed": case.seed, "method": method, "mode": mode}
-            excess = found.truth.get("excess_logloss", float("nan"))
-            summary = summarise(found)
-            results.append(about | {k: summary[k] for k in METRICS} | {"excess_logloss": excess})
+        measured, groups = {}, _groups(case)
+        for method, mode, logit in rolling_and_frozen(case, fits):
+            found = measure(logit, case.test, case.true_probability)
+            counts = count_by_day(logit, case.test_values or case.test)[1]
+            of_groups = {name: points(counts.where(picked)) for name, picked in groups.items()}
+            results.append(_result(case, method, mode, found) | {"groups": of_groups})
             if mode == "rolling":
                 measured[method] = found
+        if floor:
+            results += [_result(case, *drawn) for drawn in noise_floor(case)]
         judged.append(Judged(case, measured))
     return results, judged
+
+
+def _result(case: Case, method: str, mode: str, found: Measurement) -> Result:
+    about = {"window": case.window, "seed": case.seed, "method": method, "mode": mode}
+    excess, summary = found.truth.get("excess_logloss", float("nan")), summarise(found)
+    return about | {k: summary[k] for k in METRICS} | {"excess_logloss": excess}
+
+
+def _groups(case: Case) -> dict[str, np.ndarray]:
+    """New and rare field values, by what was known of them on the mornings of the test days."""
+    test = case.test_values or case.test
+    every = joined([replace(case.calibration, n_field_values=test.n_field_values), test])
+    days, counts = count_by_day(np.zeros(len(every)), every)
+    tested, ids = days >= test.day.min(), np.arange(test.n_field_values)
+    before = counts.each(lambda column: (np.cumsum(column, axis=0) - column)[tested])
+    known = (before.impressions > 0) & (ids > 0) & (ids < case.test.n_field_values)
+    first = days[(counts.impressions > 0).argmax(axis=0)]
+    return ValueHistory(days[tested][:, None] - first, known, before.responses).groups()
 
 
 def modes_table(results: list[Result]) -> str:
@@ -135,3 +150,17 @@ def modes_table(results: list[Result]) -> str:
         ]
         lines.append([method, mode, *cells])
     return aligned(lines)
+
+
+def groups_table(results: list[Result]) -> str:
+    """LogLoss of new and rare field values by rolling method, means over cases with any."""
+    rolling = [r for r in results if r["mode"] == "rolling"]
+    by_case = pd.DataFrame(
+        [
+            {"method": r["method"], "group": name, "logloss": metrics["logloss"]}
+            for r in rolling
+            for name, metrics in r["groups"].items()
+        ]
+    )
+    means = by_case.pivot_table("logloss", "method", "group", sort=False)
+    return means.to_string(float_format="{:.5f}".format)
