@@ -199,12 +199,14 @@ def _field_value_id(graph: _Graph, encoder: Encoder, absent: str) -> str:
     if not encoder.parents and (len(texts) == 1 or not vocabulary.null_id):
         return _ids(graph, key, vocabulary, absent, name)
     known = _ids(graph, key, vocabulary, None, None)
-    for place in range(len(encoder.parents)):
-        above = _joined(graph, [_text(graph, column) for column in encoder.parents[place:]])
+    for place in range(len(encoder.parents)):  # looked up for those rows alone that need it
+        unknown = graph.op("NonZero", _is_unknown(graph, known))
+        rows = graph.op("Squeeze", unknown, graph.constant([0], np.int64))
+        of_rows = [graph.op("Gather", _text(graph, name), rows) for name in encoder.parents[place:]]
         at = np.flatnonzero(vocabulary.levels(len(encoder.parents)) == 1 + place)
         parents = [vocabulary.own[n - 1].removeprefix(PARENT) for n in at.tolist()]
-        of_parent = _encoded(graph, above, parents, at.tolist())
-        known = graph.op("Where", _is_unknown(graph, known), of_parent, known)
+        of_parent = _encoded(graph, _joined(graph, of_rows), parents, at.tolist())
+        known = graph.op("ScatterElements", known, rows, of_parent)
     if not vocabulary.null_id:
         return graph.op("Identity", known, result=name)
     nulls = [_encoded(graph, text, [absent], [vocabulary.null_id]) for text in texts]
