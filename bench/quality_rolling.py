@@ -18,6 +18,7 @@ from pipeline.calibration.statistics.counting import count_cells, fitting_grid, 
 from pipeline.core.columns import joined
 from pipeline.formats.rolling import DayMap, rolled
 from pipeline.formats.scores import Scores
+from pipeline.formats.tables import FieldTree
 from pipeline.metrics.comparison import ValueHistory, points
 from pipeline.metrics.summary import Measurement, count_by_day, measure, summarise
 from pipeline.params.params_file import read_params
@@ -66,10 +67,12 @@ def noise_floor(case: Case) -> Iterator[tuple[str, str, Measurement]]:
         yield "adacalib", mode, measure(logit, drawn, expit(truth.astype(np.float64)))
 
 
-def rolled_by_the_pipeline(known: Scores, test: Scores | None) -> dict[str, dict[int, DayMap]]:
+def rolled_by_the_pipeline(
+    known: Scores, test: Scores | None, tree: FieldTree | None = None
+) -> dict[str, dict[int, DayMap]]:
     """Method -> day -> its whole map, for the test days; without any, for the day after the last.
 
-    All as params.yaml has it.
+    All as params.yaml has it, and with what field values belong to, where they do.
     """
     params = read_params()
     candidates, cells = params.tabulate.candidates, params.tabulate.grid_cells
@@ -79,6 +82,7 @@ def rolled_by_the_pipeline(known: Scores, test: Scores | None) -> dict[str, dict
     tables = with_later_days(cut, until, later, candidates, known.n_field_values)
     days = [until + 1] if test is None else np.unique(test.day).tolist()
     asked: dict[int, np.ndarray | None] = dict.fromkeys(days)
+    tables = replace(tables, of_parents=tree)
     return roll(tables, params.calibrate, known_until=until, asked=asked).maps
 
 

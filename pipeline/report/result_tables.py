@@ -92,6 +92,8 @@ def extent(evaluation: dict[str, Any]) -> str:
     if parents := evaluation.get("parents"):
         kept += "; {ids:,} parents, {moved:,} field values moved, ".format(**parents)
         kept += f"{parents['several']:,} had several on one day"
+        if parents["several"]:
+            kept += " (naming the parent in log.field, too, keeps them apart)"
     return kept
 
 
