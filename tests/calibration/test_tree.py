@@ -8,8 +8,10 @@ from scipy.special import expit
 
 from pipeline.calibration.prior.daily import DailyCounts, usual_logits
 from pipeline.calibration.prior.filter import KEPT, Beliefs, Filter, Variances
+from pipeline.calibration.prior.forward import learn_variances
 from pipeline.calibration.prior.quadrature import DayRows
 from pipeline.formats.tables import NO_MOVES, FieldTree
+from tests.calibration.moving_world import moving_world
 
 STILL = {"shared_slow": 1e-9, "shared_fast": 1e-9, "shared_day": 1e-9, "slope": 1e-9}
 MOVING = Variances(lasting=0.1, slow=0.05, fast=0.03, day=0.004, levels=(2.0, 0.7), **STILL)
@@ -131,3 +133,20 @@ def test_what_is_not_known_is_served_by_its_nearest_known_parent():
     assert np.flatnonzero(known).tolist() == [0, 3, 8, 10]
     assert TREE.serving(known).tolist() == [0, 10, 10, 3, 8, 8, 0, 10, 8, 0, 10]
     assert FieldTree.flat(4).serving(np.array([True, False, True, False])).tolist() == [0, 0, 2, 0]
+
+
+def test_what_all_share_is_not_taken_for_their_parents():
+    """Parents that mean nothing leave the variances as they are found without them."""
+    world = moving_world(n_values=60, days=28, shared_fast=0.5, fast=0.05)
+    n, (near, far) = len(world.shown), (12, 3)
+    above = np.r_[
+        0, n + np.arange(n - 1) % near, n + near + np.arange(near) % far, np.zeros(far, int)
+    ]
+    level = np.r_[3, np.zeros(n - 1, int), np.ones(near, int), np.full(far, 2)]
+    found = []
+    for tree in (FieldTree.flat(n), FieldTree(above, level, NO_MOVES)):
+        usual, center = usual_logits(world.counts, tree)
+        found.append(learn_variances(world.counts, usual, center, tree))
+    flat, of_tree = found
+    assert of_tree.shared_fast == pytest.approx(flat.shared_fast, rel=0.3)
+    assert max(of_tree.levels) < 0.3

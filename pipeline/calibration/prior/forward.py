@@ -206,7 +206,8 @@ def learn_variances(
     """The variances that the counts suggest.
 
     Each round takes, for each variance by itself, the step to the top of the parabola through three
-    of its values.
+    of its values. Where there are parents, a day's move may be that of a level or of the next:
+    steps of all variances at once would count it several times, so they are taken in turn.
 
     Args:
         counts: of the days that are known.
@@ -218,16 +219,17 @@ def learn_variances(
     first, last = int(by_value.days[0]), int(by_value.days[-1])
     days = {day: DayRows.of(by_value, day, usual) for day in range(first, last + 1)}
     size = len(SPREAD) + tree.depth
-    place, probes = np.zeros(size), PROBE * np.eye(size)
+    place, each = np.zeros(size), np.eye(size)
 
     def height(at: np.ndarray) -> float:
         return _log_posterior(at, days, usual, center, tree)
 
-    for _ in range(ROUNDS):
-        here = height(place)
+    for of_turn in ROUNDS * ([*each[:, None]] if tree.depth else [each]):
+        here, probes = height(place), PROBE * of_turn
         ahead, behind = (np.array([height(at) for at in place + side * probes]) for side in (1, -1))
         bend = np.maximum(2.0 * here - ahead - behind, 1e-9)
-        place = place + np.clip(PROBE / 2.0 * (ahead - behind) / bend, -LONGEST, LONGEST)
+        step = np.clip(PROBE / 2.0 * (ahead - behind) / bend, -LONGEST, LONGEST)
+        place = place + step @ of_turn
     return _variances(place)
 
 
