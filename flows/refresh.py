@@ -22,17 +22,22 @@ from prefect.runtime import flow_run as running
 from prefect.states import Completed, Failed
 
 from flows import worktree
-from flows.arrival import bring
-from flows.evidence import build_data_docs, show, show_progress, show_trend
+from flows.arrival import (
+    NotLandedError,
+    bring,
+    days_between,
+    named,
+    newer_slots,
+    scheduled_day,
+)
+from flows.evidence import build_data_docs, show, show_trend
 from flows.notifications import News, notify
-from flows.schedule_slots import days_between, named, newer_slots, scheduled_day
 from flows.settings import masked
 from flows.stages import run_stages
 from flows.states import command_line, failed, failing_in_one_sentence
 from pipeline.core.errors import AdaCalibError, ToolError
 from pipeline.core.files import read_json
 from pipeline.formats.days import day_name, day_number
-from pipeline.params.dag import stage_order
 from pipeline.params.params_file import read_params, set_values
 from pipeline.registry.commits import identity
 from pipeline.registry.history import write_run
@@ -178,9 +183,10 @@ def _attempt(
             until = None
         worktree.take_code(run.checkout, release)
         run.at = "land"
-        brought = bring(day, release, run.checkout, source, mapping)
-        if brought.missing:
-            return Failed(name="Late", message=brought.missing)
+        try:
+            changes = bring(day, release, run.checkout, source, mapping)
+        except NotLandedError as error:
+            return Failed(name="Late", message=str(error))
         left_out = days_between(newest, day)
         if left_out:
             get_run_logger().warning(f"skipped: {named(left_out)}")
@@ -198,7 +204,7 @@ def _attempt(
         state = _judge(run, release, promotion)
         show_trend(release)
     more = [f"skipped since {newest}: {named(left_out)}"] if left_out else []
-    state.message = "\n".join([state.message or "", *brought.changes, *more])
+    state.message = "\n".join([state.message or "", *changes, *more])
     return state
 
 
@@ -244,7 +250,7 @@ def _catch_up(release: Path) -> None:
 
 
 def _run_stages(run: DayRun, release: Path) -> None:
-    for stage, state in show_progress(run.day, stage_order(release), run_stages(release)):
+    for stage, state in run_stages(release):
         run.at = stage
         if not state.is_completed():
             raise ToolError(state.message or f"{stage} ended as {state.name}")

@@ -22,7 +22,7 @@ from pipeline.registry.tools.programs import (
     program_lines,
     run_program,
 )
-from pipeline.registry.tools.stores import Remote, dvc_remote, settings_of
+from pipeline.registry.tools.stores import Remote, cache_folder, settings_of
 
 MODEL = Path("artifacts/model")
 RWLOCK = Path(".dvc/tmp/rwlock")
@@ -201,7 +201,7 @@ _NO_ENTRY = "join() argument must be str, bytes, or os.PathLike object, not 'Non
 
 def _forgot_unsaved_runs(folder: Path) -> bool:
     """Whether empty folders of DVC's run cache were removed."""
-    runs = folder / _dvc(folder, "cache", "dir").strip() / "runs"
+    runs = cache_folder(folder) / "runs"
     empty = [entry for entry in runs.glob("*/*") if not any(entry.iterdir())]
     for entry in empty:
         entry.rmdir()
@@ -234,18 +234,6 @@ def restore_data(folder: Path) -> bool:
     """Whether data/ was brought back as data.dvc names it, from DVC's cache or its remote."""
     words = ("checkout", "pull")  # the latter asks the remote, also for what is in the cache
     return any(not run_dvc(folder, word, "--quiet", "data.dvc").code for word in words)
-
-
-def share_cache(folder: Path, owner: Path) -> None:
-    """Let a checkout use cache, default remote and private settings of another, which has run.
-
-    Raises:
-        ToolError: dvc failed.
-    """
-    cache = _dvc(owner, "cache", "dir").strip()
-    settings = settings_of(owner, dvc_remote(owner), cache)
-    with (folder / ".dvc" / "config.local").open("w") as file:
-        settings.write(file)
 
 
 def model_md5(lock: str) -> str | None:
