@@ -11,7 +11,7 @@ from prefect.logging import get_run_logger
 from flows.settings import masked
 from flows.worktree import git_output
 from pipeline.core.files import publish, read_json, read_report
-from pipeline.registry.reports import name_page
+from pipeline.registry.history import name_page
 from pipeline.registry.tools.programs import run_program
 from pipeline.report.result_tables import METRICS, gate_rows, metric_rows
 from pipeline.report.trend import PAGE, TREND, shown_rows, trend_pictures, trend_rows, write_trend

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli import online, release
+from pipeline.cli import release
 from pipeline.cli.console import Voice, answer, note
 from pipeline.core.errors import AdaCalibError
 
@@ -298,7 +298,6 @@ def why() -> None:
 
 
 app.add_typer(release.app)
-app.add_typer(online.app)
 
 
 def main() -> None:

@@ -17,9 +17,8 @@ from flows.refresh import refresh
 from flows.worktree import git_output, share
 from pipeline.core.files import read_json
 from pipeline.params.params_file import read_params, set_values
-from pipeline.registry.history import last_refresh
+from pipeline.registry.history import UNNAMED, last_refresh
 from pipeline.registry.promote import Production, production
-from pipeline.registry.reports import UNNAMED
 from pipeline.report.result_tables import METRICS
 from tests.flows.conftest import Server, add_remotes, refuse_first_push, save, until
 
