@@ -29,7 +29,7 @@ from pipeline.data.log_store.manifest import MANIFEST, day_folder
 from pipeline.formats.days import day_name, day_number
 from pipeline.params.params_file import read_params
 from pipeline.registry.tools.dvc import restore_data
-from pipeline.registry.tools.programs import run_program
+from pipeline.registry.tools.programs import follow, program_lines
 
 DAY = "{day}"
 CHANGED = " has a new version: "  # of the sentence on a day that has other rows now
@@ -193,7 +193,7 @@ def land(
     command = [sys.executable, "-m", "pipeline.cli.main", "data", log_format, *files]
     command += ["--as-of", as_of] if as_of else []
     command += _size(Path(folder) / "data" / MANIFEST) if log_format == "simulated" else []
-    finished = run_program(command, Path(folder), get_run_logger().info)
+    finished = follow(program_lines(command, Path(folder)), get_run_logger().info)
     lines = finished.output.strip().split("\n")
     last = lines[-1].removeprefix("adacalib: ")
     if finished.code:

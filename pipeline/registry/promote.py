@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.errors import ArtifactError, ReleaseError, ToolError
+from pipeline.core.errors import ReleaseError
 from pipeline.core.files import MANIFEST, parse_json, read_report, sha256_of, verify
 from pipeline.registry import commits, tags
 from pipeline.registry.override import ANEW, GATE, OVERRIDE, Override, overridden, override_of
-from pipeline.registry.read_back import how_to_send, push_and_read_back, read_back
+from pipeline.registry.read_back import home_of, push_and_read_back, read_back
 from pipeline.registry.staleness import other_log
-from pipeline.registry.tools import dvc, stores
+from pipeline.registry.tools import dvc
 from pipeline.registry.tools.programs import git
 
 
@@ -99,13 +99,13 @@ def promote(folder: Path) -> str:
     if current and current.model_sha256 == gate["model_sha256"]:
         lacking = tags.unsent(folder, authority)
         if lacking:  # nobody follows what is here alone
-            sha256, remote = current.model_sha256, _remote_for(folder, authority)
+            sha256, remote = current.model_sha256, home_of(folder, authority)
             push_and_read_back(folder, current.commit, sha256, remote)
             tags.push_tags(folder, authority, lacking)
         said = f"; git remote {authority!r} lacked that, and has it now" if lacking else ""
         return f"{current.version} is this model: it is in production since {current.since}{said}"
     refuse_unfit(folder, gate, history, current)
-    who, remote = commits.identity(folder), _remote_for(folder, authority)
+    who, remote = commits.identity(folder), home_of(folder, authority)
     present = [name for name in commits.NAMING if (folder / name).exists()]
     commits.commit_files(folder, present, f"Model of days up to {gate['last_day']}", who)
     commit = git(folder, "rev-parse", "HEAD").output.strip()
@@ -136,7 +136,7 @@ def refuse_unfit(
     tags.wait_for_the_clock(history)
     commits.identity(folder)
     commits.refuse_modified_code(folder)
-    _remote_for(folder, commits.authority(folder))
+    home_of(folder, commits.authority(folder))
     _refuse_stale(folder)
 
 
@@ -226,23 +226,6 @@ def _refuse_other_log(folder: Path, gate: dict[str, Any], current: str, other: s
         )
 
 
-def _remote_for(folder: Path, authority: str) -> stores.Remote | None:
-    """DVC's default remote; none will do only where nobody else learns what is in production.
-
-    Raises:
-        ReleaseError: there is none, and others would learn.
-    """
-    remote = stores.dvc_remote(folder)
-    if remote is None and authority != ".":
-        raise ReleaseError(
-            f"git remote {authority!r} would announce a version whose bytes are in this "
-            "folder's DVC cache alone; add a DVC remote that they can read: dvc remote add "
-            "--default NAME URL, commit .dvc/config, and try again; or, to try alone, git remote "
-            f"remove {authority}"
-        )
-    return remote
-
-
 def _refuse_stale(folder: Path) -> None:
     """Refuse if parameters, code, data or the model changed since dvc.lock was written."""
     stale = dvc.status("gate", folder)
@@ -273,14 +256,8 @@ def rollback(folder: Path, version: str | None = None) -> str:
         raise ReleaseError("nothing is in production, so there is nothing to roll back")
     chosen = version or _predecessor(folder, history)
     commit = _commit_of(folder, chosen, history[-1].version)
-    judged, remote = gate_of(folder, commit)["model_sha256"], _remote_for(folder, authority)
-    try:
-        read_back(folder, commit, judged, remote)
-    except (ArtifactError, ToolError) as error:
-        raise type(error)(
-            f"{error}; production stays as it is: {how_to_send(folder, commit)}, and roll back "
-            "again"
-        ) from None
+    judged, remote = gate_of(folder, commit)["model_sha256"], home_of(folder, authority)
+    read_back(folder, commit, judged, remote)
     dvc.assign(folder, commit, commits.identity(folder), authority, history[-1])
     return f"{chosen} is back in production in place of {history[-1].version} ({_reach(authority)})"
 

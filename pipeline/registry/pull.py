@@ -9,11 +9,11 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from pipeline.core.errors import AdaCalibError, ArtifactError, ReleaseError, ToolError
+from pipeline.core.errors import AdaCalibError, ArtifactError, ReleaseError
 from pipeline.core.files import MANIFEST, make_folder, publish, sha256_of, verify
 from pipeline.registry import commits, tags
 from pipeline.registry.promote import Production, described
-from pipeline.registry.read_back import bring, how_to_send
+from pipeline.registry.read_back import bring, home_of
 from pipeline.registry.tools import stores
 from pipeline.registry.tools.locks import hold
 
@@ -44,13 +44,13 @@ def pull(folder: Path, target: Path, remote: str | None = None) -> str:
     current = described(folder, held)
     _refuse_strange(target, store)
     already = _shows(target, current)
-    source = None if already else _source(folder, authority, remote)
+    source = None if already else home_of(folder, authority, remote)
     make_folder(store)
     with hold(store / "lock", "adacalib pull", str(target)):
         _refuse_behind(held, store, authority, target)
         if not already:
             before = target.resolve()
-            version = _bring(folder, current, store, source, target)
+            version = _bring(folder, current, store, source)
             with publish(target) as link:
                 link.symlink_to(Path(store.name) / version.name, target_is_directory=True)
             for other in store.iterdir():  # older versions, and what a killed pull left
@@ -104,28 +104,11 @@ def _shows(target: Path, current: Production) -> bool:
     return sha256_of(target / MANIFEST) == current.model_sha256
 
 
-def _source(folder: Path, authority: str, name: str | None) -> stores.Remote | None:
-    """The DVC remote that has the bytes; None, the cache, where production is this clone's own."""
-    remote = stores.dvc_remote(folder, name)
-    if remote is None and authority != ".":
-        raise ReleaseError(
-            "this clone has no default DVC remote, so nobody says where the bytes are; "
-            "dvc remote add --default NAME URL, and pull again"
-        )
-    return remote
-
-
-def _bring(
-    folder: Path, current: Production, store: Path, remote: stores.Remote | None, target: Path
-) -> Path:
+def _bring(folder: Path, current: Production, store: Path, remote: stores.Remote | None) -> Path:
     """A folder in the store with the version's bytes, verified."""
     with tempfile.TemporaryDirectory(prefix=".adacalib-", dir=store) as scratch:
         copy = Path(scratch) / "model"
-        try:
-            bring(folder, current.commit, copy, current.model_sha256, remote)
-        except (ArtifactError, ToolError) as error:
-            stays = f"{target} stays as it is; {how_to_send(folder, current.commit)}"
-            raise type(error)(f"{current.version}: {error}; {stays}") from None
+        bring(folder, current.commit, copy, current.model_sha256, remote)
         version = Path(tempfile.mkdtemp(prefix=f"{current.version}-", dir=store))
         version.chmod(0o755)  # whoever serves may be another user
         copy.replace(version)

@@ -9,31 +9,41 @@ from pipeline.registry.tools import dvc, stores
 from pipeline.registry.tools.programs import git
 
 
+def home_of(folder: Path, authority: str, name: str | None = None) -> stores.Remote | None:
+    """The DVC remote that has production's bytes; None, the cache, where it is this clone's own.
+
+    Args:
+        folder: a clone of the project.
+        authority: the git remote that says what is in production, or ".".
+        name: of a DVC remote; None: the default one.
+
+    Raises:
+        ReleaseError: there is none, and others follow the authority.
+    """
+    remote = stores.dvc_remote(folder, name)
+    if remote is None and authority != ".":
+        raise ReleaseError(
+            f"git remote {authority!r} says what is in production, and this clone has no default "
+            "DVC remote that says where the bytes are: dvc remote add --default NAME URL, commit "
+            f".dvc/config, and try again; or, to promote alone, git remote remove {authority}"
+        )
+    return remote
+
+
 def push_and_read_back(
     folder: Path, commit: str, model_sha256: str, remote: stores.Remote | None
 ) -> str:
     """Bring data and model where others find them, and prove it; says where that is.
 
     Raises:
-        ToolError: DVC failed, or the remote lacks bytes.
-        ArtifactError: bytes there are damaged.
-        ReleaseError: the model there is another.
+        AdaCalibError: DVC failed, or as `bring`.
     """
-    if remote is None:
-        read_back(folder, commit, model_sha256, remote)
-        return "its bytes are in this folder's DVC cache alone: DVC has no default remote"
-    dvc.push(folder)
-    try:
-        read_back(folder, commit, model_sha256, remote)
-    except ToolError as error:
-        listed = _place(str(dvc.model_md5((folder / "dvc.lock").read_text())))
-        raise ToolError(
-            f"{error}; DVC sends nothing of a folder again while the remote has its list: "
-            f"remove {listed} there and promote again"
-        ) from None
-    except ArtifactError as error:
-        raise ArtifactError(f"{error} and promote again") from None
-    return f"its bytes were read back from DVC remote {remote.address}"
+    if remote:
+        dvc.push(folder)
+    read_back(folder, commit, model_sha256, remote)
+    if remote:
+        return f"its bytes were read back from DVC remote {remote.address}"
+    return "its bytes are in this folder's DVC cache alone: DVC has no default remote"
 
 
 def read_back(folder: Path, commit: str, model_sha256: str, remote: stores.Remote | None) -> None:
@@ -60,30 +70,32 @@ def bring(
 
     Raises:
         ToolError: it cannot be had from there.
-        ArtifactError: a file there is damaged, missing or added; the sentence names store and
-            object, and what is to be removed there.
+        ArtifactError: a file there is damaged, missing or added.
+            Both sentences name store and object, and how the bytes get there again.
         ReleaseError: it is another model.
     """
-    dvc.fetch(folder, commit, copy, remote=remote, cached=remote is None)
+    send = (
+        "send the bytes from a clone that has them: git restore --source "
+        f"{commit[:10]} dvc.lock data.dvc, dvc push, git restore dvc.lock data.dvc"
+    )
+    try:
+        dvc.fetch(folder, commit, copy, remote=remote, cached=remote is None)
+    except ToolError as error:
+        raise ToolError(
+            f"{error}; nothing was changed: remove {_place(_listed(folder, commit))} there, if it "
+            f"is there, as DVC sends nothing of a folder while a store has its list, and {send}"
+        ) from None
     try:
         verify(copy)
     except ArtifactError as error:
         what = str(error).partition(";")[0].replace(f"{copy}/", "")
         where = f"DVC remote {remote.address}" if remote else "DVC's cache"
         objects = " and ".join(_objects(folder, commit, what.partition(" ")[0]))
-        raise ArtifactError(f"{what} at {where}: remove {objects} there") from None
+        raise ArtifactError(
+            f"{what} at {where}; nothing was changed: remove {objects} there, and {send}"
+        ) from None
     if sha256_of(copy / MANIFEST) != model_sha256:
         raise ReleaseError("DVC gives another model than the one that was judged; run dvc repro")
-
-
-def how_to_send(folder: Path, commit: str) -> str:
-    """What brings a version's bytes to DVC's remote again, whatever stands in the worktree."""
-    return (
-        f"remove {_place(_listed(folder, commit))} there, if it is there, as DVC sends nothing of "
-        "a folder while the remote has its list, and send the bytes from a clone that has them: "
-        f"git restore --source {commit[:10]} dvc.lock data.dvc, dvc push, "
-        "git restore dvc.lock data.dvc"
-    )
 
 
 def _listed(folder: Path, commit: str) -> str:

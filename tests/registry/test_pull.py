@@ -64,13 +64,11 @@ def test_a_host_without_a_cache_follows_production_forward_and_back(twice, host,
     file.chmod(0o644)
     file.write_bytes(b"rowsrowt!")
     with reading(target) as seen:
-        with pytest.raises(
-            ArtifactError, match=r"v0\.0\.2: weights\.txt is not as .* remove files"
-        ):
+        with pytest.raises(ArtifactError, match=r"weights\.txt is not as .* remove files"):
             pull(host, target)
         file.unlink()
         with pytest.raises(
-            ToolError, match=r"reading the model of commit .* stays as it is; .* dvc push"
+            ToolError, match=r"reading the model of commit .* nothing was changed: .* dvc push"
         ):
             pull(host, target)
         assert not target.exists()

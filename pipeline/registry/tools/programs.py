@@ -139,21 +139,15 @@ def _close_after(process: "subprocess.Popen[str]", pipe: IO[bytes]) -> None:
 
 
 def run_program(
-    command: list[str],
-    folder: Path,
-    report: Callable[[str], None] | None = None,
-    variables: Mapping[str, str] | None = None,
+    command: list[str], folder: Path, variables: Mapping[str, str] | None = None
 ) -> Finished:
     """Run a program in a process group; nothing that it starts outlives it or this process.
 
     Args:
         command: the program and its arguments.
         folder: where it runs.
-        report: called with each line as it is written, standard output and errors together.
         variables: additions to the environment.
     """
-    if report:
-        return follow(program_lines(command, folder, variables), report)
     with process_group(command, folder, subprocess.PIPE, subprocess.PIPE, variables) as process:
         output, errors = process.communicate()
     return _finished(process, output, errors)
