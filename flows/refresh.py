@@ -37,6 +37,7 @@ from flows.stages import run_stages
 from flows.states import command_line, failed, failing_in_one_sentence
 from pipeline.core.errors import AdaCalibError, ToolError
 from pipeline.core.files import read_json
+from pipeline.core.typed_yaml import read_keys
 from pipeline.formats.days import day_name, day_number
 from pipeline.params.params_file import read_params, set_values
 from pipeline.registry.commits import identity
@@ -177,10 +178,9 @@ def _attempt(
         newer = _newer(day, newest, production(release) if promotion else None)
         if newer:
             return _skipped(day, newer)
-        try:  # the training day between two of the grid that an earlier run was asked for
-            until = read_params(release / "params.yaml").split.training_until
-        except AdaCalibError:  # of an earlier version
-            until = None
+        # the training day between two of the grid that an earlier run was asked for
+        split = read_keys(release / "params.yaml", ToolError).get("split") or {}
+        until = split.get("training_until")
         worktree.take_code(run.checkout, release)
         run.at = "land"
         try:

@@ -134,7 +134,7 @@ def take_code(checkout: Path, release: Path) -> None:
     it already. Uncommitted changes in the checkout are not taken.
     """
     head = git_output(checkout, "rev-parse", "HEAD")
-    if git(release, "merge-base", "--is-ancestor", head, "HEAD", check=False).code == 0:
+    if _contains(release, head, "HEAD"):
         return
     recorded = [path for path in RECORD if git_output(release, "ls-files", "--", path)]
     git(release, "merge", "--quiet", "--no-ff", "--no-commit", "--strategy=ours", head)
