@@ -32,7 +32,7 @@ from pipeline.core.errors import AdaCalibError, ToolError
 from pipeline.core.files import read_json
 from pipeline.params.params_file import set_values
 from pipeline.registry.commits import identity
-from pipeline.registry.pin import fetch_champion
+from pipeline.registry.pull import fetch_champion
 
 
 @flow(

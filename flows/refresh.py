@@ -42,8 +42,9 @@ from pipeline.formats.days import day_name, day_number
 from pipeline.params.params_file import read_params, set_values
 from pipeline.registry.commits import identity
 from pipeline.registry.history import write_run
-from pipeline.registry.pin import fetch_champion, pin_champion
-from pipeline.registry.promote import Production, on_hold, production, promote
+from pipeline.registry.promote import on_hold, promote
+from pipeline.registry.pull import fetch_champion, pin_champion
+from pipeline.registry.verdicts import Production, production
 from pipeline.report.trend import add_day
 
 PATIENCE = 6 * 3600.0  # seconds to wait for another run at work in the worktree

@@ -34,7 +34,7 @@ def override(
 
     Example: adacalib override --reason "the campaign ended, the mix is meant"
     """
-    from pipeline.registry.override import override as override_verdict
+    from pipeline.registry.verdicts import override as override_verdict
 
     answer(override_verdict(Path(), reason))
 
@@ -47,7 +47,7 @@ def champion(
 
     It is the version that was in production when the run began; promotion does not move the pin.
     """
-    from pipeline.registry.pin import fetch_champion, pin_champion
+    from pipeline.registry.pull import fetch_champion, pin_champion
 
     answer(pin_champion(Path()) if pin else fetch_champion(Path()))
 

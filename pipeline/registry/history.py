@@ -10,8 +10,7 @@ from typing import Any
 from pipeline.core.errors import AdaCalibError, ArtifactError, ReleaseError, ToolError
 from pipeline.core.files import publish, read_json, read_report, write_json
 from pipeline.formats.champion import PIN, read_pin
-from pipeline.registry import commits, promote, tags
-from pipeline.registry.override import GATE, overridden
+from pipeline.registry import commits, promote, tags, verdicts
 from pipeline.registry.staleness import other_log
 from pipeline.registry.tools import dvc, stores
 from pipeline.registry.tools.programs import git, git_folder
@@ -96,8 +95,8 @@ def history(folder: Path) -> list[Version]:
 
 def _verdict(folder: Path, commit: str) -> tuple[str, str, str]:
     """The newest day of the log, the model, and "pass", or "refuse" and who overrode it and why."""
-    gate = promote.gate_of(folder, commit)
-    refused = f"refuse; {promote.committed_override(folder, commit, gate) or 'not overridden'}"
+    gate = verdicts.gate_of(folder, commit)
+    refused = f"refuse; {verdicts.committed_override(folder, commit, gate) or 'not overridden'}"
     said = "pass" if gate.get("passed") is True else refused
     return gate["last_day"], gate["model_sha256"], said
 
@@ -128,12 +127,12 @@ def status(folder: Path) -> str:
     """
     inside = not git(folder, "rev-parse", "--git-dir", check=False).code
     unsure = fetched(folder) if inside else []
-    current = promote.production(folder) if inside else None
+    current = verdicts.production(folder) if inside else None
     if current is None:
         lines = ["Nothing is in production."]
     else:
-        gate = promote.gate_of(folder, current.commit)
-        word = promote.committed_override(folder, current.commit, gate)
+        gate = verdicts.gate_of(folder, current.commit)
+        word = verdicts.committed_override(folder, current.commit, gate)
         failed = [c["sentence"] for c in gate["checks"] if c.get("passed") is not True]
         lines = [
             f"{current.version} is in production since {current.since}, made from days up to "
@@ -149,14 +148,14 @@ def status(folder: Path) -> str:
     return "\n".join([*unsure, *lines, *_last_verdict(folder, current)])
 
 
-def _of_other_log(folder: Path, current: promote.Production) -> list[str]:
+def _of_other_log(folder: Path, current: verdicts.Production) -> list[str]:
     """A line where production is of another log than this folder's parameters."""
     other = other_log(folder, current.commit)
     said = f"{current.version} is of another log than params.yaml ({other}): no model of the latter"
     return [f"{said} is held against it, or takes its place without an override"] if other else []
 
 
-def _pinned(folder: Path, current: promote.Production) -> list[str]:
+def _pinned(folder: Path, current: verdicts.Production) -> list[str]:
     """A line where the champion of the next run is not what is in production."""
     if not (folder / PIN).exists():
         return []
@@ -184,18 +183,21 @@ def fetched(folder: Path) -> list[str]:
     return [f"As far as this clone knows ({odd}):"] if lacking else []
 
 
-def _last_verdict(folder: Path, current: promote.Production | None) -> list[str]:
+def _last_verdict(folder: Path, current: verdicts.Production | None) -> list[str]:
     try:
-        gate = read_report(folder / GATE, "model_sha256", "passed", "reasons")
+        gate = read_report(folder / verdicts.GATE, "model_sha256", "passed", "reasons")
     except ArtifactError:
         return ["No model was judged in this folder: run dvc repro."]
     if current and gate["model_sha256"] == current.model_sha256:
         return ["The model of this folder is the one in production."]
-    reasons, override = [f"  - {reason}" for reason in gate["reasons"]], overridden(folder, gate)
+    reasons, override = (
+        [f"  - {reason}" for reason in gate["reasons"]],
+        verdicts.overridden(folder, gate),
+    )
     if not (gate["passed"] or override):
         return ["The model of this folder was refused:", *reasons]
     try:  # as far as this clone knows
-        history, held = tags.assignments(folder), promote.production(folder)
+        history, held = tags.assignments(folder), verdicts.production(folder)
         promote.refuse_unfit(folder, promote.passing_gate(folder), history, held)
         may = "adacalib promote makes it so"
     except AdaCalibError as error:

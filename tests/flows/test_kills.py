@@ -17,10 +17,10 @@ from flows.refresh import refresh
 from pipeline.core.errors import ToolError
 from pipeline.params.params_file import set_values
 from pipeline.registry.history import last_refresh
-from pipeline.registry.promote import production
 from pipeline.registry.tools.dvc import reproduce
 from pipeline.registry.tools.locks import run_lock
 from pipeline.registry.tools.programs import git
+from pipeline.registry.verdicts import production
 from tests.dvc_here import dvc
 from tests.flows.conftest import SECONDS, add_remotes, known_database, until
 

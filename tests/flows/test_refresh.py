@@ -18,7 +18,7 @@ from flows.worktree import git_output, share
 from pipeline.core.files import read_json
 from pipeline.params.params_file import read_params, set_values
 from pipeline.registry.history import UNNAMED, last_refresh
-from pipeline.registry.promote import Production, production
+from pipeline.registry.verdicts import Production, production
 from pipeline.report.result_tables import METRICS
 from tests.flows.conftest import Server, add_remotes, refuse_first_push, save, until
 

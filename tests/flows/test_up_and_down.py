@@ -13,7 +13,7 @@ import pytest
 
 from flows.arrival import day_before
 from flows.worktree import git_output
-from pipeline.registry.promote import production
+from pipeline.registry.verdicts import production
 from tests.flows.conftest import SECONDS, Server
 
 

@@ -12,8 +12,9 @@ from pipeline.cli.main import app
 from pipeline.core.errors import ArtifactError, ReleaseError, ToolError
 from pipeline.registry.clean import named_by
 from pipeline.registry.history import Span, history, status
-from pipeline.registry.promote import gate_of, on_hold, production
+from pipeline.registry.promote import on_hold
 from pipeline.registry.tools.dvc import fetch
+from pipeline.registry.verdicts import gate_of, production
 from tests.registry.conftest import git, tagged
 
 SINCE = ("2026-01-02 03:00", "2026-01-02 03:09")

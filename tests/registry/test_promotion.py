@@ -13,9 +13,10 @@ import pytest
 from pipeline.core.errors import ArtifactError, ReleaseError, ToolError
 from pipeline.registry import tags
 from pipeline.registry.history import status
-from pipeline.registry.promote import production, promote, rollback
+from pipeline.registry.promote import promote, rollback
 from pipeline.registry.pull import pull
 from pipeline.registry.tools import dvc as dvc_tool
+from pipeline.registry.verdicts import production
 from tests.dvc_here import dvc
 from tests.registry.conftest import add_remotes, git, next_model, params
 
@@ -148,7 +149,7 @@ def test_a_remote_that_does_not_answer_is_refused(folder):
 def test_a_version_whose_bytes_nobody_else_could_fetch_is_not_told_to_everyone(folder):
     git(folder.parent, "init", "--quiet", "--bare", "remote.git")
     git(folder, "remote", "add", "origin", "../remote.git")
-    refused(folder, "DVC cache alone; add a DVC remote that they can read: dvc remote add")
+    refused(folder, "no default DVC remote that says where the bytes are: dvc remote add")
 
 
 @pytest.mark.slow

@@ -11,9 +11,10 @@ import pytest
 
 from pipeline.core.errors import AdaCalibError, ArtifactError, ReleaseError, ToolError
 from pipeline.core.files import sha256_of, verify
-from pipeline.registry.promote import production, rollback
+from pipeline.registry.promote import rollback
 from pipeline.registry.pull import pull
 from pipeline.registry.tools.programs import run_program
+from pipeline.registry.verdicts import production
 from tests.registry.conftest import git
 
 
@@ -152,5 +153,5 @@ def test_a_clone_that_knows_no_dvc_remote_says_so(folder, tmp_path):
     git(folder, "tag", "--annotate", "--message", "one", "model@v0.0.1")
     git(folder, "tag", "--annotate", "--message", "one", "model#prod#1")
     git(folder, "push", "--quiet", "origin", "--tags")
-    with pytest.raises(ReleaseError, match="this clone has no default DVC remote, so nobody says"):
+    with pytest.raises(ReleaseError, match="this clone has no default DVC remote that says"):
         pull(folder, tmp_path / "served")
