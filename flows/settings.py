@@ -21,7 +21,6 @@ DEFAULTS = {
     "DO_NOT_TRACK": "1",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "PREFECT_SERVER_LOGGING_LEVEL": "CRITICAL",
-    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
     # A run that was killed with its worker gives its turn back after this many seconds, or after
     # five minutes where it had renewed it once, also where the server was killed in between: turns
     # are kept on the disk. flows.local up gives it back at once.
@@ -94,8 +93,6 @@ def _parts(value: str) -> set[str]:
 def mask_logs() -> None:
     """Mask secrets in every log record of this process, before any handler sees it."""
     make = logging.getLogRecordFactory()
-    if getattr(make, "masks", False):
-        return
 
     def make_masked(*args: Any, **kwargs: Any) -> logging.LogRecord:
         record = make(*args, **kwargs)
@@ -108,5 +105,4 @@ def mask_logs() -> None:
             record.msg, record.args = hidden, ()
         return record
 
-    make_masked.masks = True  # type: ignore[attr-defined]
     logging.setLogRecordFactory(make_masked)

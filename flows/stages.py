@@ -20,7 +20,7 @@ from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settin
 from prefect.states import Completed
 
 from flows.states import failing_in_one_sentence, run_and_print
-from pipeline.core.errors import AdaCalibError
+from pipeline.core.errors import AdaCalibError, ToolError
 from pipeline.registry.staleness import NOTHING, cause, inputs_of
 from pipeline.registry.tools.dvc import RUNNING, SAID_AGAIN, reproduction
 
@@ -77,16 +77,16 @@ def outcome(ran: bool, why: str) -> State:
 
 
 def run_stages(folder: Path, last: str | None = None) -> Iterator[tuple[str, State]]:
-    """Make every stage fresh by one `dvc repro`, in a flow for each, up to one that fails.
+    """Make every stage fresh by one `dvc repro`, in a flow for each, which comes with its state.
 
-    Each comes with its state. DVC goes on to the next stage meanwhile.
+    DVC goes on to the next stage meanwhile.
 
     Args:
         folder: the project's.
         last: the stage that is wanted, after those that it depends on; None: all are.
 
     Raises:
-        ToolError: dvc failed before the first stage.
+        ToolError: a stage failed, which was the last to come; or dvc did before the first one.
     """
     at, before = "", inputs_of(folder)
 
@@ -105,7 +105,7 @@ def run_stages(folder: Path, last: str | None = None) -> Iterator[tuple[str, Sta
             state = follow(str(folder), return_state=True)
             yield stage, state
             if not state.is_completed():
-                return
+                raise ToolError(state.message or f"{stage} ended as {state.name}")
 
 
 def main(stage: str, folder: str = ".") -> None:
