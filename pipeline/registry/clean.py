@@ -75,7 +75,6 @@ def clean(folder: Path, *, really: bool) -> Cleaning:
             should be, or a promotion came first.
         ToolError: a run is at work in this clone, a store does not answer, or git or dvc failed.
     """
-    commits.check_clone(folder)
     with ExitStack() as stack:
         for name in LOCKED if really else ():
             stack.enter_context(hold(run_lock(folder, name), "adacalib clean", f".{name}"))

@@ -73,11 +73,10 @@ def history(folder: Path) -> list[Version]:
     """Every version, the newest first, as the git remote knows them, or else as this clone does.
 
     Raises:
-        ReleaseError: this is no clone, or its remote does not answer.
+        ReleaseError: the git remote does not answer.
         ArtifactError: a version's commit holds no verdict.
         ToolError: git failed.
     """
-    commits.check_clone(folder)
     tags.fetch_tags(folder, commits.authority(folder))
     spans = _spans(tags.spans(tags.assignments(folder)))
     removed = {
@@ -258,7 +257,6 @@ def report_of(folder: Path, which: str | None) -> Path:
     """
     if which is None and (folder / REPORT / PAGE).exists():
         return folder / REPORT / PAGE
-    commits.check_clone(folder)
     name, commit = _named(folder, which) if which else _in_production(folder)
     target = folder / REPORT.with_name(f"{REPORT.name}-{name}")
     if not (target / PAGE).exists():
@@ -304,9 +302,8 @@ def released(folder: Path, path: Path) -> str:
     """The text of a file as the release branch of this clone has it, or that of its remote.
 
     Raises:
-        ReleaseError: this is no clone, or no refreshed day left that file.
+        ReleaseError: no refreshed day left that file.
     """
-    commits.check_clone(folder)
     for branch in ("release", f"{commits.authority(folder)}/release", "HEAD"):
         shown = git(folder, "show", f"{branch}:{path.as_posix()}", check=False)
         if not shown.code:

@@ -184,7 +184,6 @@ def rollback(folder: Path, version: str | None = None) -> str:
         ReleaseError: there is no such version, or its bytes are not the ones that were judged.
         ToolError: the remote lacks its bytes, or git, dvc or gto is missing or failed.
     """
-    commits.check_clone(folder)
     authority, history = newest(folder)
     if not history:
         raise ReleaseError("nothing is in production, so there is nothing to roll back")

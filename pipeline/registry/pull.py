@@ -246,7 +246,6 @@ def pull(folder: Path, target: Path, remote: str | None = None) -> str:
 
 def _held(folder: Path) -> tuple[tags.Tag, str]:
     """What is in production by its authority, and the authority."""
-    commits.check_clone(folder)
     authority = commits.authority(folder)
     tags.fetch_tags(folder, authority)
     history = tags.assignments(folder)

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from pipeline.cli.console import Voice, versions_table
 from pipeline.cli.main import app
-from pipeline.core.errors import ArtifactError, ReleaseError, ToolError
+from pipeline.core.errors import ArtifactError, ToolError
 from pipeline.registry.clean import named_by
 from pipeline.registry.history import Span, history, status
 from pipeline.registry.promote import on_hold
@@ -97,7 +97,7 @@ def test_without_a_rollback_nothing_is_held(judged):
 
 def test_without_a_version_there_is_no_history(judged, tmp_path_factory):
     empty = tmp_path_factory.mktemp("empty")
-    with pytest.raises(ReleaseError, match="no clone of the project"):
+    with pytest.raises(ToolError, match="no clone of the project"):
         history(empty)
     git(empty, "init", "--quiet")
     assert history(empty) == []

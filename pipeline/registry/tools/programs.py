@@ -24,14 +24,16 @@ _GIT_PLACES = {
 } | {"GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_PREFIX"}
 
 # What git says of an object that it should have.
-_LOST = re.compile(
+_LOST = (
     "missing (blob )?object|bad object|not a tree object|unable to read (tree|[0-9a-f]{40})|"
     "object .*is (corrupt|empty)|object corrupt or missing"
 )
-_ANEW = (
-    "this clone lacks objects of git's: remove the damaged file, if one is named, and bring them "
-    "with git fetch --refetch, or clone anew"
-)
+_STEPS = {
+    _LOST: "this clone lacks objects of git's: remove the damaged file, if one is named, and bring "
+    "them with git fetch --refetch, or clone anew",
+    "not a git repository": "it is no clone of the project; run this in one",
+}
+"""By what git says when it fails, what mends it."""
 
 
 @dataclass(frozen=True)
@@ -214,10 +216,9 @@ def git(
         errors="replace",
         check=False,
     )
-    lost = finished.returncode and _LOST.search(finished.stderr)
-    if lost or (check and finished.returncode):
+    if finished.returncode and (check or re.search(_LOST, finished.stderr)):
         output = " ".join((finished.stderr or finished.stdout).split())
-        step = f"; {_ANEW}" if lost else ""
+        step = next((f"; {step}" for fault, step in _STEPS.items() if re.search(fault, output)), "")
         raise ToolError(f"git {arguments[0]} failed in {folder.resolve()}: {output}{step}")
     return Finished(finished.returncode, finished.stdout, finished.stderr)
 
