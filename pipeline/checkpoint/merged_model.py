@@ -133,10 +133,11 @@ class MergedModel:
         """
         encoded = self.encoder.encode(table)
         columns = encoded.categorical, encoded.numeric, encoded.field_value_id
-        uncalibrated, calibrated = self.network(*map(torch.tensor, columns))
-        probability = torch.sigmoid(calibrated).clamp(PROBABILITY_CLIP, 1 - PROBABILITY_CLIP)
-        said = (tensor.numpy() for tensor in (uncalibrated, calibrated, probability))
-        return Prediction(*said, encoded.field_value_id)
+        before, after = self.network(*map(torch.tensor, columns))
+        probability = torch.sigmoid(after).clamp(PROBABILITY_CLIP, 1 - PROBABILITY_CLIP)
+        return Prediction(
+            before.numpy(), after.numpy(), probability.numpy(), encoded.field_value_id
+        )
 
     @torch.inference_mode()
     def step(self, logit: np.ndarray, field_value_id: np.ndarray) -> np.ndarray:

@@ -195,7 +195,7 @@ def _field_value_id(graph: _Graph, encoder: Encoder, absent: str) -> str:
     known = _ids(graph, key, vocabulary, None, None)
     for place in range(len(encoder.parents)):  # looked up for those rows alone that need it
         unknown = graph.op("NonZero", _is_unknown(graph, known))
-        rows = graph.op("Squeeze", unknown, graph.constant([0], np.int64))
+        rows = graph.op("Squeeze", unknown, [0])
         of_rows = [graph.op("Gather", _text(graph, name), rows) for name in encoder.parents[place:]]
         at = np.flatnonzero(vocabulary.levels(len(encoder.parents)) == 1 + place)
         parents = [vocabulary.own[n - 1].removeprefix(PARENT) for n in at.tolist()]
