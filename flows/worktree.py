@@ -24,8 +24,7 @@ from pipeline.core.files import remove_unfinished
 from pipeline.data.log_store.manifest import amount
 from pipeline.registry.commits import NAMING, authority
 from pipeline.registry.tools.dvc import RWLOCK, push, restore_data
-from pipeline.registry.tools.locks import hold, refuse_lost, run_lock
-from pipeline.registry.tools.programs import git, git_folder
+from pipeline.registry.tools.programs import git, git_folder, hold, refuse_lost, run_lock
 from pipeline.registry.tools.stores import dvc_remote, share_cache
 
 RECORD = tuple(name for name in NAMING if name != "params.yaml")

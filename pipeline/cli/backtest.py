@@ -21,7 +21,7 @@ from pipeline.metrics.significance import Resampling, gain_interval
 from pipeline.params.params_file import read_params, set_values
 from pipeline.params.sections import Params
 from pipeline.registry.tools.dvc import reproduce
-from pipeline.registry.tools.locks import hold
+from pipeline.registry.tools.programs import hold
 from pipeline.report.page_data import SUMS
 from pipeline.report.result_tables import NAMES
 

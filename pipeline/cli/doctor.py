@@ -17,8 +17,7 @@ from pipeline.data.ingest.mapping import read_mapping
 from pipeline.data.ingest.sources import FORMATS
 from pipeline.params.params_file import read_params
 from pipeline.registry import commits
-from pipeline.registry.tools.locks import hold, run_lock
-from pipeline.registry.tools.programs import git
+from pipeline.registry.tools.programs import git, hold, run_lock
 from pipeline.registry.tools.stores import stores
 
 HERE = Path()

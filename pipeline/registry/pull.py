@@ -16,8 +16,7 @@ from pipeline.core.files import MANIFEST, file_sums, make_folder, publish, sha25
 from pipeline.formats import champion
 from pipeline.registry import commits, tags
 from pipeline.registry.tools import dvc, stores
-from pipeline.registry.tools.locks import hold
-from pipeline.registry.tools.programs import git
+from pipeline.registry.tools.programs import git, hold
 from pipeline.registry.verdicts import Production, described, production
 
 BIN_TABLES = Path("artifacts/tables")
