@@ -21,6 +21,7 @@ DEFAULTS = {
     "DO_NOT_TRACK": "1",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "PREFECT_SERVER_LOGGING_LEVEL": "CRITICAL",
+    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
     # A run that was killed with its worker gives its turn back after this many seconds, or after
     # five minutes where it had renewed it once, also where the server was killed in between: turns
     # are kept on the disk. flows.local up gives it back at once.
