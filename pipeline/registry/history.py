@@ -141,21 +141,20 @@ def status(folder: Path) -> str:
             *(f"  - failed: {sentence}" for sentence in failed),
             f"  - {len(gate['checks']) - len(failed)} checks passed; "
             f"adacalib report {current.version} has them",
-            *(_of_other_log(folder, current) or _pinned(folder, current)),
+            *_pinned(folder, current),
             *filter(None, [promote.hold_of(tags.assignments(folder))]),
         ]
     return "\n".join([*unsure, *lines, *_last_verdict(folder, current)])
 
 
-def _of_other_log(folder: Path, current: verdicts.Production) -> list[str]:
-    """A line where production is of another log than this folder's parameters."""
-    other = other_log(folder, current.commit)
-    said = f"{current.version} is of another log than params.yaml ({other}): no model of the latter"
-    return [f"{said} is held against it, or takes its place without an override"] if other else []
-
-
 def _pinned(folder: Path, current: verdicts.Production) -> list[str]:
-    """A line where the champion of the next run is not what is in production."""
+    """A line where production is no champion of the next run, being another's or another log's."""
+    other = other_log(folder, current.commit)
+    if other:
+        return [
+            f"{current.version} is of another log than params.yaml ({other}): no model of the "
+            "latter is held against it, or takes its place without an override"
+        ]
     if not (folder / PIN).exists():
         return []
     try:
@@ -257,7 +256,7 @@ def report_of(folder: Path, which: str | None) -> Path:
     """
     if which is None and (folder / REPORT / PAGE).exists():
         return folder / REPORT / PAGE
-    name, commit = _named(folder, which) if which else _in_production(folder)
+    name, commit = _named(folder, which)
     target = folder / REPORT.with_name(f"{REPORT.name}-{name}")
     if not (target / PAGE).exists():
         with publish(target) as temporary:
@@ -275,16 +274,12 @@ def name_page(page: Path, target: Path, name: str, commit: str, *, promoted: boo
     target.write_text(text.replace(TO_PROMOTE, PROMOTED) if promoted else text)
 
 
-def _in_production(folder: Path) -> tuple[str, str]:
-    held = tags.assignments(folder)
-    if not held:
+def _named(folder: Path, which: str | None) -> tuple[str, str]:
+    """A version (None: production's) and its commit, or a day and the newest one made for it."""
+    held, versions = tags.assignments(folder), tags.versions(folder)
+    which = which or (held[-1].version if held else None)
+    if which is None:
         raise ReleaseError("no run was made here and nothing is in production: run dvc repro first")
-    return held[-1].version, held[-1].commit
-
-
-def _named(folder: Path, which: str) -> tuple[str, str]:
-    """A version and its commit, or a day and the newest commit that was made for it."""
-    versions = tags.versions(folder)
     if which in versions:
         return which, versions[which]
     subject = ("log", "--all", "--max-count=1", "--format=%H", f"--grep=^day={which}$")
