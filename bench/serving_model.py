@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from pipeline.checkpoint.bundle import load, merge
-from pipeline.checkpoint.runtimes import export
+from pipeline.checkpoint.bundle import export, load, merge
 from pipeline.core.files import manifest_sums, write_json
 from pipeline.encoding.features import Encoder, Scaling
 from pipeline.encoding.vocabulary import Vocabulary

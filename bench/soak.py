@@ -31,8 +31,8 @@ import psutil
 from bench.soak_faults import LATE, drawn, run_with
 from bench.soak_project import MAPPING, day_of, deliver, make_project, undisturbed
 from pipeline.core.files import file_sums
-from pipeline.registry.promote import production
 from pipeline.registry.tools.programs import git
+from pipeline.registry.verdicts import production
 
 ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 SECONDS = 400.0  # that a run may take on a busy machine

@@ -1,29 +1,113 @@
-"""Landing a day: from its log, or from the files in which it arrives; and waiting for it."""
+"""The day: which one a run is for, which it leaves out, and how it lands.
+
+The policy after trouble: after an outage only the newest slot runs. A run that finds a newer slot
+of its deployment due, or a newer day on the release branch, ends in the state `Skipped`. The day is
+never taken from a clock. It lands from its log, or from the files in which it arrives.
+"""
 
 import glob
 import sys
-from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from uuid import UUID
+from zoneinfo import ZoneInfo
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
-from prefect.client.schemas.objects import State
+from prefect.client.orchestration import get_client
+from prefect.client.schemas import filters
+from prefect.client.schemas.objects import State, StateType
 from prefect.logging import get_run_logger
+from prefect.runtime import deployment, flow_run
 from prefect.states import Completed
+from prefect.types import DateTime
 
-from flows.schedule_slots import days_of
 from flows.states import failing_in_one_sentence
 from pipeline.core.errors import AdaCalibError, ToolError
 from pipeline.core.files import read_json, sha256_of
 from pipeline.data.log_store.manifest import MANIFEST, day_folder
+from pipeline.formats.days import day_name, day_number
 from pipeline.params.params_file import read_params
 from pipeline.registry.tools.dvc import restore_data
-from pipeline.registry.tools.programs import run_program
+from pipeline.registry.tools.programs import follow, program_lines
 
 DAY = "{day}"
 CHANGED = " has a new version: "  # of the sentence on a day that has other rows now
 LOOK_BACK = 14  # days before the one that is due, of which files that came or grew late are read
+# Days of a gap that a sentence names one by one.
+NAMED_DAYS = 14
+# How a slot may end that leaves its work to another.
+WITHOUT_RESULT = (
+    StateType.FAILED, StateType.CRASHED, StateType.CANCELLED, StateType.CANCELLING,
+)  # fmt: skip
+
+
+def day_before(instant: datetime, time_zone: str) -> str:
+    """The last whole day in a time zone that had ended at an instant, as YYYY-MM-DD."""
+    return (instant.astimezone(ZoneInfo(time_zone)).date() - timedelta(days=1)).isoformat()
+
+
+def scheduled_day(folder: Path) -> str:
+    """The logical day of the deployed run that asks: the day before its scheduled time.
+
+    The scheduled time stays the same while a run waits for its turn, past midnight too.
+
+    Raises:
+        AdaCalibError: the run belongs to no deployment, so nothing scheduled it.
+    """
+    if deployment.id is None:
+        raise AdaCalibError("no day is given and no schedule implies one; say --day YYYY-MM-DD")
+    time_zone = read_params(folder / "params.yaml").log.time_zone
+    return day_before(flow_run.scheduled_start_time, time_zone)
+
+
+def days_of(first: str, last: str) -> list[str]:
+    """Every day from the first to the last, both included, the oldest first.
+
+    Raises:
+        AdaCalibError: a day is misspelled, or the last lies before the first.
+    """
+    begin, end = day_number(first), day_number(last)
+    if end < begin:
+        raise AdaCalibError(f"the range {first}..{last} ends before it begins; swap the days")
+    return [day_name(number) for number in range(begin, end + 1)]
+
+
+def days_between(newest: str | None, day: str) -> list[str]:
+    """The days after the newest one that was refreshed and before `day`; none before the first."""
+    if newest is None or day <= newest:
+        return []
+    return days_of(newest, day)[1:-1]
+
+
+def named(days: list[str]) -> str:
+    """Days in words: each by name, or their ends and number where they are many."""
+    if len(days) > NAMED_DAYS:
+        return f"{days[0]} to {days[-1]} ({len(days)} days)"
+    return ", ".join(days)
+
+
+def newer_slots(folder: Path) -> list[str]:
+    """The later days for which this deployment has a slot that is due by now; none without one.
+
+    Slots that wait, that are at work and that were completed all count: whichever it is, the run
+    that asks is not the newest. A slot of the same day does not count: it would do the same work.
+    """
+    if deployment.id is None:
+        return []
+    time_zone = read_params(folder / "params.yaml").log.time_zone
+    mine, now = flow_run.scheduled_start_time, DateTime.now(UTC)
+    due = filters.FlowRunFilterExpectedStartTime(after_=mine, before_=now)
+    own = filters.DeploymentFilterId(any_=[UUID(str(deployment.id))])
+    with get_client(sync_client=True) as client:
+        runs = client.read_flow_runs(
+            deployment_filter=filters.DeploymentFilter(id=own),
+            flow_run_filter=filters.FlowRunFilter(expected_start_time=due),
+        )
+    stand = [run for run in runs if run.state and run.state.type not in WITHOUT_RESULT]
+    slots = [run.expected_start_time for run in stand if run.auto_scheduled]
+    days = {day_before(slot, time_zone) for slot in slots if slot}
+    return sorted(day for day in days if day > day_before(mine, time_zone))
 
 
 def landed_days(folder: Path) -> list[str]:
@@ -109,7 +193,7 @@ def land(
     command = [sys.executable, "-m", "pipeline.cli.main", "data", log_format, *files]
     command += ["--as-of", as_of] if as_of else []
     command += _size(Path(folder) / "data" / MANIFEST) if log_format == "simulated" else []
-    finished = run_program(command, Path(folder), get_run_logger().info)
+    finished = follow(program_lines(command, Path(folder)), get_run_logger().info)
     lines = finished.output.strip().split("\n")
     last = lines[-1].removeprefix("adacalib: ")
     if finished.code:
@@ -125,23 +209,15 @@ def _size(manifest: Path) -> list[str]:
     return [f"--{name.replace('_', '-')}={n}" for name, n in sizes if name != "generator"]
 
 
-@dataclass(frozen=True)
-class Brought:
-    """What came of bringing a day.
-
-    Attributes:
-        missing: why it could not be had yet; empty where it is there.
-        changes: sentences on earlier days that grew or shrank, or were overwritten.
-    """
-
-    missing: str
-    changes: tuple[str, ...] = ()
+class NotLandedError(AdaCalibError):
+    """A day could not be had yet; the sentence says why."""
 
 
 def bring(
     day: str, release: Path, checkout: Path, source: str | None, mapping: str | None
-) -> Brought:
-    """Land a day, and what has come since of the days before it.
+) -> tuple[str, ...]:
+    """Land a day, and what has come since of the days before it; a sentence for each earlier day
+    that grew or shrank, or was overwritten.
 
     Args:
         day: the day.
@@ -151,6 +227,7 @@ def bring(
         mapping: see `land`.
 
     Raises:
+        NotLandedError: it has not come.
         ToolError: what came was refused; the sentence is the reader's.
     """
     restored = bring_back(release)
@@ -159,7 +236,8 @@ def bring(
         window = read_params(release / "params.yaml").log.maturity_days
         files = files_to_land(source, day, checkout, release, window)
         if not files and day not in landed_days(release):
-            return Brought(f"{day} has not landed: there is no file {source.replace(DAY, day)}")
+            there = source.replace(DAY, day)
+            raise NotLandedError(f"{day} has not landed: there is no file {there}")
     changes: tuple[str, ...] = ()
     if source is None or files:
         if mapping and (checkout / mapping).is_file():
@@ -172,7 +250,7 @@ def bring(
             raise ToolError(f"land: {landed.message}")
         changes = tuple(line for line in (landed.message or "").split("\n") if CHANGED in line)
     days = landed_days(release)
-    if day in days:
-        return Brought("", restored + changes)
-    reach = f"{days[0]}..{days[-1]}" if days else "no day"
-    return Brought(f"{day} has not landed; the log in {release}/data holds {reach}")
+    if day not in days:
+        reach = f"{days[0]}..{days[-1]}" if days else "no day"
+        raise NotLandedError(f"{day} has not landed; the log in {release}/data holds {reach}")
+    return restored + changes

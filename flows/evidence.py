@@ -1,20 +1,17 @@
-"""What a refresh shows in Prefect: progress, verdict, metrics, reliability, links to the pages."""
+"""What a refresh shows in Prefect: verdict, metrics, reliability, links to the pages."""
 
 import base64
 import sys
-from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, cast
-from uuid import UUID
+from typing import Any
 
 from prefect import artifacts
-from prefect.client.schemas.objects import State
 from prefect.logging import get_run_logger
 
 from flows.settings import masked
 from flows.worktree import git_output
 from pipeline.core.files import publish, read_json, read_report
-from pipeline.registry.reports import name_page
+from pipeline.registry.history import name_page
 from pipeline.registry.tools.programs import run_program
 from pipeline.report.result_tables import METRICS, gate_rows, metric_rows
 from pipeline.report.trend import PAGE, TREND, shown_rows, trend_pictures, trend_rows, write_trend
@@ -67,19 +64,6 @@ def build_data_docs(folder: Path) -> None:
     built = run_program([sys.executable, "-m", "pipeline.cli.main", "docs"], folder)
     if built.code:
         get_run_logger().warning(f"no Data Docs: {(built.errors or built.output).strip()[-500:]}")
-
-
-def show_progress(
-    day: str, order: list[str], runs: Iterable[tuple[str, State]]
-) -> Iterator[tuple[str, State]]:
-    """The same stages and states, while a progress artifact says how many of them are done."""
-    made = artifacts.create_progress_artifact(0.0, key="progress", description=f"day {day}")
-    progress = cast(UUID, made)  # not awaited: a coroutine in an event loop alone
-    for number, (stage, state) in enumerate(runs, 1):
-        artifacts.update_progress_artifact(
-            progress, 100 * number / len(order), f"day {day}: {stage}"
-        )
-        yield stage, state
 
 
 def show(day: str, folder: Path) -> None:

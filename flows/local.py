@@ -30,8 +30,7 @@ from flows.settings import POOL, STATE, home, masked
 from pipeline.core.errors import AdaCalibError, ToolError
 from pipeline.core.files import make_folder, read_json, write_json
 from pipeline.params.params_file import read_params
-from pipeline.registry.tools.locks import hold
-from pipeline.registry.tools.programs import process_group, run_program
+from pipeline.registry.tools.programs import hold, process_group, run_program
 from pipeline.serving.workers import listening
 
 HOST = "127.0.0.1"

@@ -1,13 +1,12 @@
 """Notifications: what happened to a day, as a Prefect event and to the channels they chose.
 
 Channels stand in ADACALIB_NOTIFY, or in a Prefect secret block `adacalib-notify`, with white space
-between them: Apprise addresses (webhook, e-mail, Slack and what is compatible with it), and
-`block:TYPE/NAME` for a Prefect notification block. A channel that fails costs a warning, no more.
+between them: Apprise addresses (webhook, e-mail, Slack and what is compatible with it). A channel
+that fails costs a warning, no more.
 """
 
 import logging
 import os
-import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +17,6 @@ from prefect.logging import get_logger
 from flows.settings import NOTIFY, masked, remember
 
 BLOCK = "adacalib-notify"
-SECONDS = 30.0  # that a channel may take
 NEXT_STEPS = {
     "failed": (
         "production is as it was; remove the cause, then python -m flows.refresh --day {day} "
@@ -95,17 +93,10 @@ def notify(news: News) -> None:
         )
     if news.what == "skipped":  # an event for whoever looks, no message
         return
-    channels = _channels()
-    senders = [
-        threading.Thread(target=_send, args=(number, channel, news), daemon=True)
-        for number, channel in enumerate(channels, 1)
-    ]
-    for sender in senders:
-        sender.start()
-    for number, sender in enumerate(senders, 1):
-        sender.join(SECONDS)
-        if sender.is_alive():
-            _warn(number, f"no answer within {SECONDS:.0f} s")
+    for number, channel in enumerate(_channels(), 1):
+        refusal = _refusal(channel, news)
+        if refusal:  # a channel goes by its place in the list, as its address is a secret
+            get_logger("adacalib").warning(f"channel {number} of {NOTIFY}: {refusal}")
 
 
 def _channels() -> list[str]:
@@ -122,26 +113,17 @@ def _channels() -> list[str]:
     return (given or "").split()
 
 
-def _send(number: int, channel: str, news: News) -> None:
+def _refusal(channel: str, news: News) -> str | None:
+    """Why a channel did not take the news; None where it did. Apprise waits seconds for each."""
     try:
-        if channel.startswith("block:"):
-            from prefect.blocks.core import Block
-
-            block: Any = Block.load(channel.removeprefix("block:"))
-            block.notify(news.body, news.title)
-            return
         import apprise
 
         logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)  # it writes addresses
         receiver = apprise.Apprise()
         if not receiver.add(channel):
-            _warn(number, "it is no address that Apprise knows")
-        elif not receiver.notify(title=news.title, body=news.body):
-            _warn(number, "it was not delivered")
+            return "it is no address that Apprise knows"
+        if not receiver.notify(title=news.title, body=news.body):
+            return "it was not delivered"
     except Exception as error:  # a channel may fail in any way; the day goes on
-        _warn(number, type(error).__name__)
-
-
-def _warn(number: int, refusal: str) -> None:
-    """Say which channel failed by its place in the list: its address is a secret."""
-    get_logger("adacalib").warning(f"channel {number} of {NOTIFY}: {refusal}")
+        return type(error).__name__
+    return None

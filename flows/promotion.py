@@ -12,9 +12,9 @@ from prefect.states import Completed
 from flows.notifications import News, notify
 from flows.states import command_line, failing_in_one_sentence
 from flows.worktree import refuse_declared_dead, release_worktree
-from pipeline.registry.promote import production
 from pipeline.registry.promote import promote as promote_model
 from pipeline.registry.promote import rollback as roll_back_model
+from pipeline.registry.verdicts import production
 
 PATIENCE = 600.0  # seconds to wait for a run at work in the release worktree
 

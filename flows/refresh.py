@@ -22,22 +22,29 @@ from prefect.runtime import flow_run as running
 from prefect.states import Completed, Failed
 
 from flows import worktree
-from flows.arrival import bring
-from flows.evidence import build_data_docs, show, show_progress, show_trend
+from flows.arrival import (
+    NotLandedError,
+    bring,
+    days_between,
+    named,
+    newer_slots,
+    scheduled_day,
+)
+from flows.evidence import build_data_docs, show, show_trend
 from flows.notifications import News, notify
-from flows.schedule_slots import days_between, named, newer_slots, scheduled_day
 from flows.settings import masked
 from flows.stages import run_stages
 from flows.states import command_line, failed, failing_in_one_sentence
 from pipeline.core.errors import AdaCalibError, ToolError
 from pipeline.core.files import read_json
+from pipeline.core.typed_yaml import read_keys
 from pipeline.formats.days import day_name, day_number
-from pipeline.params.dag import stage_order
 from pipeline.params.params_file import read_params, set_values
 from pipeline.registry.commits import identity
 from pipeline.registry.history import write_run
-from pipeline.registry.pin import fetch_champion, pin_champion
-from pipeline.registry.promote import Production, on_hold, production, promote
+from pipeline.registry.promote import on_hold, promote
+from pipeline.registry.pull import fetch_champion, pin_champion
+from pipeline.registry.verdicts import Production, production
 from pipeline.report.trend import add_day
 
 PATIENCE = 6 * 3600.0  # seconds to wait for another run at work in the worktree
@@ -172,15 +179,15 @@ def _attempt(
         newer = _newer(day, newest, production(release) if promotion else None)
         if newer:
             return _skipped(day, newer)
-        try:  # the training day between two of the grid that an earlier run was asked for
-            until = read_params(release / "params.yaml").split.training_until
-        except AdaCalibError:  # of an earlier version
-            until = None
+        # the training day between two of the grid that an earlier run was asked for
+        split = read_keys(release / "params.yaml", ToolError).get("split") or {}
+        until = split.get("training_until")
         worktree.take_code(run.checkout, release)
         run.at = "land"
-        brought = bring(day, release, run.checkout, source, mapping)
-        if brought.missing:
-            return Failed(name="Late", message=brought.missing)
+        try:
+            changes = bring(day, release, run.checkout, source, mapping)
+        except NotLandedError as error:
+            return Failed(name="Late", message=str(error))
         left_out = days_between(newest, day)
         if left_out:
             get_run_logger().warning(f"skipped: {named(left_out)}")
@@ -198,7 +205,7 @@ def _attempt(
         state = _judge(run, release, promotion)
         show_trend(release)
     more = [f"skipped since {newest}: {named(left_out)}"] if left_out else []
-    state.message = "\n".join([state.message or "", *brought.changes, *more])
+    state.message = "\n".join([state.message or "", *changes, *more])
     return state
 
 
@@ -244,10 +251,8 @@ def _catch_up(release: Path) -> None:
 
 
 def _run_stages(run: DayRun, release: Path) -> None:
-    for stage, state in show_progress(run.day, stage_order(release), run_stages(release)):
+    for stage, state in run_stages(release):
         run.at = stage
-        if not state.is_completed():
-            raise ToolError(state.message or f"{stage} ended as {state.name}")
         run.stages[stage] = f"{state.name}: {state.message}"
         if (stage, state.name) == ("check_tables", "Ran"):
             build_data_docs(release)

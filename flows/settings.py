@@ -94,8 +94,6 @@ def _parts(value: str) -> set[str]:
 def mask_logs() -> None:
     """Mask secrets in every log record of this process, before any handler sees it."""
     make = logging.getLogRecordFactory()
-    if getattr(make, "masks", False):
-        return
 
     def make_masked(*args: Any, **kwargs: Any) -> logging.LogRecord:
         record = make(*args, **kwargs)
@@ -108,5 +106,4 @@ def mask_logs() -> None:
             record.msg, record.args = hidden, ()
         return record
 
-    make_masked.masks = True  # type: ignore[attr-defined]
     logging.setLogRecordFactory(make_masked)

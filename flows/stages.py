@@ -20,7 +20,7 @@ from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settin
 from prefect.states import Completed
 
 from flows.states import failing_in_one_sentence, run_and_print
-from pipeline.core.errors import AdaCalibError
+from pipeline.core.errors import AdaCalibError, ToolError
 from pipeline.registry.staleness import NOTHING, cause, inputs_of
 from pipeline.registry.tools.dvc import RUNNING, SAID_AGAIN, reproduction
 
@@ -28,31 +28,27 @@ from pipeline.registry.tools.dvc import RUNNING, SAID_AGAIN, reproduction
 STAGE = re.compile(r"^(?:Running stage|Stage|ERROR: failed to reproduce) '([^']+)'")
 
 
-def stage_flow(
-    stage: str, lines: Iterable[str] | None = None, before: Mapping[str, str] | None = None
-) -> Flow[[str], State]:
-    """The flow of one stage: `dvc repro STAGE` in a folder, so that its upstreams are fresh too.
+def stage_flow(stage: str, lines: Iterable[str], before: Mapping[str, str]) -> Flow[[str], State]:
+    """The flow of one stage in a run of `dvc repro` that is under way.
 
     Its final state is `Ran` with the dependency that had changed, or `Cached`.
 
     Args:
         stage: its name.
-        lines: what is written of it in a run of all stages that is under way; None: none is.
+        lines: what is written of it.
         before: what its last run before that was made of.
     """
 
     @flow(name=stage, flow_run_name=stage, persist_result=False)
     @failing_in_one_sentence
-    def run(folder: str = ".") -> State:
-        place, executed, fresh = Path(folder), [], False
-        known = inputs_of(place).get(stage, {}) if before is None else before
-        for line in reproduction(stage, place) if lines is None else lines:
+    def run(folder: str) -> State:
+        ran = fresh = False
+        for line in lines:
             if not SAID_AGAIN.search(line):
                 get_run_logger().info(line)
-            executed += RUNNING.findall(line)
+            ran = ran or bool(RUNNING.match(line))
             fresh = fresh or line == f"Stage '{stage}' didn't change, skipping"
-        after = known if fresh else _made_of(place, stage)
-        return outcome(stage, executed, cause(known, after))
+        return outcome(ran, cause(before, before if fresh else _made_of(Path(folder), stage)))
 
     return run
 
@@ -66,31 +62,31 @@ def _made_of(folder: Path, stage: str) -> Mapping[str, str]:
         return inputs_of(folder).get(stage, {})
 
 
-def outcome(stage: str, executed: list[str], why: str) -> State:
+def outcome(ran: bool, why: str) -> State:
     """`Ran` or `Cached`, with the reason.
 
     Args:
-        stage: the stage that was asked for.
-        executed: the stages that DVC ran for it, upstreams first.
+        ran: whether DVC ran the stage.
         why: what differs between the stage's inputs now and those of its last run.
     """
-    upstream = [name for name in executed if name != stage]
-    after = f" (after {', '.join(upstream)})" if upstream else ""
-    ran = stage in executed
     if ran and why == NOTHING:
         why = "its outputs were missing or changed"
     elif not ran and why != NOTHING:
         why = f"{why}; its outputs for this were in the cache"
-    return Completed(name="Ran" if ran else "Cached", message=f"{why}{after}")
+    return Completed(name="Ran" if ran else "Cached", message=why)
 
 
-def run_stages(folder: Path) -> Iterator[tuple[str, State]]:
-    """Make every stage fresh by one `dvc repro`, in a flow for each, up to one that fails.
+def run_stages(folder: Path, last: str | None = None) -> Iterator[tuple[str, State]]:
+    """Make every stage fresh by one `dvc repro`, in a flow for each, which comes with its state.
 
-    Each comes with its state. DVC goes on to the next stage meanwhile.
+    DVC goes on to the next stage meanwhile.
+
+    Args:
+        folder: the project's.
+        last: the stage that is wanted, after those that it depends on; None: all are.
 
     Raises:
-        ToolError: dvc failed before the first stage.
+        ToolError: a stage failed, which was the last to come; or dvc did before the first one.
     """
     at, before = "", inputs_of(folder)
 
@@ -102,19 +98,19 @@ def run_stages(folder: Path) -> Iterator[tuple[str, State]]:
 
     # The heartbeat of the flow around them speaks for the stages; to end one takes a second.
     with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
-        for stage, lines in groupby(reproduction(None, folder), stage_of):
+        for stage, lines in groupby(reproduction(last, folder), stage_of):
             if not stage:
                 continue
             follow = stage_flow(stage, lines, before.get(stage, {}))
             state = follow(str(folder), return_state=True)
             yield stage, state
             if not state.is_completed():
-                return
+                raise ToolError(state.message or f"{stage} ended as {state.name}")
 
 
 def main(stage: str, folder: str = ".") -> None:
-    """Run the flow of one stage; a failure is one sentence on stderr and exit code 1."""
-    run_and_print(stage, lambda: stage_flow(stage)(folder, return_state=True))
+    """Run the flows of one stage and of those before it; a failure is one sentence and code 1."""
+    run_and_print(stage, lambda: [state for _, state in run_stages(Path(folder), stage)][-1])
 
 
 if __name__ == "__main__":

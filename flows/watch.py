@@ -14,7 +14,7 @@ from flows.notifications import News, notify
 from flows.states import command_line, failing_in_one_sentence
 from pipeline.core.errors import AdaCalibError
 from pipeline.registry.history import fetched, last_refresh
-from pipeline.registry.promote import production
+from pipeline.registry.verdicts import production
 
 DAYS = 3.0
 

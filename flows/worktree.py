@@ -23,10 +23,9 @@ from pipeline.core.errors import ReleaseError, ToolError
 from pipeline.core.files import remove_unfinished
 from pipeline.data.log_store.manifest import amount
 from pipeline.registry.commits import NAMING, authority
-from pipeline.registry.tools.dvc import RWLOCK, push, restore_data, share_cache
-from pipeline.registry.tools.locks import hold, refuse_lost, run_lock
-from pipeline.registry.tools.programs import git, git_folder
-from pipeline.registry.tools.stores import dvc_remote
+from pipeline.registry.tools.dvc import RWLOCK, push, restore_data
+from pipeline.registry.tools.programs import git, git_folder, hold, refuse_lost, run_lock
+from pipeline.registry.tools.stores import dvc_remote, share_cache
 
 RECORD = tuple(name for name in NAMING if name != "params.yaml")
 VERSIONED = ("dvc.yaml", "dvc.lock", "data.dvc")
@@ -71,8 +70,7 @@ def release_worktree(
         if not _usable(worktree):
             _make(checkout, branch)
         _tidy(worktree)
-        if _lacks_settings(worktree, checkout):
-            share_cache(worktree, checkout)
+        share_cache(worktree, checkout)
         if (worktree / "data.dvc").exists() and not (worktree / "data").exists():
             restore_data(worktree)  # what DVC does not have is landed again
         yield worktree
@@ -128,15 +126,6 @@ def _tidy(worktree: Path) -> None:
         remove_unfinished(worktree / folder)
 
 
-def _lacks_settings(worktree: Path, checkout: Path) -> bool:
-    """Whether DVC does not know the checkout's cache, or the checkout's settings are newer."""
-    settings = worktree / ".dvc/config.local"
-    if not settings.exists() or "dir = " not in settings.read_text():
-        return True
-    owners = [file for file in (checkout / ".dvc").glob("config*") if file.is_file()]
-    return any(file.stat().st_mtime > settings.stat().st_mtime for file in owners)
-
-
 def take_code(checkout: Path, release: Path) -> None:
     """Give the worktree the files of the checkout's HEAD, but keep the record of days.
 
@@ -144,7 +133,7 @@ def take_code(checkout: Path, release: Path) -> None:
     it already. Uncommitted changes in the checkout are not taken.
     """
     head = git_output(checkout, "rev-parse", "HEAD")
-    if git(release, "merge-base", "--is-ancestor", head, "HEAD", check=False).code == 0:
+    if _contains(release, head, "HEAD"):
         return
     recorded = [path for path in RECORD if git_output(release, "ls-files", "--", path)]
     git(release, "merge", "--quiet", "--no-ff", "--no-commit", "--strategy=ours", head)

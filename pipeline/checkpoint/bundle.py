@@ -9,17 +9,24 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
-from pipeline.checkpoint.merged_model import PROBABILITY_CLIP, MergedModel, MergedNetwork
+from pipeline.checkpoint.merged_model import (
+    PROBABILITY_CLIP,
+    MergedModel,
+    MergedNetwork,
+    vectors_of,
+)
+from pipeline.checkpoint.onnx_graph import onnx_model
 from pipeline.checkpoint.serving_table import WEIGHTS, arrays_of, map_of
 from pipeline.core import files
 from pipeline.core.errors import ArtifactError
-from pipeline.core.files import MANIFEST, json_sha256, read_json, sha256_of
+from pipeline.core.files import MANIFEST, json_sha256, read_json, sha256_of, write_json
 from pipeline.encoding.features import Encoder
 from pipeline.formats.maps import read_maps, write_maps
 from pipeline.formats.rolling import FILE, read_rolling, write_rolling
 from pipeline.model.network import fill, network_from
 from pipeline.model.scoring import base_state
 from pipeline.params.dag import code_of
+from pipeline.serving.predictor import ONNX_FILE, VECTORS_FILE
 
 PROJECT = Path(__file__).parents[2]
 LIBRARIES = ("numpy", "onnx", "pyarrow", "safetensors", "scikit-learn", "scipy", "torch")
@@ -153,6 +160,25 @@ def load(folder: Path) -> MergedModel:
         auxiliary = AuxiliaryNetwork(encoder.vocabulary_sizes, len(encoder.numeric_columns))
         fill(auxiliary, _below(AUXILIARY, tensors), folder / WEIGHTS)
     return MergedModel(manifest, encoder, MergedNetwork(base, serving_map, auxiliary).eval())
+
+
+def export(model: MergedModel, folder: Path) -> None:
+    """Add model.onnx and test vectors to the folder of a checkpoint, with new checksums.
+
+    Same model, same bytes.
+
+    Args:
+        model: what `load` made of the folder.
+        folder: the checkpoint.
+
+    Raises:
+        ArtifactError: the model does not fit into one ONNX file.
+    """
+    (folder / ONNX_FILE).write_bytes(onnx_model(model).SerializeToString(deterministic=True))
+    write_json(folder / VECTORS_FILE, vectors_of(model))
+    manifest = read_json(folder / MANIFEST)
+    (folder / MANIFEST).unlink()
+    files.write_checksums(folder, manifest)
 
 
 def lineage_of(split: Path, base: Path, calibrator: Path, params: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,9 @@
-"""A merged model in memory: base network and serving map in one module, and what it predicts."""
+"""A merged model in memory: base network and serving map in one module, and what it predicts.
 
-from collections.abc import Mapping
+Rows that a model ships with, and what it says of them: for whoever serves it elsewhere.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,15 +12,19 @@ import pyarrow as pa
 import torch
 from torch import nn
 
-from pipeline.checkpoint.serving_table import LINES
+from pipeline.checkpoint.serving_table import END_TO_END, LINES
 from pipeline.core.columns import Columns, Float32, Float64, Int32
-from pipeline.encoding.features import Encoded, Encoder
+from pipeline.encoding.features import Encoder, LoggedScore, Scaling
+from pipeline.encoding.values import SEPARATOR
+from pipeline.encoding.vocabulary import Vocabulary
 from pipeline.formats.maps import PiecewiseLinearMap
 from pipeline.model.network import Network
 
 PROBABILITY_CLIP = 1e-15  # probabilities lie in [this, 1 - this]; logits are never clipped
-BATCH_ROWS = 65_536
-GATHERED = 1 << 22  # knots that are gathered at a time
+VALUES = 22  # of a column, from all over its vocabulary
+DEVIATIONS = (-2.0, -1.0, 0.0, 1.0, 2.0)
+LOGITS = (-8.0, -4.0, -2.0, 0.0, 2.0)
+UNSEEN = "(a value that no log had)"
 
 
 class MergedNetwork(nn.Module):
@@ -117,6 +124,7 @@ class MergedModel:
         """The data contract of the log, and the rules of serving under `serving`."""
         return self.manifest["conventions"]
 
+    @torch.inference_mode()
     def predict(self, table: pa.Table) -> Prediction:
         """The prediction for every row of a log; columns in any order, others are not read.
 
@@ -124,23 +132,98 @@ class MergedModel:
             DataError: a column is missing or does not hold what it should.
         """
         encoded = self.encoder.encode(table)
-        uncalibrated, calibrated = self._logits(encoded)
-        probability = torch.sigmoid(torch.from_numpy(calibrated))
-        probability = probability.clamp(PROBABILITY_CLIP, 1 - PROBABILITY_CLIP)
-        return Prediction(uncalibrated, calibrated, probability.numpy(), encoded.field_value_id)
+        columns = encoded.categorical, encoded.numeric, encoded.field_value_id
+        before, after = self.network(*map(torch.tensor, columns))
+        probability = torch.sigmoid(after).clamp(PROBABILITY_CLIP, 1 - PROBABILITY_CLIP)
+        return Prediction(
+            before.numpy(), after.numpy(), probability.numpy(), encoded.field_value_id
+        )
 
     @torch.inference_mode()
-    def _logits(self, encoded: Encoded) -> tuple[np.ndarray, np.ndarray]:
-        """The logits of encoded rows, so many at a time that the gathered knots stay small."""
-        batch = max(1, min(BATCH_ROWS, GATHERED // self.network.knots.shape[1]))
-        uncalibrated = np.empty(len(encoded), dtype=np.float32)
-        calibrated = np.empty(len(encoded), dtype=np.float64)
-        for start in range(0, len(encoded), batch):
-            rows = slice(start, start + batch)
-            before, after = self.network(
-                torch.tensor(encoded.categorical[rows]),
-                torch.tensor(encoded.numeric[rows]),
-                torch.tensor(encoded.field_value_id[rows]),
-            )
-            uncalibrated[rows], calibrated[rows] = before.numpy(), after.numpy()
-        return uncalibrated, calibrated
+    def step(self, logit: np.ndarray, field_value_id: np.ndarray) -> np.ndarray:
+        """`MergedNetwork.calibrate` of arrays."""
+        return self.network.calibrate(torch.tensor(logit), torch.tensor(field_value_id)).numpy()
+
+
+def end_to_end_tolerance(steepest: float) -> float:
+    """How far a calibrated logit may lie from another runtime's, by the map's steepest slope."""
+    return END_TO_END * max(1.0, steepest)
+
+
+def vectors_of(model: MergedModel) -> dict[str, Any]:
+    """The test vectors of a model.
+
+    Returns:
+        `columns`: NAME → value of each row, which /score takes as they are: known field values,
+        null, and one that is unseen; `expected`: what the model says of the rows; `tolerance`: how
+        far a logit may lie from that.
+    """
+    encoder = model.encoder
+    field = _field_columns(encoder)
+    rows = len(field[encoder.field[0]])
+    columns = {
+        n: _repeated(_some(values), rows) for n, values in encoder.categorical.items()
+    } | field
+    for column in encoder.numeric:
+        both = columns.get(column.name)
+        numbers = _numbers(column) if both is None else [*map(_as_number, both)]
+        columns[column.name] = _repeated(numbers, rows)
+    said = model.predict(pa.table(columns))
+    steepest = float(model.network.lines[:, 2].abs().max())
+    return {
+        "columns": columns,
+        "expected": {name: values.tolist() for name, values in vars(said).items()},
+        "tolerance": end_to_end_tolerance(steepest),
+    }
+
+
+def _field_columns(encoder: Encoder) -> dict[str, list[Any]]:
+    """Known field values, then unseen ones of known parents."""
+    keys, depth = _some(encoder.field_values), len(encoder.parents)
+    unknown = [UNSEEN] * depth
+    parts = (key.split(SEPARATOR) for key in _spread(encoder.field_values.parents))
+    above = [*((unknown + of_key)[-depth:] for of_key in parts), *[unknown][:depth]]
+    columns: dict[str, list[Any]] = {
+        name: [_part(key, place, len(encoder.field)) for key in keys] + [UNSEEN] * len(above)
+        for place, name in enumerate(encoder.field)
+    }
+    for place, name in enumerate(encoder.parents):
+        of_parents = [each[place] for each in above]
+        known = columns.get(name, _repeated(of_parents, len(keys)))[: len(keys)]
+        columns[name] = known + of_parents
+    return columns
+
+
+def _some(vocabulary: Vocabulary) -> list[str | None]:
+    return [*_spread(vocabulary.values), *vocabulary.pooled[:1], None, UNSEEN]
+
+
+def _spread(names: Sequence[str]) -> list[str]:
+    """Some names from all over, in their order."""
+    places = np.linspace(0, len(names) - 1, min(VALUES, len(names))).round().astype(int)
+    return [names[place] for place in dict.fromkeys(places.tolist())]
+
+
+def _part(key: str | None, position: int, parts: int) -> str | None:
+    return key if key is None or key == UNSEEN or parts == 1 else key.split(SEPARATOR)[position]
+
+
+def _numbers(column: Scaling | LoggedScore) -> list[float]:
+    if isinstance(column, LoggedScore):
+        logits = np.array(LOGITS)
+        return (logits if column.space == "logit" else 1 / (1 + np.exp(-logits))).tolist()
+    scaled = column.mean + column.scale * np.array(DEVIATIONS)
+    return (np.sign(scaled) * np.expm1(np.abs(scaled))).tolist()
+
+
+def _as_number(text: str | None) -> float | None:
+    """The number of a column that is read as text as well; null where it is none."""
+    try:
+        number = float(text or "")
+    except ValueError:
+        return None
+    return number if number.is_integer() and str(int(number)) == text else None
+
+
+def _repeated(values: Sequence[Any], n: int) -> list[Any]:
+    return [values[row % len(values)] for row in range(n)]

@@ -49,27 +49,26 @@ class _Graph:
         self.inputs.setdefault(name, helper.make_tensor_value_info(name, kind, [ROWS]))
         return name
 
-    def constant(self, array: Any, dtype: Any = None) -> str:
+    def constant(self, array: Any) -> str:
         """The name of a constant."""
         name = f"constant_{len(self.constants)}"
         if isinstance(array, nn.Parameter):
             array = array.detach().numpy()
-        self.constants.append(numpy_helper.from_array(np.array(array, dtype), name))
+        self.constants.append(numpy_helper.from_array(np.array(array), name))
         return name
 
-    def op(self, kind: str, *inputs: str, result: str | None = None, **attributes: Any) -> str:
-        """The name of what a node computes."""
+    def op(self, kind: str, *inputs: Any, result: str | None = None, **attributes: Any) -> str:
+        """The name of what a node computes of inputs, which are names or constants."""
         domain = "ai.onnx.ml" if kind == "LabelEncoder" else ""
         name = result or f"{kind}_{len(self.nodes)}"
-        self.nodes.append(helper.make_node(kind, inputs, [name], name, domain=domain, **attributes))
+        names = [each if isinstance(each, str) else self.constant(each) for each in inputs]
+        self.nodes.append(helper.make_node(kind, names, [name], name, domain=domain, **attributes))
         return name
 
     def linear(self, layer: nn.Module, rows: str) -> str:
         """rows · weightᵀ + bias."""
         assert isinstance(layer, nn.Linear)
-        return self.op(
-            "Gemm", rows, self.constant(layer.weight), self.constant(layer.bias), transB=1
-        )
+        return self.op("Gemm", rows, layer.weight, layer.bias, transB=1)
 
 
 def null_text(encoder: Encoder) -> str:
@@ -102,7 +101,7 @@ def onnx_model(model: MergedModel) -> onnx.ModelProto:
     ids = _categorical(graph, encoder, absent)
     field = _field_value_id(graph, encoder, absent)
     if encoder.parents:
-        levels = graph.constant(encoder.field_values.levels(len(encoder.parents)))
+        levels = encoder.field_values.levels(len(encoder.parents))
         graph.op("Gather", levels, field, result="field_level")
     logit = _base(graph, network, ids, numeric)
     mapped = _table(graph, network, logit, field)
@@ -110,8 +109,8 @@ def onnx_model(model: MergedModel) -> onnx.ModelProto:
         term = _auxiliary(graph, network.auxiliary, ids, numeric)
         mapped = graph.op("Add", mapped, graph.op("Cast", term, to=TensorProto.DOUBLE))
     calibrated = graph.op("Identity", mapped, result="calibrated_logit")
-    limits = (graph.constant(PROBABILITY_CLIP), graph.constant(1 - PROBABILITY_CLIP))
-    graph.op("Clip", graph.op("Sigmoid", calibrated), *limits, result="probability")
+    inside = PROBABILITY_CLIP, 1 - PROBABILITY_CLIP
+    graph.op("Clip", graph.op("Sigmoid", calibrated), *inside, result="probability")
     made = _assembled(graph, model, absent)
     if made.ByteSize() > LARGEST_BYTES:
         raise ArtifactError(
@@ -123,7 +122,7 @@ def onnx_model(model: MergedModel) -> onnx.ModelProto:
 
 def _numeric(graph: _Graph, scalings: Sequence[Scaling | LoggedScore]) -> list[str]:
     """The columns of `Encoded.numeric`, float32 [n, 1] each, computed in float64."""
-    axis, columns = graph.constant([1], np.int64), []
+    columns = []
     for scaling in scalings:
         values = graph.input(f"{NUMBER}{scaling.name}", TensorProto.DOUBLE)
         if isinstance(scaling, LoggedScore):
@@ -132,21 +131,18 @@ def _numeric(graph: _Graph, scalings: Sequence[Scaling | LoggedScore]) -> list[s
             made = _scaled(graph, values, scaling)
         for column in made:
             number = graph.op("Cast", column, to=TensorProto.FLOAT)
-            columns.append(graph.op("Unsqueeze", number, axis))
+            columns.append(graph.op("Unsqueeze", number, [1]))
     return columns
 
 
 def _scaled(graph: _Graph, values: str, scaling: Scaling) -> list[str]:
     """The one or two columns of a feature, as `Scaling` has them."""
     absent = graph.op("IsNaN", values)
-    size = graph.op("Add", graph.op("Abs", values), graph.constant(1.0))
-    signed_log = graph.op("Mul", graph.op("Sign", values), graph.op("Log", size))
-    centred = graph.op("Sub", signed_log, graph.constant(scaling.mean))
-    inverse = 1.0 / scaling.scale if scaling.scale else 0.0
-    scaled = graph.op("Mul", centred, graph.constant(inverse))
-    limits = (graph.constant(-LARGEST_SCALED), graph.constant(LARGEST_SCALED))
-    clipped = graph.op("Clip", scaled, *limits)
-    present = graph.op("Where", absent, graph.constant(0.0), clipped)
+    size = graph.op("Log", graph.op("Add", graph.op("Abs", values), 1.0))
+    centred = graph.op("Sub", graph.op("Mul", graph.op("Sign", values), size), scaling.mean)
+    scaled = graph.op("Mul", centred, 1.0 / scaling.scale if scaling.scale else 0.0)
+    clipped = graph.op("Clip", scaled, -LARGEST_SCALED, LARGEST_SCALED)
+    present = graph.op("Where", absent, 0.0, clipped)
     return [present, absent] if scaling.missing else [present]
 
 
@@ -154,9 +150,8 @@ def _logged(graph: _Graph, values: str, score: LoggedScore) -> str:
     """The logit of a logged score, float64 [n], as `logged_logit` has it."""
     if score.space == "logit":
         return values
-    limits = (graph.constant(SCORE_CLIP), graph.constant(1 - SCORE_CLIP))
-    inside = graph.op("Clip", values, *limits)
-    against = graph.op("Log", graph.op("Sub", graph.constant(1.0), inside))
+    inside = graph.op("Clip", values, SCORE_CLIP, 1 - SCORE_CLIP)
+    against = graph.op("Log", graph.op("Sub", 1.0, inside))
     return graph.op("Sub", graph.op("Log", inside), against)
 
 
@@ -180,9 +175,8 @@ def _encoded(
 
 def _categorical(graph: _Graph, encoder: Encoder, absent: str) -> str | None:
     """int64 [n, C]; None where there is no categorical feature."""
-    axis = graph.constant([1], np.int64)
     columns = [
-        graph.op("Unsqueeze", _ids(graph, _text(graph, name), vocabulary, absent, None), axis)
+        graph.op("Unsqueeze", _ids(graph, _text(graph, name), vocabulary, absent, None), [1])
         for name, vocabulary in encoder.categorical.items()
     ]
     return graph.op("Concat", *columns, result=IDS, axis=1) if columns else None
@@ -201,7 +195,7 @@ def _field_value_id(graph: _Graph, encoder: Encoder, absent: str) -> str:
     known = _ids(graph, key, vocabulary, None, None)
     for place in range(len(encoder.parents)):  # looked up for those rows alone that need it
         unknown = graph.op("NonZero", _is_unknown(graph, known))
-        rows = graph.op("Squeeze", unknown, graph.constant([0], np.int64))
+        rows = graph.op("Squeeze", unknown, [0])
         of_rows = [graph.op("Gather", _text(graph, name), rows) for name in encoder.parents[place:]]
         at = np.flatnonzero(vocabulary.levels(len(encoder.parents)) == 1 + place)
         parents = [vocabulary.own[n - 1].removeprefix(PARENT) for n in at.tolist()]
@@ -217,57 +211,49 @@ def _field_value_id(graph: _Graph, encoder: Encoder, absent: str) -> str:
 def _joined(graph: _Graph, texts: Sequence[str]) -> str:
     key, *others = texts
     for other in others:
-        part = graph.op("StringConcat", graph.constant([SEPARATOR], object), other)
+        part = graph.op("StringConcat", np.array([SEPARATOR], object), other)
         key = graph.op("StringConcat", key, part)
     return key
 
 
 def _is_unknown(graph: _Graph, ids: str) -> str:
-    return graph.op("Equal", ids, graph.constant(0, np.int64))
+    return graph.op("Equal", ids, 0)
 
 
 def _base(graph: _Graph, network: MergedNetwork, ids: str | None, numeric: list[str]) -> str:
     """The uncalibrated logit, float32 [n]."""
     parts, base = list(numeric), network.base
     if isinstance(base, LoggedScoreNetwork):
-        axis = graph.constant([1], np.int64)
-        return graph.op("Squeeze", *numeric, axis, result="uncalibrated_logit")
+        return graph.op("Squeeze", *numeric, [1], result="uncalibrated_logit")
     if ids is not None:
-        rows = graph.op("Add", ids, graph.constant(base.first_row.numpy()))
-        vectors = graph.op("Gather", graph.constant(base.embedding.weight), rows)
+        rows = graph.op("Add", ids, base.first_row.numpy())
+        vectors = graph.op("Gather", base.embedding.weight, rows)
         width = len(base.first_row) * base.embedding.embedding_dim
-        shape = graph.constant([0, width], np.int64)  # 0: as many rows as there are
-        parts.insert(0, graph.op("Reshape", vectors, shape))
+        parts.insert(0, graph.op("Reshape", vectors, [0, width]))  # 0: as many rows as there are
     hidden = graph.op("Concat", *parts, axis=1)
     for layer in base.layers:
         relu = isinstance(layer, nn.ReLU)
         hidden = graph.op("Relu", hidden) if relu else graph.linear(layer, hidden)
-    axis = graph.constant([1], np.int64)
-    return graph.op("Squeeze", hidden, axis, result="uncalibrated_logit")
+    return graph.op("Squeeze", hidden, [1], result="uncalibrated_logit")
 
 
 def _table(graph: _Graph, network: MergedNetwork, uncalibrated: str, field: str) -> str:
     """The serving map, float64 [n], as `MergedNetwork.calibrate` has it."""
     knots = network.knots.numpy()
     logit = graph.op("Cast", uncalibrated, result=LOGIT64, to=TensorProto.DOUBLE)
-    axis = graph.constant([1], np.int64)
-    own = graph.op("Gather", graph.constant(knots), field)
-    reached = graph.op("GreaterOrEqual", graph.op("Unsqueeze", logit, axis), own)
+    own = graph.op("Gather", knots, field)
+    reached = graph.op("GreaterOrEqual", graph.op("Unsqueeze", logit, [1]), own)
     counts = graph.op("Cast", reached, to=TensorProto.FLOAT)  # exact, and the fastest to add up
-    segment = graph.op(
-        "Cast", graph.op("ReduceSum", counts, axis, keepdims=0), to=TensorProto.INT64
-    )
-    row = graph.op("Mul", field, graph.constant(knots.shape[1] + 1, np.int64))
-    line = graph.op("Add", row, segment)
-    anchor, height, slope = (
-        graph.op("Gather", graph.constant(column), line) for column in network.lines.numpy().T
-    )
+    counted = graph.op("ReduceSum", counts, [1], keepdims=0)
+    segment = graph.op("Cast", counted, to=TensorProto.INT64)
+    line = graph.op("Add", graph.op("Mul", field, knots.shape[1] + 1), segment)
+    anchor, height, slope = (graph.op("Gather", column, line) for column in network.lines.numpy().T)
     rise = graph.op("Mul", slope, graph.op("Sub", logit, anchor))
     several = (knots < np.inf).sum(axis=1) > 1
     highest = np.where(several, np.where(knots < np.inf, knots, -np.inf).max(axis=1), np.inf)
     lowest = np.where(several, knots[:, 0], -np.inf)
-    below = graph.op("Less", logit, graph.op("Gather", graph.constant(lowest), field))
-    above = graph.op("Greater", logit, graph.op("Gather", graph.constant(highest), field))
+    below = graph.op("Less", logit, graph.op("Gather", lowest, field))
+    above = graph.op("Greater", logit, graph.op("Gather", highest, field))
     graph.op("Or", below, above, result="out_of_range")
     return graph.op("Add", height, rise, result=MAPPED)
 
@@ -279,11 +265,11 @@ def _auxiliary(graph: _Graph, network: nn.Module, ids: str | None, numeric: list
     for position, layer in enumerate(network.embeddings):
         assert ids is not None
         assert isinstance(layer, nn.Embedding)
-        own = graph.op("Gather", ids, graph.constant(position, np.int64), axis=1)
-        parts.append(graph.op("Gather", graph.constant(layer.weight), own))
+        own = graph.op("Gather", ids, position, axis=1)
+        parts.append(graph.op("Gather", layer.weight, own))
     hidden = graph.linear(network.hidden, graph.op("Concat", *parts, *numeric, axis=1))
     term = graph.linear(network.last, graph.op("Relu", hidden))
-    return graph.op("Squeeze", term, graph.constant([1], np.int64))
+    return graph.op("Squeeze", term, [1])
 
 
 def _assembled(graph: _Graph, model: MergedModel, absent: str) -> onnx.ModelProto:

@@ -1,24 +1,74 @@
-"""The proof that every runtime of a checkpoint says what its parts say, before it is published."""
+"""The runtimes of a checkpoint, and the proof that each says what its parts say."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnx
+import onnxruntime
 import pyarrow as pa
 import torch
 
-from pipeline.checkpoint.merged_model import BATCH_ROWS, MergedModel
-from pipeline.checkpoint.runtimes import Runtime, end_to_end_tolerance
-from pipeline.checkpoint.serving_table import END_TO_END
+from pipeline.checkpoint.bundle import TABLE
+from pipeline.checkpoint.merged_model import MergedModel, end_to_end_tolerance
+from pipeline.checkpoint.serving_table import END_TO_END, LOGIT64, MAPPED, part_of
 from pipeline.core.errors import ArtifactError
-from pipeline.formats.maps import PiecewiseLinearMap
+from pipeline.formats.maps import PiecewiseLinearMap, read_maps
 from pipeline.model.scoring import Base
+from pipeline.serving.predictor import ONNX_FILE
+from pipeline.serving.predictor import load as load_predictor
 
+BATCH_ROWS = 65_536
 BATCHES = (0, 1, 2, 7, 256, 4096)
 ID_TYPES = (np.int32, np.int64)
 Points = tuple[np.ndarray, np.ndarray]  # logits and field value ids, [n] each
 ON_DAY, AT_KNOTS = "on a test day", "at the knots and far from them"
 FAR = (-120.0, -20.0, 17.0, 18.0, 25.0, 120.0)
 """Logits that every field value is asked for besides: where float32 probabilities are 0 and 1."""
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """One runtime of a checkpoint.
+
+    Attributes:
+        name: of its file, for sentences.
+        step: the calibration alone: float64 [n] of logits float64 [n] and integer ids [n].
+        predict: what it says of the rows of a log; None where there is no network.
+    """
+
+    name: str
+    step: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    predict: Callable[[pa.Table], Any] | None
+
+
+def runtimes_of(folder: Path, model: MergedModel) -> list[Runtime]:
+    """Every runtime of the folder of a checkpoint, read from its files: the network in memory, the
+    bare table in numpy, and the ONNX file in onnxruntime.
+
+    Args:
+        folder: a checkpoint with its exports.
+        model: what `bundle.load` made of it.
+
+    Raises:
+        ArtifactError: a file is missing or damaged.
+    """
+    part = part_of(onnx.load(folder / ONNX_FILE), [LOGIT64, "field_value_id"], [MAPPED])
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(part, options, ["CPUExecutionProvider"])
+
+    def onnx_step(logit: np.ndarray, field_value_id: np.ndarray) -> np.ndarray:
+        ids = field_value_id.astype(np.int64)
+        return session.run(None, {LOGIT64: logit, "field_value_id": ids})[0]
+
+    return [
+        Runtime("the merged model", model.step, model.predict),
+        Runtime(TABLE, read_maps(folder / TABLE)[model.manifest["map"]], None),
+        Runtime(ONNX_FILE, onnx_step, load_predictor(folder).predict),
+    ]
 
 
 def prove_parity(
@@ -61,15 +111,20 @@ def prove_parity(
         logit = base.uncalibrated_logit(encoded, BATCH_ROWS)
         ids = encoded.field_value_id
         two_step = serving_map(logit, ids) + _auxiliary(model, encoded.categorical, encoded.numeric)
-        if not np.array_equal(model.predict(table).field_value_id, ids):
-            raise ArtifactError("the merged model reads other field values than the base model")
         for runtime in runtimes:
             at = logit.astype(np.float64), ids
             _compare_steps(runtime, serving_map, at, tolerance, ON_DAY)
-            where, name = f"logit end to end {ON_DAY}", f"{runtime.name} is not its parts"
-            for before, after in runtime.whole(table, encoded):
-                _refuse_difference(f"{name}: uncalibrated {where}", END_TO_END, before, logit, ids)
-                _refuse_difference(f"{name}: calibrated {where}", end_to_end, after, two_step, ids)
+            if runtime.predict is None:
+                continue
+            said, name = runtime.predict(table), f"{runtime.name} is not its parts"
+            if not np.array_equal(said.field_value_id, ids):
+                raise ArtifactError(f"{name}: it reads other field values than the base model")
+            for which, limit, parts in (
+                ("uncalibrated", END_TO_END, logit),
+                ("calibrated", end_to_end, two_step),
+            ):
+                what = f"{name}: {which} logit end to end {ON_DAY}"
+                _refuse_difference(what, limit, getattr(said, f"{which}_logit"), parts, ids)
 
 
 def _requests(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:

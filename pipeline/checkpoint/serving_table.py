@@ -84,22 +84,20 @@ def falls(serving_map: PiecewiseLinearMap, field_values: list[str | None]) -> li
         serving_map: the map of V field values.
         field_values: V texts, index = field value id, the first None.
     """
-    knots, real = serving_map.knots, serving_map.knots < np.inf
+    knots, slopes = serving_map.knots, serving_map.segment_slopes
     starts = np.hstack([knots[:, :1] - 1.0, knots])
-    last = np.where(real, knots, -np.inf).max(axis=1, keepdims=True)
+    used = starts < np.inf
+    starts = np.where(used, starts, 0.0)
     ends = np.hstack([knots, np.full((len(knots), 1), np.inf)])
-    ends = np.where(starts == last, last + 1.0, ends)
-    inside = starts < np.inf
-    with np.errstate(invalid="ignore"):  # segments beyond the last knot are not used
-        heights = [
-            serving_map.segment_values
-            + serving_map.segment_slopes * (points - serving_map.segment_knots)
-            for points in (starts, ends)
-        ]
-        path = np.stack(heights, axis=2).reshape(len(knots), -1)  # start, end, start, end, …
-        drops = path[:, :-1] - path[:, 1:]
-    drops[:, ::2][~inside] = 0.0
-    drops[:, 1::2][~real] = 0.0
+    lengths = np.where(ends < np.inf, ends - starts, 1.0) * used
+    at = np.where(knots < np.inf, knots, 0.0)
+    beside = [  # heights at each knot, on the line before it and on the one after it
+        serving_map.segment_values[:, part]
+        + slopes[:, part] * (at - serving_map.segment_knots[:, part])
+        for part in (slice(None, -1), slice(1, None))
+    ]
+    jumps = np.where(knots < np.inf, beside[0] - beside[1], 0.0)
+    drops = np.hstack([-slopes * lengths, jumps])
     return [
         _sentence(field_values[row], float(drops[row].max()), int(drops[row].argmax()), knots[row])
         for row in np.flatnonzero((drops > LARGEST_FALL).any(axis=1))
@@ -107,13 +105,11 @@ def falls(serving_map: PiecewiseLinearMap, field_values: list[str | None]) -> li
 
 
 def _sentence(field_value: str | None, fall: float, position: int, knots: np.ndarray) -> str:
-    segment, at_knot = divmod(position, 2)
-    bounds = [-np.inf, *knots[knots < np.inf].tolist(), np.inf]
-    place = (
-        f"at the knot {bounds[segment + 1]:.6g}"
-        if at_knot
-        else f"between the knots {bounds[segment]:.6g} and {bounds[segment + 1]:.6g}"
-    )
+    bounds = [-np.inf, *knots.tolist(), np.inf]
+    if position > len(knots):
+        place = f"at the knot {knots[position - len(knots) - 1]:.6g}"
+    else:
+        place = f"between the knots {bounds[position]:.6g} and {bounds[position + 1]:.6g}"
     name = "the row of unseen values" if field_value is None else f"field value {field_value!r}"
     return f"the calibrated logit of {name} falls by {fall:.3g} {place}"
 

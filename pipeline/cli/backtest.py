@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from pipeline.cli.console import columns_of
 from pipeline.cli.workspace import copy_project, share_data
 from pipeline.core.columns import read_parquet
 from pipeline.core.errors import AdaCalibError, ToolError
@@ -20,7 +21,7 @@ from pipeline.metrics.significance import Resampling, gain_interval
 from pipeline.params.params_file import read_params, set_values
 from pipeline.params.sections import Params
 from pipeline.registry.tools.dvc import reproduce
-from pipeline.registry.tools.locks import hold
+from pipeline.registry.tools.programs import hold
 from pipeline.report.page_data import SUMS
 from pipeline.report.result_tables import NAMES
 
@@ -149,30 +150,25 @@ def pooled(origins: list[pd.DataFrame], resampling: Resampling) -> dict[str, Any
 
 def table(found: dict[str, Any]) -> str:
     """The result as text: a row an origin, the pooled row, and what was refused."""
-    refused = [f"{o['origin']}: {o['refused']}" for o in found["origins"] if "refused" in o]
     ran = [origin for origin in found["origins"] if "refused" not in origin]
-    rows = [_row(origin, origin["origin"]) for origin in ran]
-    if found["pooled"]:
-        rows.append(_row(found["pooled"] | {"verdict": ""}, "pooled"))
-    heads = ["origin", "impressions", "responses", *SHOWN.values(), "verdict"]
-    shown = [
-        pd.DataFrame(rows, columns=heads).to_string(index=False),
-        "LogLoss in nats per impression × 10⁴, and its gain over the base model with interval",
+    refused = [f"{o['origin']}: {o['refused']}" for o in found["origins"] if "refused" in o]
+    pooled = [found["pooled"] | {"origin": "pooled", "verdict": ""}] if found["pooled"] else []
+    rows = [
+        {
+            "origin": each["origin"],
+            **{amount: f"{each[amount]:,}" for amount in ("impressions", "responses")},
+            **{name: _cell(each, method) for method, name in SHOWN.items()},
+            "verdict": each["verdict"],
+        }
+        for each in [*ran, *pooled]
     ]
+    unit = "LogLoss in nats per impression × 10⁴, and its gain over the base model with interval"
     passed = sum(origin["verdict"] == "pass" for origin in ran)
-    return "\n".join(
-        [
-            *(shown if rows else ()),
-            f"{len(found['origins'])} origins: {passed} passed, {len(ran) - passed} refused by the "
-            f"gate, {len(refused)} could not run",
-            *refused,
-        ]
+    count = (
+        f"{len(found['origins'])} origins: {passed} passed, {len(ran) - passed} refused by the "
+        f"gate, {len(refused)} could not run"
     )
-
-
-def _row(values: dict[str, Any], name: str) -> list[str]:
-    counts = [f"{values[amount]:,}" for amount in ("impressions", "responses")]
-    return [name, *counts, *(_cell(values, method) for method in SHOWN), values["verdict"]]
+    return "\n".join([*([columns_of(rows), unit] if rows else []), count, *refused])
 
 
 def _cell(values: dict[str, Any], method: str) -> str:

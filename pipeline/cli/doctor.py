@@ -17,8 +17,7 @@ from pipeline.data.ingest.mapping import read_mapping
 from pipeline.data.ingest.sources import FORMATS
 from pipeline.params.params_file import read_params
 from pipeline.registry import commits
-from pipeline.registry.tools.locks import hold, run_lock
-from pipeline.registry.tools.programs import git
+from pipeline.registry.tools.programs import git, hold, run_lock
 from pipeline.registry.tools.stores import stores
 
 HERE = Path()
@@ -61,10 +60,10 @@ def _dvc_cache_and_remote() -> str:
 
 
 def _source_and_mapping() -> str:
-    arrives = _deployed().get("parameters") or {}
-    if arrives.get("mapping") or arrives.get("source"):
-        read_mapping(arrives.get("mapping") or read_params().log.format)
-    pattern, log_format = arrives.get("source"), read_params().log.format
+    arrives, log_format = _deployed().get("parameters") or {}, read_params().log.format
+    pattern, mapping = arrives.get("source"), arrives.get("mapping")
+    if mapping or pattern:
+        read_mapping(mapping or log_format)
     if not pattern and log_format not in FORMATS:
         raise ToolError(f"prefect.yaml: {log_format} comes in files; give the refresh source and "
                         "mapping under its parameters, then make down and make up")  # fmt: skip

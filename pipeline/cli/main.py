@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli import online, release
+from pipeline.cli import release
 from pipeline.cli.console import Voice, answer, note
 from pipeline.core.errors import AdaCalibError
 
@@ -298,7 +298,6 @@ def why() -> None:
 
 
 app.add_typer(release.app)
-app.add_typer(online.app)
 
 
 def main() -> None:
@@ -308,24 +307,22 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was begun is let go of
     try:
         app()
-    except AdaCalibError as error:
-        if debug:
+    except (AdaCalibError, OSError, ModuleNotFoundError) as error:
+        if debug or str(getattr(error, "name", "")).startswith("pipeline"):
             raise
-        sys.exit(f"adacalib: {error}")
-    except OSError as error:  # a full disk, a place that cannot be
-        if debug:
-            raise
-        sys.exit(f"adacalib: {error}; name another place, or make room there or give the right")
-    except ModuleNotFoundError as error:
-        if debug or str(error.name).startswith("pipeline"):
-            raise
-        extra = next(
-            (name for name in ("serve", "pull", "online", "sql") if name in sys.argv), "pipeline"
-        )
-        sys.exit(
-            f"adacalib: this command needs the package {error.name}, which is not installed; "
+        sys.exit(f"adacalib: {_sentence(error)}")
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, ModuleNotFoundError):
+        extra = next((e for e in ("serve", "pull", "online", "sql") if e in sys.argv), "pipeline")
+        return (
+            f"this command needs the package {error.name}, which is not installed; "
             f'pip install "adacalib[{extra}]" brings it'
         )
+    if isinstance(error, OSError):  # a full disk, a place that cannot be
+        return f"{error}; name another place, or make room there or give the right"
+    return str(error)
 
 
 if __name__ == "__main__":

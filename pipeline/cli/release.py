@@ -1,15 +1,19 @@
-"""adacalib promote, pull, serve …: what people call once there is a model."""
+"""adacalib promote, pull, serve, online …: what people call once there is a model."""
 
+from datetime import date
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pipeline.cli.console import answer, note
+from pipeline.cli.console import answer, columns_of, note, versions_table
+from pipeline.core.errors import AdaCalibError
 
 app = typer.Typer()
 
 Model = Annotated[Path, typer.Option(help="folder of a checkpoint")]
+Texts = list[str] | None
+ONLINE_PAGE = Path("artifacts/online.html")
 
 
 @app.command()
@@ -30,7 +34,7 @@ def override(
 
     Example: adacalib override --reason "the campaign ended, the mix is meant"
     """
-    from pipeline.registry.override import override as override_verdict
+    from pipeline.registry.verdicts import override as override_verdict
 
     answer(override_verdict(Path(), reason))
 
@@ -43,7 +47,7 @@ def champion(
 
     It is the version that was in production when the run began; promotion does not move the pin.
     """
-    from pipeline.registry.pin import fetch_champion, pin_champion
+    from pipeline.registry.pull import fetch_champion, pin_champion
 
     answer(pin_champion(Path()) if pin else fetch_champion(Path()))
 
@@ -96,10 +100,9 @@ def history() -> None:
     from dataclasses import asdict
 
     from pipeline.registry.history import history as versions
-    from pipeline.registry.history import table
 
     found = versions(Path())
-    answer(table(found), versions=[asdict(version) for version in found])
+    answer(versions_table(found), versions=[asdict(version) for version in found])
 
 
 @app.command()
@@ -111,7 +114,7 @@ def report(
 
     Examples: adacalib report; adacalib report v0.0.2; adacalib report 2013-09-30 --open
     """
-    from pipeline.registry.reports import report_of
+    from pipeline.registry.history import report_of
 
     page = report_of(Path(), which).resolve()
     answer(str(page), report=str(page))
@@ -125,8 +128,7 @@ def trend(days: Annotated[int, typer.Option(min=1, help="so many, the newest")] 
 
     The rows are reports/trend.csv of the branch release, a row for each refreshed day.
     """
-    from pipeline.registry.history import columns_of
-    from pipeline.registry.reports import released
+    from pipeline.registry.history import released
     from pipeline.report.trend import TREND, shown_rows, trend_rows, write_trend
 
     rows = trend_rows(released(Path(), TREND))
@@ -237,3 +239,83 @@ def triton(
     from pipeline.serving.triton import triton_repository
 
     answer(f"tritonserver --model-repository {triton_repository(model, target)}")
+
+
+@app.command()
+def online(
+    sources: Annotated[list[Path], typer.Argument(metavar="LOG...")],
+    *,
+    first: Annotated[str, typer.Option("--from", metavar="DAY", help="first day of the test")],
+    last: Annotated[str, typer.Option("--to", metavar="DAY", help="last, as fixed beforehand")],
+    arm: Annotated[str | None, typer.Option(metavar="COLUMN", help="the arm that served")] = None,
+    unit: Annotated[str | None, typer.Option(metavar="COLUMN", help="randomised: user …")] = None,
+    control: Annotated[str | None, typer.Option(help="an arm, else the first by name")] = None,
+    share: Annotated[Texts, typer.Option(help="[DAY=]SHARE of the treatment as planned")] = None,
+    column: Annotated[
+        Texts, typer.Option(help="MEANING=COLUMN: day, clicks, responses, value, price, cost")
+    ] = None,
+    probability: Annotated[
+        Texts, typer.Option(help="COLUMN that served, or VERSION=COLUMN of each on all rows")
+    ] = None,
+    separate_budgets: Annotated[
+        bool, typer.Option("--separate-budgets", help="no budget was spent by both arms")
+    ] = False,
+    page: Annotated[Path, typer.Option(help="where the page is written")] = ONLINE_PAGE,
+) -> None:
+    """Say what the treatment changed in a randomised test, and how well what served is calibrated.
+
+    LOG are Parquet or CSV files, or folders; days before --from are the pre-period. Responses,
+    impressions, field, time zone and label maturity are those of params.yaml. Without --unit no
+    effect is claimed, and the calibration of versions on the same rows is what is left.
+
+    Example: adacalib online test/ --arm arm --unit user --from 2026-03-02 --to 2026-03-29
+    """
+    from pipeline.core.files import finite_json
+    from pipeline.online.analysis import analyse
+    from pipeline.online.experiment_log import open_log
+    from pipeline.params.params_file import read_params
+    from pipeline.report.page import headline, shown_tables, write_online_page
+
+    log = read_params().log
+    known = {"day": "day", "responses": log.label, "impressions": log.impressions}
+    given = known | {"arm": arm, "unit": unit} | _pairs(column, "")
+    versions = _pairs(probability, "as served")
+    shares = [_share(*pair) for pair in _pairs(share or ["0.5"], first).items()]
+    if shares[0][0] != _share(first, "0")[0]:
+        raise AdaCalibError(
+            f"the first --share is of {shares[0][0]}, not of --from {first}; add it"
+        )
+    opened = open_log(
+        sources, {meaning: name for meaning, name in given.items() if name}, shares,
+        _share(last, "0")[0], field=log.field if versions else (), versions=versions,
+        control=control, maturity_days=log.maturity_days, time_zone=log.time_zone,
+    )  # fmt: skip
+    with opened.database:
+        found = finite_json(analyse(opened, separate_budgets))
+    write_online_page(page, found)
+    tables = [f"{title}\n{columns_of(rows)}" for title, rows in shown_tables(found).items()]
+    notes = [f"- {note}" for note in [*found["withheld"], *found["notes"]]]
+    place = str(page.resolve())
+    answer("\n".join([headline(found), *tables, *notes, f"page: {place}"]), **found, page=place)
+
+
+def _pairs(texts: Texts, otherwise: str) -> dict[str, str]:
+    """KEY=VALUE of each text by its key, `otherwise` where it has none."""
+    found: dict[str, str] = {}
+    for text in texts or []:
+        key, _, value = text.rpartition("=")
+        if found.setdefault(key or otherwise, value) != value:
+            raise AdaCalibError(
+                f"{key or otherwise!r} has two values, the second {text!r}; give one"
+            )
+    return found
+
+
+def _share(day: str, share: str) -> tuple[date, float]:
+    try:
+        return date.fromisoformat(day), float(share)
+    except ValueError:
+        raise AdaCalibError(
+            f"a day is YYYY-MM-DD and a share a number, got {day!r} and {share!r}; correct --from, "
+            "--to or --share"
+        ) from None

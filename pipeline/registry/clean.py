@@ -17,8 +17,7 @@ from pipeline.formats.champion import PIN, read_pin
 from pipeline.registry import commits, tags
 from pipeline.registry.promote import newest
 from pipeline.registry.tools.dvc import model_md5, refuse_busy
-from pipeline.registry.tools.locks import hold, run_lock
-from pipeline.registry.tools.programs import git
+from pipeline.registry.tools.programs import git, hold, run_lock
 from pipeline.registry.tools.stores import Store, stores
 
 _OBJECT = re.compile(r"\bmd5: ['\"]?([0-9a-f]{32}(?:\.dir)?)")
@@ -75,7 +74,6 @@ def clean(folder: Path, *, really: bool) -> Cleaning:
             should be, or a promotion came first.
         ToolError: a run is at work in this clone, a store does not answer, or git or dvc failed.
     """
-    commits.check_clone(folder)
     with ExitStack() as stack:
         for name in LOCKED if really else ():
             stack.enter_context(hold(run_lock(folder, name), "adacalib clean", f".{name}"))

@@ -33,17 +33,6 @@ def check_repository(folder: Path) -> None:
         )
 
 
-def check_clone(folder: Path) -> None:
-    """Refuse a folder that is in no git repository.
-
-    Raises:
-        ReleaseError: it is in none.
-        ToolError: git is missing.
-    """
-    if git(folder, "rev-parse", "--git-dir", check=False).code:
-        raise ReleaseError(f"{folder.resolve()} is no clone of the project; run this in one")
-
-
 def identity(folder: Path) -> dict[str, str]:
     """Who commits and tags, from the environment or git's configuration, as git's variables.
 

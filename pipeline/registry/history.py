@@ -1,27 +1,27 @@
-"""What is in production and why, every version that ever was, and the run log, for people."""
+"""What people ask: what is in production and why, every version, its report, the run log."""
 
 import contextlib
-import io
-import shutil
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from rich.box import SIMPLE
-from rich.console import Console
-from rich.table import Table
-
 from pipeline.core.errors import AdaCalibError, ArtifactError, ReleaseError, ToolError
-from pipeline.core.files import read_json, read_report, write_json
+from pipeline.core.files import publish, read_json, read_report, write_json
 from pipeline.formats.champion import PIN, read_pin
-from pipeline.registry import commits, promote, tags
-from pipeline.registry.override import GATE, overridden
+from pipeline.registry import commits, promote, tags, verdicts
 from pipeline.registry.staleness import other_log
+from pipeline.registry.tools import dvc, stores
 from pipeline.registry.tools.programs import git, git_folder
 
-WIDTH = 160  # of the table where no terminal says its own
+REPORT = Path("artifacts/report")
+PAGE = "report.html"
+UNNAMED = "adacalib history has its version and commit once it is promoted"
+"""What a report says of itself; no stage's output holds a commit, which would change its bytes."""
+TO_PROMOTE = "<strong>adacalib promote</strong><span>puts it in production</span>"
+PROMOTED = "<strong>adacalib status</strong><span>says what is in production now</span>"
+"""The next command of a model that may be promoted, and of one that was."""
 
 
 @dataclass(frozen=True)
@@ -73,11 +73,10 @@ def history(folder: Path) -> list[Version]:
     """Every version, the newest first, as the git remote knows them, or else as this clone does.
 
     Raises:
-        ReleaseError: this is no clone, or its remote does not answer.
+        ReleaseError: the git remote does not answer.
         ArtifactError: a version's commit holds no verdict.
         ToolError: git failed.
     """
-    commits.check_clone(folder)
     tags.fetch_tags(folder, commits.authority(folder))
     spans = _spans(tags.spans(tags.assignments(folder)))
     removed = {
@@ -95,8 +94,8 @@ def history(folder: Path) -> list[Version]:
 
 def _verdict(folder: Path, commit: str) -> tuple[str, str, str]:
     """The newest day of the log, the model, and "pass", or "refuse" and who overrode it and why."""
-    gate = promote.gate_of(folder, commit)
-    refused = f"refuse; {promote.committed_override(folder, commit, gate) or 'not overridden'}"
+    gate = verdicts.gate_of(folder, commit)
+    refused = f"refuse; {verdicts.committed_override(folder, commit, gate) or 'not overridden'}"
     said = "pass" if gate.get("passed") is True else refused
     return gate["last_day"], gate["model_sha256"], said
 
@@ -116,36 +115,6 @@ def _spans(changes: list[tags.Tag]) -> dict[str, list[Span]]:
     return found
 
 
-def columns_of(rows: list[dict[str, str]]) -> str:
-    """Rows as a table in text, as wide as the terminal; their keys are its heads."""
-    shown = Table(box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
-    for name in rows[0]:
-        shown.add_column(name, overflow="fold")
-    for row in rows:
-        shown.add_row(*row.values())
-    text = io.StringIO()
-    width = shutil.get_terminal_size((WIDTH, 24)).columns
-    Console(file=text, width=width, markup=False, emoji=False).print(shown)
-    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
-
-
-def table(found: list[Version]) -> str:
-    """The versions as a table, a line for each time in production; a sentence if there are none."""
-    if not found:
-        return "no version was ever promoted; adacalib promote makes the first"
-    names = ("version", "days up to", "verdict", "in production (UTC)", "how", "bytes", "model")
-    rows = []
-    for v in found:
-        kept = f"removed {v.removed}" if v.removed else "kept"
-        times = [(f"{s.since} to {s.until or 'now'}", f"{s.how} by {s.by}") for s in v.spans]
-        for place, span in enumerate(times or [("", "")]):  # a row each: cells that fold stay level
-            first = place == 0
-            about = (v.version, v.last_day, v.verdict) if first else ("", "", "")
-            ends = (kept, v.model_sha256[:10], v.commit[:10]) if first else ("", "", "")
-            rows.append(dict(zip((*names, "commit"), (*about, *span, *ends), strict=True)))
-    return columns_of(rows)
-
-
 def status(folder: Path) -> str:
     """What is in production, since when and why, and what the last verdict in this folder says.
 
@@ -157,12 +126,12 @@ def status(folder: Path) -> str:
     """
     inside = not git(folder, "rev-parse", "--git-dir", check=False).code
     unsure = fetched(folder) if inside else []
-    current = promote.production(folder) if inside else None
+    current = verdicts.production(folder) if inside else None
     if current is None:
         lines = ["Nothing is in production."]
     else:
-        gate = promote.gate_of(folder, current.commit)
-        word = promote.committed_override(folder, current.commit, gate)
+        gate = verdicts.gate_of(folder, current.commit)
+        word = verdicts.committed_override(folder, current.commit, gate)
         failed = [c["sentence"] for c in gate["checks"] if c.get("passed") is not True]
         lines = [
             f"{current.version} is in production since {current.since}, made from days up to "
@@ -172,21 +141,20 @@ def status(folder: Path) -> str:
             *(f"  - failed: {sentence}" for sentence in failed),
             f"  - {len(gate['checks']) - len(failed)} checks passed; "
             f"adacalib report {current.version} has them",
-            *(_of_other_log(folder, current) or _pinned(folder, current)),
+            *_pinned(folder, current),
             *filter(None, [promote.hold_of(tags.assignments(folder))]),
         ]
     return "\n".join([*unsure, *lines, *_last_verdict(folder, current)])
 
 
-def _of_other_log(folder: Path, current: promote.Production) -> list[str]:
-    """A line where production is of another log than this folder's parameters."""
+def _pinned(folder: Path, current: verdicts.Production) -> list[str]:
+    """A line where production is no champion of the next run, being another's or another log's."""
     other = other_log(folder, current.commit)
-    said = f"{current.version} is of another log than params.yaml ({other}): no model of the latter"
-    return [f"{said} is held against it, or takes its place without an override"] if other else []
-
-
-def _pinned(folder: Path, current: promote.Production) -> list[str]:
-    """A line where the champion of the next run is not what is in production."""
+    if other:
+        return [
+            f"{current.version} is of another log than params.yaml ({other}): no model of the "
+            "latter is held against it, or takes its place without an override"
+        ]
     if not (folder / PIN).exists():
         return []
     try:
@@ -213,18 +181,21 @@ def fetched(folder: Path) -> list[str]:
     return [f"As far as this clone knows ({odd}):"] if lacking else []
 
 
-def _last_verdict(folder: Path, current: promote.Production | None) -> list[str]:
+def _last_verdict(folder: Path, current: verdicts.Production | None) -> list[str]:
     try:
-        gate = read_report(folder / GATE, "model_sha256", "passed", "reasons")
+        gate = read_report(folder / verdicts.GATE, "model_sha256", "passed", "reasons")
     except ArtifactError:
         return ["No model was judged in this folder: run dvc repro."]
     if current and gate["model_sha256"] == current.model_sha256:
         return ["The model of this folder is the one in production."]
-    reasons, override = [f"  - {reason}" for reason in gate["reasons"]], overridden(folder, gate)
+    reasons, override = (
+        [f"  - {reason}" for reason in gate["reasons"]],
+        verdicts.overridden(folder, gate),
+    )
     if not (gate["passed"] or override):
         return ["The model of this folder was refused:", *reasons]
     try:  # as far as this clone knows
-        history, held = tags.assignments(folder), promote.production(folder)
+        history, held = tags.assignments(folder), verdicts.production(folder)
         promote.refuse_unfit(folder, promote.passing_gate(folder), history, held)
         may = "adacalib promote makes it so"
     except AdaCalibError as error:
@@ -269,3 +240,70 @@ def last_refresh(folder: Path) -> str:
     lines += [f"  {line}" for line in more]
     lines += [f"  {stage}: {outcome}" for stage, outcome in last.get("stages", {}).items()]
     return "\n".join(lines)
+
+
+def report_of(folder: Path, which: str | None) -> Path:
+    """The page of a version or a day, brought from DVC's cache or remote where it is not here.
+
+    Args:
+        folder: a clone of the project.
+        which: for example "v0.0.3" or "2013-09-30"; None: of the last run in this folder, or of
+            what is in production where there was none.
+
+    Raises:
+        ReleaseError: there is no such version or day, or nothing was made yet.
+        ToolError: neither cache nor remote has it.
+    """
+    if which is None and (folder / REPORT / PAGE).exists():
+        return folder / REPORT / PAGE
+    name, commit = _named(folder, which)
+    target = folder / REPORT.with_name(f"{REPORT.name}-{name}")
+    if not (target / PAGE).exists():
+        with publish(target) as temporary:
+            remote = stores.dvc_remote(folder)
+            dvc.fetch(folder, commit, temporary, remote=remote, cached=True, path=REPORT)
+            page, promoted = temporary / PAGE, name in tags.versions(folder)
+            name_page(page, page, name, commit, promoted=promoted)
+    return target / PAGE
+
+
+def name_page(page: Path, target: Path, name: str, commit: str, *, promoted: bool = False) -> None:
+    """Write a report that says which version or day it is of, its commit and what comes next."""
+    text = page.read_text().replace(UNNAMED, f"{name}, commit {commit[:10]}")
+    target.unlink(missing_ok=True)  # it may be a link to DVC's cache
+    target.write_text(text.replace(TO_PROMOTE, PROMOTED) if promoted else text)
+
+
+def _named(folder: Path, which: str | None) -> tuple[str, str]:
+    """A version (None: production's) and its commit, or a day and the newest one made for it."""
+    held, versions = tags.assignments(folder), tags.versions(folder)
+    which = which or (held[-1].version if held else None)
+    if which is None:
+        raise ReleaseError("no run was made here and nothing is in production: run dvc repro first")
+    if which in versions:
+        return which, versions[which]
+    subject = ("log", "--all", "--max-count=1", "--format=%H", f"--grep=^day={which}$")
+    commit = git(folder, *subject).output.strip()
+    if not commit:
+        known = ", ".join(versions) or "no version"
+        raise ReleaseError(
+            f"{which} is neither a version ({known}) nor a refreshed day of this clone; git fetch "
+            "brings what others made, adacalib history lists the versions"
+        )
+    return which, commit
+
+
+def released(folder: Path, path: Path) -> str:
+    """The text of a file as the release branch of this clone has it, or that of its remote.
+
+    Raises:
+        ReleaseError: no refreshed day left that file.
+    """
+    for branch in ("release", f"{commits.authority(folder)}/release", "HEAD"):
+        shown = git(folder, "show", f"{branch}:{path.as_posix()}", check=False)
+        if not shown.code:
+            return shown.output
+    raise ReleaseError(
+        f"no refreshed day left {path} in this clone: python -m flows.refresh --day DAY makes the "
+        "first, git fetch brings those of others"
+    )

@@ -1,82 +1,16 @@
 """Promotion and rollback: acts that change what is in production whole, or leave it alone."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.errors import ArtifactError, ReleaseError, ToolError
-from pipeline.core.files import MANIFEST, parse_json, read_report, sha256_of, verify
+from pipeline.core.errors import ReleaseError
+from pipeline.core.files import MANIFEST, read_report, sha256_of, verify
 from pipeline.registry import commits, tags
-from pipeline.registry.override import ANEW, GATE, OVERRIDE, Override, overridden, override_of
-from pipeline.registry.read_back import how_to_send, push_and_read_back, read_back
+from pipeline.registry.pull import home_of, push_and_read_back, read_back
 from pipeline.registry.staleness import other_log
-from pipeline.registry.tools import dvc, stores
+from pipeline.registry.tools import dvc
 from pipeline.registry.tools.programs import git
-
-
-@dataclass(frozen=True)
-class Production:
-    """What is in production.
-
-    Attributes:
-        version: for example "v0.0.3".
-        commit: the commit that names its data, parameters, code and model.
-        since: when it was put there, "YYYY-MM-DD HH:MM UTC".
-        last_day: the newest day of the log it was made from, "YYYY-MM-DD".
-        model_sha256: of the model's manifest.
-    """
-
-    version: str
-    commit: str
-    since: str
-    last_day: str
-    model_sha256: str
-
-
-def production(folder: Path) -> Production | None:
-    """What is in production as far as this clone knows, None if nothing is.
-
-    Raises:
-        ToolError: git failed.
-        ArtifactError: the commit in production holds no verdict.
-    """
-    held = tags.spans(tags.assignments(folder))[-1:]
-    return described(folder, held[0]) if held else None
-
-
-def described(folder: Path, held: tags.Tag) -> Production:
-    """What an assignment put in production.
-
-    Raises:
-        ArtifactError: its commit holds no verdict.
-    """
-    gate = gate_of(folder, held.commit)
-    since = f"{tags.when(held.seconds)} UTC"
-    return Production(held.version, held.commit, since, gate["last_day"], gate["model_sha256"])
-
-
-def committed_override(folder: Path, commit: str, gate: dict[str, Any]) -> Override | None:
-    """The override of a verdict that a commit holds, None where it holds none."""
-    place = f"{commit}:{OVERRIDE.as_posix()}"
-    shown = git(folder, "show", place, check=False)
-    return override_of(parse_json(shown.output, place, ANEW), gate) if not shown.code else None
-
-
-def gate_of(folder: Path, commit: str) -> dict[str, Any]:
-    """The verdict that a commit holds.
-
-    Raises:
-        ArtifactError: it holds none.
-    """
-    place = f"{commit}:{GATE.as_posix()}"
-    remedy = (
-        "a tag that takes it for a version was made or moved by hand: git tag --points-at "
-        f"{commit[:10]} names it, git tag -d NAME and git push REMOTE :refs/tags/NAME remove it"
-    )
-    shown = git(folder, "show", place, check=False)
-    if shown.code:
-        git(folder, "ls-tree", commit)  # a commit whose files are lost holds one nevertheless
-    return parse_json(shown.output, place, remedy)
+from pipeline.registry.verdicts import GATE, Production, gate_of, overridden, production
 
 
 def promote(folder: Path) -> str:
@@ -99,13 +33,13 @@ def promote(folder: Path) -> str:
     if current and current.model_sha256 == gate["model_sha256"]:
         lacking = tags.unsent(folder, authority)
         if lacking:  # nobody follows what is here alone
-            sha256, remote = current.model_sha256, _remote_for(folder, authority)
+            sha256, remote = current.model_sha256, home_of(folder, authority)
             push_and_read_back(folder, current.commit, sha256, remote)
             tags.push_tags(folder, authority, lacking)
         said = f"; git remote {authority!r} lacked that, and has it now" if lacking else ""
         return f"{current.version} is this model: it is in production since {current.since}{said}"
     refuse_unfit(folder, gate, history, current)
-    who, remote = commits.identity(folder), _remote_for(folder, authority)
+    who, remote = commits.identity(folder), home_of(folder, authority)
     present = [name for name in commits.NAMING if (folder / name).exists()]
     commits.commit_files(folder, present, f"Model of days up to {gate['last_day']}", who)
     commit = git(folder, "rev-parse", "HEAD").output.strip()
@@ -136,7 +70,7 @@ def refuse_unfit(
     tags.wait_for_the_clock(history)
     commits.identity(folder)
     commits.refuse_modified_code(folder)
-    _remote_for(folder, commits.authority(folder))
+    home_of(folder, commits.authority(folder))
     _refuse_stale(folder)
 
 
@@ -226,23 +160,6 @@ def _refuse_other_log(folder: Path, gate: dict[str, Any], current: str, other: s
         )
 
 
-def _remote_for(folder: Path, authority: str) -> stores.Remote | None:
-    """DVC's default remote; none will do only where nobody else learns what is in production.
-
-    Raises:
-        ReleaseError: there is none, and others would learn.
-    """
-    remote = stores.dvc_remote(folder)
-    if remote is None and authority != ".":
-        raise ReleaseError(
-            f"git remote {authority!r} would announce a version whose bytes are in this "
-            "folder's DVC cache alone; add a DVC remote that they can read: dvc remote add "
-            "--default NAME URL, commit .dvc/config, and try again; or, to try alone, git remote "
-            f"remove {authority}"
-        )
-    return remote
-
-
 def _refuse_stale(folder: Path) -> None:
     """Refuse if parameters, code, data or the model changed since dvc.lock was written."""
     stale = dvc.status("gate", folder)
@@ -267,20 +184,13 @@ def rollback(folder: Path, version: str | None = None) -> str:
         ReleaseError: there is no such version, or its bytes are not the ones that were judged.
         ToolError: the remote lacks its bytes, or git, dvc or gto is missing or failed.
     """
-    commits.check_clone(folder)
     authority, history = newest(folder)
     if not history:
         raise ReleaseError("nothing is in production, so there is nothing to roll back")
     chosen = version or _predecessor(folder, history)
     commit = _commit_of(folder, chosen, history[-1].version)
-    judged, remote = gate_of(folder, commit)["model_sha256"], _remote_for(folder, authority)
-    try:
-        read_back(folder, commit, judged, remote)
-    except (ArtifactError, ToolError) as error:
-        raise type(error)(
-            f"{error}; production stays as it is: {how_to_send(folder, commit)}, and roll back "
-            "again"
-        ) from None
+    judged, remote = gate_of(folder, commit)["model_sha256"], home_of(folder, authority)
+    read_back(folder, commit, judged, remote)
     dvc.assign(folder, commit, commits.identity(folder), authority, history[-1])
     return f"{chosen} is back in production in place of {history[-1].version} ({_reach(authority)})"
 

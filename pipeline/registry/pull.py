@@ -1,23 +1,205 @@
-"""A serving host follows production: a folder that always shows one whole, verified version.
+"""A version's bytes: proved where others read them, pinned beside a run, shown to a serving host.
 
-DIR is a symbolic link to a version in `.DIR.versions` beside it. A newer version is fetched and
-verified there first; then the link is replaced in one step. The version before stays for readers
-that have it open.
+A serving host follows production by a folder that always shows one whole, verified version: DIR is
+a symbolic link to a version in `.DIR.versions` beside it. A newer version is fetched and verified
+there first; then the link is replaced in one step. The version before stays for readers that have
+it open.
 """
 
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from pipeline.core.errors import AdaCalibError, ArtifactError, ReleaseError, ToolError
-from pipeline.core.files import MANIFEST, make_folder, publish, sha256_of, verify
+from pipeline.core.files import MANIFEST, file_sums, make_folder, publish, sha256_of, verify
+from pipeline.formats import champion
 from pipeline.registry import commits, tags
-from pipeline.registry.promote import Production, described
-from pipeline.registry.read_back import bring, how_to_send
-from pipeline.registry.tools import stores
-from pipeline.registry.tools.locks import hold
+from pipeline.registry.tools import dvc, stores
+from pipeline.registry.tools.programs import git, hold
+from pipeline.registry.verdicts import Production, described, production
 
+BIN_TABLES = Path("artifacts/tables")
 SEEN = "assignment"  # the number of the assignment that was followed last
+
+
+def home_of(folder: Path, authority: str, name: str | None = None) -> stores.Remote | None:
+    """The DVC remote that has production's bytes; None, the cache, where it is this clone's own.
+
+    Args:
+        folder: a clone of the project.
+        authority: the git remote that says what is in production, or ".".
+        name: of a DVC remote; None: the default one.
+
+    Raises:
+        ReleaseError: there is none, and others follow the authority.
+    """
+    remote = stores.dvc_remote(folder, name)
+    if remote is None and authority != ".":
+        raise ReleaseError(
+            f"git remote {authority!r} says what is in production, and this clone has no default "
+            "DVC remote that says where the bytes are: dvc remote add --default NAME URL, commit "
+            f".dvc/config, and try again; or, to promote alone, git remote remove {authority}"
+        )
+    return remote
+
+
+def push_and_read_back(
+    folder: Path, commit: str, model_sha256: str, remote: stores.Remote | None
+) -> str:
+    """Bring data and model where others find them, and prove it; says where that is.
+
+    Raises:
+        AdaCalibError: DVC failed, or as `bring`.
+    """
+    if remote:
+        dvc.push(folder)
+    read_back(folder, commit, model_sha256, remote)
+    if remote:
+        return f"its bytes were read back from DVC remote {remote.address}"
+    return "its bytes are in this folder's DVC cache alone: DVC has no default remote"
+
+
+def read_back(folder: Path, commit: str, model_sha256: str, remote: stores.Remote | None) -> None:
+    """Refuse a version that others could not fetch, or whose bytes are not the judged ones.
+
+    Raises:
+        AdaCalibError: as `bring`.
+    """
+    with tempfile.TemporaryDirectory(prefix="adacalib-") as place:
+        bring(folder, commit, Path(place) / "model", model_sha256, remote)
+
+
+def bring(
+    folder: Path, commit: str, copy: Path, model_sha256: str, remote: stores.Remote | None
+) -> None:
+    """Bring the model of a commit into a new folder, and hold it against the one that was judged.
+
+    Args:
+        folder: a clone of the project.
+        commit: its full name.
+        copy: the folder to make.
+        model_sha256: of the manifest that was judged.
+        remote: where its bytes are; None: in the cache.
+
+    Raises:
+        ToolError: it cannot be had from there.
+        ArtifactError: a file there is damaged, missing or added.
+            Both sentences name store and object, and how the bytes get there again.
+        ReleaseError: it is another model.
+    """
+    send = (
+        "send the bytes from a clone that has them: git restore --source "
+        f"{commit[:10]} dvc.lock data.dvc, dvc push, git restore dvc.lock data.dvc"
+    )
+    try:
+        dvc.fetch(folder, commit, copy, remote=remote, cached=remote is None)
+    except ToolError as error:
+        raise ToolError(
+            f"{error}; nothing was changed: remove {_place(_listed(folder, commit))} there, if it "
+            f"is there, as DVC sends nothing of a folder while a store has its list, and {send}"
+        ) from None
+    try:
+        verify(copy)
+    except ArtifactError as error:
+        what = str(error).partition(";")[0].replace(f"{copy}/", "")
+        where = f"DVC remote {remote.address}" if remote else "DVC's cache"
+        objects = " and ".join(_objects(folder, commit, what.partition(" ")[0]))
+        raise ArtifactError(
+            f"{what} at {where}; nothing was changed: remove {objects} there, and {send}"
+        ) from None
+    if sha256_of(copy / MANIFEST) != model_sha256:
+        raise ReleaseError("DVC gives another model than the one that was judged; run dvc repro")
+
+
+def _listed(folder: Path, commit: str) -> str:
+    return str(dvc.model_md5(git(folder, "show", f"{commit}:dvc.lock").output))
+
+
+def _objects(folder: Path, commit: str, file: str) -> list[str]:
+    """Where a store has a file of a commit's model, if it is known, and the list of its files."""
+    listed = _listed(folder, commit)
+    with stores.stores(folder) as found:
+        held = next((store.entries(listed) for store in found if store.has(listed)), {})
+    return [_place(md5) for md5 in (held.get(file), listed) if md5]
+
+
+def _place(md5: str) -> str:
+    return f"files/md5/{md5[:2]}/{md5[2:]}"
+
+
+def pin_champion(root: Path) -> str:
+    """Pin what is in production now as the champion of the next run; a sentence says which.
+
+    The registry is asked afresh. Promotion and rollback themselves never move the pin, so nothing
+    goes stale by being promoted: whoever starts a run for a new day pins first.
+
+    Raises:
+        ReleaseError: the git remote that says what is in production does not answer.
+        ArtifactError: DVC gives other bytes than the version's.
+        ToolError: git or dvc failed.
+    """
+    champion.start_pin(root)
+    tags.fetch_tags(root, commits.authority(root))
+    current = production(root)
+    if current is None:
+        champion.write_pin(root / champion.PIN, None)
+        return "nothing is in production, so there is no champion"
+    pin = champion.Pin(current.version, current.commit, current.last_day, current.model_sha256, {})
+    held = _pinned(root)
+    if not (held and replace(held, tables={}) == pin):
+        tables = _bring_pinned(root, pin)
+        champion.write_pin(root / champion.PIN, replace(pin, tables=tables))
+        champion.pinned(root / champion.PIN)
+    return f"{pin.version} is the champion"
+
+
+def fetch_champion(root: Path) -> str:
+    """Bring the bytes that champion.json names, if they are not here; a sentence says which.
+
+    Raises:
+        ArtifactError: champion.json is damaged, or DVC gives other bytes than it names.
+        ToolError: git or dvc failed.
+    """
+    champion.start_pin(root)
+    pin = champion.read_pin(root / champion.PIN)
+    if pin is None:
+        return f"{champion.PIN} pins nothing, so there is no champion"
+    if not _pinned(root):
+        _bring_pinned(root, pin)
+        champion.pinned(root / champion.PIN)
+    return f"{pin.version} is the champion"
+
+
+def _pinned(root: Path) -> champion.Pin | None:
+    """The pin whose bytes are here; None also where champion.json is damaged."""
+    try:
+        return champion.pinned(root / champion.PIN)
+    except ArtifactError:
+        return None
+
+
+def _bring_pinned(root: Path, pin: champion.Pin) -> dict[str, str]:
+    """Put a version's model and bin tables into the champion's folder; the tables' sums come back.
+
+    They come from DVC's cache where it has them, else from the remote. A version whose commit names
+    no tables has none.
+    """
+    remote = stores.dvc_remote(root)
+    (root / champion.FOLDER).mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".adacalib-", dir=root / champion.FOLDER) as place:
+        model, tables = Path(place) / champion.MODEL.name, Path(place) / champion.TABLES.name
+        dvc.fetch(root, pin.commit, model, remote=remote, cached=True)
+        lock = git(root, "show", f"{pin.commit}:dvc.lock", check=False).output
+        if f"path: {BIN_TABLES.as_posix()}\n" in lock:
+            dvc.fetch(root, pin.commit, tables, remote=remote, cached=True, path=BIN_TABLES)
+        else:
+            tables.mkdir()
+        sums = file_sums(tables)
+        for part in (model, tables):
+            with publish(root / champion.FOLDER / part.name) as target:
+                part.rename(target)
+    return sums
 
 
 def pull(folder: Path, target: Path, remote: str | None = None) -> str:
@@ -44,13 +226,13 @@ def pull(folder: Path, target: Path, remote: str | None = None) -> str:
     current = described(folder, held)
     _refuse_strange(target, store)
     already = _shows(target, current)
-    source = None if already else _source(folder, authority, remote)
+    source = None if already else home_of(folder, authority, remote)
     make_folder(store)
     with hold(store / "lock", "adacalib pull", str(target)):
         _refuse_behind(held, store, authority, target)
         if not already:
             before = target.resolve()
-            version = _bring(folder, current, store, source, target)
+            version = _bring(folder, current, store, source)
             with publish(target) as link:
                 link.symlink_to(Path(store.name) / version.name, target_is_directory=True)
             for other in store.iterdir():  # older versions, and what a killed pull left
@@ -63,7 +245,6 @@ def pull(folder: Path, target: Path, remote: str | None = None) -> str:
 
 def _held(folder: Path) -> tuple[tags.Tag, str]:
     """What is in production by its authority, and the authority."""
-    commits.check_clone(folder)
     authority = commits.authority(folder)
     tags.fetch_tags(folder, authority)
     history = tags.assignments(folder)
@@ -104,28 +285,11 @@ def _shows(target: Path, current: Production) -> bool:
     return sha256_of(target / MANIFEST) == current.model_sha256
 
 
-def _source(folder: Path, authority: str, name: str | None) -> stores.Remote | None:
-    """The DVC remote that has the bytes; None, the cache, where production is this clone's own."""
-    remote = stores.dvc_remote(folder, name)
-    if remote is None and authority != ".":
-        raise ReleaseError(
-            "this clone has no default DVC remote, so nobody says where the bytes are; "
-            "dvc remote add --default NAME URL, and pull again"
-        )
-    return remote
-
-
-def _bring(
-    folder: Path, current: Production, store: Path, remote: stores.Remote | None, target: Path
-) -> Path:
+def _bring(folder: Path, current: Production, store: Path, remote: stores.Remote | None) -> Path:
     """A folder in the store with the version's bytes, verified."""
     with tempfile.TemporaryDirectory(prefix=".adacalib-", dir=store) as scratch:
         copy = Path(scratch) / "model"
-        try:
-            bring(folder, current.commit, copy, current.model_sha256, remote)
-        except (ArtifactError, ToolError) as error:
-            stays = f"{target} stays as it is; {how_to_send(folder, current.commit)}"
-            raise type(error)(f"{current.version}: {error}; {stays}") from None
+        bring(folder, current.commit, copy, current.model_sha256, remote)
         version = Path(tempfile.mkdtemp(prefix=f"{current.version}-", dir=store))
         version.chmod(0o755)  # whoever serves may be another user
         copy.replace(version)

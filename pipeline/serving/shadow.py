@@ -47,7 +47,7 @@ class Shadow(Collector):
         self.predictor, self._served, self._state, self._limit = predictor, served, state, limit
         self._pool = ThreadPoolExecutor(1, initializer=os.nice, initargs=(NICENESS,))
         self._room = BoundedSemaphore(MOST_WAITING)
-        self._rows = self._beyond = self._unscored = 0
+        self._seen = Counter(rows=0, beyond=0, unscored=0)
         self._bins = np.zeros((2, len(EDGES) + 1), np.int64)
         self._values: dict[str, list[float]] = {}
         self._told = -SECONDS
@@ -69,7 +69,7 @@ class Shadow(Collector):
                 own = self.predictor.run(inputs_of(body, kind, self.predictor, len(scores)))
                 self._count(scores, own, self._served.field_values(inputs))
             except DataError:  # it reads a column that the request lacks
-                self._unscored += 1
+                self._seen["unscored"] += 1
             finally:
                 self._room.release()
             if monotonic() - self._told > SECONDS:
@@ -79,13 +79,13 @@ class Shadow(Collector):
         if self._room.acquire(blocking=False):
             self._pool.submit(compare)
         else:
-            self._unscored += 1
+            self._seen["unscored"] += 1
 
     def _count(self, scores: ServedScores, own: ServedScores, names: np.ndarray) -> None:
         logits = scores.calibrated_logit, own.calibrated_logit
         difference = np.abs(logits[0] - logits[1])
-        self._rows += len(difference)
-        self._beyond += int((difference > self._limit).sum())
+        beyond = int((difference > self._limit).sum())
+        self._seen.update(rows=len(difference), beyond=beyond)
         for side, logit in enumerate(logits):
             self._bins[side] += np.bincount(np.searchsorted(EDGES, logit), minlength=len(EDGES) + 1)
         ids, first, place = np.unique(scores.field_value_id, return_index=True, return_inverse=True)
@@ -100,9 +100,7 @@ class Shadow(Collector):
         most = sorted(self._values.items(), key=lambda value: -value[1][1])[:KEPT]
         return {
             "versions": [self._served.version, self.predictor.version],
-            "rows": self._rows,
-            "beyond": self._beyond,
-            "unscored": self._unscored,
+            **self._seen,
             "bins": self._bins.tolist(),
             "values": dict(most),
         }

@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from pipeline.checkpoint.bundle import lineage_of, load, merge
-from pipeline.checkpoint.parity import prove_parity
-from pipeline.checkpoint.runtimes import export, runtimes_of
+from pipeline.checkpoint.bundle import export, lineage_of, load, merge
+from pipeline.checkpoint.parity import prove_parity, runtimes_of
 from pipeline.checkpoint.serving_table import falls, read_table
 from pipeline.core.errors import ArtifactError
 from pipeline.core.files import publish, read_json, refuse_others

@@ -11,8 +11,7 @@ import torch
 from pipeline.calibration.paper.paper_network import AuxiliaryNetwork
 from pipeline.checkpoint.bundle import load, merge
 from pipeline.checkpoint.merged_model import MergedNetwork
-from pipeline.checkpoint.parity import around_knots, prove_parity
-from pipeline.checkpoint.runtimes import TorchRuntime
+from pipeline.checkpoint.parity import Runtime, around_knots, prove_parity
 from pipeline.checkpoint.serving_table import read_table
 from pipeline.core.errors import ArtifactError, DataError
 from pipeline.core.files import file_sums, read_json, verify, write_json
@@ -185,7 +184,8 @@ def test_a_calibrator_of_another_base_is_refused(parts, tmp_path):
 
 
 def prove(model, base, serving_map, tables):
-    prove_parity([TorchRuntime(model)], model, base, serving_map, tables, tolerance=1e-6)
+    torch_alone = Runtime("the merged model", model.step, model.predict)
+    prove_parity([torch_alone], model, base, serving_map, tables, tolerance=1e-6)
 
 
 def moved(serving_map: PiecewiseLinearMap, by: float) -> PiecewiseLinearMap:

@@ -14,10 +14,9 @@ from google.protobuf import text_format
 from onnx import numpy_helper
 
 from pipeline.calibration.paper.paper_network import AuxiliaryNetwork
-from pipeline.checkpoint.bundle import load, merge
+from pipeline.checkpoint.bundle import export, load, merge
 from pipeline.checkpoint.onnx_graph import null_text
-from pipeline.checkpoint.parity import prove_parity
-from pipeline.checkpoint.runtimes import export, runtimes_of
+from pipeline.checkpoint.parity import prove_parity, runtimes_of
 from pipeline.core.errors import ArtifactError, ReleaseError
 from pipeline.core.files import file_sums, manifest_sums, verify, write_checksums, write_json
 from pipeline.encoding.features import Encoder, Scaling
@@ -117,7 +116,7 @@ def test_the_proof_looks_far_out_too(made, forms):
     """A form that is right at all knots and bends the wrong way beyond them is refused."""
     base, calibrator = made[1:]
     steeper = replace(fitted_map(), segment_slopes=fitted_map().segment_slopes * (1 + 1e-7))
-    wrong = [replace(form, serving_map=steeper) for form in forms if form.name.endswith("parquet")]
+    wrong = [replace(form, step=steeper) for form in forms if form.name.endswith("parquet")]
     model, serving_map = load(made[0]), read_maps(calibrator / "maps.parquet")["adacalib"]
     with pytest.raises(ArtifactError, match="far from them differs by"):
         prove_parity(wrong, model, load_parts(base, calibrator), serving_map, [], tolerance=1e-6)

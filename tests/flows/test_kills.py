@@ -17,10 +17,9 @@ from flows.refresh import refresh
 from pipeline.core.errors import ToolError
 from pipeline.params.params_file import set_values
 from pipeline.registry.history import last_refresh
-from pipeline.registry.promote import production
 from pipeline.registry.tools.dvc import reproduce
-from pipeline.registry.tools.locks import run_lock
-from pipeline.registry.tools.programs import git
+from pipeline.registry.tools.programs import git, run_lock
+from pipeline.registry.verdicts import production
 from tests.dvc_here import dvc
 from tests.flows.conftest import SECONDS, add_remotes, known_database, until
 
@@ -158,7 +157,7 @@ def test_a_run_that_was_killed_with_its_worker_gives_its_turn_back(prefect_serve
 TAKE_OVER = """
 import os, sys
 from pathlib import Path
-from pipeline.registry.tools.locks import hold
+from pipeline.registry.tools.programs import hold
 with hold(Path(sys.argv[1]), "another run", "the worktree"):
     os._exit(0)
 """

@@ -18,8 +18,8 @@ from flows import refresh, watch
 from flows.notifications import NEXT_STEPS, News, notify
 from flows.settings import NOTIFY, masked
 from flows.states import failing_in_one_sentence
-from pipeline.registry.promote import Production
 from pipeline.registry.tools.programs import git
+from pipeline.registry.verdicts import Production
 from tests.flows.conftest import WHO, save
 
 LATE = News("late", "2013-09-30", "land", "2013-09-30 has not landed")

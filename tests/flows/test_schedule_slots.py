@@ -5,8 +5,7 @@ from datetime import UTC, datetime
 import pytest
 from prefect.runtime import flow_run
 
-from flows.refresh import refresh
-from flows.schedule_slots import (
+from flows.arrival import (
     day_before,
     days_between,
     days_of,
@@ -14,6 +13,7 @@ from flows.schedule_slots import (
     newer_slots,
     scheduled_day,
 )
+from flows.refresh import refresh
 from pipeline.core.errors import AdaCalibError
 from tests.flows.conftest import until
 
@@ -57,7 +57,7 @@ def test_after_an_outage_only_the_newest_slot_runs_and_the_others_name_it(
     until(lambda: runs.extend(prefect_server.ask("flow_runs/filter", **watch)) or len(runs) > 2)
     slots = sorted({datetime.fromisoformat(run["expected_start_time"]) for run in runs})
     monkeypatch.setenv("PREFECT__RUNTIME__DEPLOYMENT__ID", deployed["id"])
-    monkeypatch.setattr("flows.schedule_slots.DateTime", type("", (), {"now": lambda _: slots[2]}))
+    monkeypatch.setattr("flows.arrival.DateTime", type("", (), {"now": lambda _: slots[2]}))
     monkeypatch.setitem(flow_run.FIELDS, "scheduled_start_time", lambda: slots[0])
     state = refresh(folder=str(checkout), return_state=True)
     first, second, third = (day_before(slot, "America/New_York") for slot in slots[:3])

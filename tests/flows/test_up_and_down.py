@@ -11,9 +11,9 @@ from typing import Any
 import psutil
 import pytest
 
-from flows.schedule_slots import day_before
+from flows.arrival import day_before
 from flows.worktree import git_output
-from pipeline.registry.promote import production
+from pipeline.registry.verdicts import production
 from tests.flows.conftest import SECONDS, Server
 
 

@@ -20,9 +20,9 @@ from pipeline.formats.days import day_number
 from pipeline.formats.scores import Scores
 from pipeline.gate.champion_comparison import score_champion
 from pipeline.registry.history import history, status
-from pipeline.registry.pin import pin_champion
-from pipeline.registry.promote import production, rollback
-from pipeline.registry.pull import pull
+from pipeline.registry.promote import rollback
+from pipeline.registry.pull import pin_champion, pull
+from pipeline.registry.verdicts import production
 from pipeline.serving.predictor import load
 from tests.registry.conftest import git
 

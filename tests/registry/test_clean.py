@@ -10,8 +10,9 @@ from pipeline.registry import tags
 from pipeline.registry.clean import clean, kept_versions
 from pipeline.registry.commits import identity
 from pipeline.registry.history import history
-from pipeline.registry.promote import production, promote, rollback
+from pipeline.registry.promote import promote, rollback
 from pipeline.registry.pull import pull
+from pipeline.registry.verdicts import production
 from tests.dvc_here import dvc
 from tests.registry.conftest import git, next_model
 

@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from pipeline.cli.console import Voice
+from pipeline.cli.console import Voice, versions_table
 from pipeline.cli.main import app
-from pipeline.core.errors import ArtifactError, ReleaseError, ToolError
+from pipeline.core.errors import ArtifactError, ToolError
 from pipeline.registry.clean import named_by
-from pipeline.registry.history import Span, history, status, table
-from pipeline.registry.promote import gate_of, on_hold, production
+from pipeline.registry.history import Span, history, status
+from pipeline.registry.promote import on_hold
 from pipeline.registry.tools.dvc import fetch
+from pipeline.registry.verdicts import gate_of, production
 from tests.registry.conftest import git, tagged
 
 SINCE = ("2026-01-02 03:00", "2026-01-02 03:09")
@@ -36,7 +37,7 @@ def test_versions_come_newest_first_with_their_times_in_production(judged):
 
 def test_the_table_has_a_line_for_each_time_in_production(judged, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")  # in a narrow window, cells are folded
-    lines = table(history(judged)).splitlines()
+    lines = versions_table(history(judged)).splitlines()
     assert any("v0.0.2" in line and "overrode pcoc" in line for line in lines)
     assert any(
         "2026-01-02 03:09 to now" in line and "rolled back to by Cleo" in line for line in lines
@@ -47,7 +48,7 @@ def test_a_long_name_folds_beside_its_own_time_and_moves_no_other(judged, monkey
     monkeypatch.setenv("COLUMNS", "110")
     found = history(judged)
     long = [replace(span, by="A user of a rather long name") for span in found[1].spans]
-    lines = table([replace(found[1], spans=tuple(long))]).splitlines()
+    lines = versions_table([replace(found[1], spans=tuple(long))]).splitlines()
     first, second = ([n for n, text in enumerate(lines) if since in text] for since in SINCE)
     assert "promoted by A" in lines[first[0]]
     assert "rolled back to" in lines[second[0]]
@@ -56,7 +57,7 @@ def test_a_long_name_folds_beside_its_own_time_and_moves_no_other(judged, monkey
 def test_reasons_are_shown_as_they_were_given(judged, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
     reason = "refuse; overrode pcoc: [/promo] :smile: [red]x"
-    assert reason in table([replace(history(judged)[0], verdict=reason)])
+    assert reason in versions_table([replace(history(judged)[0], verdict=reason)])
 
 
 def test_programs_get_the_same_as_json(judged, monkeypatch):
@@ -96,20 +97,20 @@ def test_without_a_rollback_nothing_is_held(judged):
 
 def test_without_a_version_there_is_no_history(judged, tmp_path_factory):
     empty = tmp_path_factory.mktemp("empty")
-    with pytest.raises(ReleaseError, match="no clone of the project"):
+    with pytest.raises(ToolError, match="no clone of the project"):
         history(empty)
     git(empty, "init", "--quiet")
     assert history(empty) == []
-    assert table([]).startswith("no version was ever promoted")
+    assert versions_table([]).startswith("no version was ever promoted")
 
 
 def test_a_tag_by_another_name_assigns_nothing(judged):
     """GTO numbers its assignments; what a person called otherwise is no fault of the history."""
-    before = table(history(judged))
+    before = versions_table(history(judged))
     for number, name in enumerate(("model#prod#latest", "model#prod#", "model@v0.0.2-rc1")):
         tagged(judged, name, 20 + number)
     git(judged, "tag", "model#prod#99")  # has no maker and no moment
-    assert table(history(judged)) == before
+    assert versions_table(history(judged)) == before
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[]", "<<<<<<< HEAD\n"])

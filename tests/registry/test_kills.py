@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.registry.promote import production, promote
+from pipeline.registry.promote import promote
 from pipeline.registry.tags import assignments
+from pipeline.registry.verdicts import production
 from tests.registry.conftest import git, next_model
 
 # Kill this process after a step, or as soon as a step has put something into a folder.

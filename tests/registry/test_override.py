@@ -9,8 +9,8 @@ import pytest
 from pipeline.core.errors import ArtifactError, ReleaseError
 from pipeline.core.files import read_json, write_json
 from pipeline.registry.history import status
-from pipeline.registry.override import GATE, OVERRIDE, overridden, override
-from pipeline.registry.promote import production, promote
+from pipeline.registry.promote import promote
+from pipeline.registry.verdicts import GATE, OVERRIDE, overridden, override, production
 from tests.dvc_here import dvc
 from tests.registry.conftest import git, next_model, params
 

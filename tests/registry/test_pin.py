@@ -9,8 +9,8 @@ from pipeline.core.errors import ArtifactError
 from pipeline.core.files import read_json
 from pipeline.formats.champion import MODEL, PIN, TABLES, pinned, read_pin, start_pin, write_pin
 from pipeline.registry.history import status
-from pipeline.registry.pin import fetch_champion, pin_champion
 from pipeline.registry.promote import promote
+from pipeline.registry.pull import fetch_champion, pin_champion
 from tests.dvc_here import dvc
 from tests.registry.conftest import git, params
 

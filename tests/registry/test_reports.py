@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.core.errors import ReleaseError
-from pipeline.registry.reports import released, report_of
+from pipeline.registry.history import released, report_of
 from tests.registry.conftest import git
 
 

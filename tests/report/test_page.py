@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from pipeline.registry.reports import UNNAMED, name_page
+from pipeline.registry.history import UNNAMED, name_page
 from pipeline.report.result_tables import QUESTIONS, extent
 from tests.gate.evidence import changed, good, verdict
 from tests.report import worlds

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.checkpoint.bundle import load, merge
-from pipeline.checkpoint.runtimes import export
+from pipeline.checkpoint.bundle import export, load, merge
 from tests.checkpoint.parts import bent_map, write_parts
 
 

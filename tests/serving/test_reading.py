@@ -10,9 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import csv
 
+from pipeline.checkpoint.bundle import export, merge
 from pipeline.checkpoint.bundle import load as load_bundle
-from pipeline.checkpoint.bundle import merge
-from pipeline.checkpoint.runtimes import export
 from pipeline.core.errors import DataError
 from pipeline.data.ingest.file_reader import land_files
 from pipeline.data.ingest.mapping import Mapping, TimeRule

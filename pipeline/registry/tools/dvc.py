@@ -22,7 +22,7 @@ from pipeline.registry.tools.programs import (
     program_lines,
     run_program,
 )
-from pipeline.registry.tools.stores import Remote, dvc_remote, settings_of
+from pipeline.registry.tools.stores import Remote, cache_folder, settings_of
 
 MODEL = Path("artifacts/model")
 RWLOCK = Path(".dvc/tmp/rwlock")
@@ -152,11 +152,11 @@ def _failure(action: str, finished: Finished) -> ToolError:
     return ToolError(f"{action} failed: {reason[:500] or f'exit code {finished.code}'}{step}")
 
 
-def reproduce(stage: str | None, folder: Path, report: Callable[[str], None] = print) -> list[str]:
-    """The stages that were executed to make `stage` (None: all) fresh; none if nothing was stale.
+def reproduce(stage: str | None, folder: Path, report: Callable[[str], None] = print) -> None:
+    """Make `stage` (None: all) and what it depends on fresh.
 
     Args:
-        stage: a stage of dvc.yaml; what it depends on is made fresh first.
+        stage: a stage of dvc.yaml.
         folder: the project's folder.
         report: called with each line that dvc and the stages write, as they write it.
 
@@ -164,15 +164,9 @@ def reproduce(stage: str | None, folder: Path, report: Callable[[str], None] = p
         AdaCalibError: a stage refused; the sentence is the stage's own.
         ToolError: dvc failed, or is held by another one for too long.
     """
-    executed: list[str] = []
-
-    def note(line: str) -> None:
+    for line in reproduction(stage, folder):
         if not SAID_AGAIN.search(line):
             report(line)
-        executed.extend(RUNNING.findall(line))
-
-    follow(reproduction(stage, folder), note)
-    return executed
 
 
 def reproduction(stage: str | None, folder: Path) -> Generator[str, None, None]:
@@ -182,7 +176,6 @@ def reproduction(stage: str | None, folder: Path) -> Generator[str, None, None]:
         AdaCalibError: a stage refused; the sentence is the stage's own.
         ToolError: dvc failed, or is held by another one for too long.
     """
-
     command = "repro", *([stage] if stage else [])
     finished = yield from _dvc_lines(folder, *command, streamed=True)
     if finished.code and _NO_ENTRY in finished.output and _forgot_unsaved_runs(folder):
@@ -201,7 +194,7 @@ _NO_ENTRY = "join() argument must be str, bytes, or os.PathLike object, not 'Non
 
 def _forgot_unsaved_runs(folder: Path) -> bool:
     """Whether empty folders of DVC's run cache were removed."""
-    runs = folder / _dvc(folder, "cache", "dir").strip() / "runs"
+    runs = cache_folder(folder) / "runs"
     empty = [entry for entry in runs.glob("*/*") if not any(entry.iterdir())]
     for entry in empty:
         entry.rmdir()
@@ -234,18 +227,6 @@ def restore_data(folder: Path) -> bool:
     """Whether data/ was brought back as data.dvc names it, from DVC's cache or its remote."""
     words = ("checkout", "pull")  # the latter asks the remote, also for what is in the cache
     return any(not run_dvc(folder, word, "--quiet", "data.dvc").code for word in words)
-
-
-def share_cache(folder: Path, owner: Path) -> None:
-    """Let a checkout use cache, default remote and private settings of another, which has run.
-
-    Raises:
-        ToolError: dvc failed.
-    """
-    cache = _dvc(owner, "cache", "dir").strip()
-    settings = settings_of(owner, dvc_remote(owner), cache)
-    with (folder / ".dvc" / "config.local").open("w") as file:
-        settings.write(file)
 
 
 def model_md5(lock: str) -> str | None:
@@ -325,7 +306,7 @@ def assign(
     version = ["--force"] if held else ["--version", next_version(folder)]
     with proposed(folder, identity, authority, replaced) as clone:
         command = [beside_python("gto"), "assign", "-r", str(clone), NAME, commit]
-        finished = run_program([*command, "--stage", STAGE, *version], folder, None, identity)
+        finished = run_program([*command, "--stage", STAGE, *version], folder, identity)
         if finished.code:
             raise _failure("gto assign", finished)
     return assignments(folder)[-1]

@@ -1,9 +1,13 @@
-"""Outside programs, run in a folder; one that is missing or fails is an error of one sentence."""
+"""Outside programs, run in a folder; one that is missing or fails is an error of one sentence.
+
+And locks that one process of a machine holds; the system frees them however the process ends.
+"""
 
 import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -12,6 +16,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TypeVar
+
+from filelock import FileLock, Timeout
 
 from pipeline.core.errors import ToolError
 
@@ -24,14 +30,16 @@ _GIT_PLACES = {
 } | {"GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_PREFIX"}
 
 # What git says of an object that it should have.
-_LOST = re.compile(
+_LOST = (
     "missing (blob )?object|bad object|not a tree object|unable to read (tree|[0-9a-f]{40})|"
     "object .*is (corrupt|empty)|object corrupt or missing"
 )
-_ANEW = (
-    "this clone lacks objects of git's: remove the damaged file, if one is named, and bring them "
-    "with git fetch --refetch, or clone anew"
-)
+_STEPS = {
+    _LOST: "this clone lacks objects of git's: remove the damaged file, if one is named, and bring "
+    "them with git fetch --refetch, or clone anew",
+    "not a git repository": "it is no clone of the project; run this in one",
+}
+"""By what git says when it fails, what mends it."""
 
 
 @dataclass(frozen=True)
@@ -139,21 +147,15 @@ def _close_after(process: "subprocess.Popen[str]", pipe: IO[bytes]) -> None:
 
 
 def run_program(
-    command: list[str],
-    folder: Path,
-    report: Callable[[str], None] | None = None,
-    variables: Mapping[str, str] | None = None,
+    command: list[str], folder: Path, variables: Mapping[str, str] | None = None
 ) -> Finished:
     """Run a program in a process group; nothing that it starts outlives it or this process.
 
     Args:
         command: the program and its arguments.
         folder: where it runs.
-        report: called with each line as it is written, standard output and errors together.
         variables: additions to the environment.
     """
-    if report:
-        return follow(program_lines(command, folder, variables), report)
     with process_group(command, folder, subprocess.PIPE, subprocess.PIPE, variables) as process:
         output, errors = process.communicate()
     return _finished(process, output, errors)
@@ -220,10 +222,9 @@ def git(
         errors="replace",
         check=False,
     )
-    lost = finished.returncode and _LOST.search(finished.stderr)
-    if lost or (check and finished.returncode):
+    if finished.returncode and (check or re.search(_LOST, finished.stderr)):
         output = " ".join((finished.stderr or finished.stdout).split())
-        step = f"; {_ANEW}" if lost else ""
+        step = next((f"; {step}" for fault, step in _STEPS.items() if re.search(fault, output)), "")
         raise ToolError(f"git {arguments[0]} failed in {folder.resolve()}: {output}{step}")
     return Finished(finished.returncode, finished.stdout, finished.stderr)
 
@@ -236,3 +237,75 @@ def git_folder(folder: Path) -> Path:
     """
     found = git(folder, "rev-parse", "--path-format=absolute", "--git-common-dir")
     return Path(found.output.strip())
+
+
+def run_lock(folder: Path, branch: str) -> Path:
+    """The lock of a clone's runs that work on a branch, each in the branch's own worktree.
+
+    Raises:
+        ToolError: the folder is in no git repository.
+    """
+    return git_folder(folder) / f"adacalib-{branch}.lock"
+
+
+@contextmanager
+def hold(
+    path: Path,
+    purpose: str,
+    place: str,
+    patience: float = 0.0,
+    report: Callable[[str], None] = print,
+) -> Iterator[None]:
+    """Hold the lock at `path` while the block runs; who does is named in a file beside it.
+
+    Args:
+        path: of the lock's file.
+        purpose: what whoever waits for this process reads.
+        place: what is locked, in words.
+        patience: seconds to wait for another process.
+        report: called once with the sentence that says for whom this process waits.
+
+    Raises:
+        ToolError: another process holds it; the sentence says which.
+    """
+    lock, named = FileLock(path, poll_interval=0.5), path.with_suffix(".holder")
+    try:
+        try:
+            held = lock.acquire(timeout=0)
+        except Timeout:
+            if patience:
+                report(f"waiting for {_holder(named)}")
+            held = lock.acquire(timeout=patience)
+    except Timeout:
+        sentence = f"{_holder(named)} is at work in {place}; run again when it is done"
+        raise ToolError(sentence) from None
+    with held:
+        named.write_text(f"{purpose} ({_this_process()})\n")
+        try:
+            yield
+        finally:
+            named.unlink(missing_ok=True)
+
+
+def refuse_lost(path: Path) -> None:
+    """Refuse to go on with what the lock at `path` protects where another process has it by now.
+
+    So it is where somebody removed the lock's file while this process held it.
+
+    Raises:
+        ToolError: this process is not the one that is named.
+    """
+    holder = _holder(path.with_suffix(".holder"))
+    if f"({_this_process()})" not in holder:
+        raise ToolError(f"{holder} has taken {path} over, so this run publishes nothing")
+
+
+def _this_process() -> str:
+    return f"process {os.getpid()} on {socket.gethostname()}"
+
+
+def _holder(named: Path) -> str:
+    try:
+        return named.read_text().strip() or "another process"
+    except FileNotFoundError:
+        return "another process"

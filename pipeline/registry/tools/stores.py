@@ -27,10 +27,7 @@ def dvc_remote(folder: Path, name: str | None = None) -> Remote | None:
     Raises:
         ToolError: DVC's configuration cannot be read, or has no remote of that name.
     """
-    from dvc.config import Config
-
-    with _answering("DVC's configuration"):
-        config: Any = Config(str((folder / ".dvc").resolve()))
+    config = _config(folder)
     found = name or config["core"].get("remote")
     if found and found not in config["remote"]:
         raise ToolError(
@@ -38,6 +35,33 @@ def dvc_remote(folder: Path, name: str | None = None) -> Remote | None:
             f"dvc remote add {found} URL, or name another: dvc remote default NAME"
         )
     return Remote(found, str(config["remote"][found]["url"])) if found else None
+
+
+def cache_folder(folder: Path) -> Path:
+    """Where DVC keeps the bytes of a project.
+
+    Raises:
+        ToolError: DVC's configuration cannot be read.
+    """
+    return Path(_config(folder)["cache"].get("dir") or folder.resolve() / ".dvc" / "cache")
+
+
+def _config(folder: Path) -> Any:
+    from dvc.config import Config
+
+    with _answering("DVC's configuration"):
+        return Config(str((folder / ".dvc").resolve()))
+
+
+def share_cache(folder: Path, owner: Path) -> None:
+    """Let a checkout use cache, default remote and private settings of another.
+
+    Raises:
+        ToolError: DVC's configuration cannot be read.
+    """
+    settings = settings_of(owner, dvc_remote(owner), str(cache_folder(owner)))
+    with (folder / ".dvc" / "config.local").open("w") as file:
+        settings.write(file)
 
 
 def settings_of(

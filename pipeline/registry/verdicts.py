@@ -1,13 +1,14 @@
-"""A person's word against the verdict: who, why, about which model, in git beside the verdict."""
+"""The verdicts of models: what is in production by which, and a person's word against one."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import ArtifactError, ReleaseError
-from pipeline.core.files import MANIFEST, read_json, read_report, write_json
-from pipeline.registry import commits
+from pipeline.core.files import MANIFEST, parse_json, read_json, read_report, write_json
+from pipeline.registry import commits, tags
 from pipeline.registry.tools.dvc import MODEL
+from pipeline.registry.tools.programs import git
 
 GATE = Path("reports/gate.json")
 OVERRIDE = Path("reports/override.json")
@@ -120,3 +121,68 @@ def override_of(document: Any, gate: dict[str, Any]) -> Override | None:
         return None
     same = made.model_sha256 == gate.get("model_sha256")
     return made if same and made.reason and set(failed) <= set(made.checks) else None
+
+
+@dataclass(frozen=True)
+class Production:
+    """What is in production.
+
+    Attributes:
+        version: for example "v0.0.3".
+        commit: the commit that names its data, parameters, code and model.
+        since: when it was put there, "YYYY-MM-DD HH:MM UTC".
+        last_day: the newest day of the log it was made from, "YYYY-MM-DD".
+        model_sha256: of the model's manifest.
+    """
+
+    version: str
+    commit: str
+    since: str
+    last_day: str
+    model_sha256: str
+
+
+def production(folder: Path) -> Production | None:
+    """What is in production as far as this clone knows, None if nothing is.
+
+    Raises:
+        ToolError: git failed.
+        ArtifactError: the commit in production holds no verdict.
+    """
+    held = tags.spans(tags.assignments(folder))[-1:]
+    return described(folder, held[0]) if held else None
+
+
+def described(folder: Path, held: tags.Tag) -> Production:
+    """What an assignment put in production.
+
+    Raises:
+        ArtifactError: its commit holds no verdict.
+    """
+    gate = gate_of(folder, held.commit)
+    since = f"{tags.when(held.seconds)} UTC"
+    return Production(held.version, held.commit, since, gate["last_day"], gate["model_sha256"])
+
+
+def committed_override(folder: Path, commit: str, gate: dict[str, Any]) -> Override | None:
+    """The override of a verdict that a commit holds, None where it holds none."""
+    place = f"{commit}:{OVERRIDE.as_posix()}"
+    shown = git(folder, "show", place, check=False)
+    return override_of(parse_json(shown.output, place, ANEW), gate) if not shown.code else None
+
+
+def gate_of(folder: Path, commit: str) -> dict[str, Any]:
+    """The verdict that a commit holds.
+
+    Raises:
+        ArtifactError: it holds none.
+    """
+    place = f"{commit}:{GATE.as_posix()}"
+    remedy = (
+        "a tag that takes it for a version was made or moved by hand: git tag --points-at "
+        f"{commit[:10]} names it, git tag -d NAME and git push REMOTE :refs/tags/NAME remove it"
+    )
+    shown = git(folder, "show", place, check=False)
+    if shown.code:
+        git(folder, "ls-tree", commit)  # a commit whose files are lost holds one nevertheless
+    return parse_json(shown.output, place, remedy)
