@@ -32,8 +32,7 @@ from flows.states import command_line, failed, failing_in_one_sentence
 from pipeline.core.errors import AdaCalibError, ToolError
 from pipeline.core.files import read_json
 from pipeline.formats.days import day_name, day_number
-from pipeline.params.dag import stage_order
-from pipeline.params.params_file import read_params, set_values
+from pipeline.params.params_file import read_params, set_values, stage_order
 from pipeline.registry.commits import identity
 from pipeline.registry.history import write_run
 from pipeline.registry.pin import fetch_champion, pin_champion

@@ -9,10 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.core.files import sha256_of
-from pipeline.data.log_store.content_hash import ContentDigest
 from pipeline.data.log_store.day_writer import DayWriter
 from pipeline.data.log_store.landing import LandingOptions, LogKind, land_days
-from pipeline.data.log_store.manifest import Manifest
+from pipeline.data.log_store.manifest import ContentDigest, Manifest
 from pipeline.formats.days import day_number
 from pipeline.params.sections import LogParams
 

@@ -19,7 +19,7 @@ from pipeline.formats.maps import read_maps, write_maps
 from pipeline.formats.rolling import FILE, read_rolling, write_rolling
 from pipeline.model.network import fill, network_from
 from pipeline.model.scoring import base_state
-from pipeline.params.dag import code_of
+from pipeline.params.params_file import code_of
 
 PROJECT = Path(__file__).parents[2]
 LIBRARIES = ("numpy", "onnx", "pyarrow", "safetensors", "scikit-learn", "scipy", "torch")

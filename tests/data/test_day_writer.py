@@ -5,9 +5,9 @@ import pyarrow as pa
 import pytest
 
 from pipeline.core.errors import DataError
-from pipeline.data.log_store.content_hash import CONTENT_BLOCK
 from pipeline.data.log_store.day_writer import DayWriter
 from pipeline.data.log_store.landing import land_days
+from pipeline.data.log_store.manifest import CONTENT_BLOCK
 from pipeline.formats.days import day_name
 from tests.tiny_logs import KIND, PRIVATE, content_sha256, files_of, land_day, tiny_day
 

@@ -82,7 +82,7 @@ def test_an_event_counts_once_a_day_and_what_was_dropped_is_counted(tmp_path):
 
 
 def test_a_day_without_duplicates_has_the_bytes_of_one_that_never_had_any(tmp_path, monkeypatch):
-    monkeypatch.setattr("pipeline.data.log_store.content_hash.CONTENT_BLOCK", 64)
+    monkeypatch.setattr("pipeline.data.log_store.manifest.CONTENT_BLOCK", 64)
     items = [str(i % 150) for i in range(500)]
     whole = tiny_day(500, item=items)
 

@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 
 from pipeline.core.errors import DataError
 from pipeline.core.files import publish
-from pipeline.data.log_store.content_hash import type_name
 from pipeline.data.log_store.day_writer import DayWriter, Part, PartWriter, whole
 from pipeline.data.log_store.labels import labels_until, ordinary_days, with_labels
 from pipeline.data.log_store.manifest import (
@@ -22,6 +21,7 @@ from pipeline.data.log_store.manifest import (
     Manifest,
     day_folder,
     holds,
+    type_name,
     write_manifest,
 )
 from pipeline.data.log_store.merging import DayMerge
