@@ -8,9 +8,8 @@ from typing import Any
 from pipeline.core.errors import ArtifactError
 from pipeline.core.files import publish, read_json, read_report, write_facts
 from pipeline.data.log_store.day_rows import day_boundaries
-from pipeline.data.log_store.labels import maturity_of
 from pipeline.data.log_store.manifest import Manifest, read_manifest
-from pipeline.data.log_store.splits import LabelMaturity, split_by_count, with_gap
+from pipeline.data.log_store.splits import LabelMaturity, maturity_of, split_by_count, with_gap
 from pipeline.params.sections import LogParams, SplitParams
 
 

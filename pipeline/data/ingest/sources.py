@@ -20,7 +20,6 @@ from pipeline.data.ingest.fetched import PUBLIC
 from pipeline.data.ingest.file_reader import land_files
 from pipeline.data.ingest.mapping import read_mapping, shipped
 from pipeline.data.ingest.simulated import Simulation
-from pipeline.data.log_store.labels import stray_rows
 from pipeline.data.log_store.landing import (
     DEFAULTS,
     Landed,
@@ -30,6 +29,7 @@ from pipeline.data.log_store.landing import (
     one_by_one,
 )
 from pipeline.data.log_store.manifest import DayEntry, amount
+from pipeline.data.log_store.splits import stray_rows
 from pipeline.data.log_store.store import seen_again, standing_log
 
 FORMATS = (*PUBLIC, "simulated")

@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 from pipeline.core.errors import DataError
 from pipeline.core.files import publish
 from pipeline.data.log_store.day_writer import DayWriter, Part, PartWriter, whole
-from pipeline.data.log_store.labels import labels_until, ordinary_days, with_labels
 from pipeline.data.log_store.manifest import (
     MANIFEST,
     PART,
@@ -25,6 +24,7 @@ from pipeline.data.log_store.manifest import (
     write_manifest,
 )
 from pipeline.data.log_store.merging import DayMerge
+from pipeline.data.log_store.splits import labels_until, ordinary_days, with_labels
 from pipeline.data.log_store.store import Staged, beside, commit, landing_lock, standing_log
 from pipeline.encoding.values import as_numbers
 from pipeline.formats.days import day_number

@@ -13,7 +13,6 @@ from filelock import FileLock, Timeout
 
 from pipeline.core.errors import DataError
 from pipeline.core.files import discard, publish, remove_unfinished
-from pipeline.data.log_store.labels import labels_until, with_labels
 from pipeline.data.log_store.manifest import (
     COMING,
     MANIFEST,
@@ -24,6 +23,7 @@ from pipeline.data.log_store.manifest import (
     read_manifest,
     write_manifest,
 )
+from pipeline.data.log_store.splits import labels_until, with_labels
 
 Staged: TypeAlias = Mapping[str, tuple[Path, DayEntry]]  # day → its file beside the log, its entry
 
