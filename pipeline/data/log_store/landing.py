@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from pipeline.core.errors import DataError
 from pipeline.core.files import publish
-from pipeline.data.log_store.day_writer import DayWriter, Part, PartWriter, whole
+from pipeline.data.log_store.day_writer import Part, PartWriter, whole
 from pipeline.data.log_store.manifest import (
     MANIFEST,
     PART,
@@ -152,22 +152,6 @@ def land_log(
         return manifest, True
 
 
-def land_days(
-    folder: Path,
-    kind: LogKind,
-    fill: Callable[[DayWriter], None],
-    options: LandingOptions = DEFAULTS,
-) -> Landed:
-    """Add the rows that `fill` adds to a writer to the days of `folder`; see `land_parts`."""
-
-    def parts(place: Path) -> Iterator[tuple[str, Part]]:
-        writer = DayWriter(place, kind.schema)
-        fill(writer)
-        yield from writer.parts()
-
-    return land_parts(folder, kind, parts, options)
-
-
 def land_parts(
     folder: Path,
     kind: LogKind,
@@ -178,7 +162,7 @@ def land_parts(
     """Add the rows of parts of days, those of a day in the order in which they come, to the days
     of `folder`, as `DayMerge` says where one has landed.
 
-    All days are first written whole, beside `folder` and in bounded memory; where `fill` refuses,
+    All days are first written whole, beside `folder` and in bounded memory; where `bring` refuses,
     the log stays as it was. Then they take their names: a reader sees the previous day or the whole
     new one, also where the writer was killed. The same rows change no byte, other days are not
     touched. A day whose every row was dropped is not landed. A log with a day from elsewhere can no
