@@ -47,7 +47,9 @@ def test_splits_follow_each_other_without_gap_and_every_day_in_one_split(a, b, c
         days, {"training": a, "calibration": b, "test": c}, maturity_days=maturity_days
     )
     together = [day for split in splits.values() for day in split]
-    assert together == days[40 - maturity_days - a - b - c : 40 - maturity_days]
+    assert together == days[40 - 2 * maturity_days - a - b - c : 40 - maturity_days]
+    assert len(splits["calibration"]) == b
+    assert len(splits.get("gap", [])) == maturity_days
 
 
 SIZES = st.fixed_dictionaries(
@@ -83,11 +85,11 @@ def test_training_days_stay_the_same_from_one_day_of_the_grid_to_the_next(counts
 @given(SIZES, st.integers(0, 3), st.none() | st.sampled_from([1]))
 def test_a_base_of_every_day_is_what_there_was_before_there_was_a_grid(counts, maturity, every):
     days = [day_name(20_000 + n) for n in range(30)]
-    sizes = [counts[name] for name in ("training", "calibration", "test")]
+    sizes = [counts["training"], counts["calibration"], maturity, counts["test"]]
     grid = {"retrain_every_days": every} if every else {}
     splits = by_count(days, counts, maturity_days=maturity, **grid)
-    ends = [30 - maturity - sum(sizes[n:]) for n in range(4)]
-    assert list(splits.values()) == [days[a:b] for a, b in pairwise(ends)]
+    ends = [30 - maturity - sum(sizes[n:]) for n in range(5)]
+    assert list(splits.values()) == [days[a:b] for a, b in pairwise(ends) if a < b]
 
 
 @given(st.integers(0, 40))
@@ -124,9 +126,8 @@ def test_a_day_is_mature_when_a_whole_window_of_landed_days_lies_after_it():
 def test_the_split_ends_at_the_newest_mature_day():
     counts = {"training": 2, "calibration": 1, "test": 1}
     assert by_count(NEW_YEAR, counts, maturity_days=3)["test"] == ["2024-01-07"]
-    assert by_count(NEW_YEAR, counts, maturity_days=3, last_day="2024-01-05")["test"] == [
-        "2024-01-05"
-    ]
+    earlier = by_count(NEW_YEAR, counts, maturity_days=1, last_day="2024-01-05")
+    assert (earlier["gap"], earlier["test"]) == (["2024-01-04"], ["2024-01-05"])
 
 
 def test_too_few_mature_days_are_said_with_those_that_wait():

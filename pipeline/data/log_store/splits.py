@@ -157,6 +157,10 @@ def split_by_count(
 ) -> dict[str, list[str]]:
     """Whole days for every split, ending with the newest mature day.
 
+    The days between calibration and test are the `gap`, as many as a label takes to be final: on
+    the morning of the first test day theirs were not, so nothing that is learned before the test
+    may use them; what is forecast for later test days may.
+
     Training days end on a grid, on the newest day of it that leaves enough days for the others, so
     from one day of the grid to the next they stay the same. The calibration days are then up to
     `retrain_every_days` - 1 more than their count.
@@ -165,7 +169,7 @@ def split_by_count(
         days: the landed days, in any order.
         counts: training, calibration and test → number of days.
         time_zone: of the log.
-        maturity: which of them are mature.
+        maturity: which of them are mature; there is a gap where labels take days.
         last_day: newest day that may be used; None: any.
         retrain_every_days: N; the grid are the days whose number since 1970-01-04 N divides.
         training_until: a day that the grid has beside them; None: none.
@@ -173,6 +177,8 @@ def split_by_count(
     Raises:
         NotEnoughDataError: a needed day is missing; the sentence names it and its split.
     """
+    gap = maturity.maturity_days
+    counts = {**counts, "calibration": counts["calibration"] + gap}
     end = min(last_day or maturity.reference_day, maturity.newest_mature_day)
     later = calendar_days(end, counts["calibration"] + counts["test"] + 1, time_zone)
     number = day_number(later[0])
@@ -193,33 +199,12 @@ def split_by_count(
         )
     names = calendar_days(end, needed, time_zone)
     first, test = counts["training"], needed - counts["test"]
-    splits = {"training": names[:first], "calibration": names[first:test], "test": names[test:]}
+    splits = {"training": names[:first], "calibration": names[first : test - gap]}
+    splits |= {"gap": names[test - gap : test]} if gap else {}
+    splits["test"] = names[test:]
     wanted = f"split {shape} needs every day {names[0]}..{end}{_waiting(maturity)}"
     _refuse_missing(splits, days, f"{wanted}, the")
     return splits
-
-
-def with_gap(splits: Mapping[str, list[str]], maturity_days: int) -> dict[str, list[str]]:
-    """The splits with the last `maturity_days` calibration days set apart as `gap`.
-
-    On the morning of the first test day their labels were not final, so nothing that is learned
-    before the test may use them; what is forecast for later test days may.
-
-    Raises:
-        NotEnoughDataError: no calibration day is left.
-    """
-    if not maturity_days:
-        return dict(splits)
-    days = splits["calibration"]
-    if len(days) <= maturity_days:
-        raise NotEnoughDataError(
-            f"of the {len(days)} calibration days the last {maturity_days} (log.maturity_days) "
-            "have no final labels on the first test day, so none is left; give more calibration "
-            "days in the split section"
-        )
-    kept, gap = days[:-maturity_days], days[-maturity_days:]
-    parts = {"training": splits["training"], "calibration": kept, "gap": gap}
-    return {**parts, "test": splits["test"]}
 
 
 def _waiting(maturity: LabelMaturity) -> str:
