@@ -62,14 +62,10 @@ def land(log_format: str, folder: Path, **size: int) -> str:
         )
     if size and log_format != "simulated":
         raise DataError(f"{log_format} is what it is: it takes no {', '.join(size)}")
-    if log_format == "simulated":
-        made = Simulation(**size)
-        kind, days, count = made.kind(), made.tables, made.days
-    else:
-        log = PUBLIC[log_format]
-        kind, days, count = log.kind(log_format), log.days, log.count
-    manifest, changed = land_log(folder, kind, lambda: followed(days(), "made", count, "days"))
-
+    log = Simulation(**size) if log_format == "simulated" else PUBLIC[log_format]
+    manifest, changed = land_log(
+        folder, log.kind(), lambda: followed(log.tables(), "made", log.days, "days")
+    )
     return (
         f"{folder} {'now holds' if changed else 'already held'} {log_format}: "
         f"{_extent(manifest.days)}"
