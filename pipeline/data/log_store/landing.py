@@ -4,14 +4,16 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from pipeline.core.columns import read_columns
 from pipeline.core.errors import DataError
 from pipeline.core.files import publish
+from pipeline.data.log_store.day_rows import REMEDY
 from pipeline.data.log_store.day_writer import Part, PartWriter, whole
 from pipeline.data.log_store.manifest import (
     MANIFEST,
@@ -25,7 +27,7 @@ from pipeline.data.log_store.manifest import (
 )
 from pipeline.data.log_store.merging import DayMerge
 from pipeline.data.log_store.splits import labels_until, ordinary_days, with_labels
-from pipeline.data.log_store.store import Staged, beside, commit, landing_lock, standing_log
+from pipeline.data.log_store.store import Staged, commit, landing_lock, standing_log
 from pipeline.encoding.values import as_numbers
 from pipeline.formats.days import day_number
 
@@ -186,9 +188,10 @@ def land_parts(
         )
     with landing_lock(folder):
         _refuse_other_kind(folder, kind)
-        with beside(folder) as place:
+        near = TemporaryDirectory(prefix=f".{folder.name}.tmp-", dir=folder.parent)
+        with near as place:  # on the same disk
             parts: dict[str, list[Part]] = defaultdict(list)
-            for day, part in bring(place):
+            for day, part in bring(Path(place)):
                 parts[day].append(part)
             made = over(lambda day: whole(parts[day], schema, event_id), sorted(parts), "land")
             staged = dict(made)
@@ -275,12 +278,10 @@ def _write_day(folder: Path, kind: LogKind, day: str, table: pa.Table) -> DayEnt
 
 def _responses(files: Iterable[Path], label: str | None) -> int | None:
     """The responses in files of a day; None where no column says them, or a file is damaged."""
-    total = 0
-    try:
-        for file in files:
-            with pq.ParquetFile(file) as rows:
-                for batch in rows.iter_batches(columns=[label]):
-                    total += int(np.nansum(as_numbers(batch.column(0))))
-    except (OSError, pa.ArrowInvalid, IndexError, TypeError, DataError):
+    if label is None:
         return None
-    return total
+    try:
+        columns = (read_columns(file, REMEDY, [label], DataError)[label] for file in files)
+        return sum(int(np.nansum(as_numbers(column))) for column in columns)
+    except DataError:
+        return None

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TypeAlias
 
 from filelock import FileLock, Timeout
@@ -119,13 +118,6 @@ def _settle(folder: Path, manifest: Manifest) -> None:
         for path in day_folder(folder, day).glob("*"):
             if path.name not in entry.files:
                 path.unlink()
-
-
-@contextmanager
-def beside(folder: Path) -> Iterator[Path]:
-    """A folder on the same disk as `folder`, which goes."""
-    with TemporaryDirectory(prefix=f".{folder.name}.tmp-", dir=folder.parent) as place:
-        yield Path(place)
 
 
 def seen_again(folder: Path, files: Collection[str], as_of: str) -> dict[str, DayEntry]:
