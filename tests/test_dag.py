@@ -8,8 +8,7 @@ from ruamel.yaml import YAML
 
 from pipeline.checkpoint.bundle import LIBRARIES
 from pipeline.core.files import write_json
-from pipeline.params.dag import code_of
-from pipeline.params.params_file import STAGES, read_params, set_values
+from pipeline.params.params_file import STAGES, code_of, read_params, set_values
 from pipeline.params.sections import Params, SplitParams
 from pipeline.stages import split
 from tests.dvc_here import dvc

@@ -12,8 +12,7 @@ import pytest
 
 from pipeline.__main__ import run_stage
 from pipeline.core.files import read_json, read_report
-from pipeline.encoding.belonging import count_field, nearest_parents, tree_of
-from pipeline.encoding.vocabulary import Vocabulary
+from pipeline.encoding.vocabulary import Vocabulary, count_field, nearest_parents, tree_of
 from pipeline.engine import day_map
 from pipeline.formats.tables import FieldTree
 from pipeline.serving.predictor import load

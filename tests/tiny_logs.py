@@ -1,6 +1,7 @@
 """Small logs for tests: landed as the product lands them, or written as a stranger would."""
 
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.core.files import sha256_of
-from pipeline.data.log_store.content_hash import ContentDigest
-from pipeline.data.log_store.day_writer import DayWriter
-from pipeline.data.log_store.landing import LandingOptions, LogKind, land_days
-from pipeline.data.log_store.manifest import Manifest
+from pipeline.data.log_store.day_writer import DayWriter, Part
+from pipeline.data.log_store.landing import (
+    DEFAULTS,
+    Landed,
+    LandingOptions,
+    LogKind,
+    land_parts,
+)
+from pipeline.data.log_store.manifest import ContentDigest, Manifest
 from pipeline.formats.days import day_number
 from pipeline.params.sections import LogParams
 
@@ -56,6 +62,22 @@ def content_sha256(table: pa.Table) -> str:
     digest = ContentDigest()
     digest.add(table)
     return digest.hexdigest()
+
+
+def land_days(
+    folder: Path,
+    kind: LogKind,
+    fill: Callable[[DayWriter], None],
+    options: LandingOptions = DEFAULTS,
+) -> Landed:
+    """Land the rows that `fill` adds to a writer."""
+
+    def parts(place: Path) -> Iterator[tuple[str, Part]]:
+        writer = DayWriter(place, kind.schema)
+        fill(writer)
+        yield from writer.parts()
+
+    return land_parts(folder, kind, parts, options)
 
 
 def land_day(folder: Path, kind: LogKind, day: str, table: pa.Table) -> Manifest:

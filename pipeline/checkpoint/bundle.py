@@ -25,7 +25,7 @@ from pipeline.formats.maps import read_maps, write_maps
 from pipeline.formats.rolling import FILE, read_rolling, write_rolling
 from pipeline.model.network import fill, network_from
 from pipeline.model.scoring import base_state
-from pipeline.params.dag import code_of
+from pipeline.params.params_file import code_of
 from pipeline.serving.predictor import ONNX_FILE, VECTORS_FILE
 
 PROJECT = Path(__file__).parents[2]

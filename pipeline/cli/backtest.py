@@ -12,8 +12,8 @@ from pipeline.cli.workspace import copy_project, share_data
 from pipeline.core.columns import read_parquet
 from pipeline.core.errors import AdaCalibError, ToolError
 from pipeline.core.files import make_folder, read_json, read_report
-from pipeline.data.log_store.labels import maturity_of
 from pipeline.data.log_store.manifest import MANIFEST, read_manifest
+from pipeline.data.log_store.splits import maturity_of
 from pipeline.formats.days import day_name, day_number
 from pipeline.metrics.calibration import log_loss_terms
 from pipeline.metrics.counts import ResponseCounts
@@ -72,7 +72,7 @@ def _origins(first: str, last: str, step: int, params: Params) -> list[str]:
         raise AdaCalibError(f"--from {first} is after --to {last}; exchange them")
     days = [day_name(number) for number in range(start, end + 1, step)]
     landed = read_manifest(Path("data") / MANIFEST)
-    mature = maturity_of(landed, params.log.maturity_days, None)
+    mature = maturity_of(landed, params.log.maturity_days)
     if days[-1] > mature.newest_mature_day:
         raise AdaCalibError(
             f"the origin {days[-1]} is after {mature.newest_mature_day}, the newest day of the log "

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.core.errors import ArtifactError, DataError
+from pipeline.core.errors import AdaCalibError, ArtifactError, DataError
 
 # What a field of `Columns` is in memory, and in a file.
 Int32 = Annotated[np.ndarray, pa.int32()]
@@ -59,6 +59,38 @@ def joined(parts: Sequence[Kind]) -> Kind:
     return replace(parts[0], **{n: np.concatenate([c[n] for c in columns]) for n in columns[0]})
 
 
+def read_columns(
+    path: Path,
+    remedy: str,
+    columns: Sequence[str] | None = None,
+    refusal: type[AdaCalibError] = ArtifactError,
+) -> pa.Table:
+    """Some columns of a Parquet file, in the order in which they are named; None: all.
+
+    Args:
+        path: of the file.
+        remedy: what a sentence says to do.
+        columns: their names.
+        refusal: the error to raise.
+
+    Raises:
+        refusal: the file is missing, damaged, or lacks a column; the sentence names it.
+    """
+    try:
+        with pq.ParquetFile(path) as file:
+            held = file.schema_arrow.names
+            wanted = held if columns is None else [*columns]
+            missing = [name for name in wanted if name not in held]
+            if not missing:
+                return file.read(wanted).select(wanted)
+    except FileNotFoundError:
+        raise refusal(f"{path} is missing; {remedy}") from None
+    except (pa.ArrowInvalid, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise refusal(f"{path} is no whole Parquet file: {reason}; {remedy}") from None
+    raise refusal(f"{path} lacks the column {missing[0]}, it has {held}; {remedy}")
+
+
 def read_parquet(path: Path, stage: str, *schemas: pa.Schema) -> pa.Table:
     """The columns of a file that has one of some schemas, which have the same names, or any.
 
@@ -66,15 +98,9 @@ def read_parquet(path: Path, stage: str, *schemas: pa.Schema) -> pa.Table:
         ArtifactError: the file is missing, damaged, or has other columns; the sentence names the
             stage that makes it.
     """
-    try:
-        table = pq.ParquetFile(path).read()
-    except FileNotFoundError:
-        raise ArtifactError(f"{path} does not exist; run dvc repro {stage}") from None
-    except (pa.ArrowInvalid, OSError) as error:
-        raise ArtifactError(f"{path} is damaged ({error}); run dvc repro {stage}") from None
-    held = table.column_names
-    names = schemas[0].names if schemas else held
-    table = table.select([name for name in names if name in held])
+    remedy = f"run dvc repro {stage}"
+    table = read_columns(path, remedy, schemas[0].names if schemas else None)
     if schemas and table.schema not in schemas:
-        raise ArtifactError(f"{path} has the columns {held}, not {names}; run dvc repro {stage}")
+        types = dict(zip(table.column_names, map(str, table.schema.types), strict=True))
+        raise ArtifactError(f"{path} has the columns {types}, not those of {stage}; {remedy}")
     return table

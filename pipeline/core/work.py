@@ -5,7 +5,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing
 from datetime import timedelta
 from itertools import repeat, takewhile
@@ -92,6 +92,24 @@ def followed(items: Iterable[Item], title: str, total: int, unit: str) -> Iterat
 Made = TypeVar("Made")
 
 
+def in_order(
+    begun: Iterable[Callable[[], Made]], ahead: Callable[[], int]
+) -> Generator[Made, None, None]:
+    """What work gives, in the order in which it is begun.
+
+    Args:
+        begun: begins work when it is asked for the next item, which waits for its result.
+        ahead: how much of it is begun before the first result is waited for.
+    """
+    pending: deque[Callable[[], Made]] = deque()
+    for result in begun:
+        pending.append(result)
+        if len(pending) > ahead():
+            yield pending.popleft()()
+    while pending:
+        yield pending.popleft()()
+
+
 def made_ahead(
     make: Callable[[Item], Made], items: Iterable[Item], threads: int, ahead: int = 0
 ) -> Generator[Made, None, None]:
@@ -103,14 +121,9 @@ def made_ahead(
         threads: so many are made at a time.
         ahead: so many are begun before the first one is waited for; 0: as there are threads.
     """
-    pending: deque[Future[Made]] = deque()
     with ThreadPoolExecutor(threads) as pool:
-        for item in items:
-            pending.append(pool.submit(make, item))
-            if len(pending) > (ahead or threads):
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
+        begun = (pool.submit(make, item).result for item in items)
+        yield from in_order(begun, lambda: ahead or threads)
 
 
 def prefetched(items: Generator[Item, None, None], ahead: int = 1) -> Generator[Item, None, None]:

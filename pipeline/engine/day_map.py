@@ -11,7 +11,6 @@ import os
 import re
 import socket
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -21,7 +20,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pipeline.core.errors import AdaCalibError
-from pipeline.core.work import WorkProgress
+from pipeline.core.work import WorkProgress, in_order
 from pipeline.engine.reuse import made_by
 from pipeline.formats.sort_keys import usable_threads
 
@@ -224,21 +223,10 @@ def map_days(
         AdaCalibError: the worker processes ended or cannot be reached.
         Exception: what `work` raises, for the first day that fails.
     """
-    begun: deque[tuple[Item, Callable[[], Result]]] = deque()
-
-    def first() -> tuple[Item, Result]:
-        item, result = begun.popleft()
-        made = result()
-        progress.advance(1)
-        return item, made
-
     with _pool(work, title) as (begin, width), WorkProgress(title, len(days), unit) as progress:
-        for item in days:
-            begun.append((item, begin(item)))
-            if len(begun) > width():
-                yield first()
-        while begun:
-            yield first()
+        for item, made in zip(days, in_order(map(begin, days), width), strict=True):
+            progress.advance(1)
+            yield item, made
 
 
 def processes() -> int | None:

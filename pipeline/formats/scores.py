@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.core.columns import Columns, Float32, Int32, joined
+from pipeline.core.columns import Columns, Float32, Int32, joined, read_columns
 from pipeline.core.errors import ArtifactError, DataError
 from pipeline.core.files import publish, read_json, write_facts
 from pipeline.formats.days import day_number
@@ -272,11 +272,7 @@ def _days(folder: Path, manifest: Mapping[str, Any], splits: Sequence[str]) -> l
 
 
 def _table(folder: Path, day: str, columns: list[str]) -> pa.Table:
-    path = _file(folder, day)
-    try:
-        return pq.ParquetFile(path).read(columns).select(columns)
-    except (OSError, pa.ArrowInvalid, KeyError):  # the last: of an older form
-        raise ArtifactError(f"{path} is missing or damaged; run dvc repro score") from None
+    return read_columns(_file(folder, day), "run dvc repro score", columns)
 
 
 def write_ordered(path: Path, scores: Scores) -> None:

@@ -95,17 +95,14 @@ class KeyLayout:
         return cls(32, low_bits if packed else 0, packed, first_day, n_days, unit)
 
     @classmethod
-    def of(cls, scores: Scores, threads: int = 1) -> "KeyLayout":
+    def of(cls, scores: Scores) -> "KeyLayout":
         """The layout for these rows."""
         if not len(scores):
             return cls.choose(0, 0, scores.n_field_values, single=False)
         counts, days = scores.impressions, scores.day
-        with ThreadPoolExecutor(threads) as pool:
-            ends = pool.map(lambda end: int(end()), (counts.min, counts.max, days.min, days.max))
-            least, most, first_day, last_day = ends
-        return cls.choose(
-            first_day, last_day, scores.n_field_values, least == most == 1, unit_of(counts)
-        )
+        single = bool(counts.min() == 1 == counts.max())
+        ends = int(days.min()), int(days.max())
+        return cls.choose(*ends, scores.n_field_values, single, unit_of(counts))
 
     def heads(self, group: np.ndarray, logit: np.ndarray) -> np.ndarray:
         """uint64: group << logit_bits | sortable bits of the logit."""
@@ -252,7 +249,7 @@ def sorted_ranges(scores: Scores, threads: int) -> list[SortedRows]:
     of the interpreter meanwhile). A field value is never cut.
     """
     threads = max(1, min(threads, len(scores) // BLOCK))
-    layout, ids = KeyLayout.of(scores, threads), scores.field_value_id
+    layout, ids = KeyLayout.of(scores), scores.field_value_id
     n_ranges = threads if layout.packed else max(threads, len(scores) // NUMBERED)
     # Ranges with about equally many rows, by a sample: they decide which thread does what alone.
     sample = np.sort(ids[:: max(1, len(ids) // 10_000)])

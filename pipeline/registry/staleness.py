@@ -9,8 +9,7 @@ from ruamel.yaml import YAML
 from pipeline.core.errors import ParamsError, ToolError
 from pipeline.core.typed_yaml import read_keys
 from pipeline.formats.champion import SAME_LOG
-from pipeline.params.dag import stage_order, upstreams
-from pipeline.params.params_file import flat
+from pipeline.params.params_file import flat, stage_order, upstreams
 from pipeline.registry.tools.dvc import status
 from pipeline.registry.tools.programs import git
 

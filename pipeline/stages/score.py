@@ -20,10 +20,15 @@ from pipeline.core.files import (
 )
 from pipeline.data.log_store.day_rows import read_day
 from pipeline.data.log_store.manifest import MANIFEST, read_manifest
-from pipeline.encoding.belonging import count_field, nearest_parents, tree_of
 from pipeline.encoding.features import Encoder
 from pipeline.encoding.values import counts, field_keys, placed, weights
-from pipeline.encoding.vocabulary import ValueCounts, Vocabulary
+from pipeline.encoding.vocabulary import (
+    ValueCounts,
+    Vocabulary,
+    count_field,
+    nearest_parents,
+    tree_of,
+)
 from pipeline.engine.day_map import map_days
 from pipeline.engine.reuse import Made, Reuse
 from pipeline.formats.days import day_number

@@ -8,9 +8,8 @@ from typing import Any
 from pipeline.core.errors import ArtifactError
 from pipeline.core.files import publish, read_json, read_report, write_facts
 from pipeline.data.log_store.day_rows import day_boundaries
-from pipeline.data.log_store.labels import maturity_of
 from pipeline.data.log_store.manifest import Manifest, read_manifest
-from pipeline.data.log_store.splits import LabelMaturity, split_by_count, with_gap
+from pipeline.data.log_store.splits import LabelMaturity, maturity_of, split_by_count
 from pipeline.params.sections import LogParams, SplitParams
 
 
@@ -93,12 +92,10 @@ def _training(landed: Manifest, splits: Mapping[str, list[str]], log: LogParams)
 def _splits(
     landed: Manifest, maturity: LabelMaturity, params: SplitParams, log: LogParams
 ) -> dict[str, list[str]]:
-    counts = params.counts | {"calibration": params.calibration_days + log.maturity_days}
-    splits = split_by_count(
-        landed.days, counts, log.time_zone, maturity, params.last_day,
+    return split_by_count(
+        landed.days, params.counts, log.time_zone, maturity, params.last_day,
         retrain_every_days=params.retrain_every_days, training_until=params.training_until,
     )  # fmt: skip
-    return with_gap(splits, log.maturity_days)
 
 
 def _checked(landed: Manifest, validation: dict[str, Any]) -> set[str]:

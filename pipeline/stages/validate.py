@@ -13,9 +13,9 @@ from pipeline.core.files import publish, write_json, write_report
 from pipeline.data.log_store import contract
 from pipeline.data.log_store.contract import DayFacts
 from pipeline.data.log_store.day_rows import read_day, refuse_changed
-from pipeline.data.log_store.labels import label_growth, maturity_of, ordinary_days, stray_rows
 from pipeline.data.log_store.manifest import MANIFEST, Manifest, check_listing, read_manifest
 from pipeline.data.log_store.merging import EventDays, day_marks
+from pipeline.data.log_store.splits import label_growth, maturity_of, ordinary_days, stray_rows
 from pipeline.encoding.values import field_keys
 from pipeline.encoding.vocabulary import ValueCounts
 from pipeline.engine.day_map import map_days

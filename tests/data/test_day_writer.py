@@ -5,11 +5,10 @@ import pyarrow as pa
 import pytest
 
 from pipeline.core.errors import DataError
-from pipeline.data.log_store.content_hash import CONTENT_BLOCK
 from pipeline.data.log_store.day_writer import DayWriter
-from pipeline.data.log_store.landing import land_days
+from pipeline.data.log_store.manifest import CONTENT_BLOCK
 from pipeline.formats.days import day_name
-from tests.tiny_logs import KIND, PRIVATE, content_sha256, files_of, land_day, tiny_day
+from tests.tiny_logs import KIND, PRIVATE, content_sha256, files_of, land_day, land_days, tiny_day
 
 
 @pytest.mark.parametrize("budget", [1, 200_000, 1 << 30])

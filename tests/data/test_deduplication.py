@@ -13,9 +13,9 @@ from pipeline.data.ingest.ali_ccp import hashes, shares
 from pipeline.data.ingest.file_reader import land_files
 from pipeline.data.log_store.day_rows import read_day
 from pipeline.data.log_store.day_writer import DayWriter
-from pipeline.data.log_store.landing import LandingOptions, land_days
+from pipeline.data.log_store.landing import LandingOptions
 from tests.data.logs import HEADER, mapping, refused, written
-from tests.tiny_logs import PRIVATE, land_day, tiny_day
+from tests.tiny_logs import PRIVATE, land_day, land_days, tiny_day
 
 PINNED = ["0xc5cc2910f4bacb8d", "0x41546d447dee0726"]
 ANY = st.characters(exclude_categories=["Cs"])
@@ -82,7 +82,7 @@ def test_an_event_counts_once_a_day_and_what_was_dropped_is_counted(tmp_path):
 
 
 def test_a_day_without_duplicates_has_the_bytes_of_one_that_never_had_any(tmp_path, monkeypatch):
-    monkeypatch.setattr("pipeline.data.log_store.content_hash.CONTENT_BLOCK", 64)
+    monkeypatch.setattr("pipeline.data.log_store.manifest.CONTENT_BLOCK", 64)
     items = [str(i % 150) for i in range(500)]
     whole = tiny_day(500, item=items)
 

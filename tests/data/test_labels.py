@@ -6,9 +6,9 @@ from pipeline.core.errors import DataError
 from pipeline.core.files import read_report
 from pipeline.data.ingest.sources import land_sources
 from pipeline.data.log_store.day_rows import read_day
-from pipeline.data.log_store.labels import label_growth, labels_until, maturity_of, stray_rows
 from pipeline.data.log_store.landing import LandingOptions
 from pipeline.data.log_store.manifest import read_manifest
+from pipeline.data.log_store.splits import label_growth, labels_until, maturity_of, stray_rows
 from pipeline.data.log_store.store import drop_days
 from pipeline.params.sections import SplitParams, ValidateParams
 from pipeline.stages import validate

@@ -9,10 +9,10 @@ import pytest
 from pipeline.core.errors import DataError
 from pipeline.data.log_store.day_rows import read_day
 from pipeline.data.log_store.day_writer import DayWriter
-from pipeline.data.log_store.landing import LandingOptions, land_days, land_log
+from pipeline.data.log_store.landing import LandingOptions, land_log
 from pipeline.data.log_store.manifest import holds, read_manifest
 from pipeline.formats.days import day_name
-from tests.tiny_logs import KIND, PRIVATE, files_of, land_day, tiny_day
+from tests.tiny_logs import KIND, PRIVATE, files_of, land_day, land_days, tiny_day
 
 DAYS = [day_name(19_700 + index) for index in range(3)]
 

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from pipeline.core.errors import NotEnoughDataError
 from pipeline.data.log_store.day_rows import days_between
+from pipeline.data.log_store.manifest import DayEntry, Manifest
 from pipeline.data.log_store.splits import (
     LabelMaturity,
-    label_maturity,
+    maturity_of,
     split_by_count,
 )
 from pipeline.formats.days import day_name, day_number
@@ -20,8 +21,12 @@ from pipeline.formats.days import day_name, day_number
 NEW_YEAR = [f"2024-01-{day:02}" for day in range(1, 11)]
 
 
+def log_of(days, zone="UTC"):
+    return Manifest("tiny", zone, {day: DayEntry(1, "", {}) for day in days})
+
+
 def by_count(days, counts, *, last_day=None, maturity_days=0, zone="UTC", **grid):
-    maturity = label_maturity(days, maturity_days, zone, last_day)
+    maturity = maturity_of(log_of(days, zone), maturity_days, last_day)
     return split_by_count(days, counts, zone, maturity, last_day, **grid)
 
 
@@ -42,7 +47,9 @@ def test_splits_follow_each_other_without_gap_and_every_day_in_one_split(a, b, c
         days, {"training": a, "calibration": b, "test": c}, maturity_days=maturity_days
     )
     together = [day for split in splits.values() for day in split]
-    assert together == days[40 - maturity_days - a - b - c : 40 - maturity_days]
+    assert together == days[40 - 2 * maturity_days - a - b - c : 40 - maturity_days]
+    assert len(splits["calibration"]) == b
+    assert len(splits.get("gap", [])) == maturity_days
 
 
 SIZES = st.fixed_dictionaries(
@@ -78,11 +85,11 @@ def test_training_days_stay_the_same_from_one_day_of_the_grid_to_the_next(counts
 @given(SIZES, st.integers(0, 3), st.none() | st.sampled_from([1]))
 def test_a_base_of_every_day_is_what_there_was_before_there_was_a_grid(counts, maturity, every):
     days = [day_name(20_000 + n) for n in range(30)]
-    sizes = [counts[name] for name in ("training", "calibration", "test")]
+    sizes = [counts["training"], counts["calibration"], maturity, counts["test"]]
     grid = {"retrain_every_days": every} if every else {}
     splits = by_count(days, counts, maturity_days=maturity, **grid)
-    ends = [30 - maturity - sum(sizes[n:]) for n in range(4)]
-    assert list(splits.values()) == [days[a:b] for a, b in pairwise(ends)]
+    ends = [30 - maturity - sum(sizes[n:]) for n in range(5)]
+    assert list(splits.values()) == [days[a:b] for a, b in pairwise(ends) if a < b]
 
 
 @given(st.integers(0, 40))
@@ -109,19 +116,18 @@ def test_a_log_that_is_too_short_for_the_grid_is_told_what_it_needs():
 
 def test_a_day_is_mature_when_a_whole_window_of_landed_days_lies_after_it():
     """The reference is the newest landed day, not the clock and not the last day that is used."""
-    assert label_maturity(NEW_YEAR, 3, "UTC") == LabelMaturity(
+    assert maturity_of(log_of(NEW_YEAR), 3) == LabelMaturity(
         3, "2024-01-10", "2024-01-07", NEW_YEAR[7:]
     )
-    assert label_maturity(NEW_YEAR, 3, "UTC", "2024-01-08").waiting == ["2024-01-08"]
-    assert label_maturity(NEW_YEAR, 0, "UTC").waiting == []
+    assert maturity_of(log_of(NEW_YEAR), 3, "2024-01-08").waiting == ["2024-01-08"]
+    assert maturity_of(log_of(NEW_YEAR), 0).waiting == []
 
 
 def test_the_split_ends_at_the_newest_mature_day():
     counts = {"training": 2, "calibration": 1, "test": 1}
     assert by_count(NEW_YEAR, counts, maturity_days=3)["test"] == ["2024-01-07"]
-    assert by_count(NEW_YEAR, counts, maturity_days=3, last_day="2024-01-05")["test"] == [
-        "2024-01-05"
-    ]
+    earlier = by_count(NEW_YEAR, counts, maturity_days=1, last_day="2024-01-05")
+    assert (earlier["gap"], earlier["test"]) == (["2024-01-04"], ["2024-01-05"])
 
 
 def test_too_few_mature_days_are_said_with_those_that_wait():
@@ -157,5 +163,5 @@ def test_a_day_that_the_zone_left_out_is_asked_of_nobody():
     assert days_between(days[0], days[-1], "Pacific/Apia") == days
     counts = {"training": 2, "calibration": 1, "test": 1}
     assert by_count(days, counts, zone="Pacific/Apia")["training"] == days[:2]
-    assert label_maturity(days, 2, "Pacific/Apia").newest_mature_day == "2011-12-29"
+    assert maturity_of(log_of(days, "Pacific/Apia"), 2).newest_mature_day == "2011-12-29"
     assert len(days_between(days[0], days[-1], "UTC")) == 5

@@ -28,7 +28,7 @@ from pathlib import Path
 from pipeline.data.log_store import store
 from pipeline.data.log_store import landing
 from pipeline.data.log_store import day_writer
-from tests.tiny_logs import KIND, PRIVATE, land_day, tiny_day
+from tests.tiny_logs import KIND, PRIVATE, land_day, land_days, tiny_day
 
 folder, mark, place = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 die = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
@@ -58,7 +58,7 @@ if place == "between two renames":
 if sys.argv[4] == "days":
     def fill(stage):
         stage.add(table, np.full(3000, 19723))
-    landing.land_days(folder, PRIVATE, fill)
+    land_days(folder, PRIVATE, fill)
 elif sys.argv[4] == "log":
     import dataclasses
     kind = dataclasses.replace(KIND, origin={"seed": mark})

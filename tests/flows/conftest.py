@@ -39,7 +39,7 @@ from tests.dvc_here import dvc
 use_defaults()
 atexit.register(shutil.rmtree, os.environ["PREFECT_HOME"], ignore_errors=True)
 
-FLIGHTS = PUBLIC["flights"].kind("flights")
+FLIGHTS = PUBLIC["flights"].kind()
 HERE = Path(__file__).parent
 SECONDS = 300  # on a busy machine; half a minute on an idle one
 WHO = {

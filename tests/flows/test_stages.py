@@ -6,8 +6,7 @@ from ruamel.yaml import YAML
 
 from flows.stages import outcome, run_stages, stage_flow
 from pipeline.core.errors import AdaCalibError, ToolError
-from pipeline.params.dag import stage_order
-from pipeline.params.params_file import STAGES
+from pipeline.params.params_file import STAGES, stage_order
 from pipeline.registry.staleness import cause, inputs_of
 from pipeline.registry.tools.programs import run_program
 

@@ -137,7 +137,7 @@ def test_a_day_of_an_older_form_is_refused_by_its_file(tmp_path):
     table = pq.read_table(path).drop(["impressions"])
     path.unlink()
     pq.write_table(table, path)
-    with pytest.raises(ArtifactError, match=r"day=2024-03-09.parquet is missing or damaged"):
+    with pytest.raises(ArtifactError, match=r"2024-03-09.parquet (is missing|is no|lacks)"):
         read_scores(tmp_path, "calibration")
 
 
@@ -148,7 +148,7 @@ def test_a_day_that_is_cut_short_or_missing_is_refused_by_its_file(tmp_path, dam
     path.unlink()
     if damage != "missing":
         path.write_bytes(content[:-9])
-    with pytest.raises(ArtifactError, match=r"day=2024-03-09.parquet is missing or damaged"):
+    with pytest.raises(ArtifactError, match=r"2024-03-09.parquet (is missing|is no|lacks)"):
         read_scores(tmp_path, "calibration")
     assert len(read_scores(tmp_path, "test")) == 5
 

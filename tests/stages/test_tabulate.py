@@ -131,13 +131,13 @@ def test_a_damaged_missing_or_strange_table_is_refused_by_name(tmp_path):
     run(write_scores(tmp_path / "scores"), tmp_path / "tables", params=PARAMS)
     path = tmp_path / "tables" / "bins.parquet"
     (tmp_path / "tables" / "cells.parquet").write_bytes(path.read_bytes())
-    with pytest.raises(ArtifactError, match=r"cells\.parquet has the columns"):
+    with pytest.raises(ArtifactError, match=r"cells\.parquet lacks the column cell_id"):
         read_cells(tmp_path / "tables")
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(ArtifactError, match=r"bins\.parquet is damaged"):
+    with pytest.raises(ArtifactError, match=r"bins\.parquet is no whole Parquet file"):
         read_bins(tmp_path / "tables")
     path.unlink()
-    with pytest.raises(ArtifactError, match=r"bins\.parquet does not exist"):
+    with pytest.raises(ArtifactError, match=r"bins\.parquet is missing"):
         read_bins(tmp_path / "tables")
 
 

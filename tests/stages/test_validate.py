@@ -111,13 +111,13 @@ def test_a_missing_column_is_named_with_its_day(tmp_path, column):
     """A later day without the label is never read as one without responses."""
     days = {**GOOD, DAYS[1]: GOOD[DAYS[1]].drop_columns(column)}
     sentence = refusal(write_log(tmp_path / "data", days), impressions="shown")
-    assert f"column {column} is missing on day {DAYS[1]}" in sentence
+    assert f"day={DAYS[1]}/part-0.parquet lacks the column {column}" in sentence
 
 
 def test_a_renamed_label_is_a_missing_label(tmp_path):
     renamed = GOOD[DAYS[2]].rename_columns({"click": "clicked"})
     sentence = refusal(write_log(tmp_path / "data", {**GOOD, DAYS[2]: renamed}))
-    assert f"column click is missing on day {DAYS[2]}" in sentence
+    assert f"day={DAYS[2]}/part-0.parquet lacks the column click" in sentence
     assert "clicked" in sentence
 
 
@@ -267,7 +267,7 @@ def test_a_truncated_file_is_named_with_its_day(tmp_path):
     folder = write_log(tmp_path / "data", GOOD)
     part = folder / f"day={DAYS[1]}" / "part-0.parquet"
     part.write_bytes(part.read_bytes()[:-100])
-    assert f"part-0.parquet (day {DAYS[1]}) is not the file that was landed" in refusal(folder)
+    assert f"day={DAYS[1]}/part-0.parquet is not the file that was landed" in refusal(folder)
 
 
 def test_a_copied_file_and_a_day_that_nobody_landed_are_refused(tmp_path):
@@ -318,7 +318,7 @@ def test_a_day_that_has_an_event_twice_is_reported_where_an_event_id_is_named(tm
     twice = f"{DAYS[1]} has 1 event more than once by the ids in item"
     assert twice not in str(report(folder, limits=limits)["warnings"])
     assert twice in str(report(folder, limits=limits, event_id="item")["warnings"])
-    assert "column id is missing on day 2024-01-01" in refusal(
+    assert "day=2024-01-01/part-0.parquet lacks the column id" in refusal(
         write_log(tmp_path / "other" / "data", GOOD), event_id="id"
     )
 

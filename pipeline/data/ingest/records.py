@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from glob import escape
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -44,53 +44,10 @@ def opened(path: Path, mapping: Mapping) -> Iterator["LogFile"]:
         yield LogFile(path, mapping, place)
 
 
-def refuse(sentence: str, records: int = 1) -> NoReturn:
-    """Refuse `records` records.
-
-    Raises:
-        DataError: always.
-    """
-    raise DataError(sentence)
-
-
-def worked(
-    path: Path,
-    mapping: Mapping,
-    work: Callable[[pa.Table], Item],
-    report: Report,
-    *,
-    reject: Callable[[str, int], None] = refuse,
-    rows: int = 0,
-) -> Generator[Item, None, None]:
-    """What `work` makes of the rows of a file, block by block.
-
-    Args:
-        work: refuses some rows, by a DataError or an Arrow error, exactly where it refuses one.
-        report: called with the bytes of the file that were read since the last call.
-        reject: called with a sentence on records that cannot be read, the first row that `work`
-            refuses among them, and their number; where it raises nothing, they are left out.
-        rows: of a block; 0: ROWS.
-    """
-    size, reported, row = path.stat().st_size if path.is_file() else 0, 0, 1
-    with opened(path, mapping) as file, closing(prefetched(file.blocks(rows))) as blocks:
-        for block, read in blocks:
-            table = block
-            while len(table):
-                fit = len(table)
-                try:
-                    made = work(table)
-                except (DataError, pa.ArrowException):
-                    fit, fault = _first_refused(table, work)
-                    reject(f"{path}, {file.place_of(row + fit)}: {fault}", 1)
-                    made = work(table.slice(0, fit))
-                yield made
-                done = min(fit + 1, len(table))
-                row, table = row + done, table.slice(done)
-            report(int(size * read) - reported)
-            reported = max(reported, int(size * read))
-        if file.rejected:
-            reject(f"{path}, record {file.rejected[0]} cannot be read", len(file.rejected))
-    report(size - reported)
+def too_many(rejected: int, mapping: Mapping) -> str:
+    """How many records cannot be read, as the end of a sentence; empty where none may be."""
+    most = mapping.max_rejected
+    return f"; so {rejected:,} cannot be read, max_rejected allows {most:,}" if most else ""
 
 
 def _first_refused(table: pa.Table, work: Callable[[pa.Table], object]) -> tuple[int, str]:
@@ -119,13 +76,55 @@ class LogFile:
         place: where the engine reads it.
 
     Attributes:
-        rejected: after `blocks`, the records that could not be parted into columns, where the
-            mapping allows some: their numbers, from 1, with header and empty lines.
+        row: how many of its rows were worked on so far.
+        rejected: how many records could not be read so far, where the mapping allows some.
     """
 
     def __init__(self, path: Path, mapping: Mapping, place: Path) -> None:
         self.path, self._mapping, self._place = path, mapping, place
-        self.rejected: list[int] = []
+        self.row = self.rejected = 0
+        self._unparted: list[int] = []  # records, from 1, with header and empty lines
+
+    def worked(
+        self, work: Callable[[pa.Table], Item], report: Report, rows: int = 0
+    ) -> Generator[Item, None, None]:
+        """What `work` makes of the rows, block by block.
+
+        A record that cannot be read, or that `work` refuses, is left out and counted.
+
+        Args:
+            work: refuses some rows, by a DataError or an Arrow error, exactly where it refuses one.
+            report: called with the bytes of the file that were read since the last call.
+            rows: of a block; 0: ROWS.
+
+        Raises:
+            DataError: more records are left out than the mapping allows.
+        """
+        size, reported = self.path.stat().st_size, 0
+        with closing(prefetched(self.blocks(rows))) as blocks:
+            for block, read in blocks:
+                table = block
+                while len(table):
+                    fit = len(table)
+                    try:
+                        made = work(table)
+                    except (DataError, pa.ArrowException):
+                        fit, fault = _first_refused(table, work)
+                        self._reject(f"{self._place_of(self.row + fit + 1)}: {fault}", 1)
+                        made = work(table.slice(0, fit))
+                    yield made
+                    done = min(fit + 1, len(table))
+                    self.row, table = self.row + done, table.slice(done)
+                report(int(size * read) - reported)
+                reported = max(reported, int(size * read))
+        if self._unparted:
+            self._reject(f"record {self._unparted[0]} cannot be read", len(self._unparted))
+        report(size - reported)
+
+    def _reject(self, sentence: str, records: int) -> None:
+        self.rejected += records
+        if self.rejected > self._mapping.max_rejected:
+            raise DataError(f"{self.path}, {sentence}{too_many(self.rejected, self._mapping)}")
 
     def count(self) -> int:
         """How many rows there are.
@@ -151,9 +150,9 @@ class LogFile:
                 read = max(database.query_progress(), 0) / 100
                 yield pa.Table.from_batches([batch]), read
             if self._mapping.kind == "csv" and self._mapping.max_rejected:
-                self.rejected = [int(line) for (line,) in database.execute(REJECTED).fetchall()]
+                self._unparted = [int(line) for (line,) in database.execute(REJECTED).fetchall()]
 
-    def place_of(self, row: int) -> str:
+    def _place_of(self, row: int) -> str:
         """Where a row is, in words: "line 7"."""
         if self._mapping.select:
             return f"row {row} of select"

@@ -20,7 +20,6 @@ from pipeline.data.ingest.fetched import PUBLIC
 from pipeline.data.ingest.file_reader import land_files
 from pipeline.data.ingest.mapping import read_mapping, shipped
 from pipeline.data.ingest.simulated import Simulation
-from pipeline.data.log_store.labels import stray_rows
 from pipeline.data.log_store.landing import (
     DEFAULTS,
     Landed,
@@ -30,6 +29,7 @@ from pipeline.data.log_store.landing import (
     one_by_one,
 )
 from pipeline.data.log_store.manifest import DayEntry, amount
+from pipeline.data.log_store.splits import stray_rows
 from pipeline.data.log_store.store import seen_again, standing_log
 
 FORMATS = (*PUBLIC, "simulated")
@@ -62,14 +62,10 @@ def land(log_format: str, folder: Path, **size: int) -> str:
         )
     if size and log_format != "simulated":
         raise DataError(f"{log_format} is what it is: it takes no {', '.join(size)}")
-    if log_format == "simulated":
-        made = Simulation(**size)
-        kind, days, count = made.kind(), made.tables, made.days
-    else:
-        log = PUBLIC[log_format]
-        kind, days, count = log.kind(log_format), log.days, log.count
-    manifest, changed = land_log(folder, kind, lambda: followed(days(), "made", count, "days"))
-
+    log = Simulation(**size) if log_format == "simulated" else PUBLIC[log_format]
+    manifest, changed = land_log(
+        folder, log.kind(), lambda: followed(log.tables(), "made", log.days, "days")
+    )
     return (
         f"{folder} {'now holds' if changed else 'already held'} {log_format}: "
         f"{_extent(manifest.days)}"

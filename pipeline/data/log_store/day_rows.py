@@ -6,14 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from pipeline.core.columns import read_columns
 from pipeline.core.errors import DataError
 from pipeline.core.files import sha256_of
 from pipeline.data.log_store.manifest import MANIFEST, Manifest, day_folder, read_manifest
 from pipeline.encoding.stamps import wall_instants, zone_of
 from pipeline.encoding.values import Column
 from pipeline.formats.days import EPOCH, day_name, day_number
+
+REMEDY = "land the day again, or dvc pull"
 
 
 def day_boundaries(day: str, time_zone: str) -> tuple[datetime, datetime]:
@@ -113,7 +115,10 @@ def read_day(
             missing; file and day are named.
     """
     entry = (manifest or read_manifest(folder / MANIFEST)).entry(day)
-    tables = [_read_file(day_folder(folder, day) / name, day, columns) for name in entry.files]
+    tables = [
+        read_columns(day_folder(folder, day) / name, REMEDY, columns, DataError)
+        for name in entry.files
+    ]
     try:
         return pa.concat_tables(tables)
     except pa.ArrowInvalid as error:
@@ -129,31 +134,11 @@ def refuse_changed(folder: Path, day: str, manifest: Manifest) -> None:
     for name, expected in manifest.entry(day).files.items():
         path = day_folder(folder, day) / name
         if not path.is_file():
-            raise DataError(f"{path} (day {day}) is missing; land the day again, or dvc pull")
+            raise DataError(f"{path} is missing; {REMEDY}")
         if sha256_of(path) != expected:
             raise DataError(
-                f"{path} (day {day}) is not the file that was landed: it was changed or cut short; "
-                f"land the day again, or dvc checkout"
+                f"{path} is not the file that was landed: it was changed or cut short; {REMEDY}"
             )
-
-
-def _read_file(path: Path, day: str, columns: Sequence[str] | None) -> pa.Table:
-    try:
-        with pq.ParquetFile(path) as file:
-            present = file.schema_arrow.names
-            wanted = present if columns is None else list(columns)
-            missing = [name for name in wanted if name not in present]
-            if not missing:
-                return file.read(wanted).select(wanted)
-    except FileNotFoundError:
-        raise DataError(f"{path} (day {day}) is missing; land the day again, or dvc pull") from None
-    except (pa.ArrowInvalid, OSError) as error:
-        reason = str(error).splitlines()[0]
-        raise DataError(
-            f"{path} (day {day}) is no whole Parquet file: {reason}; land the day again, or dvc "
-            "checkout"
-        ) from None
-    raise DataError(f"column {missing[0]} is missing on day {day}: {path} has {present}")
 
 
 def read_days(

@@ -13,10 +13,16 @@ import pyarrow.parquet as pq
 
 from pipeline.core.errors import DataError
 from pipeline.core.files import sha256_of
-from pipeline.data.log_store.content_hash import ContentDigest, block_rows
 from pipeline.data.log_store.day_rows import rows_by_day
 from pipeline.data.log_store.engine import engine, name, text
-from pipeline.data.log_store.manifest import PART, DayEntry, SourceRows, day_folder
+from pipeline.data.log_store.manifest import (
+    PART,
+    ContentDigest,
+    DayEntry,
+    SourceRows,
+    block_rows,
+    day_folder,
+)
 from pipeline.formats.days import day_name
 
 BUDGET = 192 << 20  # bytes of rows that wait in memory, over all days; more go to the disk

@@ -4,17 +4,17 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from pipeline.core.columns import read_columns
 from pipeline.core.errors import DataError
 from pipeline.core.files import publish
-from pipeline.data.log_store.content_hash import type_name
-from pipeline.data.log_store.day_writer import DayWriter, Part, PartWriter, whole
-from pipeline.data.log_store.labels import labels_until, ordinary_days, with_labels
+from pipeline.data.log_store.day_rows import REMEDY
+from pipeline.data.log_store.day_writer import Part, PartWriter, whole
 from pipeline.data.log_store.manifest import (
     MANIFEST,
     PART,
@@ -22,10 +22,12 @@ from pipeline.data.log_store.manifest import (
     Manifest,
     day_folder,
     holds,
+    type_name,
     write_manifest,
 )
 from pipeline.data.log_store.merging import DayMerge
-from pipeline.data.log_store.store import Staged, beside, commit, landing_lock, standing_log
+from pipeline.data.log_store.splits import labels_until, ordinary_days, with_labels
+from pipeline.data.log_store.store import Staged, commit, landing_lock, standing_log
 from pipeline.encoding.values import as_numbers
 from pipeline.formats.days import day_number
 
@@ -152,22 +154,6 @@ def land_log(
         return manifest, True
 
 
-def land_days(
-    folder: Path,
-    kind: LogKind,
-    fill: Callable[[DayWriter], None],
-    options: LandingOptions = DEFAULTS,
-) -> Landed:
-    """Add the rows that `fill` adds to a writer to the days of `folder`; see `land_parts`."""
-
-    def parts(place: Path) -> Iterator[tuple[str, Part]]:
-        writer = DayWriter(place, kind.schema)
-        fill(writer)
-        yield from writer.parts()
-
-    return land_parts(folder, kind, parts, options)
-
-
 def land_parts(
     folder: Path,
     kind: LogKind,
@@ -178,7 +164,7 @@ def land_parts(
     """Add the rows of parts of days, those of a day in the order in which they come, to the days
     of `folder`, as `DayMerge` says where one has landed.
 
-    All days are first written whole, beside `folder` and in bounded memory; where `fill` refuses,
+    All days are first written whole, beside `folder` and in bounded memory; where `bring` refuses,
     the log stays as it was. Then they take their names: a reader sees the previous day or the whole
     new one, also where the writer was killed. The same rows change no byte, other days are not
     touched. A day whose every row was dropped is not landed. A log with a day from elsewhere can no
@@ -202,9 +188,10 @@ def land_parts(
         )
     with landing_lock(folder):
         _refuse_other_kind(folder, kind)
-        with beside(folder) as place:
+        near = TemporaryDirectory(prefix=f".{folder.name}.tmp-", dir=folder.parent)
+        with near as place:  # on the same disk
             parts: dict[str, list[Part]] = defaultdict(list)
-            for day, part in bring(place):
+            for day, part in bring(Path(place)):
                 parts[day].append(part)
             made = over(lambda day: whole(parts[day], schema, event_id), sorted(parts), "land")
             staged = dict(made)
@@ -291,12 +278,10 @@ def _write_day(folder: Path, kind: LogKind, day: str, table: pa.Table) -> DayEnt
 
 def _responses(files: Iterable[Path], label: str | None) -> int | None:
     """The responses in files of a day; None where no column says them, or a file is damaged."""
-    total = 0
-    try:
-        for file in files:
-            with pq.ParquetFile(file) as rows:
-                for batch in rows.iter_batches(columns=[label]):
-                    total += int(np.nansum(as_numbers(batch.column(0))))
-    except (OSError, pa.ArrowInvalid, IndexError, TypeError, DataError):
+    if label is None:
         return None
-    return total
+    try:
+        columns = (read_columns(file, REMEDY, [label], DataError)[label] for file in files)
+        return sum(int(np.nansum(as_numbers(column))) for column in columns)
+    except DataError:
+        return None

@@ -1,13 +1,93 @@
-"""Parts: which whole days train, calibrate and test, of the days whose labels are mature."""
+"""Labels that keep arriving: up to which day those of a day are known, and how they grew.
+
+Parts: which whole days train, calibrate and test, of the days whose labels are mature.
+"""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
 
 from pipeline.core.errors import NotEnoughDataError
 from pipeline.data.log_store.day_rows import calendar_days, days_between
+from pipeline.data.log_store.manifest import DayEntry, Manifest
 from pipeline.formats.days import day_name, day_number
 
+ORDINARY = 0.05  # of the median rows of a day: fewer, at either end of a log, are stray rows
 SUNDAY = 3  # 1970-01-04, from which the grid of days is counted
+
+
+def ordinary_days(days: Mapping[str, DayEntry]) -> list[str]:
+    """The days of a log without the stray rows at its ends, ascending.
+
+    What lies after the last day of ordinary volume are rows of a clock that runs ahead, or the
+    first rows of a day that has not come; what lies before the first one, with days missing in
+    between, are rows with a mistyped year. They decide nothing.
+    """
+    if not days:
+        return []
+    least = ORDINARY * median(entry.rows for entry in days.values())
+    ordinary = [day for day, entry in days.items() if entry.rows >= least]
+    first = min(ordinary)
+    for day in sorted((day for day in days if day < first), reverse=True):
+        if day_number(first) - day_number(day) > 1:
+            break
+        first = day
+    return sorted(day for day in days if first <= day <= max(ordinary))
+
+
+def stray_rows(days: Mapping[str, DayEntry]) -> list[str]:
+    """A sentence on each day that is none of the ordinary ones."""
+    ordinary = ordinary_days(days)
+    return [
+        f"{day} has {entry.rows:,} rows and lies outside {ordinary[0]}..{ordinary[-1]}: it is left "
+        f"aside; where it is a mistake, adacalib drop {day}"
+        for day, entry in sorted(days.items())
+        if day not in ordinary
+    ]
+
+
+def labels_until(entry: DayEntry) -> str | None:
+    """The day up to which the labels of a landed day are known; None where no landing said."""
+    return max(entry.labels, default=None)
+
+
+def with_labels(
+    entry: DayEntry, before: DayEntry | None, until: str, responses: int | None
+) -> DayEntry:
+    """The entry of a day that is landed with the labels that are known on the day `until`.
+
+    Args:
+        entry: of the day.
+        before: as it stood; None: it did not.
+        until: the logical day of the landing.
+        responses: of the day's rows; None where no column says them.
+    """
+    labels = dict(before.labels if before else {}) | {until: responses}
+    return replace(entry, labels=dict(sorted(labels.items())))
+
+
+def label_growth(days: Mapping[str, DayEntry]) -> list[dict[str, Any]]:
+    """How many of the responses that are known of a day now were known how many days after it.
+
+    Of days that were landed more than once: for each `age` in days, ascending, the number of
+    `days` that were landed at that age, their `responses` then, `known_now`, and the `share` of
+    these, NaN where there are none.
+    """
+    sums: dict[int, list[int]] = {}
+    for day, entry in days.items():
+        known = {until: count for until, count in entry.labels.items() if count is not None}
+        if len(known) < 2:
+            continue
+        newest = known[max(known)]
+        for until, count in known.items():
+            row = sums.setdefault(day_number(until) - day_number(day), [0, 0, 0])
+            row[:] = row[0] + 1, row[1] + count, row[2] + newest
+    return [
+        {"age": age, "days": n, "responses": then, "known_now": now,
+         "share": then / now if now else float("nan")}
+        for age, (n, then, now) in sorted(sums.items())
+    ]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -31,35 +111,36 @@ class LabelMaturity:
     waiting: list[str]
 
 
-def label_maturity(
-    days: Collection[str],
-    maturity_days: int,
-    time_zone: str,
-    last_day: str | None = None,
-    known_until: Mapping[str, str] | None = None,
+def maturity_of(
+    manifest: Manifest, maturity_days: int, last_day: str | None = None
 ) -> LabelMaturity:
-    """Which of `days` are mature.
+    """Which of the ordinary days of a log are mature.
+
+    The labels of a day of which no landing said up to when they are known are known up to the
+    newest day.
 
     Args:
-        days: the landed days, at least one.
+        manifest: of the log.
         maturity_days: length of the conversion window.
-        time_zone: of the log.
         last_day: newest day that may be used; None: any.
-        known_until: day → the day up to which its labels are known; the newest landed day, where a
-            day is not among them.
 
     Raises:
+        NotEnoughDataError: there is no landed day.
         DataError: the calendar does not reach so far back.
     """
-    reference, known = max(days), known_until or {}
+    if not manifest.days:
+        raise NotEnoughDataError("the log has no days; bring one with adacalib data FORMAT")
+    days, zone = ordinary_days(manifest.days), manifest.time_zone
+    reference = max(days)
+    known = {day: labels_until(manifest.days[day]) or reference for day in days}
     newest = {
-        until: calendar_days(until, maturity_days + 1, time_zone)[0]
+        until: calendar_days(until, maturity_days + 1, zone)[0]
         for until in {reference, *known.values()}
     }
-    young = [day for day in days if day > newest[known.get(day, reference)]]
+    young = [day for day in days if day > newest[known[day]]]
     mature = newest[reference]
     if young and min(young) <= mature:  # it was landed once, and its labels were never seen again
-        mature = calendar_days(min(young), 2, time_zone)[0]
+        mature = calendar_days(min(young), 2, zone)[0]
     waiting = sorted(day for day in days if mature < day <= (last_day or reference))
     return LabelMaturity(maturity_days, reference, mature, waiting)
 
@@ -76,6 +157,10 @@ def split_by_count(
 ) -> dict[str, list[str]]:
     """Whole days for every split, ending with the newest mature day.
 
+    The days between calibration and test are the `gap`, as many as a label takes to be final: on
+    the morning of the first test day theirs were not, so nothing that is learned before the test
+    may use them; what is forecast for later test days may.
+
     Training days end on a grid, on the newest day of it that leaves enough days for the others, so
     from one day of the grid to the next they stay the same. The calibration days are then up to
     `retrain_every_days` - 1 more than their count.
@@ -84,7 +169,7 @@ def split_by_count(
         days: the landed days, in any order.
         counts: training, calibration and test → number of days.
         time_zone: of the log.
-        maturity: which of them are mature.
+        maturity: which of them are mature; there is a gap where labels take days.
         last_day: newest day that may be used; None: any.
         retrain_every_days: N; the grid are the days whose number since 1970-01-04 N divides.
         training_until: a day that the grid has beside them; None: none.
@@ -92,6 +177,8 @@ def split_by_count(
     Raises:
         NotEnoughDataError: a needed day is missing; the sentence names it and its split.
     """
+    gap = maturity.maturity_days
+    counts = {**counts, "calibration": counts["calibration"] + gap}
     end = min(last_day or maturity.reference_day, maturity.newest_mature_day)
     later = calendar_days(end, counts["calibration"] + counts["test"] + 1, time_zone)
     number = day_number(later[0])
@@ -112,33 +199,12 @@ def split_by_count(
         )
     names = calendar_days(end, needed, time_zone)
     first, test = counts["training"], needed - counts["test"]
-    splits = {"training": names[:first], "calibration": names[first:test], "test": names[test:]}
+    splits = {"training": names[:first], "calibration": names[first : test - gap]}
+    splits |= {"gap": names[test - gap : test]} if gap else {}
+    splits["test"] = names[test:]
     wanted = f"split {shape} needs every day {names[0]}..{end}{_waiting(maturity)}"
     _refuse_missing(splits, days, f"{wanted}, the")
     return splits
-
-
-def with_gap(splits: Mapping[str, list[str]], maturity_days: int) -> dict[str, list[str]]:
-    """The splits with the last `maturity_days` calibration days set apart as `gap`.
-
-    On the morning of the first test day their labels were not final, so nothing that is learned
-    before the test may use them; what is forecast for later test days may.
-
-    Raises:
-        NotEnoughDataError: no calibration day is left.
-    """
-    if not maturity_days:
-        return dict(splits)
-    days = splits["calibration"]
-    if len(days) <= maturity_days:
-        raise NotEnoughDataError(
-            f"of the {len(days)} calibration days the last {maturity_days} (log.maturity_days) "
-            "have no final labels on the first test day, so none is left; give more calibration "
-            "days in the split section"
-        )
-    kept, gap = days[:-maturity_days], days[-maturity_days:]
-    parts = {"training": splits["training"], "calibration": kept, "gap": gap}
-    return {**parts, "test": splits["test"]}
 
 
 def _waiting(maturity: LabelMaturity) -> str:

@@ -6,14 +6,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TypeAlias
 
 from filelock import FileLock, Timeout
 
 from pipeline.core.errors import DataError
 from pipeline.core.files import discard, publish, remove_unfinished
-from pipeline.data.log_store.labels import labels_until, with_labels
 from pipeline.data.log_store.manifest import (
     COMING,
     MANIFEST,
@@ -24,6 +22,7 @@ from pipeline.data.log_store.manifest import (
     read_manifest,
     write_manifest,
 )
+from pipeline.data.log_store.splits import labels_until, with_labels
 
 Staged: TypeAlias = Mapping[str, tuple[Path, DayEntry]]  # day → its file beside the log, its entry
 
@@ -119,13 +118,6 @@ def _settle(folder: Path, manifest: Manifest) -> None:
         for path in day_folder(folder, day).glob("*"):
             if path.name not in entry.files:
                 path.unlink()
-
-
-@contextmanager
-def beside(folder: Path) -> Iterator[Path]:
-    """A folder on the same disk as `folder`, which goes."""
-    with TemporaryDirectory(prefix=f".{folder.name}.tmp-", dir=folder.parent) as place:
-        yield Path(place)
 
 
 def seen_again(folder: Path, files: Collection[str], as_of: str) -> dict[str, DayEntry]:

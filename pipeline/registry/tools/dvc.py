@@ -12,7 +12,7 @@ import psutil
 from ruamel.yaml import YAML
 
 from pipeline.core.errors import AdaCalibError, ToolError
-from pipeline.params.dag import stage_order
+from pipeline.params.params_file import stage_order
 from pipeline.registry.tags import NAME, STAGE, Tag, assignments, next_version, proposed, versions
 from pipeline.registry.tools.programs import (
     Finished,
