@@ -33,11 +33,12 @@ _unexpected: list[str] = []
 TOGETHER = ("tests/flows/", "tests/registry/test_pro", "tests/registry/test_pull.py",
             "tests/registry/test_clean.py", "tests/registry/test_kills.py")  # fmt: skip
 # Those that start processes in which the stages' libraries are loaded already.
-READY = ("tests/engine/test_reused_stages.py", "tests/test_stopped_stages.py")
+READY = ("tests/engine/test_cluster.py", "tests/engine/test_reused_stages.py",
+         "tests/test_stopped_stages.py")  # fmt: skip
 # Those that begin first, as no process shall wait for them at the end.
-LONGEST = ("tests/flows/", "tests/registry/", "tests/test_walk.py", "tests/engine/test_cluster.py",
-           "tests/serving/test_workers.py", *READY, "tests/stages/test_torchrun.py",
-           "tests/test_ten_days.py")  # fmt: skip
+LONGEST = ("tests/flows/", *READY, "tests/registry/", "tests/stages/test_torchrun.py",
+           "tests/test_walk.py", "tests/serving/test_workers.py", "tests/test_ten_days.py",
+           "tests/test_damaged_artifacts.py")  # fmt: skip
 
 
 class ByFile(LoadFileScheduling):

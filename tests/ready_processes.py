@@ -7,8 +7,10 @@ where a fresh one takes seconds, and is otherwise a process like any other.
 import multiprocessing
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
+from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -22,8 +24,20 @@ from pipeline.params.params_file import STAGES
 def context() -> ForkServerContext:
     """Where such processes come from; the first one loads."""
     found = multiprocessing.get_context("forkserver")
-    found.set_forkserver_preload([f"pipeline.stages.{stage}" for stage in STAGES])
+    loaded = ["distributed", *(f"pipeline.stages.{stage}" for stage in STAGES)]
+    found.set_forkserver_preload(loaded)
+    forkserver.ensure_running()  # before Dask asks for one that has loaded less
     return found
+
+
+@contextmanager
+def ready_workers() -> Iterator[None]:
+    """Dask's worker processes are such processes, too, while the block runs."""
+    import dask
+
+    context()
+    with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
+        yield
 
 
 def stage_process(stage: str, paths: list[Path], folder: Path, said: Path) -> BaseProcess:

@@ -54,6 +54,17 @@ def damaged(file: Path) -> dict[str, bytes | None]:
     }
 
 
+def one_of_a_kind(place: Path) -> list[Path]:
+    """Files of an output to damage; of those of days, which are read alike, the last one."""
+    files = [place] if place.is_file() else sorted(f for f in place.rglob("*") if f.is_file())
+    kinds = {file.parent if file.name.startswith("day=") else file: file for file in files}
+    return [
+        file
+        for file in kinds.values()
+        if file.name != "gate.json" and file.suffix in (".json", ".parquet")
+    ]
+
+
 def sentence_of(stage: str, paths: list[Path], params: Path) -> str:
     """What a stage refuses with, empty where it does not."""
     try:
@@ -72,10 +83,7 @@ def test_a_damaged_input_is_refused_by_name_or_not_read(walked, tmp_path, stage)
     paths = [*(walked / path for path in inputs), *(tmp_path / path.name for path in own)]
     refused = []
     for place in (walked / path for path in inputs if path.parts[0] != "data"):
-        files = [place] if place.is_file() else [f for f in place.rglob("*") if f.is_file()]
-        for file in (
-            f for f in files if f.name != "gate.json" and f.suffix in (".json", ".parquet")
-        ):
+        for file in one_of_a_kind(place):
             whole = file.read_bytes()
             for content in damaged(file).values():
                 file.unlink()

@@ -25,5 +25,7 @@ def log(**columns: pa.Array) -> dict[str, pa.Table]:
 
 def test_the_paper_variant_has_a_report(tmp_path):
     values = {"log__served_logit": "score", "calibrate__variant": "paper"}
-    folder = walk(project(tmp_path, log(), **values, calibrate__choose="always"), "report")
+    brief = {"calibrate__paper__epochs": 1, "calibrate__paper__least_steps": 1}
+    folder = project(tmp_path, log(), **values, **brief, calibrate__choose="always")
+    walk(folder, "report")
     assert (folder / "artifacts/report/report.html").is_file()

@@ -95,7 +95,7 @@ def test_dropping_what_value_and_shared_have_in_common_errs_on_the_wide_side():
 
 def summed_posterior(mean, covariance, away, impressions, responses):
     """Mean, covariance and log evidence of (level, slope) by sums over a fine grid."""
-    axis = np.linspace(-10, 10, 401)
+    axis = np.linspace(-8, 8, 161)
     spot = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
     line = mean + spot @ np.linalg.cholesky(covariance).T
     logit = line[:, LEVEL, None] + line[:, SLOPE, None] * away
@@ -104,7 +104,7 @@ def summed_posterior(mean, covariance, away, impressions, responses):
     weight = np.exp(fit - fit.max())
     middle = np.average(line, axis=0, weights=weight)
     spread = np.cov(line.T, aweights=weight, ddof=0)
-    cell = 0.05**2 / (2 * np.pi)
+    cell = 0.1**2 / (2 * np.pi)
     return middle, spread, np.log(weight.sum() * cell) + fit.max()
 
 

@@ -1,6 +1,7 @@
 """AdaCalib as published."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -47,6 +48,12 @@ def quick(world):
 
 
 @pytest.fixture(scope="module")
+def fits(world):
+    """Each row of the ablation table, fitted when it is asked for."""
+    return cache(lambda name: fit_paper(world[0], ABLATIONS[name]))
+
+
+@pytest.fixture(scope="module")
 def parts(world):
     """Families of two candidates, the rows among them, and an untrained network."""
     scores, _ = world
@@ -61,9 +68,9 @@ def parts(world):
 
 
 @pytest.mark.parametrize("name", ABLATIONS)
-def test_every_row_of_the_ablation_table_meets_the_rate_and_increases(world, name):
+def test_every_row_of_the_ablation_table_meets_the_rate_and_increases(world, fits, name):
     scores, _ = world
-    fitted = fit_paper(scores, ABLATIONS[name])
+    fitted = fits(name)
     probability = expit(fitted.serving(scores.uncalibrated_logit, scores.field_value_id))
     assert probability.mean() == pytest.approx(scores.responses.mean(), rel=0.05)
     at = np.linspace(-20, 20, 2000)
@@ -71,9 +78,9 @@ def test_every_row_of_the_ablation_table_meets_the_rate_and_increases(world, nam
         assert (np.diff(fitted.serving(at, np.full(2000, z))) > 0).all()
 
 
-def test_it_meets_the_rate_of_every_field_value_that_is_not_rare(world):
+def test_it_meets_the_rate_of_every_field_value_that_is_not_rare(world, fits):
     scores, _ = world
-    fitted = fit_paper(scores, replace(QUICK, epochs=8))
+    fitted = fits("all but auxiliary")
     probability = expit(fitted.serving(scores.uncalibrated_logit, scores.field_value_id))
     for z in np.unique(scores.field_value_id):
         of = scores.field_value_id == z
@@ -166,8 +173,9 @@ def test_the_auxiliary_network_adds_what_features_know(world):
         kind[:, None].astype(np.int32), np.zeros((len(scores), 0), np.float32), (3,)
     )
     truth = np.log(probability) - np.log1p(-probability)
-    without = fit_paper(moved, QUICK)
-    with_it = fit_paper(moved, replace(QUICK, auxiliary=True), features)
+    brief = replace(QUICK, epochs=2)
+    without = fit_paper(moved, brief)
+    with_it = fit_paper(moved, replace(brief, auxiliary=True), features)
     alone, both = (excess(predict(f, moved, features), truth) for f in (without, with_it))
     assert both < 0.7 * alone
 
@@ -202,8 +210,9 @@ def test_no_field_value_chooses_more_bins_than_its_responses_bear(world):
     scores, _ = world
     responses = np.bincount(scores.field_value_id, scores.responses, scores.n_field_values)
     least = int(np.median(responses[responses > 0]) / 8)
+    brief = replace(QUICK, epochs=1)
     free, held = (
-        fit_paper(scores, replace(QUICK, min_responses_per_bin=n)).chosen_bins for n in (0, least)
+        fit_paper(scores, replace(brief, min_responses_per_bin=n)).chosen_bins for n in (0, least)
     )
     more = held > 2
     assert (responses[more] >= least * held[more]).all()

@@ -39,6 +39,17 @@ def end(*processes: subprocess.Popen[bytes]) -> None:
             process.wait()
 
 
+def until_it_listens(port: int, seconds: float = 300) -> None:
+    """Return when something answers at a port of loopback, however busy the machine is."""
+    limit = time.monotonic() + seconds
+    while True:
+        with socket.socket() as asking:
+            if not asking.connect_ex(("127.0.0.1", port)):
+                return
+        assert time.monotonic() < limit
+        time.sleep(0.02)
+
+
 @contextmanager
 def cluster(
     *words: str, workers: int = 1, path: Path = ROOT, **environment: str
@@ -49,6 +60,7 @@ def cluster(
     strict = {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0"}
     scheduler = start("scheduler", "--port", str(port), "--host", "127.0.0.1", **strict)
     address = f"tcp://127.0.0.1:{port}"
+    until_it_listens(port)
     worker = ("--nworkers", str(workers), "--nthreads", "1", *words)
     processes = start("worker", address, *worker, path=path, **environment)
     try:

@@ -21,6 +21,7 @@ from tests.engine.dask_here import ROOT, wait_for
 from tests.engine.dask_here import cluster as own_cluster
 from tests.engine.test_reuse import git
 from tests.engine.test_reused_stages import KEEPING, made, project_of
+from tests.ready_processes import ready_workers
 from tests.whole_walk import PATHS
 
 # workers are started again within this process, where a warning of Dask's must not end that
@@ -36,9 +37,11 @@ DAYS = [day_name(number) for number in range(20_000, 20_012)]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def released():
-    yield
-    day_map.release()
+def workers_that_are_loaded():
+    """They begin in milliseconds, as many die here; they are let go of in the end."""
+    with ready_workers():
+        yield
+        day_map.release()
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from pipeline.registry.verdicts import Production, production
 from pipeline.report.result_tables import METRICS
 from tests.flows.conftest import Server, add_remotes, refuse_first_push, save, until
 
-STAGES = ("validate", "merge", "evaluate", "gate")
+STAGES = ("validate", "merge", "gate")
 GATE = {
     "passed": False,
     "reasons": ["only 287 responses; collect more days"],

@@ -51,7 +51,7 @@ def test_a_scheduled_refresh_completes_by_itself_and_down_stops_everything(prefe
 
     below = {"parent_flow_run_id": {"any_": [run["id"]]}}
     stages = {r["name"]: r["state_name"] for r in server.ask("flow_runs/filter", flow_runs=below)}
-    assert stages == dict.fromkeys(["validate", "merge", "evaluate", "gate"], "Ran")
+    assert stages == dict.fromkeys(["validate", "merge", "gate"], "Ran")
 
     started = json.loads((project / ".prefect/local.json").read_text())["processes"]
     family = [psutil.Process(entry["id"]) for entry in started.values()]

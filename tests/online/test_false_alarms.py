@@ -14,7 +14,7 @@ def by_chance(logs: int, share: float) -> tuple[float, float]:
     return low / logs, high / logs
 
 
-@pytest.mark.parametrize(("logs", "pre"), [(500, False), (250, True)])
+@pytest.mark.parametrize(("logs", "pre"), [(400, False), (200, True)])
 def test_of_tests_without_an_effect_5_percent_alarm_by_each_metric(logs, pre):
     found = alarms(Simulated(logs, units=1000), pre)
     low, high = by_chance(logs, 0.05)
@@ -23,8 +23,8 @@ def test_of_tests_without_an_effect_5_percent_alarm_by_each_metric(logs, pre):
 
 
 def test_a_ramp_makes_no_alarms_although_later_users_click_more():
-    found = alarms(Simulated(250, units=1000, shares=(0.1, 0.5)), pre=False)
-    low, high = by_chance(250, 0.05)
+    found = alarms(Simulated(200, units=1000, shares=(0.1, 0.5)), pre=False)
+    low, high = by_chance(200, 0.05)
     assert all(low < found[metric] < high for metric in METRICS)
 
 
@@ -34,17 +34,17 @@ def test_impressions_taken_for_independent_alarm_too_often():
 
 @pytest.mark.parametrize("pre", [False, True])
 def test_a_planted_effect_lies_in_its_interval_in_95_percent_of_tests(pre):
-    found = coverage(Simulated(250, units=1000, lift=LIFT), pre)
-    low, high = by_chance(250, 0.95)
+    found = coverage(Simulated(200, units=1000, lift=LIFT), pre)
+    low, high = by_chance(200, 0.95)
     assert {metric: held for metric, (held, _) in found.items() if not low < held < high} == {}
 
 
 def test_a_pre_period_narrows_every_interval_of_the_money():
-    tests = Simulated(50, units=1000, lift=LIFT)
+    tests = Simulated(20, units=1000, lift=LIFT)
     wide, narrow = coverage(tests, pre=False), coverage(tests, pre=True)
     assert all(narrow[m][1] < wide[m][1] for m in ("CTR", "eCPM", "revenue per unit"))
 
 
 def test_lost_rows_of_one_arm_withhold_the_effects_and_sound_tests_keep_them():
-    assert broken(Simulated(50, units=20_000, lost=0.1)) > 0.95
+    assert broken(Simulated(20, units=20_000, lost=0.1)) > 0.95
     assert broken(Simulated(500, units=100)) < by_chance(500, 0.001)[1]

@@ -1,5 +1,6 @@
 """calibrate: checked tables and scores → maps and the choice."""
 
+import shutil
 from itertools import chain
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from safetensors.torch import load_file
 
 from pipeline.calibration.paper.paper_network import AuxiliaryNetwork
 from pipeline.core.errors import ArtifactError, CheckFailedError, ParamsError
-from pipeline.core.files import manifest_sums, read_json, sha256_of, write_json
+from pipeline.core.files import manifest_sums, read_json, write_json
 from pipeline.formats.days import day_number
 from pipeline.formats.maps import read_maps
 from pipeline.formats.rolling import read_rolling
@@ -24,6 +25,7 @@ from pipeline.params.params_file import read_params, set_values
 from pipeline.params.sections import CalibrateParams, TabulateParams
 from pipeline.stages import calibrate, tabulate
 from tests.calibration.curved_world import curved_world
+from tests.tiny_logs import files_of
 
 DAYS = [f"2024-10-{day:02}" for day in range(4, 15)]  # day 20_000 is 2024-10-04
 PARTS = {"calibration": DAYS[:8], "test": DAYS[8:]}
@@ -75,22 +77,36 @@ def inputs_of(folder, rows=8000, parts=PARTS, spoil=None, **manifest):
     return folder
 
 
-@pytest.fixture
-def inputs(tmp_path):
-    """The usual ones."""
-    return inputs_of(tmp_path)
-
-
 def run(folder, **values):
     paths = (folder / name for name in ("scores", "tables", "tables.json", "calibrator"))
     calibrate.run(*paths, params=params_of(**values))
     return read_json(folder / "calibrator" / "manifest.json")
 
 
-def test_maps_that_ship_and_the_choice_with_its_margin_are_written(inputs):
-    manifest = run(inputs)
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """The usual inputs, and what the stage makes of them; never to be changed."""
+    folder = inputs_of(tmp_path_factory.mktemp("made") / "project")
+    run(folder)
+    return folder
+
+
+@pytest.fixture
+def manifest(made):
+    """What the stage says of what it made."""
+    return read_json(made / "calibrator" / "manifest.json")
+
+
+@pytest.fixture
+def inputs(made, tmp_path):
+    """The usual inputs alone."""
+    left_out = shutil.ignore_patterns("calibrator")
+    return Path(shutil.copytree(made, tmp_path / "project", ignore=left_out))
+
+
+def test_maps_that_ship_and_the_choice_with_its_margin_are_written(made, manifest):
     for file in ("maps.parquet", "frozen.parquet"):
-        maps = read_maps(inputs / "calibrator" / file)
+        maps = read_maps(made / "calibrator" / file)
         assert list(maps) == NAMES
         assert all(serving.n_field_values == 6 for serving in maps.values())
     assert manifest["chosen"] == manifest["held_out"]["name"]
@@ -98,11 +114,10 @@ def test_maps_that_ship_and_the_choice_with_its_margin_are_written(inputs):
     assert set(manifest["chosen_bins"]) <= {0, 2, 4}
 
 
-def test_every_test_day_has_the_map_that_served_it(inputs):
+def test_every_test_day_has_the_map_that_served_it(made):
     """Those of the first morning are the frozen ones."""
-    run(inputs)
-    rolling = read_rolling(inputs / "calibrator" / "rolling.parquet")
-    frozen = read_maps(inputs / "calibrator" / "frozen.parquet")
+    rolling = read_rolling(made / "calibrator" / "rolling.parquet")
+    frozen = read_maps(made / "calibrator" / "frozen.parquet")
     at, ids = np.linspace(-5, 1, 12), np.repeat([1, 3], 6)
     assert list(rolling) == NAMES
     for name, of_days in rolling.items():
@@ -114,24 +129,25 @@ def test_every_test_day_has_the_map_that_served_it(inputs):
 
 
 @pytest.mark.parametrize("maturity", [0, 1])
-def test_the_manifest_lists_the_days_whose_labels_ship_and_what_was_known_when(tmp_path, maturity):
-    gap = {"gap": DAYS[7:8]} if maturity else {}
-    parts = {"calibration": DAYS[: 8 - maturity], "test": DAYS[8:], **gap}
-    manifest = run(inputs_of(tmp_path, parts=parts, maturity_days=maturity))
+def test_the_manifest_lists_the_days_whose_labels_ship_and_what_was_known_when(
+    manifest, tmp_path, maturity
+):
+    if maturity:
+        parts = {"calibration": DAYS[:7], "gap": DAYS[7:8], "test": DAYS[8:]}
+        manifest = run(inputs_of(tmp_path, parts=parts, maturity_days=maturity))
     assert manifest["rolling"]["horizon_days"] == 1 + maturity
     assert manifest["rolling"]["learned_until"] == DAYS[7 - maturity]
     assert manifest["shipped"]["learned_until"] == DAYS[-1]
     assert manifest["label_days"] == DAYS
 
 
-def test_what_was_forecast_of_the_last_calibration_days_is_told(inputs):
+def test_what_was_forecast_of_the_last_calibration_days_is_told(made, manifest):
     """Forward in time, so of none of the first; the sums are those of the days' rows."""
-    manifest = run(inputs)
     days = [row["day"] for row in manifest["learning_days"]]
     assert days == PARTS["calibration"][-len(days) :]
     assert 0 < len(days) < len(PARTS["calibration"])
     for row in manifest["learning_days"]:
-        rows = read_day(inputs / "scores", read_scores_manifest(inputs / "scores"), row["day"])
+        rows = read_day(made / "scores", read_scores_manifest(made / "scores"), row["day"])
         assert row["impressions"] == rows.impressions.sum()
         assert row["responses"] == rows.responses.sum()
         assert 0 < row["expected_variance"] < row["expected_responses"]
@@ -150,20 +166,16 @@ def test_a_newest_day_without_labels_is_refused_unless_it_is_accepted(tmp_path):
     assert accepted["label_days"] == DAYS
 
 
-def test_every_map_is_finite_and_does_not_decrease_anywhere(inputs):
-    run(inputs)
+def test_every_map_is_finite_and_does_not_decrease_anywhere(made):
     at = np.linspace(-40, 40, 10_000)
-    for serving in read_maps(inputs / "calibrator" / "maps.parquet").values():
+    for serving in read_maps(made / "calibrator" / "maps.parquet").values():
         for z in range(6):
             assert (np.diff(serving(at, np.full(len(at), z))) >= -1e-9).all()
 
 
-def test_the_same_inputs_give_the_same_bytes(inputs):
+def test_the_same_inputs_give_the_same_bytes(made, inputs):
     run(inputs)
-    files = sorted((inputs / "calibrator").iterdir())
-    before = [sha256_of(file) for file in files]
-    run(inputs)
-    assert [sha256_of(file) for file in files] == before
+    assert files_of(inputs / "calibrator") == files_of(made / "calibrator")
 
 
 def test_always_ships_adacalib_whatever_it_is_worth(inputs):
