@@ -1,5 +1,6 @@
 """Parts: whole days by count or by date, mature labels alone, no day twice and none left out."""
 
+import re
 from collections import Counter
 from datetime import date
 from itertools import pairwise
@@ -155,6 +156,18 @@ def test_too_few_days_are_counted():
         NotEnoughDataError, match=r"needs 3 days .* has 1: 2024-01-01\.\.2024-01-01"
     ):
         by_count(NEW_YEAR[:1], {"training": 1, "calibration": 1, "test": 1})
+
+
+@given(st.integers(4, 60), st.integers(0, 3), st.integers(1, 7))
+def test_counts_that_would_fit_are_named(n, maturity_days, every):
+    days = [day_name(20_000 + number) for number in range(n + 2 * maturity_days)]
+    counts = {"training": 60, "calibration": 28, "test": 28}
+    with pytest.raises(NotEnoughDataError) as refused:
+        by_count(days, counts, maturity_days=maturity_days, retrain_every_days=every)
+    fewer = re.search(r"to (\d+)/(\d+)/(\d+) for example", str(refused.value))
+    counts = dict(zip(counts, map(int, fewer.groups()), strict=True))
+    splits = by_count(days, counts, maturity_days=maturity_days)
+    assert sum(map(len, splits.values())) == n + maturity_days
 
 
 def test_a_day_that_the_zone_left_out_is_asked_of_nobody():
