@@ -191,15 +191,12 @@ def split_by_count(
         shape += f" of a base trained up to {until} (retrain_every_days: 1 trains up to {later[0]})"
     have = sorted(day for day in days if day <= end)
     if len(have) < needed:
-        quarter = (len(have) - gap) // 4
-        fewer = f", to {len(have) - gap - 2 * quarter}/{quarter}/{quarter} for example"
-        fewer += " with retrain_every_days: 1" if retrain_every_days > 1 else ""
         raise NotEnoughDataError(
             f"split {shape} needs {needed} days up to {end}, the log has {len(have)}"
             + (f": {have[0]}..{have[-1]}" if have else "")
             + _waiting(maturity)
             + "; land more days, or lower the counts of the split section"
-            + (fewer if quarter > 0 else "")
+            + _for_example(len(have) - gap, retrain_every_days)
         )
     names = calendar_days(end, needed, time_zone)
     first, test = counts["training"], needed - counts["test"]
@@ -209,6 +206,15 @@ def split_by_count(
     wanted = f"split {shape} needs every day {names[0]}..{end}{_waiting(maturity)}"
     _refuse_missing(splits, days, f"{wanted}, the")
     return splits
+
+
+def _for_example(days: int, retrain_every_days: int) -> str:
+    """Counts that so many days fit, as the end of a sentence; nothing where none do."""
+    quarter = days // 4
+    if not quarter:
+        return ""
+    fewer = f", to {days - 2 * quarter}/{quarter}/{quarter} for example"
+    return fewer + (" with retrain_every_days: 1" if retrain_every_days > 1 else "")
 
 
 def _waiting(maturity: LabelMaturity) -> str:
