@@ -194,8 +194,7 @@ def split_by_count(
         raise NotEnoughDataError(
             f"split {shape} needs {needed} days up to {end}, the log has {len(have)}"
             + (f": {have[0]}..{have[-1]}" if have else "")
-            + _waiting(maturity)
-            + "; land more days, or lower the counts of the split section"
+            + f"{_waiting(maturity)}; land more days, or lower the counts of the split section"
             + _for_example(len(have) - gap, retrain_every_days)
         )
     names = calendar_days(end, needed, time_zone)
