@@ -34,6 +34,7 @@ def context() -> ForkServerContext:
 def ready_workers() -> Iterator[None]:
     """Dask's worker processes are such processes, too, while the block runs."""
     import dask
+    import distributed  # noqa: F401  # else its defaults would come within the block, and go with it
 
     context()
     with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
