@@ -79,8 +79,7 @@ def stop(
         family |= {str(child.pid): child for child in children}
         flow.send_signal(how)
         output = flow.communicate(timeout=SECONDS)[1]
-    # 130 is what a shell calls death by SIGINT, too: so Python ends where the signal met a text that
-    # is run as code
+    # a shell calls death by SIGINT 130, too: so Python ends where that met a text run as code
     ends = (-how,) if how == signal.SIGKILL else (130, -signal.SIGINT)
     assert flow.returncode in ends, output
     until(lambda: all_ended(family))
