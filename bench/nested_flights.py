@@ -18,6 +18,7 @@ import numpy as np
 
 from bench.quality_rolling import rolled_by_the_pipeline
 from bench.quality_tables import aligned
+from pipeline.core.errors import AdaCalibError, DataError
 from pipeline.core.files import MANIFEST
 from pipeline.data.log_store.manifest import read_manifest
 from pipeline.formats.rolling import rolled
@@ -79,20 +80,22 @@ def below(parts: list[ResponseCounts]) -> ResponseCounts:
     return ResponseCounts(*map(np.concatenate, columns))
 
 
-def main() -> None:
-    """Print the gains."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True, help="the landed flights log")
-    options = parser.parse_args()
+def gains_table(data: Path) -> str:
+    """A row for all routes and one for the small ones.
+
+    Raises:
+        DataError: the log is not there, lacks a column, or has too few days for a window.
+    """
     params = read_params()
-    days = list(read_manifest(options.data / MANIFEST).days)
-    first = sum(params.split.counts.values()) - 1
+    days, counts = list(read_manifest(data / MANIFEST).days), params.split.counts
     found = []
-    for last_day in days[first :: params.split.test_days]:
+    for last_day in days[sum(counts.values()) - 1 :: counts["test"]]:
         with tempfile.TemporaryDirectory() as place:
-            parts = scored(options.data, params, last_day, Path(place))
+            parts = scored(data, params, last_day, Path(place))
         found.append(window_counts(*parts))
         print(last_day, file=sys.stderr, flush=True)
+    if not found:
+        raise DataError(f"{data} has {len(days)} days, too few for a window of {counts}")
     lines = [["routes", "test days", "departures", "LogLoss, flat", "tree", "gain ·10⁻⁵"]]
     for group in found[0]:
         tree, flat = (below([of[group][side] for of in found]) for side in (0, 1))
@@ -101,7 +104,17 @@ def main() -> None:
         ends = [f"{1e5 * x:+.1f}" for x in (gained.value, gained.low, gained.high)]
         amounts = [f"{tree.shape[0]}", f"{tree.impressions.sum():,}"]
         lines.append([group, *amounts, *losses, f"{ends[0]} [{ends[1]}, {ends[2]}]"])
-    print(aligned(lines))
+    return aligned(lines)
+
+
+def main() -> None:
+    """Print the gains."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, required=True, help="the landed flights log")
+    try:
+        print(gains_table(parser.parse_args().data))
+    except AdaCalibError as error:
+        sys.exit(f"bench.nested_flights: {error}")
 
 
 if __name__ == "__main__":
