@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing
 from datetime import timedelta
 from itertools import repeat, takewhile
+from threading import Lock
 from typing import TypeVar
 
 from rich.console import Console
@@ -130,6 +131,16 @@ def prefetched(items: Generator[Item, None, None], ahead: int = 1) -> Generator[
     """The same items in the same order, up to `ahead` of them made in a thread before they are
     asked for; `items` is closed at the end.
     """
-    made = made_ahead(lambda _: next(items, None), repeat(None), 1, ahead)
-    with closing(items), closing(made):
-        yield from takewhile(lambda item: item is not None, made)
+    making = Lock()  # a pool that is interrupted while it starts its thread does not wait for it
+
+    def next_item(_: None) -> Item | None:
+        with making:
+            return next(items, None)
+
+    made = made_ahead(next_item, repeat(None), 1, ahead)
+    try:
+        with closing(made):
+            yield from takewhile(lambda item: item is not None, made)
+    finally:
+        with making:
+            items.close()

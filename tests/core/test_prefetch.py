@@ -39,3 +39,25 @@ def test_what_goes_wrong_ahead_is_told_in_its_place():
     assert next(ahead) == 1
     with pytest.raises(ValueError, match="no more"):
         next(ahead)
+
+
+def test_a_stop_while_the_thread_starts_is_told_as_a_stop(monkeypatch):
+    """As a signal does it that arrives between the thread's start and the pool's note of it."""
+    begun, left, start = threading.Event(), threading.Event(), threading.Thread.start
+
+    def items():
+        begun.set()
+        try:
+            yield threading.Event().wait(0.2)
+        finally:
+            left.set()
+
+    def interrupted(thread):
+        start(thread)
+        assert begun.wait(60)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        next(prefetched(items()))
+    assert left.is_set()
