@@ -27,6 +27,9 @@ SUMMED = {
 """What is summed, and the meanings of which the log has to have one for it."""
 
 ABSENT = {"impressions": "1", "arm": "'all rows'"}  # what a row has then; other columns are null
+# Of a comma-separated file nothing is guessed, neither its signs nor that 001 is the number 1.
+CSV = """read_csv({}, delim = ',', quote = '"', escape = '"', header = true, nullstr = '',
+  all_varchar = true, union_by_name = true)"""
 # Comparisons and isnan pass NaN in Parquet: DuckDB answers them by the statistics of the file.
 LARGE = "{0} BETWEEN 0 AND 1e15 AND isfinite({0})"
 RULES = {
@@ -185,9 +188,9 @@ def _view(
     for source in sources:
         if not source.exists():
             raise DataError(f"{source} does not exist; name files of a log, or its folder")
-        reader = "read_csv" if ".csv" in source.suffixes else "read_parquet"
+        reader = CSV if ".csv" in source.suffixes else "read_parquet({}, union_by_name = true)"
         place = text(escape(str(source)) + ("/**/*.parquet" if source.is_dir() else ""))
-        reading.append(f"FROM {reader}({place}, union_by_name = true)")
+        reading.append(f"FROM {reader.format(place)}")
     database.execute(f"CREATE VIEW files AS {' UNION ALL BY NAME '.join(reading)}")
     there = {row[0] for row in database.execute("DESCRIBE files").fetchall()}
     if unknown := set(columns) - set(MEANINGS):
@@ -199,15 +202,16 @@ def _view(
                 "(--column MEANING=COLUMN, or the keys of log in params.yaml)"
             )
     given = {m: name(columns[m]) if m in columns else ABSENT.get(m, "NULL") for m in MEANINGS}
+    for what in ("clicks", "responses"):  # which text spells true and false, too
+        given[what] = f"coalesce(try_cast({given[what]} AS DOUBLE), {given[what]}::BOOLEAN::INT)"
     given |= {f"p{i}": f"{name(c)}::DOUBLE" for i, c in enumerate(probabilities)}
     values = [f"coalesce({name(column)}::VARCHAR, 'null')" for column in field] or ["''"]
     given["field_value"] = f"concat_ws({text(SEPARATOR)}, {', '.join(values)})"
     database.execute(f"""
         CREATE VIEW logged AS SELECT * REPLACE (
-            arm::VARCHAR AS arm, impressions::DOUBLE AS impressions, clicks::DOUBLE AS clicks,
-            responses::DOUBLE AS responses),
-          day::TIMESTAMP AS instant, responses::DOUBLE * value::DOUBLE AS gmv,
-          coalesce(responses::DOUBLE * price::DOUBLE, cost::DOUBLE) AS revenue
+            arm::VARCHAR AS arm, impressions::DOUBLE AS impressions),
+          day::TIMESTAMPTZ::TIMESTAMP AS instant, responses * value::DOUBLE AS gmv,
+          coalesce(responses * price::DOUBLE, cost::DOUBLE) AS revenue
         FROM (SELECT {", ".join(f"{what} AS {key}" for key, what in given.items())} FROM files)""")
 
 

@@ -75,9 +75,49 @@ def test_units_have_the_sums_of_their_test_days_and_their_first_arm(tmp_path):
 @pytest.mark.parametrize("suffix", ["csv", "csv.gz", "parquet"])
 def test_neither_the_order_nor_the_format_of_rows_matters(tmp_path, suffix):
     frame = drawn_rows()
+    frame["unit"] = frame.unit.astype(str)
     expected = units_of(opened(tmp_path, frame))
     found = units_of(opened(tmp_path, frame.sample(frac=1, random_state=1), suffix))
     pd.testing.assert_frame_equal(found, expected)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_units_are_as_they_are_spelled(tmp_path, suffix):
+    """However late in a file it shows that they are no numbers, and whatever else may be one."""
+    spelled = ["7"] * 30_000 + ["07", "7.0", "007", "NULL", "true", " 7", '7"']
+    arms = ["a"] * 30_000 + ["b"] * (len(spelled) - 30_000)
+    frame = pd.DataFrame({"day": "2026-03-03", "arm": arms, "unit": spelled, "responses": True})
+    columns = {name: name for name in frame}
+    found = units_of(opened(tmp_path, frame, suffix, columns=columns))
+    assert found.unit.tolist() == sorted(set(spelled))
+    assert found.responses.sum() == len(spelled)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+@pytest.mark.parametrize(
+    ("stamp", "tests"),
+    [
+        ("2026-03-03T04:30:00Z", False),  # 2 March, 23:30 in New York
+        ("2026-03-03T04:30:00+00:00", False),
+        ("2026-03-03T05:30:00Z", True),
+        ("2026-03-03 00:30:00", True),
+        ("2026-03-03", True),
+    ],
+)
+def test_the_day_of_an_instant_is_that_of_the_logs_zone(tmp_path, suffix, stamp, tests):
+    """Also where stamps are text, and spelled in several ways."""
+    rows = [stamp, "2026-03-04T12:00:00Z", "2026-03-05 12:00:00"]
+    frame = pd.DataFrame({"day": rows, "arm": ["a", "a", "b"], "responses": 0})
+    columns = {name: name for name in frame}
+    log = opened(tmp_path, frame, suffix, columns=columns, time_zone="America/New_York")
+    with log.database:
+        assert log.rows == 2 + tests
+
+
+def test_a_day_that_may_be_read_in_two_ways_is_refused(tmp_path):
+    frame = drawn_rows().assign(day="03/04/2026")
+    with pytest.raises(DataError):
+        opened(tmp_path, frame, "csv")
 
 
 def test_one_row_of_many_impressions_is_as_many_rows(tmp_path):
