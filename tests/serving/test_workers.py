@@ -217,14 +217,14 @@ def test_a_service_that_has_no_model_left_ends_and_says_why(made, model):
 def test_no_worker_stays_behind_with_the_version_before(made, model):
     """The second one to load was killed when the first one served already."""
     with served(model, "--workers", 2) as service:
-        first = {process.pid for process in service.workers()}
+        first = {*service.workers()}
         promote(made[1], model)
         looks = 0
-        while len(found := {process.pid for process in service.workers()} - first) < 2:
+        while len(found := {*service.workers()} - first) < 2:
             looks += 1
             assert looks < LOOKS
             sleep(0.01)
-        psutil.Process(max(found)).kill()
+        max(found, key=psutil.Process.create_time).kill()
         service.said("refused: ")
         service.said("has taken over")
         said = {httpx.get(f"{service.client.base_url}/health").json()["version"] for _ in range(20)}

@@ -132,7 +132,8 @@ def test_a_training_that_was_killed_three_times_ends_with_the_bytes_of_an_undist
             assert process.poll() is None
             time.sleep(0.005)
         written = newest
-        family = sorted(psutil.Process(process.pid).children(), key=lambda child: child.pid)
+        family = psutil.Process(process.pid).children()
+        family.sort(key=psutil.Process.create_time)
         if victim == "second":
             family[1].kill()
         else:
