@@ -90,14 +90,22 @@ def test_children_and_parents_are_forecast_as_by_dense_algebra(seed):
     np.testing.assert_allclose(np.sqrt(forecast.covariance[1:, 0, 0]), deviation, rtol=0.06)
 
 
-def test_parents_that_share_nothing_change_nothing():
+@pytest.mark.parametrize("apart", [0.0, 1.0])
+def test_parents_that_share_nothing_change_nothing(apart):
+    """Also where the usual logits of siblings differ, and levels follow them."""
     counts, _ = _counts(1)
+    usual = LOGIT + apart * np.linspace(-1.0, 1.0, len(PARENT))
+    logit = usual[counts.field_value_id]
+    rate = expit(logit + 0.5 * (logit - LOGIT)) / expit(LOGIT)
+    counts = replace(counts, logit=logit, responses=np.round(counts.responses * rate))
     nothing = Variances(lasting=0.1, slow=0.05, fast=0.03, levels=(1e-12, 1e-12))
-    flat = FieldTree.flat(len(PARENT))
     found = []
-    for tree in (TREE, flat):
-        model = _model(nothing, tree)
-        found.append(model.forecast(model.ahead(_followed(model, counts), 1)))
+    for tree in (TREE, FieldTree.flat(len(PARENT))):
+        model, beliefs = Filter(nothing, usual, LOGIT, tree), None
+        for day in counts.days.tolist():
+            beliefs = model.ahead(beliefs or model.start(), 1)
+            beliefs, _ = model.update(beliefs, DayRows.of(counts, day, usual))
+        found.append(model.forecast(model.ahead(beliefs, 1)))
     np.testing.assert_allclose(found[0].mean[1:7], found[1].mean[1:7], atol=1e-6)
     np.testing.assert_allclose(found[0].covariance[1:7], found[1].covariance[1:7], atol=1e-6)
 

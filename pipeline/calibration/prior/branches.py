@@ -55,7 +55,6 @@ class Branches:
         tie_of_rows: float64 [U, 4, 4], of each row to its parent.
         covariance: float64 [V, 4, 4], of each id given its parent.
         tie: float64 [V, 4, 4], of each id to its parent.
-        loadings: float64 [V, 2, K], of what all share.
 
     Attributes:
         nodes: int64 [G], the ids of the parents that the rows have, level by level.
@@ -71,7 +70,6 @@ class Branches:
         *,
         covariance: np.ndarray,
         tie: np.ndarray,
-        loadings: np.ndarray,
     ) -> None:
         met = np.zeros(len(parent), bool)
         met[attached] = True
@@ -84,7 +82,6 @@ class Branches:
         place[self.nodes] = np.arange(len(self.nodes))
         self._above, self._of_row = place[parent[self.nodes]], place[attached]
         self._own, self._tie = covariance[self.nodes], tie[self.nodes]
-        self._loadings = loadings[self.nodes]
         self._row_tie = OWN @ tie_of_rows
         self._after, self._tied = self._own, self._tie
         self._moved = np.zeros((len(self.nodes) + 1, 4))
@@ -97,53 +94,45 @@ class Branches:
 
     def gathered(
         self, loadings: np.ndarray, pull: np.ndarray, information: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The message of all rows to what all share, from what each says of its own.
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """What all rows say of what all share: pull [K] and information [K, K].
 
-        A message is a quadratic in the state of a parent and in what is added to (level, slope) of
-        all rows below it. A parent stands for its rows with its own loadings.
+        A message is a quadratic in the state of a parent and in what all share.
 
         Args:
             loadings: float64 [U, 2, K], of the rows.
             pull: float64 [U, 2], gradient of the log likelihood at no offset.
             information: float64 [U, 2, 2].
-
-        Returns:
-            The same three, of the rows without parents and of the farthest parents.
         """
-        size = len(self.nodes)
-        rows = np.concatenate([self._row_tie, np.tile(np.eye(2), (len(pull), 1, 1))], axis=2)
+        size, width = len(self.nodes), 4 + loadings.shape[2]
+        rows = np.concatenate([self._row_tie, loadings], axis=2)
         turned = rows.transpose(0, 2, 1)
-        h, j = np.zeros((size + 1, 6)), np.zeros((size + 1, 6, 6))
+        h, j = np.zeros((size + 1, width)), np.zeros((size + 1, width, width))
         np.add.at(h, self._of_row, times(turned, pull))
         np.add.at(j, self._of_row, turned @ information @ rows)
-        said_h, said_j = np.zeros((size, 6)), np.zeros((size, 6, 6))
-        up = np.tile(np.eye(6), (size, 1, 1))
+        up = np.tile(np.eye(width), (size, 1, 1))
         up[:, :4, :4] = self._tie
         for level in reversed(self._levels):
             across = j[level, :4].transpose(0, 2, 1)
             freed = across @ self._own[level] @ _open(j[level], self._own[level])
             turned = up[level].transpose(0, 2, 1)
-            said_h[level] = times(turned, h[level] - times(freed, h[level, :4]))
-            said_j[level] = turned @ (j[level] - freed @ j[level, :4]) @ up[level]
-            np.add.at(h, self._above[level], said_h[level])
-            np.add.at(j, self._above[level], said_j[level])
+            said_h = times(turned, h[level] - times(freed, h[level, :4]))
+            said_j = turned @ (j[level] - freed @ j[level, :4]) @ up[level]
+            np.add.at(h, self._above[level], said_h)
+            np.add.at(j, self._above[level], said_j)
         self._pull, self._information = h, j
-        alone, far = self._of_row < 0, self._above < 0
-        pairs = (loadings, self._loadings), (pull, said_h[:, 4:]), (information, said_j[:, 4:, 4:])
-        of_all = [np.concatenate([own[alone], of_nodes[far]]) for own, of_nodes in pairs]
-        return of_all[0], of_all[1], of_all[2]
+        return h[-1, 4:], j[-1, 4:, 4:]
 
     def follow(self, shift: np.ndarray) -> None:
         """Learn the states of the parents, after what all share moved by a `shift`, float64 [K]."""
-        self.evidence, offset = 0.0, self._loadings @ shift
+        self.evidence = 0.0
         after, tied = np.empty_like(self._own), np.empty_like(self._tie)
         for level in self._levels:
             h, j, own, tie = (
                 each[level] for each in (self._pull, self._information, self._own, self._tie)
             )
             with_parent = times(tie, self._moved[self._above[level]])
-            told = h[:, :4] - times(j[:, :4, 4:], offset[level]) - times(j[:, :4, :4], with_parent)
+            told = h[:, :4] - j[:, :4, 4:] @ shift - times(j[:, :4, :4], with_parent)
             open_to = _open(j, own)
             pulled = times(open_to, told)
             by_itself = times(own, pulled)

@@ -292,7 +292,6 @@ class Filter:
             np.where(child[:, None, None], beliefs.tie[ids], np.eye(4)),
             covariance=beliefs.covariance,
             tie=beliefs.tie,
-            loadings=self.loadings,
         )
 
     def _learn_shared(
@@ -319,13 +318,14 @@ class Filter:
             middle, posterior = find(there, covariance, middle)[:2]
             pull, information = day.said(there, covariance, middle, posterior)
             pull += times(information, offset)
-            far = loadings
             if branches:
-                far, pull, information = branches.gathered(loadings, pull, information)
-            flat = far.reshape(-1, len(shift))
-            of_shared = flat.T @ (information @ far).reshape(flat.shape)
+                toward, of_shared = branches.gathered(loadings, pull, information)
+            else:
+                flat = loadings.reshape(-1, len(shift))
+                of_shared = flat.T @ (information @ loadings).reshape(flat.shape)
+                toward = flat.T @ pull.ravel()
             left = np.linalg.inv(prior + of_shared)
-            shift = left @ (flat.T @ pull.ravel())
+            shift = left @ toward
             if branches:
                 branches.follow(shift)
         left = (left + left.T) / 2.0
