@@ -14,7 +14,15 @@ from pipeline.formats.tables import NO_MOVES, FieldTree
 from tests.calibration.moving_world import moving_world
 
 STILL = {"shared_slow": 1e-9, "shared_fast": 1e-9, "shared_day": 1e-9, "slope": 1e-9}
-MOVING = Variances(lasting=0.1, slow=0.05, fast=0.03, day=0.004, levels=(2.0, 0.7), **STILL)
+MOVING = Variances(
+    lasting=0.1,
+    slow=0.05,
+    fast=0.03,
+    day=0.004,
+    levels=(2.0, 0.7),
+    level_days=(0.01, 0.02),
+    **STILL,
+)
 LOGIT = -2.5
 # ids 1-6 are values, 7-9 their parents, 10 the parent of 7 and 8
 PARENT = np.array([0, 7, 7, 8, 8, 8, 9, 10, 10, 0, 0])
@@ -51,6 +59,7 @@ def _followed(model: Filter, counts: DailyCounts) -> Beliefs:
 def _dense(level: np.ndarray, asked: list[set[int]]) -> tuple[np.ndarray, np.ndarray]:
     """Mean and covariance of the offsets of asked chains on the day after, by dense algebra."""
     size = {10: 0.7, 9: 2.0, 8: 2.0, 7: 2.0}
+    single = {10: 0.02, 9: 0.01, 8: 0.01, 7: 0.01}
     v, days = MOVING, np.arange(DAYS)
 
     def kernel(gap: np.ndarray, lasting: float) -> np.ndarray:
@@ -58,13 +67,17 @@ def _dense(level: np.ndarray, asked: list[set[int]]) -> tuple[np.ndarray, np.nda
 
     places = [(day, chain) for day in days for chain in CHAINS] + [(DAYS, a) for a in asked]
     chains = [chain for _, chain in places]
-    of_parents, own = (
+    of_parents, of_days, own = (
         np.array([[sum(map(of_id, a & b)) for b in chains] for a in chains])
-        for of_id in (lambda i: size.get(i, 0.0), lambda i: float(i not in size))
+        for of_id in (
+            lambda i: size.get(i, 0.0),
+            lambda i: single.get(i, 0.0),
+            lambda i: float(i not in size),
+        )
     )
     gap = np.abs(np.subtract.outer(*[np.array([d for d, _ in places])] * 2))
     prior = own * kernel(gap, v.lasting) + v.day * np.eye(len(places))
-    prior += of_parents * kernel(gap, Variances.lasting)
+    prior += of_parents * kernel(gap, Variances.lasting) + of_days * (gap == 0)
     n, p = 6 * DAYS, expit(level.ravel())
     noise = np.diag(1.0 / (SHOWN * p * (1 - p)))
     gain = prior[n:, :n] @ np.linalg.inv(prior[:n, :n] + noise)
@@ -98,7 +111,9 @@ def test_parents_that_share_nothing_change_nothing(apart):
     logit = usual[counts.field_value_id]
     rate = expit(logit + 0.5 * (logit - LOGIT)) / expit(LOGIT)
     counts = replace(counts, logit=logit, responses=np.round(counts.responses * rate))
-    nothing = Variances(lasting=0.1, slow=0.05, fast=0.03, levels=(1e-12, 1e-12))
+    nothing = Variances(
+        lasting=0.1, slow=0.05, fast=0.03, levels=(1e-12, 1e-12), level_days=(0.0, 0.0)
+    )
     found = []
     for tree in (TREE, FieldTree.flat(len(PARENT))):
         model, beliefs = Filter(nothing, usual, LOGIT, tree), None

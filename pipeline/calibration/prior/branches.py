@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from pipeline.calibration.prior.quadrature import times
+from pipeline.calibration.prior.quadrature import LEVEL, times
 from pipeline.calibration.prior.random_slopes import inverse
 
 OWN = np.array([[1.0, 1.0, 1.0, 0.0], [0.0, 0.0, 0.0, 1.0]])  # lasting, slow, fast; slope
@@ -55,6 +55,7 @@ class Branches:
         tie_of_rows: float64 [U, 4, 4], of each row to its parent.
         covariance: float64 [V, 4, 4], of each id given its parent.
         tie: float64 [V, 4, 4], of each id to its parent.
+        day: float64 [V], variance of what all below a parent have in common on a single day.
 
     Attributes:
         nodes: int64 [G], the ids of the parents that the rows have, level by level.
@@ -70,6 +71,7 @@ class Branches:
         *,
         covariance: np.ndarray,
         tie: np.ndarray,
+        day: np.ndarray,
     ) -> None:
         met = np.zeros(len(parent), bool)
         met[attached] = True
@@ -85,19 +87,30 @@ class Branches:
         self._row_tie = OWN @ tie_of_rows
         self._after, self._tied = self._own, self._tie
         self._moved = np.zeros((len(self.nodes) + 1, 4))
+        self._day = day[self.nodes]
+        # what a parent and those above have on this day, and its variance
+        self._today, self._unsure = np.zeros((2, len(self.nodes) + 1))
         self.evidence = 0.0
 
     @property
     def shift(self) -> np.ndarray:
         """How far (level, slope) of each row moved with its parents, float64 [U, 2]."""
-        return times(self._row_tie, self._moved[self._of_row])
+        moved = times(self._row_tie, self._moved[self._of_row])
+        moved[:, LEVEL] += self._today[self._of_row]
+        return moved
+
+    @property
+    def unsure(self) -> np.ndarray:
+        """What stays open of what the day alone brought to each row's parents, float64 [U]."""
+        return self._unsure[self._of_row]
 
     def gathered(
         self, loadings: np.ndarray, pull: np.ndarray, information: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """What all rows say of what all share: pull [K] and information [K, K].
 
-        A message is a quadratic in the state of a parent and in what all share.
+        A message is a quadratic in the state of a parent and in what all share, whose first part
+        is added to levels, as what a single day brings is.
 
         Args:
             loadings: float64 [U, 2, K], of the rows.
@@ -112,7 +125,13 @@ class Branches:
         np.add.at(j, self._of_row, turned @ information @ rows)
         up = np.tile(np.eye(width), (size, 1, 1))
         up[:, :4, :4] = self._tie
+        self._news = []
         for level in reversed(self._levels):
+            day, column, said = self._day[level], j[level, 4].copy(), h[level, 4].copy()
+            kept = 1.0 / (1.0 + day * column[:, 4])
+            h[level] -= (day * kept * said)[:, None] * column
+            j[level] -= (day * kept)[:, None, None] * column[:, :, None] * column[:, None, :]
+            self._news.append((kept, column, said))
             across = j[level, :4].transpose(0, 2, 1)
             freed = across @ self._own[level] @ _open(j[level], self._own[level])
             turned = up[level].transpose(0, 2, 1)
@@ -127,20 +146,27 @@ class Branches:
         """Learn the states of the parents, after what all share moved by a `shift`, float64 [K]."""
         self.evidence = 0.0
         after, tied = np.empty_like(self._own), np.empty_like(self._tie)
-        for level in self._levels:
-            h, j, own, tie = (
-                each[level] for each in (self._pull, self._information, self._own, self._tie)
+        for level, (kept, column, said) in zip(self._levels, reversed(self._news), strict=True):
+            h, j, own, tie, day = (
+                each[level]
+                for each in (self._pull, self._information, self._own, self._tie, self._day)
             )
             with_parent = times(tie, self._moved[self._above[level]])
-            told = h[:, :4] - j[:, :4, 4:] @ shift - times(j[:, :4, :4], with_parent)
+            there = np.tile(shift, (len(h), 1))
+            there[:, 0] += self._today[self._above[level]]
+            told = h[:, :4] - times(j[:, :4, 4:], there) - times(j[:, :4, :4], with_parent)
             open_to = _open(j, own)
             pulled = times(open_to, told)
             by_itself = times(own, pulled)
             self._moved[level] = with_parent + by_itself
             after[level] = own @ open_to
             tied[level] = tie - after[level] @ j[:, :4, :4] @ tie
+            place = np.concatenate([self._moved[level], there], axis=1)
+            new = kept * (said - (column * place).sum(axis=1))
+            self._today[level] = self._today[self._above[level]] + day * new
+            self._unsure[level] = self._unsure[self._above[level]] + day * kept
             volume = np.linalg.slogdet(open_to)[1] - (by_itself * pulled).sum(axis=1)
-            self.evidence += 0.5 * float(volume.sum())
+            self.evidence += 0.5 * float((volume + np.log(kept) - day * new**2).sum())
         self._after, self._tied = after, tied
 
     def learned(

@@ -7,7 +7,7 @@ calibrated_logit = level_{z,t} + slope_{z,t} · (uncalibrated_logit - x̄_z) on 
 x̄_z the field value's usual logit, a_z and b_z its lasting offset and slope, u and v movements that
 revert to their mean (Ornstein-Uhlenbeck with TIME_CONSTANTS), w noise of single days. What all
 values share has the same parts, and a line in x̄_z. Where field values have parents, what the
-children of one share (a, b, u, v of its own) is added, and what the parent shares with its like.
+children of one share (a, b, u, v, w of its own) is added, and what the parent shares with its like.
 All is normal before it is seen. A day's counts are binomial; each field value's posterior of
 (level, slope) is carried on by its mean and covariance (assumed density filtering; Minka 2001).
 A day's covariance between what a value has of its own and what it shares is dropped.
@@ -44,6 +44,7 @@ class Variances:
     Attributes:
         levels: what the children of a parent share, by level from near to far: by what the default
             of lasting, and slow, fast and slope as they are, are multiplied for it.
+        level_days: what they share on a single day, by level.
     """
 
     lasting: float = 0.25
@@ -55,6 +56,7 @@ class Variances:
     shared_fast: float = 0.004
     shared_day: float = 0.001
     levels: tuple[float, ...] = ()
+    level_days: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,7 @@ class Filter:
         of_parents = np.diag([Variances.lasting, v.slow, v.fast, v.slope])
         of_levels = [self.own, *(size * of_parents for size in v.levels), self.own]
         self.each = np.stack(of_levels)[self.tree.level]
+        self.of_days = np.array([0.0, *v.level_days, 0.0])[self.tree.level]
 
     def start(self) -> Beliefs:
         """What is believed on the eve of the first day."""
@@ -148,10 +151,9 @@ class Filter:
             kept: float64 [4, 4], share of a covariance that stays.
             of_own: float64 [V, 4, 4], what is added to each id's own.
         """
-        spread, moved = self._spread(beliefs), of_own.copy()
-        moved[0] = 0.0
-        for ids in self._downward():
-            moved[ids] += moved[beliefs.parent[ids]]
+        spread = self._spread(beliefs)
+        of_own[0] = 0.0
+        moved = self._of_chain(of_own, beliefs)
         tied = np.flatnonzero(beliefs.parent)
         above = beliefs.parent[tied]
         with_parent = beliefs.tie[tied] @ spread[above] * kept + moved[above]
@@ -195,7 +197,7 @@ class Filter:
             spread += np.where(self.tree.level[:, None, None] > 0, self.own, 0.0)
             covered = covered | covered[self.tree.serving(covered)]
         covariance = _of_own(spread) + self._of_shared(beliefs.shared_covariance)
-        covariance[:, LEVEL, LEVEL] += self.variances.day
+        covariance[:, LEVEL, LEVEL] += self.variances.day + self._of_chain(self.of_days, beliefs)
         if beliefs.seen.any():
             self._set_unseen(beliefs, ~covered, mean, covariance)
         return DayForecast(mean, covariance, self.usual)
@@ -227,6 +229,13 @@ class Filter:
         """The ids of all levels, parents before their children."""
         return [*self.tree.nodes(), np.flatnonzero(self.tree.level == 0)] if self.tree.depth else []
 
+    def _of_chain(self, each: np.ndarray, beliefs: Beliefs) -> np.ndarray:
+        """What is each id's own, [V, …] and 0 of the id 0, with that of all its parents."""
+        total = each.copy()
+        for ids in self._downward():
+            total[ids] += total[beliefs.parent[ids]]
+        return total
+
     def _spread(self, beliefs: Beliefs) -> np.ndarray:
         """Covariance of each state, whatever its parent's is, float64 [V, 4, 4]."""
         spread = beliefs.covariance.copy()
@@ -249,9 +258,10 @@ class Filter:
         branches = self._branches(beliefs, ids)
         shift, left, evidence, near = self._learn_shared(beliefs, branches, day, mean, covariance)
         mean += _along(self.loadings[ids], shift)
+        before = covariance + self._of_shared(left, ids)
         if branches:
             mean += branches.shift
-        before = covariance + self._of_shared(left, ids)
+            before[:, LEVEL, LEVEL] += branches.unsure
         middle, after, of_values = day.integrate(mean, before, near)
         ids, before, after = ids[learned], before[learned], after[learned]
         state, spread, tie, seen = self._with_parents(beliefs, branches)
@@ -292,6 +302,7 @@ class Filter:
             np.where(child[:, None, None], beliefs.tie[ids], np.eye(4)),
             covariance=beliefs.covariance,
             tie=beliefs.tie,
+            day=self.of_days,
         )
 
     def _learn_shared(

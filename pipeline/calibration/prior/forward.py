@@ -195,6 +195,7 @@ SPREAD = {  # standard deviations of ln variance before any evidence; what is no
 }
 NEWEST_DAYS = 28  # that are learned from; movements are slow, days are alike
 OF_LEVELS = 1.0, 1.0  # what a level of parents has as a multiple of each one's own, and its spread
+OF_LEVEL_DAYS = 0.01, 1.5  # what it has of single days, and its spread
 ROUNDS = 3
 PROBE = 0.5  # standard deviations by which a variance is tried
 LONGEST = 3.0  # the same, of a step
@@ -218,7 +219,7 @@ def learn_variances(
     by_value = counts.take(counts.day > counts.day.max() - NEWEST_DAYS).by_value()
     first, last = int(by_value.days[0]), int(by_value.days[-1])
     days = {day: DayRows.of(by_value, day, usual) for day in range(first, last + 1)}
-    size = len(SPREAD) + tree.depth
+    size = len(SPREAD) + 2 * tree.depth
     place, each = np.zeros(size), np.eye(size)
 
     def height(at: np.ndarray) -> float:
@@ -235,11 +236,17 @@ def learn_variances(
 
 def _variances(place: np.ndarray) -> Variances:
     """The variances that lie `place` standard deviations from the defaults."""
-    typical, (level, spread) = asdict(Variances()), OF_LEVELS
+    typical = asdict(Variances())
     moved = zip(SPREAD.items(), place[: len(SPREAD)].tolist(), strict=True)
     found = {n: typical[n] * float(np.exp(s * x)) for (n, s), x in moved}
-    levels = (level * np.exp(spread * place[len(SPREAD) :])).tolist()
-    return Variances(**typical | found | {"levels": tuple(levels)})
+    found["shared_day"] = typical["shared_day"] / typical["shared_fast"] * found["shared_fast"]
+    levels, days = (
+        (middle * np.exp(spread * part)).tolist()
+        for (middle, spread), part in zip(
+            (OF_LEVELS, OF_LEVEL_DAYS), np.split(place[len(SPREAD) :], 2), strict=True
+        )
+    )
+    return Variances(**typical | found | {"levels": tuple(levels), "level_days": tuple(days)})
 
 
 def _log_posterior(

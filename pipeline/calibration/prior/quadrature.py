@@ -42,7 +42,7 @@ def mean_logit(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     A mean logit gives too low a mean probability where responses are rare (Jensen), so this is
     what is served.
     """
-    deviation, rare = np.sqrt(variance), np.zeros_like(mean)
+    deviation, rare = np.sqrt(variance), np.full_like(mean, np.finfo(np.float64).tiny)
     size = -np.abs(mean)  # the rarer outcome's: 1 minus its probability cancels nothing
     for place, weight in zip(*FINE, strict=True):
         rare += weight * expit(size + place * deviation)
