@@ -239,7 +239,6 @@ def _variances(place: np.ndarray) -> Variances:
     typical = asdict(Variances())
     moved = zip(SPREAD.items(), place[: len(SPREAD)].tolist(), strict=True)
     found = {n: typical[n] * float(np.exp(s * x)) for (n, s), x in moved}
-    found["shared_day"] = typical["shared_day"] / typical["shared_fast"] * found["shared_fast"]
     levels, days = (
         (middle * np.exp(spread * part)).tolist()
         for (middle, spread), part in zip(
