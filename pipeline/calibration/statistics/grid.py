@@ -206,7 +206,8 @@ def groups_of_cells(cells: CellTable, n_groups: int) -> np.ndarray:
     cell = np.cumsum(starts) - 1
     value = cells.field_value_id[starts]
     weight = np.zeros(len(value))
-    for amount in (cells.impressions, cells.probability_sum):
+    expected = np.maximum(cells.probability_sum, 1e-300 * cells.impressions)  # which rounds to 0
+    for amount in (cells.impressions, expected):
         of_cell = np.bincount(cell, amount)
         weight += of_cell / np.bincount(value, of_cell)[value] / 2
     first = np.r_[True, np.diff(value) != 0]
