@@ -16,7 +16,7 @@ from pipeline.calibration.folds import FORWARD_DAYS, scattered
 from pipeline.calibration.roll import roll
 from pipeline.calibration.statistics.bins import tabulate
 from pipeline.core.errors import DataError, ParamsError
-from pipeline.formats.maps import PiecewiseLinearMap
+from pipeline.formats.maps import PROBABILITY_CLIP, PiecewiseLinearMap
 from pipeline.formats.scores import Scores
 from pipeline.formats.tables import FieldTables
 
@@ -174,7 +174,7 @@ class AdaCalib(ClassifierMixin, BaseEstimator):
     def predict_proba(
         self, uncalibrated_logit: ArrayLike, field_value: ArrayLike | None = None
     ) -> np.ndarray:
-        """Calibrated probabilities of classes 0 and 1, float64 [n, 2].
+        """Calibrated probabilities of classes 0 and 1 in (0, 1), float64 [n, 2].
 
         Field values that were not seen are served by the unseen value's own map; so is null where
         no row of `fit` had it.
@@ -184,7 +184,8 @@ class AdaCalib(ClassifierMixin, BaseEstimator):
             DataError: columns have different lengths, or a logit is not finite.
         """
         logit = self.calibrated_logit(uncalibrated_logit, field_value)
-        return np.stack([expit(-logit), expit(logit)], axis=1)
+        both = expit(np.stack([-logit, logit], axis=1))
+        return both.clip(PROBABILITY_CLIP, 1 - PROBABILITY_CLIP)
 
     def predict(
         self, uncalibrated_logit: ArrayLike, field_value: ArrayLike | None = None
