@@ -270,3 +270,29 @@ def test_a_rate_of_1_changes_nothing(tmp_path):
     assert set(rates.model_dump().values()) == {1.0}
     shown, clicks = np.ones(3, np.int32), np.array([0, 1, 0], np.int32)
     assert before_sampling(shown, clicks, 1.0, 1.0)[0] is shown
+
+
+def test_weights_of_all_rows_alike_make_nothing_surer(tmp_path):
+    """Rows that stand for ten each are the evidence that they are: intervals, floors and noise are
+    those of the same rows without a weight."""
+    found = []
+    for name, more in (("one", {}), ("ten", {"log__weight": "times"})):
+        days = {
+            day: whole_day(day, 1500)
+            .append_column("score", pa.array(np.full(1500, -3.0) + np.arange(1500) % 7 / 5))
+            .append_column("times", pa.array(np.full(1500, 10.0)))
+            for day in DAYS
+        }
+        folder = project(tmp_path / name, days, log__served_logit="score", **more)
+        walk(folder, "evaluate")
+        evaluation = read_report(folder / "reports/evaluation.json")
+        checked = read_report(folder / "reports/tables.json")
+        model, first = evaluation["methods"]["isotonic"], evaluation["largest_field_values"][0]
+        names = ("pcoc_low", "pcoc_high", "daily_field_deviance_floor", "field_rce_floor")
+        numbers = [model[n] for n in names] + [first[n] for n in ("responses", "low", "high")]
+        numbers += [evaluation["pcoc"][n] for n in ("low", "high")]
+        numbers += [checked["bounds"]["shape_noise"]]
+        numbers += [checked["memorisation"][n] for n in ("low", "high")]
+        numbers += [evaluation["new_values"]["rare"]["impressions"]]
+        found.append(numbers)
+    np.testing.assert_allclose(*found, rtol=0.02)

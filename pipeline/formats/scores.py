@@ -4,8 +4,8 @@ Columns have canonical names from here on.
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +103,30 @@ def before_sampling(
     if (shown == np.trunc(shown)).all() and (weighted == np.trunc(weighted)).all():
         return shown.astype(np.int64), weighted.astype(np.int64)
     return shown, weighted
+
+
+def evidence_share(counted: Iterable[Mapping[str, Any]]) -> float:
+    """How many responses of the log one that weighted rows stand for is; 1 of any other log.
+
+    Weights say what rows stand for, not how much is known: that is the responses that were seen.
+
+    Args:
+        counted: `responses` of days or tables, and `in_the_log` those of the log, where it differs.
+    """
+    stand_for, seen = 0, 0
+    for each in counted:
+        stand_for += each["responses"]
+        seen += each.get("in_the_log", each)["responses"]
+    return seen / stand_for if stand_for else 1.0
+
+
+def as_evidence(rows: Scores, share: float) -> Scores:
+    """The rows with counts `share` times as large, in multiples of 1 / WEIGHT_UNIT."""
+    if share == 1.0:
+        return rows
+    counts = (np.rint(n * share * WEIGHT_UNIT) for n in (rows.impressions, rows.responses))
+    impressions, responses = (n / WEIGHT_UNIT for n in counts)
+    return replace(rows, impressions=impressions, responses=responses)
 
 
 def later_days(parts: Mapping[str, Sequence[str]]) -> list[str]:

@@ -16,6 +16,7 @@ from pipeline.core.columns import Columns, Float32, Float64, Int32, Int64, read_
 from pipeline.core.errors import DataError
 from pipeline.core.files import publish, read_json, write_facts
 from pipeline.formats.days import day_number
+from pipeline.formats.scores import evidence_share
 
 NO_MOVES: Mapping[int, tuple[np.ndarray, np.ndarray]] = {}
 
@@ -279,6 +280,17 @@ def read_field_tables(folder: Path) -> FieldTables:
     made_of = read_tables_manifest(folder)
     until, n = day_number(max(made_of["days"])), made_of["n_field_values"]
     return FieldTables(read_bins(folder), read_cells(folder), until, n)
+
+
+def read_evidence(folder: Path) -> FieldTables:
+    """Bins and cells; of a weighted log with as many responses as it really has.
+
+    Raises:
+        ArtifactError: a file is missing, damaged, or has other columns.
+    """
+    found, made_of = read_field_tables(folder), read_tables_manifest(folder)
+    share = evidence_share([made_of | made_of["totals"]])
+    return replace(found, bins=scaled(found.bins, share), cells=scaled(found.cells, share))
 
 
 def read_tables_manifest(folder: Path) -> dict[str, Any]:

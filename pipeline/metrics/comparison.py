@@ -196,13 +196,13 @@ def measure_new_values(
     """The metrics of each group of `ValueHistory.groups`, by method.
 
     Args:
-        measured: by method, of the same rows; one or more.
+        measured: by method, of the same rows and of the groups of `history`; one or more.
         history: of the days and field values of their counts.
         resampling: how PCOC's interval is made.
 
     Returns:
         Of each group `impressions`, `responses` and `methods`: of each `points`, `pcoc_low` and
-        `pcoc_high` (see `pcoc_intervals`). NaN where undefined.
+        `pcoc_high` (see `pcoc_intervals`), and its `of_groups`. NaN where undefined.
     """
     found = {}
     for name, picked in history.groups().items():
@@ -211,7 +211,10 @@ def measure_new_values(
         found[name] = {
             "impressions": total.impressions.item(),
             "responses": total.responses.item(),
-            "methods": {method: _of_group(each, resampling) for method, each in counts.items()},
+            "methods": {
+                method: _of_group(each, resampling) | measured[method].of_groups[name]
+                for method, each in counts.items()
+            },
         }
     return found
 

@@ -212,6 +212,19 @@ def new_value_rows(evaluation: dict[str, Any]) -> list[list[str]]:
     return rows
 
 
+def new_ranking_rows(evaluation: dict[str, Any]) -> list[list[str]]:
+    """One row a group of field values: how the base model and what ships rank it, and their ECE."""
+    return [
+        [title]
+        + [
+            " → ".join(number(of[name][key], ".4f") for name in ("uncalibrated", "model"))
+            for key in ("daily_field_auc", "auc", "ece")
+        ]
+        for group, title in GROUPS.items()
+        for of in [evaluation["new_values"][group]["methods"]]
+    ]
+
+
 def bins_rows(calibrator: dict[str, Any]) -> list[list[str]]:
     """One row a number of bins: the field values that chose it, and the responses behind them."""
     bins, responses = calibrator.get("chosen_bins", []), calibrator["responses"]
