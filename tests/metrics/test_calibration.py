@@ -54,6 +54,16 @@ def test_values_without_clicks_are_left_out_of_field_rce_and_shown_beside_it():
     assert measured.absolute_error_left_out == pytest.approx(0.02)
 
 
+def test_responses_at_a_probability_that_rounds_to_0_cost_what_is_served_there():
+    """No probability below 1e-15 is served, so that the deviance is large and finite."""
+    counts = count_responses(
+        np.full(100, -999.0), np.ones(100, int), np.arange(100) < 3, np.zeros(100, int), 1
+    )
+    assert counts.expected_responses[0] == pytest.approx(1e-13)
+    expected = 2 * (3 * np.log(3 / 1e-13) - 3) / 3
+    assert deviance_terms(counts).ratio() == pytest.approx(expected)
+
+
 def test_field_rce_without_any_click_is_undefined_with_coverage_zero():
     """ "no data" must not read as perfect."""
     measured = field_rce(totals([50, 9], [0, 0], [1.0, 2.0]))

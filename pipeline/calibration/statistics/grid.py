@@ -7,16 +7,22 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import log_expit
+from scipy.special import logit as log_odds
 
 from pipeline.calibration.statistics.bins import posterior_of
 from pipeline.formats.tables import BinTable, CellTable, FieldTables, cells_to_bins
 
-SURE = 30.0  # logits; farther out a probability is 0 or 1 for every count there will be
+SURE = 35.0  # logits; what logged probabilities of 0 and 1 stand for (±34.5) lies within
 
 
 def bounded(logit: np.ndarray) -> np.ndarray:
     """Logits within ±SURE, float64: what fits read, so that no single score decides a slope."""
     return np.clip(np.asarray(logit, dtype=np.float64), -SURE, SURE)
+
+
+def mean_probability_logit(probability_sum: np.ndarray, impressions: np.ndarray) -> np.ndarray:
+    """Log odds [n] of the mean probabilities of cells, bounded; impressions > 0."""
+    return bounded(log_odds(np.clip(probability_sum / impressions, 0.0, 1.0)))
 
 
 def log_loss_from_logits(
