@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -120,13 +120,15 @@ def evidence_share(counted: Iterable[Mapping[str, Any]]) -> float:
     return seen / stand_for if stand_for else 1.0
 
 
-def as_evidence(rows: Scores, share: float) -> Scores:
-    """The rows with counts `share` times as large, in multiples of 1 / WEIGHT_UNIT."""
+Counted = TypeVar("Counted", bound=Columns)
+
+
+def scaled(table: Counted, share: float) -> Counted:
+    """Rows or a table with every sum `share` times as large; rates and mean logits stay."""
     if share == 1.0:
-        return rows
-    counts = (np.rint(n * share * WEIGHT_UNIT) for n in (rows.impressions, rows.responses))
-    impressions, responses = (n / WEIGHT_UNIT for n in counts)
-    return replace(rows, impressions=impressions, responses=responses)
+        return table
+    sums = ("impressions", "responses", "logit_sum", "probability_sum")
+    return replace(table, **{n: getattr(table, n) * share for n in sums if hasattr(table, n)})
 
 
 def later_days(parts: Mapping[str, Sequence[str]]) -> list[str]:

@@ -16,7 +16,7 @@ from pipeline.core.columns import Columns, Float32, Float64, Int32, Int64, read_
 from pipeline.core.errors import DataError
 from pipeline.core.files import publish, read_json, write_facts
 from pipeline.formats.days import day_number
-from pipeline.formats.scores import evidence_share
+from pipeline.formats.scores import evidence_share, scaled
 
 NO_MOVES: Mapping[int, tuple[np.ndarray, np.ndarray]] = {}
 
@@ -201,14 +201,6 @@ def per_impression(table: Table, unit: int) -> Table:
     return replace(table, impressions=table.impressions / unit, responses=table.responses / unit)
 
 
-def scaled(table: Table, share: float) -> Table:
-    """The table with every sum `share` times as large; rates and mean logits stay."""
-    if share == 1.0:
-        return table
-    sums = ("impressions", "responses", "logit_sum", "probability_sum")
-    return replace(table, **{n: getattr(table, n) * share for n in sums if hasattr(table, n)})
-
-
 def cells_to_bins(cells: CellTable, bins: BinTable, requested_bins: int) -> np.ndarray:
     """int32 [len(cells)]: the bin of one candidate in which each cell lies.
 
@@ -253,24 +245,6 @@ def _fractional(schema: pa.Schema) -> pa.Schema:
     return schema
 
 
-def read_bins(folder: Path) -> BinTable:
-    """The bins of every candidate.
-
-    Raises:
-        ArtifactError: the file is missing, damaged, or has other columns.
-    """
-    return _read(folder / "bins.parquet", BinTable)
-
-
-def read_cells(folder: Path) -> CellTable:
-    """The cells of the fitting grid.
-
-    Raises:
-        ArtifactError: the file is missing, damaged, or has other columns.
-    """
-    return _read(folder / "cells.parquet", CellTable)
-
-
 def read_field_tables(folder: Path) -> FieldTables:
     """Bins and cells with the days that they were cut on.
 
@@ -279,7 +253,11 @@ def read_field_tables(folder: Path) -> FieldTables:
     """
     made_of = read_tables_manifest(folder)
     until, n = day_number(max(made_of["days"])), made_of["n_field_values"]
-    return FieldTables(read_bins(folder), read_cells(folder), until, n)
+    bins, cells = (
+        _read(folder / "bins.parquet", BinTable),
+        _read(folder / "cells.parquet", CellTable),
+    )
+    return FieldTables(bins, cells, until, n)
 
 
 def read_evidence(folder: Path) -> FieldTables:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.formats.days import day_name
 from pipeline.metrics.calibration import deviance_terms, log_loss_terms, pcoc_terms
 from pipeline.metrics.counts import ResponseCounts
 from pipeline.metrics.significance import (
@@ -91,7 +92,8 @@ def age_cost(
     """
     losses = (daily_metrics(m.counts)["logloss"].tolist() for m in (rolling, frozen))
     names = ("day", "days_since_label", "rolling", "frozen")
-    columns = (rolling.days.tolist(), (rolling.days - learned_until).tolist(), *losses)
+    days = [day_name(day) for day in rolling.days.tolist()]
+    columns = (days, (rolling.days - learned_until).tolist(), *losses)
     return {
         "cost": asdict(gain_interval(log_loss_terms, rolling.counts, frozen.counts, resampling)),
         "by_day": [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)],

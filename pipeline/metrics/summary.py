@@ -13,7 +13,6 @@ from pipeline.metrics.calibration import (
     deviance_terms,
     excess_log_loss,
     field_rce,
-    field_rce_floor,
     field_rce_terms,
     log_loss_terms,
     noise_floor,
@@ -36,8 +35,9 @@ from pipeline.metrics.significance import USUAL, Daily, Resampling, Statistic, f
 BINS = 20
 """Equal-frequency bins of ECE and of a reliability picture."""
 
-FLOOR_DRAWS = 50
-"""Simulated test sets behind the floor of the daily deviance, whose cells are many."""
+FLOOR_DRAWS, FIELD_RCE_DRAWS = 50, 200
+"""Simulated test sets behind the floor of the daily deviance, whose cells are many, and of
+Field-RCE."""
 
 STATISTICS = {
     "logloss": log_loss_terms,
@@ -254,7 +254,8 @@ def _with_intervals(counts: ResponseCounts, resampling: Resampling) -> dict[str,
 
 def _field_rce_context(counts: ResponseCounts, resampling: Resampling) -> dict[str, float]:
     """Floor and coverage of Field-RCE, under `field_rce_…`."""
-    context = asdict(field_rce(counts)) | {"floor": field_rce_floor(counts, seed=resampling.seed)}
+    context = asdict(field_rce(counts))
+    context["floor"] = noise_floor(field_rce_terms, counts, FIELD_RCE_DRAWS, resampling.seed)
     del context["value"]
     return {f"field_rce_{name}": value for name, value in context.items()}
 

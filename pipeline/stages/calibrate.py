@@ -62,7 +62,7 @@ def run(
     paper: PaperFit | None = None
     choice, about = judged.choice, _about(judged, shipped)
     if params.variant == "paper":
-        paper, choice, about = _paper(scores, statistics, params)
+        paper, choice, about = _paper(scores, statistics, params, judged)
         ships["adacalib"] = frozen["adacalib"] = paper.serving
         asked = {day: of_day.ids for day, of_day in rolling["eb_platt"].items()}
         rolling["adacalib"] = {day: DayMap.of(paper.serving, ids) for day, ids in asked.items()}
@@ -77,7 +77,8 @@ def run(
     about |= _days(scored["parts"], judged, shipped, scored["field"]["values"])
     about["guard"]["accepted"] = list(params.accepted_days)
     if params.variant == "paper" and chosen == "adacalib":  # which was fitted once
-        about["label_days"] = scored["parts"]["calibration"]
+        known, refused = scored["parts"]["calibration"], judged.fit.refused_days
+        about["label_days"] = [day for day in known if day_number(day) not in refused]
         about["shipped"] = {"learned_until": max(about["label_days"])}
     about["params"] = scored.get("params", {}) | read_tables_manifest(tables).get("params", {})
     about["params"] |= {"calibrate": params.model_dump(mode="json")}
@@ -179,19 +180,21 @@ def _learning_days(judged: Rolled, chosen: str, params: CalibrateParams) -> list
 
 
 def _paper(
-    scores: Path, tables: FieldTables, params: CalibrateParams
+    scores: Path, tables: FieldTables, params: CalibrateParams, judged: Rolled
 ) -> tuple[PaperFit, Choice | None, dict[str, Any]]:
-    """AdaCalib as published, fitted once, on the calibration days, and how it fared."""
+    """AdaCalib as published, fitted once, on the sound calibration days, and how it fared."""
     rows = read_scores(scores, "calibration")
+    sound = ~np.isin(rows.day, list(judged.fit.refused_days))
+    rows = rows.take(np.flatnonzero(sound))
     shared = {"temperatures", "min_slope", "min_responses_per_bin", "seed"}
     settings = PaperSettings(
         **params.paper.model_dump(),
         **params.model_dump(include=shared),
         candidates=tuple(np.unique(tables.bins.requested_bins).tolist()),
     )
-    features = _features(scores) if params.paper.auxiliary else None
+    features = _features(scores).take(sound) if params.paper.auxiliary else None
     fitted = fit_paper(rows, settings, features)
-    comparisons = paper_comparisons(rows, settings, features)
+    comparisons = paper_comparisons(rows, settings, features, judged.horizon_days)
     choice = choose(*losses_of(comparisons, rows.n_field_values)) if comparisons else None
     about = {
         "chosen_bins": fitted.chosen_bins.tolist(),

@@ -27,10 +27,10 @@ from pipeline.formats.champion import MODEL, TABLES, pinned
 from pipeline.formats.days import day_number
 from pipeline.formats.scores import (
     Scores,
-    as_evidence,
     evidence_share,
     read_day,
     read_scores_manifest,
+    scaled,
 )
 from pipeline.formats.tables import (
     BinTable,
@@ -163,7 +163,7 @@ def _memorisation(scores: Path, kept: Reuse) -> dict[str, Any]:
 
     def rows_of(days: list[str]) -> Iterator[Scores]:
         share = evidence_share(manifest["days"][day] for day in days)
-        return (as_evidence(read_day(scores, manifest, day), share) for day in days)
+        return (scaled(read_day(scores, manifest, day), share) for day in days)
 
     def make() -> Made:
         return Made(memorisation(joined(list(rows_of(fresh))), rows_of(training)))

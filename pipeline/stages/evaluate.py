@@ -16,17 +16,17 @@ from pipeline.encoding.vocabulary import Vocabulary
 from pipeline.engine.day_map import map_days, processes
 from pipeline.formats.champion import MODEL as CHAMPION
 from pipeline.formats.champion import pinned
-from pipeline.formats.days import day_name, day_number
+from pipeline.formats.days import day_number
 from pipeline.formats.maps import PiecewiseLinearMap, read_maps
 from pipeline.formats.rolling import FILE, RollingMap, read_rolling, rolled
 from pipeline.formats.scores import (
     Scores,
-    as_evidence,
     evidence_share,
     read_day,
     read_day_columns,
     read_scores,
     read_scores_manifest,
+    scaled,
 )
 from pipeline.formats.tables import FieldTree
 from pipeline.gate.champion_comparison import Champion, alarm_of, report_of, score_champion
@@ -104,7 +104,7 @@ def run(
     found |= {
         "made_of": manifest_sums({"model": model}),
         "procedure": _procedure(about, manifest, days),
-        "age": _age(measured, about, resampling) | {"frozen": _frozen_points(rows, frozen)},
+        "age": _age(measured, rows, frozen, about, resampling),
         "worth": of_value and worth_report(of_value, names, OVERCHARGED, resampling),
         "pcoc": pcoc_evidence(measured["model"].counts, about["learning_days"], resampling),
         "deployed": deployed,
@@ -164,16 +164,23 @@ def _share(scores: Path) -> float:
 
 def _rows(scores: Path) -> Scores:
     """The test rows; of a weighted log with as many responses as it really has."""
-    return as_evidence(read_scores(scores, "test"), _share(scores))
+    return scaled(read_scores(scores, "test"), _share(scores))
 
 
-def _frozen_points(
-    rows: Scores, frozen: Mapping[str, PiecewiseLinearMap]
-) -> dict[str, dict[str, float]]:
-    """What decides and is shown, of each method's forecasts by the first morning's map."""
+def _age(
+    measured: dict[str, Measurement],
+    rows: Scores,
+    frozen: Mapping[str, PiecewiseLinearMap],
+    about: dict[str, Any],
+    resampling: Resampling,
+) -> dict[str, Any]:
+    """What age costs what ships, and how each method fares by the first morning's map."""
+    learned = day_number(about["rolling"]["learned_until"])
     asked = rows.uncalibrated_logit, rows.field_value_id
     maps = {name: one for name, one in frozen.items() if name != "identity"}
-    return {name: points(count_by_day(one(*asked), rows)[1]) for name, one in maps.items()}
+    found = {name: points(count_by_day(one(*asked), rows)[1]) for name, one in maps.items()}
+    age = age_cost(measured["model"], measured["frozen"], learned, resampling)
+    return age | {"frozen": found}
 
 
 def _column(data: Path, days: list[str], column: str | None) -> np.ndarray | None:
@@ -226,15 +233,6 @@ def _procedure(about: dict[str, Any], manifest: dict[str, Any], days: list[str])
         "base_until": base,
         "base_age_days": [number - day_number(base) for number in served] if base else None,
     }
-
-
-def _age(
-    measured: dict[str, Measurement], about: dict[str, Any], resampling: Resampling
-) -> dict[str, Any]:
-    """What age costs what ships, with days by their names."""
-    learned = day_number(about["rolling"]["learned_until"])
-    age = age_cost(measured["model"], measured["frozen"], learned, resampling)
-    return age | {"by_day": [row | {"day": day_name(row["day"])} for row in age["by_day"]]}
 
 
 def _largest(

@@ -302,6 +302,15 @@ def test_a_value_whose_logged_probability_is_0_or_1_is_expected_to_respond_as_it
     assert served == pytest.approx(rate, rel=0.35)
 
 
+def test_days_that_are_left_out_are_told():
+    """As the guard of the pipeline leaves them out: the newest day has no labels yet."""
+    scores, _ = curved_world(rows=40_000, n_values=4, days=12)
+    label = np.where(scores.day == 20_011, 0, scores.responses)
+    columns = scores.uncalibrated_logit, label, scores.field_value_id
+    assert AdaCalib(**QUICK).fit(*columns, day=scores.day).refused_days_ == [20_011]
+    assert AdaCalib(**QUICK).fit(*columns).refused_days_ == []
+
+
 @pytest.mark.parametrize("wrong", [{"horizon_days": 10**9}, {"candidates": (99_991, 99_989)}])
 def test_what_no_machine_could_hold_is_refused(wrong):
     with pytest.raises(ParamsError):

@@ -11,9 +11,9 @@ from sklearn.metrics import mean_poisson_deviance
 from pipeline.metrics.calibration import (
     deviance_terms,
     field_rce,
-    field_rce_floor,
     field_rce_terms,
     log_loss_terms,
+    noise_floor,
     pcoc,
     pcoc_band,
     wilson_interval,
@@ -21,6 +21,10 @@ from pipeline.metrics.calibration import (
 from pipeline.metrics.counts import ResponseCounts, count_responses
 from tests.metrics.test_counts import aggregated_rows
 from tests.reference import field_rce_by_rows, one_row_per_impression
+
+
+def field_rce_floor(counts, draws=200, seed=0):
+    return noise_floor(field_rce_terms, counts, draws, seed)
 
 
 def logit(p):
