@@ -161,6 +161,13 @@ class CellTable(Columns):
     logit_sum: Float64
     probability_sum: Float64
 
+    @property
+    def starts(self) -> np.ndarray:
+        """bool [n]: the rows that are the first of their cell."""
+        starts = np.ones(len(self), dtype=bool)
+        starts[1:] = (np.diff(self.field_value_id) != 0) | (np.diff(self.cell_id) != 0)
+        return starts
+
 
 @dataclass(frozen=True)
 class FieldTables:
@@ -208,9 +215,7 @@ def cells_to_bins(cells: CellTable, bins: BinTable, requested_bins: int) -> np.n
     cell lies in its bin. Both tables must hold all the days of one `tabulate`.
     """
     bins = bins.candidate(requested_bins)
-    starts_cell = np.ones(len(cells), dtype=bool)
-    starts_cell[1:] = (np.diff(cells.field_value_id) != 0) | (np.diff(cells.cell_id) != 0)
-    cell = np.cumsum(starts_cell) - 1
+    cell = np.cumsum(cells.starts) - 1
     impressions = np.bincount(cell, weights=cells.impressions)
     middle_of_cell = np.cumsum(impressions) - impressions / 2
     row = np.searchsorted(np.cumsum(bins.impressions), middle_of_cell)

@@ -189,17 +189,10 @@ def of_same_cell(cells: CellTable, known: np.ndarray, numbers: np.ndarray) -> np
         known: bool [n].
         numbers: int64, one for each known row; the same for all days of a cell.
     """
-    cell = np.cumsum(_new_cell(cells)) - 1
+    cell = np.cumsum(cells.starts) - 1
     of_cell = np.zeros(len(cells) and cell[-1] + 1, dtype=np.int64)
     of_cell[cell[known]] = numbers
     return of_cell[cell]
-
-
-def _new_cell(cells: CellTable) -> np.ndarray:
-    """bool [n], the rows that are the first of their cell."""
-    starts = np.ones(len(cells), dtype=bool)
-    starts[1:] = (np.diff(cells.field_value_id) != 0) | (np.diff(cells.cell_id) != 0)
-    return starts
 
 
 def groups_of_cells(cells: CellTable, n_groups: int) -> np.ndarray:
@@ -208,7 +201,7 @@ def groups_of_cells(cells: CellTable, n_groups: int) -> np.ndarray:
     Groups hold equal shares of the value, half by impressions, half by predicted responses: where
     responses are, logits are sparse, and a group of equal frequency would blur them.
     """
-    starts = _new_cell(cells)
+    starts = cells.starts
     cell = np.cumsum(starts) - 1
     value = cells.field_value_id[starts]
     weight = np.zeros(len(value))
