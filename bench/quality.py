@@ -263,8 +263,9 @@ def main() -> None:
         )
     print(modes_table(results) if options.rolling else table(results))
     if options.rolling:
-        print("\nLogLoss of new and rare field values, refitted before every test day")
-        print(groups_table(results))
+        for metric in next(iter(results[0]["groups"].values())):
+            print(f"\n{metric} of new and rare field values, refitted before every test day")
+            print(groups_table(results, metric))
     if options.ablation:
         print("\nwhat each part taken away lost (positive: the part helps), paired 95 % intervals")
         print(losses_table(judged))

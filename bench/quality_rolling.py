@@ -111,8 +111,11 @@ def compare_modes(
         measured, groups = {}, _groups(case)
         for method, mode, logit in rolling_and_frozen(case, fits):
             found = measure(logit, case.test, case.true_probability)
-            counts = count_by_day(logit, case.test_values or case.test)[1]
-            of_groups = {name: points(counts.where(picked)) for name, picked in groups.items()}
+            of_values = measure(logit, case.test_values or case.test, None, groups)
+            of_groups = {
+                name: points(of_values.counts.where(picked)) | of_values.of_groups[name]
+                for name, picked in groups.items()
+            }
             results.append(_result(case, method, mode, found) | {"groups": of_groups})
             if mode == "rolling":
                 measured[method] = found
@@ -156,15 +159,15 @@ def modes_table(results: list[Result]) -> str:
     return aligned(lines)
 
 
-def groups_table(results: list[Result]) -> str:
-    """LogLoss of new and rare field values by rolling method, means over cases with any."""
+def groups_table(results: list[Result], metric: str) -> str:
+    """A metric of new and rare field values by rolling method, mean over cases with any."""
     rolling = [r for r in results if r["mode"] == "rolling"]
     by_case = pd.DataFrame(
         [
-            {"method": r["method"], "group": name, "logloss": metrics["logloss"]}
+            {"method": r["method"], "group": name, metric: metrics[metric]}
             for r in rolling
             for name, metrics in r["groups"].items()
         ]
     )
-    means = by_case.pivot_table("logloss", "method", "group", sort=False)
+    means = by_case.pivot_table(metric, "method", "group", sort=False)
     return means.to_string(float_format="{:.5f}".format)

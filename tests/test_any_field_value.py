@@ -13,7 +13,7 @@ from pipeline.core.files import read_json, read_report
 from pipeline.data.ingest.sources import land_sources
 from pipeline.encoding.values import NULL_NAME, POOLED_NAME
 from pipeline.formats.maps import read_maps
-from pipeline.formats.tables import read_bins
+from pipeline.formats.tables import read_field_tables
 from pipeline.report.page_data import display_name
 from tests.whole_walk import DAYS, asked, project, scored, walk
 
@@ -86,7 +86,7 @@ def test_texts_that_look_like_something_else_are_seven_values_and_a_null(strange
     """From a CSV through vocabulary, bin table and maps to both ways of asking."""
     names = names_of(strange)
     assert names == [None, *sorted(STRANGE[:-1]), NULL_NAME]
-    bins = read_bins(strange / "artifacts/tables").candidate(2)
+    bins = read_field_tables(strange / "artifacts/tables").bins.candidate(2)
     rows = Counter()
     for number, shown in zip(bins.field_value_id.tolist(), bins.impressions.tolist(), strict=True):
         rows[names[number]] += shown
@@ -246,7 +246,7 @@ def test_rare_values_share_one_map_and_unseen_ones_do_not(pooled):
     answer, metrics = asked(pooled, {"item": request, "price": [0.0] * 8})
     assert answer.json()["field_value_id"] == expected
     assert "adacalib_unseen_field_values_total 3.0" in metrics
-    bins = read_bins(pooled / "artifacts/tables").candidate(2)
+    bins = read_field_tables(pooled / "artifacts/tables").bins.candidate(2)
     assert bins.impressions[bins.field_value_id == 4].sum() == 4 * 60
 
 

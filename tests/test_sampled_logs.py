@@ -12,7 +12,7 @@ from pipeline.core.files import read_json, read_report
 from pipeline.encoding.features import Encoder
 from pipeline.encoding.vocabulary import Vocabulary
 from pipeline.formats.scores import Scores, before_sampling
-from pipeline.formats.tables import read_bins, read_cells
+from pipeline.formats.tables import read_field_tables
 from pipeline.metrics.summary import measure
 from pipeline.model.examples import examples_of
 from pipeline.model.scoring import load_base
@@ -78,7 +78,7 @@ def test_a_sample_that_is_told_gives_probabilities_of_the_whole_log(request, whi
 
 @pytest.mark.parametrize("which", ["of_training", "of_all"])
 def test_bin_rates_are_those_of_the_whole_log(request, which):
-    bins = read_bins(request.getfixturevalue(which) / "artifacts/tables").candidate(2)
+    bins = read_field_tables(request.getfixturevalue(which) / "artifacts/tables").bins.candidate(2)
     assert bins.responses.sum() / bins.impressions.sum() == pytest.approx(RATE, rel=0.15)
 
 
@@ -119,7 +119,7 @@ def test_fractional_rates_are_exact_to_the_weights_last_place(tmp_path):
     folder = walk(project(tmp_path, days, log__keep_rate=0.3, **FEATURES), "tabulate")
     rows = pa.concat_tables([days[day] for day in DAYS[2:]])
     clicks = int(np.sum(rows["click"].to_numpy()))
-    cells = read_cells(folder / "artifacts/tables")
+    cells = read_field_tables(folder / "artifacts/tables").cells
     assert cells.responses.sum() == clicks
     weighted = clicks + (len(rows) - clicks) / 0.3
     assert cells.impressions.sum() == pytest.approx(weighted, rel=1e-6)
@@ -224,7 +224,7 @@ def test_scores_that_were_served_are_weighed_and_never_shifted(tmp_path):
     assert read_report(folder / "reports/evaluation.json")["methods"]["model"][
         "pcoc"
     ] == pytest.approx(1, abs=0.1)
-    bins = read_bins(folder / "artifacts/tables").candidate(2)
+    bins = read_field_tables(folder / "artifacts/tables").bins.candidate(2)
     assert bins.responses.sum() / bins.impressions.sum() == pytest.approx(RATE, rel=0.15)
     assert "sampling" not in read_json(folder / "artifacts/model/manifest.json")["conventions"]
 
@@ -270,3 +270,29 @@ def test_a_rate_of_1_changes_nothing(tmp_path):
     assert set(rates.model_dump().values()) == {1.0}
     shown, clicks = np.ones(3, np.int32), np.array([0, 1, 0], np.int32)
     assert before_sampling(shown, clicks, 1.0, 1.0)[0] is shown
+
+
+def test_weights_of_all_rows_alike_make_nothing_surer(tmp_path):
+    """Rows that stand for ten each are the evidence that they are: intervals, floors and noise are
+    those of the same rows without a weight."""
+    found = []
+    for name, more in (("one", {}), ("ten", {"log__weight": "times"})):
+        days = {
+            day: whole_day(day, 1500)
+            .append_column("score", pa.array(np.full(1500, -3.0) + np.arange(1500) % 7 / 5))
+            .append_column("times", pa.array(np.full(1500, 10.0)))
+            for day in DAYS
+        }
+        folder = project(tmp_path / name, days, log__served_logit="score", **more)
+        walk(folder, "evaluate")
+        evaluation = read_report(folder / "reports/evaluation.json")
+        checked = read_report(folder / "reports/tables.json")
+        model, first = evaluation["methods"]["isotonic"], evaluation["largest_field_values"][0]
+        names = ("pcoc_low", "pcoc_high", "daily_field_deviance_floor", "field_rce_floor")
+        numbers = [model[n] for n in names] + [first[n] for n in ("responses", "low", "high")]
+        numbers += [evaluation["pcoc"][n] for n in ("low", "high")]
+        numbers += [checked["bounds"]["shape_noise"]]
+        numbers += [checked["memorisation"][n] for n in ("low", "high")]
+        numbers += [evaluation["new_values"]["rare"]["impressions"]]
+        found.append(numbers)
+    np.testing.assert_allclose(*found, rtol=0.02)

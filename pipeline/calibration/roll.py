@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import logit as log_odds
 
 from pipeline.calibration.adacalib.fit import AdaCalibFit, fit_adacalib
 from pipeline.calibration.adacalib.knot_training import FitSettings
@@ -17,7 +16,7 @@ from pipeline.calibration.adacalib.shapes import serving_map
 from pipeline.calibration.baselines import FITS, Windowed, best_window, coarse
 from pipeline.calibration.choice import Choice, Comparison, choose, losses_of
 from pipeline.calibration.record import NONE, FirstDays, Record
-from pipeline.calibration.statistics.grid import SURE
+from pipeline.calibration.statistics.grid import mean_probability_logit
 from pipeline.formats.maps import PiecewiseLinearMap, identity_map
 from pipeline.formats.rolling import DayMap
 from pipeline.formats.tables import CellTable, FieldTables, FieldTree
@@ -158,7 +157,7 @@ class _Morning:
         too little.
         """
         rows = self.rows
-        at = np.clip(log_odds(rows.probability_sum / rows.impressions), -SURE, SURE)
+        at = mean_probability_logit(rows.probability_sum, rows.impressions)
         return served(at, self.serving[rows.field_value_id])
 
 

@@ -12,11 +12,11 @@ from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from pipeline.calibration.folds import FORWARD_DAYS, scattered
+from pipeline.calibration.folds import FORWARD_DAYS, SCATTERED_DAYS, scattered
 from pipeline.calibration.roll import roll
 from pipeline.calibration.statistics.bins import tabulate
 from pipeline.core.errors import DataError, ParamsError
-from pipeline.formats.maps import PiecewiseLinearMap
+from pipeline.formats.maps import PROBABILITY_CLIP
 from pipeline.formats.scores import Scores
 from pipeline.formats.tables import FieldTables
 
@@ -46,6 +46,8 @@ class AdaCalib(ClassifierMixin, BaseEstimator):
         map_: the serving map.
         chosen_: name of the calibrator that serves.
         logit_range_: the lowest and the highest logit of `fit`, or 0.
+        refused_days_: days, from 1970-01-01 on, that would have moved what is served farther than
+            any day before; `map_` knows nothing of them.
         field_values_: field value -> id, None for null where it occurred; what is not in it is
             served by the unseen value's row.
 
@@ -120,7 +122,7 @@ class AdaCalib(ClassifierMixin, BaseEstimator):
                 "every uncalibrated_logit lies within 0 and 1, so these look like probabilities p; "
                 "give np.log(p) - np.log1p(-p)"
             )
-        self.map_, self.chosen_ = self._fit(scores)
+        self._fit(scores)
         return self
 
     def _check_parameters(self) -> None:
@@ -144,19 +146,21 @@ class AdaCalib(ClassifierMixin, BaseEstimator):
                     f"AdaCalib: {name} is {getattr(self, name)!r}; see help(AdaCalib) for its range"
                 )
 
-    def _fit(self, scores: Scores) -> tuple[PiecewiseLinearMap, str]:
-        multiple = math.lcm(*self.candidates)
+    def _fit(self, scores: Scores) -> None:
+        multiple, accepted = math.lcm(*self.candidates), range(0)
         if len(np.unique(scores.day)) < FORWARD_DAYS + self.horizon_days:
-            scores = scattered(scores, self.seed)
+            scores, accepted = scattered(scores, self.seed), range(SCATTERED_DAYS)
         bins, cells = tabulate(scores, self.candidates, -(-GRID_CELLS // multiple) * multiple)
         last = int(scores.day.max(initial=0))
         tables = FieldTables(bins, cells, last, scores.n_field_values)
         served = last + self.horizon_days
         rolled = roll(
-            tables, self, known_until=last, asked={served: None}, horizon_days=self.horizon_days
-        )
-        name = "adacalib" if self.choose == "always" else rolled.chosen
-        return rolled.maps[name][served].whole(scores.n_field_values), name
+            tables, self, known_until=last, asked={served: None}, accepted=accepted,
+            horizon_days=self.horizon_days,
+        )  # fmt: skip
+        self.chosen_ = "adacalib" if self.choose == "always" else rolled.chosen
+        self.map_ = rolled.maps[self.chosen_][served].whole(scores.n_field_values)
+        self.refused_days_ = sorted(rolled.fit.refused_days)
 
     def calibrated_logit(
         self, uncalibrated_logit: ArrayLike, field_value: ArrayLike | None = None
@@ -174,7 +178,7 @@ class AdaCalib(ClassifierMixin, BaseEstimator):
     def predict_proba(
         self, uncalibrated_logit: ArrayLike, field_value: ArrayLike | None = None
     ) -> np.ndarray:
-        """Calibrated probabilities of classes 0 and 1, float64 [n, 2].
+        """Calibrated probabilities of classes 0 and 1 in (0, 1), float64 [n, 2].
 
         Field values that were not seen are served by the unseen value's own map; so is null where
         no row of `fit` had it.
@@ -184,7 +188,8 @@ class AdaCalib(ClassifierMixin, BaseEstimator):
             DataError: columns have different lengths, or a logit is not finite.
         """
         logit = self.calibrated_logit(uncalibrated_logit, field_value)
-        return np.stack([expit(-logit), expit(logit)], axis=1)
+        both = expit(np.stack([-logit, logit], axis=1))
+        return both.clip(PROBABILITY_CLIP, 1 - PROBABILITY_CLIP)
 
     def predict(
         self, uncalibrated_logit: ArrayLike, field_value: ArrayLike | None = None

@@ -9,19 +9,14 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
-from pipeline.checkpoint.merged_model import (
-    PROBABILITY_CLIP,
-    MergedModel,
-    MergedNetwork,
-    vectors_of,
-)
+from pipeline.checkpoint.merged_model import MergedModel, MergedNetwork, vectors_of
 from pipeline.checkpoint.onnx_graph import onnx_model
 from pipeline.checkpoint.serving_table import WEIGHTS, arrays_of, map_of
 from pipeline.core import files
 from pipeline.core.errors import ArtifactError
 from pipeline.core.files import MANIFEST, json_sha256, read_json, sha256_of, write_json
 from pipeline.encoding.features import Encoder
-from pipeline.formats.maps import read_maps, write_maps
+from pipeline.formats.maps import PROBABILITY_CLIP, read_maps, write_maps
 from pipeline.formats.rolling import FILE, read_rolling, write_rolling
 from pipeline.model.network import fill, network_from
 from pipeline.model.scoring import base_state

@@ -17,10 +17,9 @@ from pipeline.core.columns import Columns, Float32, Float64, Int32
 from pipeline.encoding.features import Encoder, LoggedScore, Scaling
 from pipeline.encoding.values import SEPARATOR
 from pipeline.encoding.vocabulary import Vocabulary
-from pipeline.formats.maps import PiecewiseLinearMap
+from pipeline.formats.maps import PROBABILITY_CLIP, PiecewiseLinearMap
 from pipeline.model.network import Network
 
-PROBABILITY_CLIP = 1e-15  # probabilities lie in [this, 1 - this]; logits are never clipped
 VALUES = 22  # of a column, from all over its vocabulary
 DEVIATIONS = (-2.0, -1.0, 0.0, 1.0, 2.0)
 LOGITS = (-8.0, -4.0, -2.0, 0.0, 2.0)

@@ -14,12 +14,13 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
 from pipeline.calibration.paper.paper_network import AuxiliaryNetwork
-from pipeline.checkpoint.merged_model import PROBABILITY_CLIP, MergedModel, MergedNetwork
+from pipeline.checkpoint.merged_model import MergedModel, MergedNetwork
 from pipeline.checkpoint.serving_table import IDS, LOGIT64, MAPPED
 from pipeline.core.errors import ArtifactError
 from pipeline.encoding.features import LARGEST_SCALED, Encoder, LoggedScore, Scaling
 from pipeline.encoding.values import PARENT, SCORE_CLIP, SEPARATOR
 from pipeline.encoding.vocabulary import Vocabulary
+from pipeline.formats.maps import PROBABILITY_CLIP
 from pipeline.model.network import LoggedScoreNetwork
 from pipeline.serving.predictor import NUMBER, ONNX_FORMAT, TEXT
 

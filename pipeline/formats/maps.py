@@ -11,6 +11,7 @@ from pipeline.core.columns import Columns, Float64, read_parquet
 from pipeline.core.errors import ArtifactError, DataError
 from pipeline.core.files import publish
 
+PROBABILITY_CLIP = 1e-15  # probabilities lie in [this, 1 - this]; logits are never clipped
 BLOCK_ROWS = 16_384  # looked up at a time: what is gathered for them stays in a core's cache
 
 

@@ -4,10 +4,10 @@ Columns have canonical names from here on.
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -103,6 +103,32 @@ def before_sampling(
     if (shown == np.trunc(shown)).all() and (weighted == np.trunc(weighted)).all():
         return shown.astype(np.int64), weighted.astype(np.int64)
     return shown, weighted
+
+
+def evidence_share(counted: Iterable[Mapping[str, Any]]) -> float:
+    """How many responses of the log one that weighted rows stand for is; 1 of any other log.
+
+    Weights say what rows stand for, not how much is known: that is the responses that were seen.
+
+    Args:
+        counted: `responses` of days or tables, and `in_the_log` those of the log, where it differs.
+    """
+    stand_for, seen = 0, 0
+    for each in counted:
+        stand_for += each["responses"]
+        seen += each.get("in_the_log", each)["responses"]
+    return seen / stand_for if stand_for else 1.0
+
+
+Counted = TypeVar("Counted", bound=Columns)
+
+
+def scaled(table: Counted, share: float) -> Counted:
+    """Rows or a table with every sum `share` times as large; rates and mean logits stay."""
+    if share == 1.0:
+        return table
+    sums = ("impressions", "responses", "logit_sum", "probability_sum")
+    return replace(table, **{n: getattr(table, n) * share for n in sums if hasattr(table, n)})
 
 
 def later_days(parts: Mapping[str, Sequence[str]]) -> list[str]:

@@ -16,6 +16,7 @@ from pipeline.core.columns import Columns, Float32, Float64, Int32, Int64, read_
 from pipeline.core.errors import DataError
 from pipeline.core.files import publish, read_json, write_facts
 from pipeline.formats.days import day_number
+from pipeline.formats.scores import evidence_share, scaled
 
 NO_MOVES: Mapping[int, tuple[np.ndarray, np.ndarray]] = {}
 
@@ -160,6 +161,13 @@ class CellTable(Columns):
     logit_sum: Float64
     probability_sum: Float64
 
+    @property
+    def starts(self) -> np.ndarray:
+        """bool [n]: the rows that are the first of their cell."""
+        starts = np.ones(len(self), dtype=bool)
+        starts[1:] = (np.diff(self.field_value_id) != 0) | (np.diff(self.cell_id) != 0)
+        return starts
+
 
 @dataclass(frozen=True)
 class FieldTables:
@@ -200,14 +208,6 @@ def per_impression(table: Table, unit: int) -> Table:
     return replace(table, impressions=table.impressions / unit, responses=table.responses / unit)
 
 
-def scaled(table: Table, share: float) -> Table:
-    """The table with every sum `share` times as large; rates and mean logits stay."""
-    if share == 1.0:
-        return table
-    sums = ("impressions", "responses", "logit_sum", "probability_sum")
-    return replace(table, **{n: getattr(table, n) * share for n in sums if hasattr(table, n)})
-
-
 def cells_to_bins(cells: CellTable, bins: BinTable, requested_bins: int) -> np.ndarray:
     """int32 [len(cells)]: the bin of one candidate in which each cell lies.
 
@@ -215,9 +215,7 @@ def cells_to_bins(cells: CellTable, bins: BinTable, requested_bins: int) -> np.n
     cell lies in its bin. Both tables must hold all the days of one `tabulate`.
     """
     bins = bins.candidate(requested_bins)
-    starts_cell = np.ones(len(cells), dtype=bool)
-    starts_cell[1:] = (np.diff(cells.field_value_id) != 0) | (np.diff(cells.cell_id) != 0)
-    cell = np.cumsum(starts_cell) - 1
+    cell = np.cumsum(cells.starts) - 1
     impressions = np.bincount(cell, weights=cells.impressions)
     middle_of_cell = np.cumsum(impressions) - impressions / 2
     row = np.searchsorted(np.cumsum(bins.impressions), middle_of_cell)
@@ -252,24 +250,6 @@ def _fractional(schema: pa.Schema) -> pa.Schema:
     return schema
 
 
-def read_bins(folder: Path) -> BinTable:
-    """The bins of every candidate.
-
-    Raises:
-        ArtifactError: the file is missing, damaged, or has other columns.
-    """
-    return _read(folder / "bins.parquet", BinTable)
-
-
-def read_cells(folder: Path) -> CellTable:
-    """The cells of the fitting grid.
-
-    Raises:
-        ArtifactError: the file is missing, damaged, or has other columns.
-    """
-    return _read(folder / "cells.parquet", CellTable)
-
-
 def read_field_tables(folder: Path) -> FieldTables:
     """Bins and cells with the days that they were cut on.
 
@@ -278,7 +258,22 @@ def read_field_tables(folder: Path) -> FieldTables:
     """
     made_of = read_tables_manifest(folder)
     until, n = day_number(max(made_of["days"])), made_of["n_field_values"]
-    return FieldTables(read_bins(folder), read_cells(folder), until, n)
+    bins, cells = (
+        _read(folder / "bins.parquet", BinTable),
+        _read(folder / "cells.parquet", CellTable),
+    )
+    return FieldTables(bins, cells, until, n)
+
+
+def read_evidence(folder: Path) -> FieldTables:
+    """Bins and cells; of a weighted log with as many responses as it really has.
+
+    Raises:
+        ArtifactError: a file is missing, damaged, or has other columns.
+    """
+    found, made_of = read_field_tables(folder), read_tables_manifest(folder)
+    share = evidence_share([made_of | made_of["totals"]])
+    return replace(found, bins=scaled(found.bins, share), cells=scaled(found.cells, share))
 
 
 def read_tables_manifest(folder: Path) -> dict[str, Any]:

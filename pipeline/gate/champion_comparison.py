@@ -1,6 +1,6 @@
 """Champion against challenger, as procedures on the same test days; and the bytes that served."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ from pipeline.metrics.significance import (
     gain_interval,
     jackknife_interval,
     over_days,
+    sound_day,
+    watched,
     without_each_block,
 )
 from pipeline.metrics.summary import GAINED, Measurement, overall_pcoc
@@ -183,7 +185,7 @@ def report_of(
         `low`, `high`, `over`, `days`, and the champion's own as `champion`; `by_day`: for every
         such day `logloss`, `field_deviance` and `pcoc` of both, and whether the champion's are of
         the bytes that `served`; and `served`: how those bytes did on all such days (evaluate adds
-        the `newest` of them).
+        the `newest` of them, `alarm_of`).
     """
     pin = champion.pin
     about = {
@@ -257,4 +259,34 @@ def _by_day(
             },
         }
         for place, day in enumerate(champion.days.tolist())
+    ]
+
+
+def alarm_of(
+    champion: Champion,
+    measured: Mapping[str, Measurement],
+    largest: Sequence[Mapping[str, Any]],
+    chance: float,
+) -> list[dict[str, Any]]:
+    """PCOC on a day of the bytes that served it, of all rows and of the largest field values.
+
+    Each with the ends between which it lies on a day as sound as those before, as today's procedure
+    forecasts them, and whether it lies beyond.
+
+    Args:
+        champion: it served some days, of which the newest is looked at.
+        measured: as in `report_of`.
+        largest: `field_value` and `field_value_id` of each.
+        chance: that any alarm is raised on a sound day.
+    """
+    day, ids = champion.served[-1], np.array([row["field_value_id"] for row in largest])
+    ours, theirs = (watched(measured[name].counts, ids) for name in ("model", "champion"))
+    before, of_day = measured["model"].days < day, measured["champion"].days == day
+    history, newest = ours.each(lambda c: c[before]), theirs.each(lambda c: c[of_day][0])
+    sound = sound_day(history, newest, chance)
+    names = [{"day": day_name(day)}, *({"field_value": row["field_value"]} for row in largest)]
+    columns = zip(*(column.tolist() for column in vars(sound).values()), strict=True)
+    return [
+        name | dict(zip(vars(sound), row, strict=True))
+        for name, row in zip(names, columns, strict=True)
     ]

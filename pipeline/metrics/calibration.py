@@ -126,18 +126,6 @@ def field_rce(counts: ResponseCounts) -> FieldRce:
     )
 
 
-def field_rce_floor(counts: ResponseCounts, draws: int = 200, seed: int = 0) -> float:
-    """Field-RCE that label noise alone would give (see `noise_floor`).
-
-    Each draw leaves out values without drawn responses, by Field-RCE's own rule.
-
-    Args:
-        counts: shape [V]; its responses are not read.
-        draws, seed: as in `noise_floor`.
-    """
-    return noise_floor(field_rce_terms, counts, draws, seed)
-
-
 def noise_floor(
     terms: Callable[[ResponseCounts], Terms], counts: ResponseCounts, draws: int, seed: int
 ) -> float:

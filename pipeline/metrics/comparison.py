@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.formats.days import day_name
 from pipeline.metrics.calibration import deviance_terms, log_loss_terms, pcoc_terms
 from pipeline.metrics.counts import ResponseCounts
 from pipeline.metrics.significance import (
@@ -91,7 +92,8 @@ def age_cost(
     """
     losses = (daily_metrics(m.counts)["logloss"].tolist() for m in (rolling, frozen))
     names = ("day", "days_since_label", "rolling", "frozen")
-    columns = (rolling.days.tolist(), (rolling.days - learned_until).tolist(), *losses)
+    days = [day_name(day) for day in rolling.days.tolist()]
+    columns = (days, (rolling.days - learned_until).tolist(), *losses)
     return {
         "cost": asdict(gain_interval(log_loss_terms, rolling.counts, frozen.counts, resampling)),
         "by_day": [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)],
@@ -196,13 +198,13 @@ def measure_new_values(
     """The metrics of each group of `ValueHistory.groups`, by method.
 
     Args:
-        measured: by method, of the same rows; one or more.
+        measured: by method, of the same rows and of the groups of `history`; one or more.
         history: of the days and field values of their counts.
         resampling: how PCOC's interval is made.
 
     Returns:
         Of each group `impressions`, `responses` and `methods`: of each `points`, `pcoc_low` and
-        `pcoc_high` (see `pcoc_intervals`). NaN where undefined.
+        `pcoc_high` (see `pcoc_intervals`), and its `of_groups`. NaN where undefined.
     """
     found = {}
     for name, picked in history.groups().items():
@@ -211,7 +213,10 @@ def measure_new_values(
         found[name] = {
             "impressions": total.impressions.item(),
             "responses": total.responses.item(),
-            "methods": {method: _of_group(each, resampling) for method, each in counts.items()},
+            "methods": {
+                method: _of_group(each, resampling) | measured[method].of_groups[name]
+                for method, each in counts.items()
+            },
         }
     return found
 

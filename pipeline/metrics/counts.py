@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import expit, log_expit
 
+from pipeline.formats.maps import PROBABILITY_CLIP
 from pipeline.formats.sort_keys import BLOCK
 
 
@@ -20,7 +21,7 @@ class ResponseCounts:
     Attributes:
         impressions: Σ impressions, int64 (float64 where rows are weighted).
         responses: Σ responses, same dtype.
-        expected_responses: Σ impressions · p, float64.
+        expected_responses: Σ impressions · p, float64; p as it is served, PROBABILITY_CLIP or more.
         expected_variance: Σ impressions · p · (1 − p), float64: variance of responses if p is true.
         log_loss: Σ −responses · ln p − (impressions − responses) · ln(1 − p), float64, in nats.
     """
@@ -123,6 +124,6 @@ def _row_terms(
     """The five summands of each row, float64, in the order of ResponseCounts."""
     logit = logit.astype(np.float64)
     n, r = impressions.astype(np.float64), responses.astype(np.float64)
-    expected = n * expit(logit)
+    expected = n * np.maximum(expit(logit), PROBABILITY_CLIP)  # as it is served, never 0
     log_loss = -r * log_expit(logit) - (n - r) * log_expit(-logit)
     return n, r, expected, expected * expit(-logit), log_loss

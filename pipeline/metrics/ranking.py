@@ -9,6 +9,8 @@ from pipeline.core.columns import Columns, Float64, Int64
 from pipeline.formats.sort_keys import sort_by_group
 from pipeline.metrics.counts import Measured, ratio
 
+MOST_PAIRS = 2.0**63  # that an int64 counts
+
 
 @dataclass(frozen=True)
 class Ties:
@@ -82,12 +84,14 @@ def auc_per_group(ties: Ties) -> np.ndarray:
 
     AUC = P(logit of a response > logit of a non-response) + ½ P(equal), over all pairs of one
     response and one non-response of the group. It is taken on logits, so 17 and 25 stay apart where
-    float32 probabilities are both 1, and on whole counts (exact up to 4·10⁹ impressions), so
-    aggregated rows give exactly what rows of one impression give.
+    float32 probabilities are both 1, and on whole counts (exact up to 4·10⁹ impressions, beyond to
+    fifteen digits), so aggregated rows give exactly what rows of one impression give.
     """
-    others = ties.impressions - ties.responses
-    doubled_wins = ties.responses * (2 * ties.before(others) + others)
-    wins, positives, negatives = map(ties.per_group, (doubled_wins, ties.responses, others))
+    hits, others = ties.responses, ties.impressions - ties.responses
+    if 2.0 * hits.sum() * others.sum() >= MOST_PAIRS:
+        hits, others = hits.astype(np.float64), others.astype(np.float64)
+    doubled_wins = hits * (2 * ties.before(others) + others)
+    wins, positives, negatives = map(ties.per_group, (doubled_wins, hits, others))
     return ratio(wins / 2, positives.astype(np.float64) * negatives)
 
 

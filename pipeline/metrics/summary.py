@@ -13,7 +13,6 @@ from pipeline.metrics.calibration import (
     deviance_terms,
     excess_log_loss,
     field_rce,
-    field_rce_floor,
     field_rce_terms,
     log_loss_terms,
     noise_floor,
@@ -36,8 +35,9 @@ from pipeline.metrics.significance import USUAL, Daily, Resampling, Statistic, f
 BINS = 20
 """Equal-frequency bins of ECE and of a reliability picture."""
 
-FLOOR_DRAWS = 50
-"""Simulated test sets behind the floor of the daily deviance, whose cells are many."""
+FLOOR_DRAWS, FIELD_RCE_DRAWS = 50, 200
+"""Simulated test sets behind the floor of the daily deviance, whose cells are many, and of
+Field-RCE."""
 
 STATISTICS = {
     "logloss": log_loss_terms,
@@ -58,6 +58,7 @@ GAINED = DECIDING | STATISTICS
 
 
 Columns = dict[str, np.ndarray]
+NO_GROUPS: Mapping[str, np.ndarray] = {}
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,8 @@ class Measurement:
         bins_by_value: equal-frequency bins of each field value (group = field value id).
         truth: `excess_logloss` (nats per impression) and `field_rce` against the true
             probabilities; empty where they are not known.
+        of_groups: name -> `auc`, `daily_field_auc` and `ece` of the rows of a group; NaN where
+            undefined.
     """
 
     days: np.ndarray
@@ -86,17 +89,22 @@ class Measurement:
     bins: ReliabilityBins
     bins_by_value: ReliabilityBins
     truth: dict[str, float]
+    of_groups: dict[str, dict[str, float]]
 
 
 def measure(
-    calibrated_logit: np.ndarray, rows: Scores, true_probability: np.ndarray | None = None
+    calibrated_logit: np.ndarray,
+    rows: Scores,
+    true_probability: np.ndarray | None = None,
+    groups: Mapping[str, np.ndarray] = NO_GROUPS,
 ) -> Measurement:
-    """The measurement of one method: one pass for the counts and three sorts.
+    """The measurement of one method: one pass for the counts, three sorts, one of each group.
 
     Args:
         calibrated_logit: float [n], the method's logit of each row; computed on in float64.
         rows: the test rows; their own logit is not read. Days without rows have no counts.
         true_probability: float [n] of each row, in simulated logs.
+        groups: name -> the days and field values of a group, bool [days, V].
 
     Raises:
         DataError: lengths differ, a logit is not finite, or a true probability is none.
@@ -115,11 +123,20 @@ def measure(
     by_value = rows.field_value_id, rows.n_field_values
     value_auc, value_bins, _ = _ranked(calibrated_logit, rows, *by_value)
     auc, bins, distinct = _ranked(calibrated_logit, rows, np.zeros_like(rows.field_value_id), 1)
+    by_day = auc_per_group(ties).reshape(counts.shape)
+
+    def of_group(picked: np.ndarray) -> dict[str, float]:
+        some = np.flatnonzero(picked.ravel()[cells])
+        ids = np.zeros(len(some), np.int32)
+        of_all, of_bins, _ = _ranked(calibrated_logit[some], rows.take(some), ids, 1)
+        ranking = field_auc(by_day[picked], counts.impressions[picked]).value
+        return {"auc": float(of_all[0]), "daily_field_auc": ranking, "ece": ece(of_bins)}
+
     return Measurement(
         days=days,
         counts=counts,
         auc_by_value=value_auc,
-        auc_by_day=auc_per_group(ties).reshape(counts.shape),
+        auc_by_day=by_day,
         auc=float(auc[0]),
         distinct_outputs=distinct,
         bins=bins,
@@ -127,6 +144,7 @@ def measure(
         truth={}
         if true_probability is None
         else _against_truth(calibrated_logit, true_probability, rows),
+        of_groups={name: of_group(picked) for name, picked in groups.items()},
     )
 
 
@@ -236,7 +254,8 @@ def _with_intervals(counts: ResponseCounts, resampling: Resampling) -> dict[str,
 
 def _field_rce_context(counts: ResponseCounts, resampling: Resampling) -> dict[str, float]:
     """Floor and coverage of Field-RCE, under `field_rce_…`."""
-    context = asdict(field_rce(counts)) | {"floor": field_rce_floor(counts, seed=resampling.seed)}
+    context = asdict(field_rce(counts))
+    context["floor"] = noise_floor(field_rce_terms, counts, FIELD_RCE_DRAWS, resampling.seed)
     del context["value"]
     return {f"field_rce_{name}": value for name, value in context.items()}
 

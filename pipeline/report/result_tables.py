@@ -196,20 +196,21 @@ def worth_of(evaluation: dict[str, Any], kind: str) -> list[dict[str, Any]]:
     return [{"name": display_name(r["field_value"])} | r for r in evaluation["worth"][kind]]
 
 
-def new_value_rows(evaluation: dict[str, Any]) -> list[list[str]]:
-    """One row a group of field values: how much it holds, what decides, and PCOC."""
-    rows = []
+def new_value_rows(evaluation: dict[str, Any]) -> tuple[list[list[str]], list[list[str]]]:
+    """Two rows a group of field values: how much it holds, what decides, and PCOC; and ranking."""
+    rows, ranking = [], []
     for group, title in GROUPS.items():
         found = evaluation["new_values"][group]
         base, ships = (found["methods"][name] for name in ("uncalibrated", "model"))
         ends = {"value": ships["pcoc"], "low": ships["pcoc_low"], "high": ships["pcoc_high"]}
         amounts = (f"{found[name]:,.0f}" for name in ("impressions", "responses"))
-        metrics = (
+        metrics = [
             " → ".join(number(each[key], form) for each in (base, ships))
-            for _, key, form in METRICS[:2]
-        )
-        rows.append([title, *amounts, *metrics, _ends(ends, ".3f")])
-    return rows
+            for _, key, form in (*METRICS[:2], *METRICS[4:6], ("ECE", "ece", ".4f"))
+        ]
+        rows.append([title, *amounts, *metrics[:2], _ends(ends, ".3f")])
+        ranking.append([title, *metrics[2:]])
+    return rows, ranking
 
 
 def bins_rows(calibrator: dict[str, Any]) -> list[list[str]]:

@@ -27,9 +27,8 @@ from pipeline.formats.scores import (
 from pipeline.formats.tables import (
     FieldTables,
     FieldTree,
-    read_field_tables,
+    read_evidence,
     read_tables_manifest,
-    scaled,
 )
 from pipeline.params.sections import CalibrateParams
 
@@ -53,7 +52,7 @@ def run(
     parts = {"scores": scores, "tables": tables}
     _require_passed(check, parts)
     scored = read_scores_manifest(scores)
-    statistics = replace(_tables(tables), of_parents=FieldTree.of(scored["field"]))
+    statistics = replace(read_evidence(tables), of_parents=FieldTree.of(scored["field"]))
     horizon = 1 + scored.get("conventions", {}).get("maturity_days", 0)
     judged, shipped = _rolled(scores, scored, statistics, params, horizon)
     newest = max(shipped.maps["identity"])
@@ -63,7 +62,7 @@ def run(
     paper: PaperFit | None = None
     choice, about = judged.choice, _about(judged, shipped)
     if params.variant == "paper":
-        paper, choice, about = _paper(scores, statistics, params)
+        paper, choice, about = _paper(scores, statistics, params, judged)
         ships["adacalib"] = frozen["adacalib"] = paper.serving
         asked = {day: of_day.ids for day, of_day in rolling["eb_platt"].items()}
         rolling["adacalib"] = {day: DayMap.of(paper.serving, ids) for day, ids in asked.items()}
@@ -74,11 +73,12 @@ def run(
     about |= {"auxiliary": paper is not None and paper.auxiliary is not None}
     about |= {"field": scored["field"], "made_of": scored["made_of"] | manifest_sums(parts)}
     about |= {"held_out": choice and asdict(choice)}
-    about |= {"learning_days": _learning_days(judged, chosen, params, _share(tables))}
+    about |= {"learning_days": _learning_days(judged, chosen, params)}
     about |= _days(scored["parts"], judged, shipped, scored["field"]["values"])
     about["guard"]["accepted"] = list(params.accepted_days)
     if params.variant == "paper" and chosen == "adacalib":  # which was fitted once
-        about["label_days"] = scored["parts"]["calibration"]
+        known, refused = scored["parts"]["calibration"], judged.fit.refused_days
+        about["label_days"] = [day for day in known if day_number(day) not in refused]
         about["shipped"] = {"learned_until": max(about["label_days"])}
     about["params"] = scored.get("params", {}) | read_tables_manifest(tables).get("params", {})
     about["params"] |= {"calibrate": params.model_dump(mode="json")}
@@ -98,26 +98,6 @@ def _require_passed(check: Path, parts: dict[str, Path]) -> None:
         breaches = "; ".join(map(str, report["breaches"]))
         raise CheckFailedError(f"{check} did not pass: {breaches}; run dvc repro tabulate")
     refuse_others(check, report.get("made_of", {}), parts)
-
-
-def _tables(tables: Path) -> FieldTables:
-    """The tables; of a weighted log scaled to as many responses as it really has.
-
-    Weights say what rows stand for, not how much is known: that is the responses that were seen.
-    """
-    found, share = read_field_tables(tables), _share(tables)
-    return replace(found, bins=scaled(found.bins, share), cells=scaled(found.cells, share))
-
-
-def _share(tables: Path) -> float:
-    """How many responses of a weighted log one that they stand for is; 1 of any other log."""
-    made_of = read_tables_manifest(tables)
-    responses = made_of["totals"]["responses"]
-    return (
-        made_of["in_the_log"]["responses"] / responses
-        if "in_the_log" in made_of and responses
-        else 1.0
-    )
 
 
 def _rolled(
@@ -189,35 +169,32 @@ def _days(
     }
 
 
-def _learning_days(
-    judged: Rolled, chosen: str, params: CalibrateParams, share: float
-) -> list[dict[str, Any]]:
+def _learning_days(judged: Rolled, chosen: str, params: CalibrateParams) -> list[dict[str, Any]]:
     """What the chosen calibrator forecast for calibration days that it had not seen, and what came.
 
     None of what was fitted once on all of them.
     """
     if params.variant == "paper" and chosen == "adacalib":
         return []
-    return [
-        {"day": day_name(day)} | {n: x / share for n, x in of_day.sums(chosen).items()}
-        for day, of_day in judged.learned.items()
-    ]
+    return [{"day": day_name(day)} | of_day.sums(chosen) for day, of_day in judged.learned.items()]
 
 
 def _paper(
-    scores: Path, tables: FieldTables, params: CalibrateParams
+    scores: Path, tables: FieldTables, params: CalibrateParams, judged: Rolled
 ) -> tuple[PaperFit, Choice | None, dict[str, Any]]:
-    """AdaCalib as published, fitted once, on the calibration days, and how it fared."""
+    """AdaCalib as published, fitted once, on the sound calibration days, and how it fared."""
     rows = read_scores(scores, "calibration")
+    sound = ~np.isin(rows.day, list(judged.fit.refused_days))
+    rows = rows.take(np.flatnonzero(sound))
     shared = {"temperatures", "min_slope", "min_responses_per_bin", "seed"}
     settings = PaperSettings(
         **params.paper.model_dump(),
         **params.model_dump(include=shared),
         candidates=tuple(np.unique(tables.bins.requested_bins).tolist()),
     )
-    features = _features(scores) if params.paper.auxiliary else None
+    features = _features(scores).take(sound) if params.paper.auxiliary else None
     fitted = fit_paper(rows, settings, features)
-    comparisons = paper_comparisons(rows, settings, features)
+    comparisons = paper_comparisons(rows, settings, features, judged.horizon_days)
     choice = choose(*losses_of(comparisons, rows.n_field_values)) if comparisons else None
     about = {
         "chosen_bins": fitted.chosen_bins.tolist(),

@@ -1,5 +1,6 @@
 """check_tables: bins and cells against log and champion → a report, or the stage fails."""
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,20 @@ from pipeline.engine.day_map import map_days
 from pipeline.engine.reuse import Made, Reuse
 from pipeline.formats.champion import MODEL, TABLES, pinned
 from pipeline.formats.days import day_number
-from pipeline.formats.scores import read_day, read_scores_manifest
-from pipeline.formats.tables import BinTable, CellTable, read_field_tables, read_tables_manifest
+from pipeline.formats.scores import (
+    Scores,
+    evidence_share,
+    read_day,
+    read_scores_manifest,
+    scaled,
+)
+from pipeline.formats.tables import (
+    BinTable,
+    CellTable,
+    read_evidence,
+    read_field_tables,
+    read_tables_manifest,
+)
 from pipeline.params.sections import CheckTablesParams
 from pipeline.quality.memorisation import memorisation
 from pipeline.quality.suites import build_data_docs
@@ -71,7 +84,7 @@ def run(scores: Path, tables: Path, pin: Path, report: Path, *, params: CheckTab
             "made_of": manifest_sums({"scores": scores, "tables": tables}),
             "checks": [asdict(check) for check in checks],
             "breaches": [],
-            "bounds": _bounds(bins, newest, tables),
+            "bounds": _bounds(newest, tables),
             "drift": _drift(newest, log, pin),
             "memorisation": _memorisation(scores, kept),
         },
@@ -106,12 +119,13 @@ def _newest(tables: Path) -> BinTable:
     made_of = read_tables_manifest(tables)
     later = made_of.get("later_days", [])  # versions of before counted none
     days = sorted([*made_of["days"], *later])[-len(made_of["days"]) :]
-    return bins_of_days(read_field_tables(tables), np.array([day_number(day) for day in days]))
+    return bins_of_days(read_evidence(tables), np.array([day_number(day) for day in days]))
 
 
-def _bounds(bins: BinTable, newest: BinTable, tables: Path) -> dict[str, Any]:
+def _bounds(newest: BinTable, tables: Path) -> dict[str, Any]:
     """Whether the bounds still divide the newest days; `warning` where they do not."""
-    days, found = read_tables_manifest(tables)["days"], bin_drift(bins, newest)
+    days = read_tables_manifest(tables)["days"]
+    found = bin_drift(read_evidence(tables).bins, newest)
     warning = None
     if found["shape_beyond_noise"] > POOR:
         warning = (
@@ -147,9 +161,12 @@ def _memorisation(scores: Path, kept: Reuse) -> dict[str, Any]:
     training, fresh = manifest["parts"].get("training", []), manifest["binning_days"]
     of = [{day: manifest["days"][day]["sha256"] for day in days} for days in (training, fresh)]
 
+    def rows_of(days: list[str]) -> Iterator[Scores]:
+        share = evidence_share(manifest["days"][day] for day in days)
+        return (scaled(read_day(scores, manifest, day), share) for day in days)
+
     def make() -> Made:
-        rows = joined([read_day(scores, manifest, day) for day in fresh])
-        return Made(memorisation(rows, (read_day(scores, manifest, day) for day in training)))
+        return Made(memorisation(joined(list(rows_of(fresh))), rows_of(training)))
 
     return kept.made({"memorisation": of}, make).facts
 

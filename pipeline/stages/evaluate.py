@@ -16,18 +16,20 @@ from pipeline.encoding.vocabulary import Vocabulary
 from pipeline.engine.day_map import map_days, processes
 from pipeline.formats.champion import MODEL as CHAMPION
 from pipeline.formats.champion import pinned
-from pipeline.formats.days import day_name, day_number
+from pipeline.formats.days import day_number
 from pipeline.formats.maps import PiecewiseLinearMap, read_maps
 from pipeline.formats.rolling import FILE, RollingMap, read_rolling, rolled
 from pipeline.formats.scores import (
     Scores,
+    evidence_share,
     read_day,
     read_day_columns,
     read_scores,
     read_scores_manifest,
+    scaled,
 )
 from pipeline.formats.tables import FieldTree
-from pipeline.gate.champion_comparison import Champion, report_of, score_champion
+from pipeline.gate.champion_comparison import Champion, alarm_of, report_of, score_champion
 from pipeline.gate.deployed import prove_deployed, refuse_another_run
 from pipeline.metrics.comparison import (
     ValueHistory,
@@ -41,7 +43,7 @@ from pipeline.metrics.comparison import (
     worth_report,
 )
 from pipeline.metrics.counts import ResponseCounts
-from pipeline.metrics.significance import Resampling, sound_day, watched
+from pipeline.metrics.significance import Resampling
 from pipeline.metrics.summary import (
     Measurement,
     bin_columns,
@@ -83,16 +85,16 @@ def run(
     contract, about = read_json(split / "manifest.json"), read_json(calibrator / "manifest.json")
     days, manifest = contract["parts"]["test"], read_json(model / MANIFEST)
     refuse_another_run(calibrator, {"split": split, "scores": scores}, model)
-    rows, conventions = read_scores(scores, "test"), manifest["conventions"]
+    rows, conventions = _rows(scores), manifest["conventions"]
     truth, value = (_column(data, days, conventions.get(role)) for role in ("truth", "value"))
     champion = _champion(data, days, rows, pin, manifest)
     deployed, features = _deployed(data, days, scores, calibrator, load(model, threads=0))
     rolling, frozen = read_rolling(calibrator / FILE), read_maps(calibrator / "frozen.parquet")
     maps, horizon = (rolling, frozen, about["chosen"]), about["rolling"]["horizon_days"]
-    measured, of_value = _measured(scores, rows, truth, value, features, *maps)
+    history = _history(scores, about, np.unique(rows.day), rolling["adacalib"])
+    measured, of_value = _measured(scores, rows, (truth, value, features), history.groups(), *maps)
     resampling = Resampling(params.confidence, params.replicates, params.seed, horizon)
     found, names = compare(measured, resampling), manifest["base"]["field"]["values"]
-    history = _history(scores, about, measured["model"].days, rolling["adacalib"])
     found["new_values"] = measure_new_values(measured, history, resampling)
     if champion and champion.days:
         among = np.isin(rows.day, champion.days)
@@ -102,7 +104,7 @@ def run(
     found |= {
         "made_of": manifest_sums({"model": model}),
         "procedure": _procedure(about, manifest, days),
-        "age": _age(measured, about, resampling) | {"frozen": _frozen_points(rows, frozen)},
+        "age": _age(measured, rows, frozen, about, resampling),
         "worth": of_value and worth_report(of_value, names, OVERCHARGED, resampling),
         "pcoc": pcoc_evidence(measured["model"].counts, about["learning_days"], resampling),
         "deployed": deployed,
@@ -111,7 +113,8 @@ def run(
         "maturity": _maturity(contract),
     }
     if champion and champion.served:
-        found["champion"]["served"]["newest"] = _alarm(measured, champion, largest, params)
+        chance = 1 / params.days_per_false_alarm
+        found["champion"]["served"]["newest"] = alarm_of(champion, measured, largest, chance)
     found["unseen_impressions"] = found["new_values"]["unseen"]["impressions"]
     write_report(evaluation, _extent(rows, days, read_scores_manifest(scores), manifest) | found)
     _write_sums(sums, measured, of_value)
@@ -120,28 +123,29 @@ def run(
 def _measured(
     scores: Path,
     rows: Scores,
-    truth: np.ndarray | None,
-    value: np.ndarray | None,
-    features: np.ndarray | float,
+    columns: tuple[np.ndarray | None, np.ndarray | None, np.ndarray | float],
+    groups: Mapping[str, np.ndarray],
     rolling: Mapping[str, RollingMap],
     frozen: Mapping[str, PiecewiseLinearMap],
     chosen: str,
 ) -> tuple[dict[str, Measurement], dict[str, ResponseCounts]]:
     """The measurement of each method, and counts by value of the base model and of what ships."""
+    truth, value, features = columns
     ships = "uncalibrated" if chosen == "identity" else chosen
     here = None if processes() else rows  # who measures elsewhere reads them there
 
     def look(name: str) -> tuple[Measurement, ResponseCounts | None]:
-        of = here or read_scores(scores, "test")
+        of = here or _rows(scores)
         logit, ids = of.uncalibrated_logit, of.field_value_id
         if name == "frozen":
             logit = frozen[chosen](logit, ids) + features
         elif name != "uncalibrated":
             logit = rolled(rolling[name], logit, ids, of.day) + (name == "adacalib") * features
-        measured = measure(logit, of, truth)
+        measured = measure(logit, of, truth, groups)
         if value is None or name not in {"uncalibrated", ships}:
             return measured, None
-        return measured, count_by_day(logit, of, value)[1]
+        stand_for = value / _share(scores)  # a row is worth what it stands for
+        return measured, count_by_day(logit, of, stand_for)[1]
 
     names = ["uncalibrated", *(name for name in rolling if name != "identity"), "frozen"]
     one_by_one = ((name, look(name)) for name in names)  # as each takes 120 bytes a row
@@ -153,13 +157,30 @@ def _measured(
     return measured | {"model": measured[ships]}, of_value
 
 
-def _frozen_points(
-    rows: Scores, frozen: Mapping[str, PiecewiseLinearMap]
-) -> dict[str, dict[str, float]]:
-    """What decides and is shown, of each method's forecasts by the first morning's map."""
+def _share(scores: Path) -> float:
+    scored = read_scores_manifest(scores)
+    return evidence_share(scored["days"][day] for day in scored["parts"]["test"])
+
+
+def _rows(scores: Path) -> Scores:
+    """The test rows; of a weighted log with as many responses as it really has."""
+    return scaled(read_scores(scores, "test"), _share(scores))
+
+
+def _age(
+    measured: dict[str, Measurement],
+    rows: Scores,
+    frozen: Mapping[str, PiecewiseLinearMap],
+    about: dict[str, Any],
+    resampling: Resampling,
+) -> dict[str, Any]:
+    """What age costs what ships, and how each method fares by the first morning's map."""
+    learned = day_number(about["rolling"]["learned_until"])
     asked = rows.uncalibrated_logit, rows.field_value_id
     maps = {name: one for name, one in frozen.items() if name != "identity"}
-    return {name: points(count_by_day(one(*asked), rows)[1]) for name, one in maps.items()}
+    found = {name: points(count_by_day(one(*asked), rows)[1]) for name, one in maps.items()}
+    age = age_cost(measured["model"], measured["frozen"], learned, resampling)
+    return age | {"frozen": found}
 
 
 def _column(data: Path, days: list[str], column: str | None) -> np.ndarray | None:
@@ -214,15 +235,6 @@ def _procedure(about: dict[str, Any], manifest: dict[str, Any], days: list[str])
     }
 
 
-def _age(
-    measured: dict[str, Measurement], about: dict[str, Any], resampling: Resampling
-) -> dict[str, Any]:
-    """What age costs what ships, with days by their names."""
-    learned = day_number(about["rolling"]["learned_until"])
-    age = age_cost(measured["model"], measured["frozen"], learned, resampling)
-    return age | {"by_day": [row | {"day": day_name(row["day"])} for row in age["by_day"]]}
-
-
 def _largest(
     measured: Measurement, manifest: dict[str, Any], params: EvaluateParams, resampling: Resampling
 ) -> list[dict[str, Any]]:
@@ -230,30 +242,6 @@ def _largest(
     names = manifest["base"]["field"]["values"]
     rows = largest_field_values(measured.counts, params.largest_field_values, resampling)
     return [{"field_value": names[row["field_value_id"]], **row} for row in rows]
-
-
-def _alarm(
-    measured: dict[str, Measurement],
-    champion: Champion,
-    largest: list[dict[str, Any]],
-    params: EvaluateParams,
-) -> list[dict[str, Any]]:
-    """PCOC on a day of the bytes that served it, of all rows and of the largest field values.
-
-    Each with the ends between which it lies on a day as sound as those before, as today's procedure
-    forecasts them, and whether it lies beyond.
-    """
-    day, ids = champion.served[-1], np.array([row["field_value_id"] for row in largest])
-    ours, theirs = (watched(measured[name].counts, ids) for name in ("model", "champion"))
-    before, of_day = measured["model"].days < day, measured["champion"].days == day
-    history, newest = ours.each(lambda c: c[before]), theirs.each(lambda c: c[of_day][0])
-    sound = sound_day(history, newest, 1 / params.days_per_false_alarm)
-    names = [{"day": day_name(day)}, *({"field_value": row["field_value"]} for row in largest)]
-    columns = zip(*(column.tolist() for column in vars(sound).values()), strict=True)
-    return [
-        name | dict(zip(vars(sound), row, strict=True))
-        for name, row in zip(names, columns, strict=True)
-    ]
 
 
 def _maturity(contract: dict[str, Any]) -> dict[str, Any]:
@@ -277,7 +265,7 @@ def _extent(
     """
     names, entries = ("impressions", "responses"), [scored["days"][day] for day in days]
     counted = {n: sum(entry.get("in_the_log", entry)[n] for entry in entries) for n in names}
-    amounts = {name: getattr(rows, name).sum().item() for name in names}
+    amounts = {name: sum(entry[name] for entry in entries) for name in names}
     return {
         "first_day": days[0],
         "last_day": days[-1],
@@ -305,7 +293,7 @@ def _history(
         if day in about["label_days"]:
             learned[rows["field_value_id"]] = number
             of_day = np.bincount(rows["field_value_id"], rows["responses"], n)
-            responses[days >= number + horizon] += of_day
+            responses[days >= number + horizon] += of_day * evidence_share([scored["days"][day]])
     tree = FieldTree.of(scored["field"])
     first[tree.level > 0] = never  # which stand for many values
     known = np.stack([maps[day].has_own(n) for day in days.tolist()])

@@ -144,7 +144,7 @@ def test_rolling_judges_each_method_refitted_daily_and_once(scores_file, monkeyp
     for groups in (r["groups"] for r in results):  # "new" is of the last day alone
         assert groups["age_0"] == groups["unseen"]
         assert groups["age_0"]["logloss"] != groups["all"]["logloss"]
-        assert set(groups["all"]) == metrics
+        assert set(groups["all"]) == metrics | {"auc", "daily_field_auc", "ece"}
 
 
 def test_the_size_of_a_simulated_log_is_an_option(monkeypatch, tmp_path):

@@ -13,7 +13,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 from pipeline.calibration.sklearn import AdaCalib, text_of
 from pipeline.core.errors import DataError, NotEnoughDataError, ParamsError
-from pipeline.encoding.values import as_text
+from pipeline.encoding.values import SCORE_CLIP, as_text
 from tests.calibration.curved_world import curved_world
 
 QUICK = {"candidates": (2, 4), "steps": 8}
@@ -133,7 +133,8 @@ def test_extreme_logits_keep_their_order_and_stay_inside(fitted):
     logit = np.array([-120.0, -20.0, 17.0, 18.0, 25.0, 120.0])
     calibrated = fitted.calibrated_logit(logit, ["1"] * 6)
     assert (np.diff(calibrated) > 0).all()
-    assert (fitted.predict_proba(logit, ["1"] * 6) >= 0).all()
+    probability = fitted.predict_proba(logit * 100, ["1"] * 6)
+    assert ((probability > 0) & (probability < 1)).all()
     assert np.isfinite(calibrated).all()
 
 
@@ -284,6 +285,30 @@ def test_logits_beyond_every_probability_are_fitted(rows, scale, choose):
     for each in (outlier, logit * scale):
         fitted = AdaCalib(**QUICK, choose=choose).fit(each, label, names, day=day)
         assert np.isfinite(fitted.predict_proba(each, names)).all()
+
+
+@pytest.mark.parametrize(("probability", "rate"), [(0.0, 0.1), (1.0, 0.8)])
+def test_a_value_whose_logged_probability_is_0_or_1_is_expected_to_respond_as_it_did(
+    rows, probability, rate
+):
+    """Which is a logit of -34.5 or 34.5 (docs/serving.md)."""
+    logit, label, names, day = rows
+    rng, more = np.random.default_rng(0), len(day) // 5
+    score = np.full(more, np.log(SCORE_CLIP)) * (1 if probability == 0 else -1)
+    columns = score, (rng.random(more) < rate), np.full(more, "sure"), day[:more]
+    every = [np.concatenate(pair) for pair in zip((logit, label, names, day), columns, strict=True)]
+    fitted = AdaCalib(**QUICK, choose="always").fit(*every[:3], day=every[3])
+    served = fitted.predict_proba(score[:1], ["sure"])[0, 1]
+    assert served == pytest.approx(rate, rel=0.35)
+
+
+def test_days_that_are_left_out_are_told():
+    """As the guard of the pipeline leaves them out: the newest day has no labels yet."""
+    scores, _ = curved_world(rows=40_000, n_values=4, days=12)
+    label = np.where(scores.day == 20_011, 0, scores.responses)
+    columns = scores.uncalibrated_logit, label, scores.field_value_id
+    assert AdaCalib(**QUICK).fit(*columns, day=scores.day).refused_days_ == [20_011]
+    assert AdaCalib(**QUICK).fit(*columns).refused_days_ == []
 
 
 @pytest.mark.parametrize("wrong", [{"horizon_days": 10**9}, {"candidates": (99_991, 99_989)}])

@@ -4,15 +4,26 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.special import expit
 
 from pipeline.calibration.paper.paper_fit import fit_paper
 from pipeline.calibration.roll import roll
+from pipeline.core.columns import joined
 from tests.bench.test_baselines import HARD, scores_of
-from tests.calibration.curved_world import paper_settings, settings_with, tables_of
+from tests.calibration.curved_world import curved_world, paper_settings, settings_with, tables_of
 
 rng = np.random.default_rng(1)
 LOGIT, VALUE = rng.normal(-2, 1, 300), rng.integers(1, 4, 300)
 CLICK = rng.random(300) < 0.2
+
+
+def wide(spread, rows=3000, n_values=20):
+    """Logits that are far too sure of themselves, to both sides."""
+    draw = np.random.default_rng(2)
+    value, day = draw.integers(0, n_values, rows), draw.integers(0, 12, rows)
+    logit, chance = draw.normal(-2, 1, rows), draw.random(rows)
+    click = chance < expit(logit + draw.normal(0, 0.5, n_values)[value])
+    return replace(scores_of(spread * logit, 1 + value, responses=click), day=day.astype(np.int32))
 
 
 def among_others(logit, value, responses):
@@ -39,6 +50,11 @@ LOGS = HARD | {
     "both zeros and the least numbers": among_others(
         [1e-45, -1e-45, 0.0, -0.0], [1, 1, 2, 2], [0, 1, 0, 1]
     ),
+    "probabilities that all round to 0": among_others(
+        np.full(24, -999.0), np.full(24, 4), np.arange(24) < 2
+    ),
+    "sure on both sides": wide(30),
+    "beyond every probability on both sides": wide(1e5),
     "one value without failures": among_others(
         np.full(9, -1.0), np.full(9, 4), np.ones(9)
     ),
@@ -59,7 +75,9 @@ def nothing_decreases(serving, n_field_values):
 )
 def test_calibrators_are_finite_and_rise_everywhere(log, days):
     """10,000 logits in and far beyond the fitted range, field value by value, day by day."""
-    scores = replace(LOGS[log], day=(np.arange(len(LOGS[log])) % days).astype(np.int32))
+    scores = LOGS[log]
+    if days == 1 or not scores.day.any():
+        scores = replace(scores, day=(np.arange(len(scores)) % days).astype(np.int32))
     known = int(scores.day.max()) // 2
     tables = tables_of(scores, (5, 10), 40, made_until=known)
     last = int(scores.day.max()) + 2
@@ -69,6 +87,23 @@ def test_calibrators_are_finite_and_rise_everywhere(log, days):
     for name in ("eb_platt", "adacalib"):
         for of_day in served.maps[name].values():
             nothing_decreases(of_day, scores.n_field_values)
+
+
+@pytest.mark.parametrize("name", ["eb_platt", "adacalib"])
+def test_a_value_whose_probabilities_all_round_to_0_costs_the_others_nothing(name):
+    """A logged score of -999 for "no score", say: the slopes of all others stay as they are."""
+    scores, _ = curved_world(n_values=4, days=8, curvature=0.0)
+    sure = scores_of(np.full(16, -999.0), np.full(16, 1), n_field_values=scores.n_field_values)
+    sure = replace(sure, day=scores.day[:16])
+    first = scores.take(np.flatnonzero(scores.field_value_id > 1))
+    ids, logit = np.repeat([2, 3, 4], 2), np.tile([-3.0, -1.0], 3)
+    slopes = []
+    for log in (first, joined([first, sure])):
+        known = int(log.day.max())
+        served = roll(tables_of(log), settings_with(steps=2), known_until=known,
+                      asked={known + 1: None}).maps[name][known + 1]  # fmt: skip
+        slopes.append(np.diff(served(logit, ids))[::2])
+    np.testing.assert_allclose(*slopes, atol=0.05)
 
 
 @pytest.mark.parametrize("log", LOGS)

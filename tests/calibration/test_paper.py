@@ -188,6 +188,13 @@ def test_comparisons_fit_only_what_came_before(world):
     assert all(set(c.predicted) >= {"identity", "eb_platt", "adacalib"} for c in comparisons)
 
 
+def test_comparisons_keep_the_horizon(world):
+    """None is made of fewer than four days beside it."""
+    scores, _ = world
+    horizon = len(np.unique(scores.day)) - 3
+    assert paper_comparisons(scores, replace(QUICK, epochs=1), horizon_days=horizon) == []
+
+
 def test_comparisons_of_one_day_split_counts():
     scores, _ = curved_world(rows=2000, days=1)
     comparisons = paper_comparisons(scores, replace(QUICK, epochs=1))

@@ -11,9 +11,9 @@ from sklearn.metrics import mean_poisson_deviance
 from pipeline.metrics.calibration import (
     deviance_terms,
     field_rce,
-    field_rce_floor,
     field_rce_terms,
     log_loss_terms,
+    noise_floor,
     pcoc,
     pcoc_band,
     wilson_interval,
@@ -21,6 +21,10 @@ from pipeline.metrics.calibration import (
 from pipeline.metrics.counts import ResponseCounts, count_responses
 from tests.metrics.test_counts import aggregated_rows
 from tests.reference import field_rce_by_rows, one_row_per_impression
+
+
+def field_rce_floor(counts, draws=200, seed=0):
+    return noise_floor(field_rce_terms, counts, draws, seed)
 
 
 def logit(p):
@@ -52,6 +56,16 @@ def test_values_without_clicks_are_left_out_of_field_rce_and_shown_beside_it():
     assert (measured.values, measured.values_left_out) == (1, 1)
     assert measured.coverage == pytest.approx(0.98)
     assert measured.absolute_error_left_out == pytest.approx(0.02)
+
+
+def test_responses_at_a_probability_that_rounds_to_0_cost_what_is_served_there():
+    """No probability below 1e-15 is served, so that the deviance is large and finite."""
+    counts = count_responses(
+        np.full(100, -999.0), np.ones(100, int), np.arange(100) < 3, np.zeros(100, int), 1
+    )
+    assert counts.expected_responses[0] == pytest.approx(1e-13)
+    expected = 2 * (3 * np.log(3 / 1e-13) - 3) / 3
+    assert deviance_terms(counts).ratio() == pytest.approx(expected)
 
 
 def test_field_rce_without_any_click_is_undefined_with_coverage_zero():

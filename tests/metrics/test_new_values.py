@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.special import expit
-from sklearn.metrics import log_loss
+from sklearn.metrics import log_loss, roc_auc_score
 
 from pipeline.formats.scores import Scores
 from pipeline.metrics.comparison import ValueHistory, measure_new_values
@@ -37,15 +37,20 @@ def history(rows):
     return ValueHistory(age, age >= 1, np.cumsum(counts, axis=0) - counts)
 
 
+def measured_of(logits, rows, history):
+    groups = history.groups()
+    return {name: measure(logit, rows, groups=groups) for name, logit in logits.items()}
+
+
 @pytest.fixture
 def found(rows, history):
     better = rows.uncalibrated_logit + 0.1 * rows.field_value_id
-    measured = {"uncalibrated": measure(rows.uncalibrated_logit, rows)}
-    return measure_new_values(measured | {"model": measure(better, rows)}, history, QUICK)
+    logits = {"uncalibrated": rows.uncalibrated_logit, "model": better}
+    return measure_new_values(measured_of(logits, rows, history), history, QUICK)
 
 
 def test_the_metrics_of_a_group_are_those_of_its_rows(rows, history, found):
-    """Log-loss as scikit-learn has it, PCOC and interval as of a log of those rows alone."""
+    """Log-loss and AUC as scikit-learn has them, all as of a log of those rows alone."""
     for name, picked in history.groups().items():
         of = rows.take(picked[rows.day, rows.field_value_id])
         about = found[name]["methods"]["uncalibrated"]
@@ -55,6 +60,8 @@ def test_the_metrics_of_a_group_are_those_of_its_rows(rows, history, found):
             of.responses.sum(),
         )
         assert about["logloss"] == pytest.approx(log_loss(of.responses, p))
+        assert about["auc"] == pytest.approx(roc_auc_score(of.responses, p))
+        assert about.keys() >= {"auc", "daily_field_auc", "ece"}
         alone = summarise(measure(of.uncalibrated_logit, of), QUICK)
         every_day = len(np.unique(of.day)) == DAYS
         for metric in about:
@@ -72,7 +79,9 @@ def test_ages_divide_the_rows_and_what_is_not_unseen_was_known(rows, history, fo
 
 def test_a_group_without_rows_is_undefined(rows, history):
     nothing = replace(history, known=np.ones_like(history.known))
-    measured = {"model": measure(rows.uncalibrated_logit, rows)}
+    measured = measured_of({"model": rows.uncalibrated_logit}, rows, nothing)
     group = measure_new_values(measured, nothing, QUICK)["unseen"]
     assert (group["impressions"], group["responses"]) == (0, 0)
-    assert np.isnan([group["methods"]["model"][name] for name in ("logloss", "pcoc")]).all()
+    assert np.isnan(
+        [group["methods"]["model"][name] for name in ("logloss", "pcoc", "auc", "ece")]
+    ).all()

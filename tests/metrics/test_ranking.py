@@ -70,6 +70,17 @@ def test_runs_keep_every_float32_logit_and_its_order(values):
         assert_array_equal(runs.logit, np.unique(logit + 0.0).astype(np.float64))
 
 
+@pytest.mark.parametrize("times", [10**6, 10**9])
+def test_auc_of_more_pairs_than_an_integer_counts_is_that_of_fewer(rng, times):
+    """A log that was counted in a warehouse: 10¹⁰ and 10¹³ impressions."""
+    logit, shown = rng.normal(size=1000), rng.integers(1, 20, 1000)
+    responses, group = rng.binomial(shown, 0.3), rng.integers(0, 3, 1000)
+    few, many = (
+        auc_per_group(merge_ties(logit, shown * by, responses * by, group, 3)) for by in (1, times)
+    )
+    np.testing.assert_allclose(many, few, rtol=1e-12)
+
+
 def test_17_and_25_stay_apart():
     """Float32 probabilities are both 1 from logit 17 on; AUC is taken on logits."""
     logit = np.array([17.0, 25.0], np.float32)

@@ -104,8 +104,11 @@ def reports(passed: bool = True, **metrics: Any) -> dict[str, dict[str, Any]]:
 
 def group_of_new_values() -> dict[str, Any]:
     """What the evaluation says of some field values; they have no response."""
-    deviances = {"daily_field_deviance": 0.2, "field_deviance": 0.1, "field_rce": None}
-    of_method = deviances | {"logloss": 0.1, "pcoc": None, "pcoc_low": 0.4, "pcoc_high": None}
+    ranking = dict.fromkeys(("field_rce", "auc", "daily_field_auc"))
+    deviances = {"daily_field_deviance": 0.2, "field_deviance": 0.1, "ece": 0.01}
+    of_method = (
+        ranking | deviances | {"logloss": 0.1, "pcoc": None, "pcoc_low": 0.4, "pcoc_high": None}
+    )
     methods = dict.fromkeys(("uncalibrated", "model"), of_method)
     return {"impressions": 30, "responses": 0, "methods": methods}
 

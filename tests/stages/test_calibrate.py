@@ -205,6 +205,23 @@ def test_the_paper_variant_that_ships_says_that_it_knows_the_calibration_days_al
     assert manifest["shipped"] == {"learned_until": known[-1]}
 
 
+def test_a_refused_day_is_missing_to_the_paper_variant_too(tmp_path):
+    """Whatever its labels are, they change nothing."""
+    last, of_test = PARTS["calibration"][-1], PARTS["test"]
+    inputs = inputs_of(tmp_path / "spoiled", rows=40_000, spoil=last)
+    manifest = run(inputs, variant="paper", choose="always")
+    assert manifest["label_days"] == PARTS["calibration"][:-1]
+    parts = {"calibration": PARTS["calibration"][:-1], "gap": [last], "test": of_test}
+    without = inputs_of(tmp_path / "without", rows=40_000, spoil=last, parts=parts)
+    run(without, variant="paper", choose="always")
+    at, ids = np.linspace(-6, 2, 50), np.full(50, 1)
+    served = [
+        read_maps(folder / "calibrator" / "maps.parquet")["adacalib"](at, ids)
+        for folder in (inputs, without)
+    ]
+    np.testing.assert_array_equal(*served)
+
+
 def test_the_auxiliary_network_is_refused_where_scores_carry_no_features(tmp_path):
     inputs = inputs_of(tmp_path, rows=800, features=False)
     with pytest.raises(ParamsError, match="keep_features"):

@@ -11,7 +11,7 @@ from pipeline.core.errors import ArtifactError, CheckFailedError
 from pipeline.core.files import file_sums, read_report, sha256_of
 from pipeline.formats.champion import MODEL, TABLES, Pin, write_pin
 from pipeline.formats.days import day_number
-from pipeline.formats.tables import read_bins, read_cells, read_tables_manifest, write_tables
+from pipeline.formats.tables import read_field_tables, read_tables_manifest, write_tables
 from pipeline.params.sections import CheckTablesParams
 from pipeline.stages import tabulate
 from pipeline.stages.check_tables import build_docs, run
@@ -34,7 +34,10 @@ def walk(tmp_path):
 
 def break_table(folder, change, change_cells=lambda cells: cells):
     """Write the tables of a folder again with another bin table, or other cells."""
-    bins, cells = change(read_bins(folder)), change_cells(read_cells(folder))
+    bins, cells = (
+        change(read_field_tables(folder).bins),
+        change_cells(read_field_tables(folder).cells),
+    )
     write_tables(folder, bins, cells, read_tables_manifest(folder))
 
 

@@ -10,7 +10,7 @@ from pipeline.core.errors import AdaCalibError, ArtifactError, NotEnoughDataErro
 from pipeline.core.files import manifest_sums
 from pipeline.formats.days import day_number
 from pipeline.formats.scores import read_scores, scored_day, write_day, write_scores_manifest
-from pipeline.formats.tables import read_bins, read_cells, read_tables_manifest
+from pipeline.formats.tables import read_field_tables, read_tables_manifest
 from pipeline.params.sections import TabulateParams
 from pipeline.stages.tabulate import run
 from tests.calibration.logs import assert_same, random_scores
@@ -50,14 +50,14 @@ def test_bins_are_those_of_the_calibration_days(tmp_path):
     scores = write_scores(tmp_path / "scores")
     run(scores, tmp_path / "tables", params=PARAMS)
     bins, _ = tabulate(read_scores(scores, "calibration"), (2, 5), 20)
-    assert_same(read_bins(tmp_path / "tables"), bins)
+    assert_same(read_field_tables(tmp_path / "tables").bins, bins)
 
 
 def test_cells_of_the_calibration_days_are_as_they_would_be_alone(tmp_path):
     scores = write_scores(tmp_path / "scores")
     run(scores, tmp_path / "tables", params=PARAMS)
     _, alone = tabulate(read_scores(scores, "calibration"), (20,), 20)
-    cells = read_cells(tmp_path / "tables")
+    cells = read_field_tables(tmp_path / "tables").cells
     assert_same(cells.take(cells.day <= day_number(PARTS["calibration"][-1])), alone)
 
 
@@ -65,7 +65,7 @@ def test_later_days_are_counted_whole_within_the_same_cells(tmp_path):
     """Also field values that the calibration days did not have."""
     scores = write_scores(tmp_path / "scores")
     run(scores, tmp_path / "tables", params=PARAMS)
-    cells, rows = read_cells(tmp_path / "tables"), read_scores(scores, "test")
+    cells, rows = read_field_tables(tmp_path / "tables").cells, read_scores(scores, "test")
     later = cells.take(cells.day == day_number(PARTS["test"][0]))
     for name in ("impressions", "responses"):
         counted = np.bincount(later.field_value_id, getattr(later, name), 8)
@@ -82,14 +82,14 @@ def test_days_of_the_gap_are_later_days(tmp_path):
     manifest = read_tables_manifest(tmp_path / "tables")
     assert manifest["days"] == ["2024-01-03"]
     assert manifest["later_days"] == ["2024-01-04", "2024-01-05"]
-    assert len(np.unique(read_cells(tmp_path / "tables").day)) == 3
+    assert len(np.unique(read_field_tables(tmp_path / "tables").cells.day)) == 3
 
 
 def test_training_days_are_not_counted(tmp_path):
     scores = write_scores(tmp_path / "scores")
     run(scores, tmp_path / "tables", params=PARAMS)
-    assert read_bins(tmp_path / "tables").candidate(2).impressions.sum() == 400
-    assert read_cells(tmp_path / "tables").impressions.sum() == 600
+    assert read_field_tables(tmp_path / "tables").bins.candidate(2).impressions.sum() == 400
+    assert read_field_tables(tmp_path / "tables").cells.impressions.sum() == 600
 
 
 def test_the_manifest_says_what_the_tables_were_made_of(tmp_path):
@@ -132,13 +132,13 @@ def test_a_damaged_missing_or_strange_table_is_refused_by_name(tmp_path):
     path = tmp_path / "tables" / "bins.parquet"
     (tmp_path / "tables" / "cells.parquet").write_bytes(path.read_bytes())
     with pytest.raises(ArtifactError, match=r"cells\.parquet lacks the column cell_id"):
-        read_cells(tmp_path / "tables")
+        read_field_tables(tmp_path / "tables")
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(ArtifactError, match=r"bins\.parquet is no whole Parquet file"):
-        read_bins(tmp_path / "tables")
+        read_field_tables(tmp_path / "tables")
     path.unlink()
     with pytest.raises(ArtifactError, match=r"bins\.parquet is missing"):
-        read_bins(tmp_path / "tables")
+        read_field_tables(tmp_path / "tables")
 
 
 def test_memory_is_a_matter_of_the_machine_and_changes_nothing(tmp_path, monkeypatch):

@@ -216,8 +216,11 @@ def _comparison(
 
 
 def paper_comparisons(
-    scores: Scores, settings: PaperSettings, features: RowFeatures | None = None
+    scores: Scores,
+    settings: PaperSettings,
+    features: RowFeatures | None = None,
+    horizon_days: int = 1,
 ) -> list[Comparison]:
     """Predictions for the last folds, forward in time; none where there are too few days."""
-    folds = forward_folds(scores)[-COMPARED:]
+    folds = forward_folds(scores, horizon_days)[-COMPARED:]
     return [_comparison(scores, fold, settings, features) for fold in folds]

@@ -120,8 +120,7 @@ def anchor_of_cells(cells: CellTable, counts: Counts, n_field_values: int) -> An
     Raises:
         NotEnoughDataError: no row stands for an impression.
     """
-    new = (np.diff(cells.field_value_id) != 0) | (np.diff(cells.cell_id) != 0)
-    starts = np.flatnonzero(np.r_[True, new])
+    starts = np.flatnonzero(cells.starts)
     logit_sum = counts.impressions * (cells.logit_sum / cells.impressions)
     columns = (counts.impressions, counts.responses, logit_sum)
     n, y, x = (np.add.reduceat(column, starts) for column in columns)

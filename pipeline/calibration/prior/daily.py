@@ -4,9 +4,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.special import logit as log_odds
 
-from pipeline.calibration.statistics.grid import SURE, groups_of_cells, of_same_cell
+from pipeline.calibration.statistics.grid import (
+    groups_of_cells,
+    mean_probability_logit,
+    of_same_cell,
+)
 from pipeline.formats.tables import CellTable, FieldTree
 
 GROUPS = 8  # of neighbouring cells that are kept apart within a field value and day
@@ -44,8 +47,7 @@ class DailyCounts:
         columns = (cells.impressions, cells.responses, cells.probability_sum)
         n, y, e = (np.add.reduceat(a[order].astype(np.float64), starts) for a in columns)
         rest = key[starts] // width
-        logit = np.clip(log_odds(np.clip(e / n, 0.0, 1.0)), -SURE, SURE)
-        return cls(rest // n_values, rest % n_values, logit, n, y)
+        return cls(rest // n_values, rest % n_values, mean_probability_logit(e, n), n, y)
 
     def by_value(self) -> "DailyCounts":
         """One row for each day and field value."""

@@ -13,6 +13,7 @@ from pipeline.calibration.prior.random_slopes import (
     group_rows,
     modes,
 )
+from pipeline.calibration.statistics.grid import bounded
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ def unseen_line(
         reach: how far on both sides.
     """
     logit = about[:, None] + np.array([-reach, reach])
-    probability = expit(lines(logit, np.arange(len(about)))).ravel()
+    probability = expit(bounded(lines(logit, np.arange(len(about))))).ravel()
     shown = np.full(len(probability), 1.0 / probability.mean())
     columns = (np.zeros(len(shown), dtype=np.int64), logit.ravel(), shown, shown * probability)
     prior = SlopePrior(VAGUE_MEAN, VAGUE_PRECISION)

@@ -16,11 +16,12 @@ A day's covariance between what a value has of its own and what it shares is dro
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import newton
+from scipy.optimize import brentq
 
 from pipeline.calibration.prior.branches import OWN, TWICE, Branches, regressed, untied
 from pipeline.calibration.prior.day_forecast import DayForecast, unseen_line
 from pipeline.calibration.prior.quadrature import (
+    FARTHEST,
     LEVEL,
     SLOPE,
     DayRows,
@@ -215,7 +216,8 @@ class Filter:
         lines = DayForecast(mean[seen], covariance[seen], self.usual[seen])
         level, slope = unseen_line(lines, self.usual[seen], self.usual[0])
         variance = covariance[0, LEVEL, LEVEL]
-        level = newton(lambda at: mean_logit(at, variance) - level, level)
+        away = FARTHEST * np.sqrt(variance)
+        level = brentq(lambda at: mean_logit(at, variance) - level, level - away, level + away)
         mean[unseen, LEVEL] = level + slope * (self.usual[unseen] - self.usual[0])
         mean[unseen, SLOPE] = slope
 

@@ -15,6 +15,7 @@ from pipeline.calibration.prior.random_slopes import inverse
 
 LEVEL, SLOPE = 0, 1
 LEAST_VARIANCE = 1e-12  # of a logit; counts never leave so little
+LEAST_PROBABILITY = 1e-300  # of which a logarithm is taken
 LONGEST_STEP = 1.5  # of Newton's method
 STEPS = 12
 
@@ -34,6 +35,9 @@ def _nodes(*counts: int) -> tuple[np.ndarray, np.ndarray]:
 PLACES, LOG_WEIGHTS = _nodes(5, 3)
 OF_LOGIT = _nodes(7)
 FINE = hermegauss(9)[0], hermegauss(9)[1] / hermegauss(9)[1].sum()
+FARTHEST = (
+    1.01 * FINE[0].max()
+)  # standard deviations: no mean probability lies farther from σ(mean)
 
 
 def mean_logit(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
@@ -42,7 +46,7 @@ def mean_logit(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     A mean logit gives too low a mean probability where responses are rare (Jensen), so this is
     what is served.
     """
-    deviation, rare = np.sqrt(variance), np.full_like(mean, np.finfo(np.float64).tiny)
+    deviation, rare = np.sqrt(variance), np.full_like(mean, LEAST_PROBABILITY)
     size = -np.abs(mean)  # the rarer outcome's: 1 minus its probability cancels nothing
     for place, weight in zip(*FINE, strict=True):
         rare += weight * expit(size + place * deviation)

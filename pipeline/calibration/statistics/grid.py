@@ -7,16 +7,22 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import log_expit
+from scipy.special import logit as log_odds
 
 from pipeline.calibration.statistics.bins import posterior_of
 from pipeline.formats.tables import BinTable, CellTable, FieldTables, cells_to_bins
 
-SURE = 30.0  # logits; farther out a probability is 0 or 1 for every count there will be
+SURE = 35.0  # logits; what logged probabilities of 0 and 1 stand for (±34.5) lies within
 
 
 def bounded(logit: np.ndarray) -> np.ndarray:
     """Logits within ±SURE, float64: what fits read, so that no single score decides a slope."""
     return np.clip(np.asarray(logit, dtype=np.float64), -SURE, SURE)
+
+
+def mean_probability_logit(probability_sum: np.ndarray, impressions: np.ndarray) -> np.ndarray:
+    """Log odds [n] of the mean probabilities of cells, bounded; impressions > 0."""
+    return bounded(log_odds(np.clip(probability_sum / impressions, 0.0, 1.0)))
 
 
 def log_loss_from_logits(
@@ -183,17 +189,10 @@ def of_same_cell(cells: CellTable, known: np.ndarray, numbers: np.ndarray) -> np
         known: bool [n].
         numbers: int64, one for each known row; the same for all days of a cell.
     """
-    cell = np.cumsum(_new_cell(cells)) - 1
+    cell = np.cumsum(cells.starts) - 1
     of_cell = np.zeros(len(cells) and cell[-1] + 1, dtype=np.int64)
     of_cell[cell[known]] = numbers
     return of_cell[cell]
-
-
-def _new_cell(cells: CellTable) -> np.ndarray:
-    """bool [n], the rows that are the first of their cell."""
-    starts = np.ones(len(cells), dtype=bool)
-    starts[1:] = (np.diff(cells.field_value_id) != 0) | (np.diff(cells.cell_id) != 0)
-    return starts
 
 
 def groups_of_cells(cells: CellTable, n_groups: int) -> np.ndarray:
@@ -202,11 +201,12 @@ def groups_of_cells(cells: CellTable, n_groups: int) -> np.ndarray:
     Groups hold equal shares of the value, half by impressions, half by predicted responses: where
     responses are, logits are sparse, and a group of equal frequency would blur them.
     """
-    starts = _new_cell(cells)
+    starts = cells.starts
     cell = np.cumsum(starts) - 1
     value = cells.field_value_id[starts]
     weight = np.zeros(len(value))
-    for amount in (cells.impressions, cells.probability_sum):
+    expected = np.maximum(cells.probability_sum, 1e-300 * cells.impressions)  # which rounds to 0
+    for amount in (cells.impressions, expected):
         of_cell = np.bincount(cell, amount)
         weight += of_cell / np.bincount(value, of_cell)[value] / 2
     first = np.r_[True, np.diff(value) != 0]
