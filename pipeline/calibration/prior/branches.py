@@ -21,6 +21,11 @@ OWN = np.array([[1.0, 1.0, 1.0, 0.0], [0.0, 0.0, 0.0, 1.0]])  # lasting, slow, f
 TWICE = np.kron(OWN, OWN).T  # [16, 4]: a covariance [4, 4] of an own state → [2, 2] of these two
 
 
+def of_own(covariance: np.ndarray) -> np.ndarray:
+    """Covariances of (level, slope), float64 [U, 2, 2], of those of states [U, 4, 4]."""
+    return (covariance.reshape(-1, 16) @ TWICE).reshape(-1, 2, 2)
+
+
 def regressed(
     mean: np.ndarray,
     covariance: np.ndarray,
@@ -35,7 +40,7 @@ def regressed(
     with_own = _with_own(covariance)
     gain = with_own @ inverse(before)
     rest = covariance - gain @ with_own.transpose(0, 2, 1)  # (1 - gain OWN) covariance
-    noise = before - (covariance.reshape(-1, 16) @ TWICE).reshape(-1, 2, 2) + after
+    noise = before - of_own(covariance) + after
     kept = rest + (gain @ noise - _with_own(rest)) @ gain.transpose(0, 2, 1)
     return mean + times(gain, moved), (kept + kept.transpose(0, 2, 1)) / 2.0
 

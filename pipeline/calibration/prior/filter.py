@@ -18,16 +18,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.optimize import brentq
 
-from pipeline.calibration.prior.branches import OWN, TWICE, Branches, regressed, untied
+from pipeline.calibration.prior.branches import OWN, Branches, of_own, regressed, untied
 from pipeline.calibration.prior.day_forecast import DayForecast, unseen_line
-from pipeline.calibration.prior.quadrature import (
-    FARTHEST,
-    LEVEL,
-    SLOPE,
-    DayRows,
-    mean_logit,
-    times,
-)
+from pipeline.calibration.prior.quadrature import FARTHEST, LEVEL, SLOPE, DayRows, mean_logit, times
 from pipeline.formats.tables import FieldTree
 
 TIME_CONSTANTS = np.array([30.0, 4.0])  # days in which a movement loses all but 1/e of itself
@@ -126,12 +119,12 @@ class Filter:
         v, kept = self.variances, KEPT**days
         slow, fast = 1.0 - kept**2
         own, shared = np.array([1.0, *kept, 1.0]), np.array([1.0, *kept, 0.0, 1.0, 1.0])
-        of_own = self.each * np.diag([0.0, slow, fast, 0.0])
+        added = self.each * np.diag([0.0, slow, fast, 0.0])
         of_shared = [0.0, v.shared_slow * slow, v.shared_fast * fast, v.shared_day, 0.0, 0.0]
         both = np.outer(own, own)
-        covariance, tie = beliefs.covariance * both + of_own, beliefs.tie
+        covariance, tie = beliefs.covariance * both + added, beliefs.tie
         if self.tree.depth:
-            covariance, tie = self._still_tied(beliefs, both, of_own)
+            covariance, tie = self._still_tied(beliefs, both, added)
         return replace(
             beliefs,
             mean=beliefs.mean * own,
@@ -143,18 +136,18 @@ class Filter:
         )
 
     def _still_tied(
-        self, beliefs: Beliefs, kept: np.ndarray, of_own: np.ndarray
+        self, beliefs: Beliefs, kept: np.ndarray, added: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Covariances given the parents, and ties, after all moved: regression on the parents'.
 
         Args:
             beliefs: before.
             kept: float64 [4, 4], share of a covariance that stays.
-            of_own: float64 [V, 4, 4], what is added to each id's own.
+            added: float64 [V, 4, 4], what is added to each id's own.
         """
         spread = self._spread(beliefs)
-        of_own[0] = 0.0
-        moved = self._of_chain(of_own, beliefs)
+        added[0] = 0.0
+        moved = self._of_chain(added, beliefs)
         tied = np.flatnonzero(beliefs.parent)
         above = beliefs.parent[tied]
         with_parent = beliefs.tie[tied] @ spread[above] * kept + moved[above]
@@ -197,7 +190,7 @@ class Filter:
         if self.tree.depth:
             spread += np.where(self.tree.level[:, None, None] > 0, self.own, 0.0)
             covered = covered | covered[self.tree.serving(covered)]
-        covariance = _of_own(spread) + self._of_shared(beliefs.shared_covariance)
+        covariance = of_own(spread) + self._of_shared(beliefs.shared_covariance)
         covariance[:, LEVEL, LEVEL] += self.variances.day + self._of_chain(self.of_days, beliefs)
         if beliefs.seen.any():
             self._set_unseen(beliefs, ~covered, mean, covariance)
@@ -255,7 +248,7 @@ class Filter:
         ids, learned = day.ids, self.tree.level[day.ids] == 0  # the others: values nobody knows
         mean = self.lines(beliefs)[ids]
         own = np.where(learned[:, None, None], beliefs.covariance[ids], self.own)
-        covariance = _of_own(own)
+        covariance = of_own(own)
         covariance[:, LEVEL, LEVEL] += self.variances.day
         branches = self._branches(beliefs, ids)
         shift, left, evidence, near = self._learn_shared(beliefs, branches, day, mean, covariance)
@@ -344,11 +337,6 @@ class Filter:
         left = (left + left.T) / 2.0
         volume = np.linalg.slogdet(left)[1] + np.linalg.slogdet(prior)[1]
         return shift, left, float(volume - shift @ prior @ shift) / 2.0, middle
-
-
-def _of_own(covariance: np.ndarray) -> np.ndarray:
-    """Covariances of (level, slope), float64 [U, 2, 2], of those of states [U, 4, 4]."""
-    return (covariance.reshape(-1, 16) @ TWICE).reshape(-1, 2, 2)
 
 
 def _along(loadings: np.ndarray, shared: np.ndarray) -> np.ndarray:
