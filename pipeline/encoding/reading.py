@@ -23,9 +23,9 @@ class Making:
     """How a column is made of others; see docs/data.md for the rules.
 
     Attributes:
-        rule: hour, weekday, above, equals or within.
+        rule: hour, weekday, above, equals, marked or within.
         of: a column of the files; None: the rule needs the time alone.
-        limit, values, seconds: what the rules above, equals and within compare with.
+        limit, values, seconds: what they compare with.
     """
 
     rule: str
@@ -117,9 +117,9 @@ class Reading:
         if self.time and rule.rule in TIMED:
             columns[self.time.column] = self.time.type, True
         if rule.of:
-            plain = {"above": pa.float64(), "equals": pa.string()}
+            plain = pa.float64() if rule.rule == "above" else pa.string()
             stamp = columns.get(self.time.column) if self.time else None
-            columns[rule.of] = stamp or (plain[rule.rule], False)
+            columns[rule.of] = stamp or (plain, False)
         return columns
 
     def served(self, name: str, rows: pa.Table | pa.RecordBatch) -> pa.Array:
@@ -155,10 +155,11 @@ class Reading:
     def _made(self, rule: Making, source: pa.Table, stamps: Column | None) -> pa.Array:
         if rule.rule == "above":
             return pc.greater(source[rule.of], pa.scalar(rule.limit).cast(source[rule.of].type))
-        if rule.rule == "equals":
+        if rule.values is not None:
             text = as_text(source[rule.of])
             found = pc.is_in(text, value_set=pa.array(rule.values, pa.string()))
-            return pc.if_else(text.is_valid(), found, pa.scalar(None, pa.bool_()))
+            said = text.is_valid() if rule.rule == "equals" else pa.scalar(True)
+            return pc.if_else(said, found, pa.scalar(None, pa.bool_()))
         assert stamps is not None
         assert self.time is not None
         if rule.rule == "within":

@@ -74,6 +74,7 @@ def test_rules_make_labels_and_drop_rows_and_count_what_they_drop(tmp_path):
         made={
             "dear": {"rule": "above", "of": "price", "limit": 1.5},
             "known": {"rule": "equals", "of": "item", "values": ("a", "b")},
+            "marked": {"rule": "marked", "of": "item", "values": ("a", "b")},
         },
     )
     text = HEADER + "0,a,1,1\n1,b,2,1\n2,c,3,1\n3,,1.5,1\n4,a,1,0\n5,a,,1\n86400,a,1,0\n"
@@ -83,6 +84,7 @@ def test_rules_make_labels_and_drop_rows_and_count_what_they_drop(tmp_path):
     table = read_day(tmp_path / "data", "1970-01-01")
     assert table["dear"].to_pylist() == [0, 1, 1, 0]
     assert table["known"].to_pylist() == [1, 1, 0, None]
+    assert table["marked"].to_pylist() == [1, 1, 0, 0]
     assert list(manifest.days) == ["1970-01-01"]
     assert came["1970-01-01"].dropped == {"click is not 1": 1, "price is null": 1}
     assert came["1970-01-02"].dropped == {"click is not 1": 1}

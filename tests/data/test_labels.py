@@ -2,13 +2,19 @@
 
 import pytest
 
-from pipeline.core.errors import DataError
+from pipeline.core.errors import DataError, NotEnoughDataError
 from pipeline.core.files import read_report
 from pipeline.data.ingest.sources import land_sources
 from pipeline.data.log_store.day_rows import read_day
 from pipeline.data.log_store.landing import LandingOptions
 from pipeline.data.log_store.manifest import read_manifest
-from pipeline.data.log_store.splits import label_growth, labels_until, maturity_of, stray_rows
+from pipeline.data.log_store.splits import (
+    label_growth,
+    labels_until,
+    maturity_of,
+    split_by_count,
+    stray_rows,
+)
 from pipeline.data.log_store.store import drop_days
 from pipeline.params.sections import SplitParams, ValidateParams
 from pipeline.stages import validate
@@ -46,7 +52,12 @@ def test_a_day_is_mature_when_its_labels_were_seen_so_many_days_after_it(tmp_pat
         arrive(tmp_path, day)
         manifest, _ = land(tmp_path, day, as_of=day)
     assert maturity_of(manifest, 2, None).newest_mature_day == "2024-03-31"
-    assert maturity_of(manifest, 2, None).waiting == DAYS[:5]
+    maturity = maturity_of(manifest, 2, None)
+    assert maturity.waiting == DAYS[:5]
+    counts = {"training": 1, "calibration": 1, "test": 1}
+    with pytest.raises(NotEnoughDataError, match="wait for their labels") as refused:
+        split_by_count(DAYS[:5], counts, "UTC", maturity)
+    assert "for example" not in str(refused.value)
     manifest, _ = land(tmp_path, *DAYS[:5], as_of=DAYS[4])
     assert maturity_of(manifest, 2, None).newest_mature_day == DAYS[2]
     assert maturity_of(manifest, 0, None).waiting == []

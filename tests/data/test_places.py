@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.core.errors import DataError, ToolError
 from pipeline.data.ingest.file_reader import land_files
-from pipeline.data.ingest.sources import local_files
+from pipeline.data.ingest.sources import local_files, names_of, of_day
 from pipeline.data.log_store.day_rows import read_day
 from tests.data.logs import HEADER, landed, mapping, refused, written
 
@@ -76,6 +76,10 @@ def test_a_log_in_an_object_store_lands_as_from_the_disk(tmp_path, bucket):
         "1970-01-02": ["x1"],
     }
     assert not any(file.exists() for file in files)
+    address = f"s3://{bucket}/dt=1970-01-02/a.csv.gz"
+    for source in ("dt={day}/*.csv.gz", "dt={day:%Y-%m-%d}/a.csv.gz"):
+        assert names_of(of_day(f"s3://{bucket}/{source}", "1970-01-02")) == [address]
+    assert names_of(of_day(f"s3://{bucket}/dt={{day}}/*", "1970-01-03")) == []
     with (
         pytest.raises(ToolError, match="could not be fetched"),
         local_files([f"s3://{bucket}/gone.csv"]),

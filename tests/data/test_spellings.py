@@ -166,10 +166,12 @@ def test_json_lines_land_as_the_same_rows_of_csv_do(tmp_path, name):
 def test_numbers_in_json_that_name_values_are_spelled_as_in_a_request(tmp_path):
     """Whole ones have no point, texts and every digit of an id stay."""
     cells = ["7.0", "-0.0", "1e2", '"7.0"', "1582218195625938945", "9007199254740994.0", "null"]
+    cells += ["NaN", '"NaN"']
     text = "".join(f'{{"ts": 1.0, "item": {cell}, "click": 1.0}}\n' for cell in cells)
     path = written(tmp_path / "log.json", text)
     (table,) = landed(tmp_path / "data", mapping(kind="json"), path).values()
     spelled = ["7", "0", "100", "7.0", "1582218195625938945", "9007199254740994.0", None]
+    spelled += [None, "NaN"]
     assert table["item"].to_pylist() == spelled
     assert table["click"].to_pylist() == [1] * len(cells)
 

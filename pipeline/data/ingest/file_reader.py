@@ -255,8 +255,8 @@ def transform(
     stamps, known = _days_of(mapping, kept, None if days is None else days[stays])
     columns = {name: kept[rule.source] for name, rule in mapping.columns.items()}
     for name, made in mapping.made.items():
-        if name == label and made.rule == "equals" and made.of not in mapping.keep:
-            _refuse_missing(kept[made.of], str(made.of), made.values or ())
+        if name == label and made.values and made.of not in mapping.keep:
+            _refuse_missing(kept[made.of], str(made.of), made.values)
         columns[name] = mapping.reading.make(name, kept, stamps)
     if label in columns:
         _refuse_no_response(columns[label], str(label))

@@ -21,8 +21,9 @@ Report = Callable[[int], None]
 
 ROWS = 1 << 16  # of a block
 NO_NULL = "\x1e\x1f\x1e"  # that no cell is: which texts are null the mapping alone says
-WHOLE = (  # a cell of JSON as text; 7.0 is 7, as in a request and in Parquet
-    "CASE WHEN json_type({0}) = 'DOUBLE' AND {0}::DOUBLE % 1 = 0 AND abs({0}::DOUBLE) < 2 ** 53 "
+WHOLE = (  # a cell of JSON as text; 7.0 is 7 and NaN null, as in Parquet
+    "CASE WHEN json_type({0}) = 'DOUBLE' AND isnan({0}::DOUBLE) THEN NULL "
+    "WHEN json_type({0}) = 'DOUBLE' AND {0}::DOUBLE % 1 = 0 AND abs({0}::DOUBLE) < 2 ** 53 "
     "THEN {0}::DOUBLE::BIGINT::VARCHAR ELSE {0}->>'$' END AS {0}"
 )
 REJECTED = "SELECT DISTINCT line FROM reject_errors ORDER BY line"

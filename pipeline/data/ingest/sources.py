@@ -8,9 +8,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from glob import glob, has_magic
+from datetime import date
+from glob import escape, glob, has_magic
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from pipeline.core.errors import DataError, ToolError
 from pipeline.core.files import sha256_of
@@ -33,6 +35,7 @@ from pipeline.data.log_store.splits import stray_rows
 from pipeline.data.log_store.store import seen_again, standing_log
 
 FORMATS = (*PUBLIC, "simulated")
+DAY = re.compile(r"\{day(?::([^{}]+))?\}")
 MOST_CHANGES = 20  # days whose new version is reported one by one
 
 
@@ -189,32 +192,74 @@ def as_pattern(sources: Sequence[str]) -> list[str]:
     return [pattern] if sorted(glob(pattern)) == sorted(sources) != [sources[0]] else [*sources]
 
 
+def of_day(source: str, day: str | None) -> str:
+    """A pattern with a day in it as `{day}`, or spelled otherwise as `{day:%Y%m%d}`, for one day.
+
+    Args:
+        source: the pattern.
+        day: YYYY-MM-DD; None: every day.
+
+    Raises:
+        DataError: it does not name the day, so every day would be the same files.
+    """
+
+    def spelled(found: re.Match[str]) -> str:
+        form = found[1] or "%Y-%m-%d"
+        return date.fromisoformat(day).strftime(form) if day else re.sub("%.", "*", form)
+
+    named, count = DAY.subn(spelled, source)
+    if not count:
+        raise DataError(f"source {source!r} does not name the day; write {{day}} where it stands")
+    return named
+
+
+def names_of(source: str, folder: Path = Path()) -> list[str]:
+    """The paths, or the addresses in a store, that a pattern fits at this moment, ascending.
+
+    Args:
+        source: a pattern of paths or an address, as `local_files` takes them.
+        folder: where a relative path is looked up.
+
+    Raises:
+        ToolError: the store does not answer.
+    """
+    if "://" not in source:
+        found = glob(str(Path(escape(str(folder))) / source), recursive=True)
+        return sorted(name for name in found if Path(name).is_file())
+    with _asked(source) as (store, pattern):
+        store.invalidate_cache()
+        names = sorted(store.glob(pattern)) if has_magic(pattern) else [pattern]
+        return [store.unstrip_protocol(name) for name in names if store.isfile(name)]
+
+
 def _files(source: str, place: Path) -> list[Path]:
-    if "://" in source:
-        found = _fetched(source, place)
-    elif Path(source).exists() or not has_magic(source):
-        return [Path(source)]
-    else:
-        found = [Path(name) for name in sorted(glob(source, recursive=True))]
-        found = [path for path in found if path.is_file()]
-    if not found:
+    is_name = not has_magic(source) or ("://" not in source and Path(source).exists())
+    if not (found := [source] if is_name else names_of(source)):
         raise DataError(f"no file fits {source}; name files of the log")
-    return found
+    return [_fetched(name, place) if "://" in name else Path(name) for name in found]
 
 
-def _fetched(source: str, place: Path) -> list[Path]:
+def _fetched(address: str, place: Path) -> Path:
+    with _asked(address) as (store, name):
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        store.get_file(name, str(place / name))
+    return place / name
+
+
+@contextmanager
+def _asked(address: str) -> Iterator[tuple[Any, str]]:
+    """The store of an address, and the name there.
+
+    Raises:
+        ToolError: whatever the store raises.
+    """
     from fsspec.core import url_to_fs
 
     try:
-        store, pattern = url_to_fs(source)
-        names = sorted(store.glob(pattern)) if has_magic(pattern) else [pattern]
-        for name in names:
-            (place / name).parent.mkdir(parents=True, exist_ok=True)
-            store.get_file(name, str(place / name))
+        yield url_to_fs(address)
     except Exception as error:  # each store has errors of its own
         reason = (str(error) or repr(error)).splitlines()[0]
         raise ToolError(
-            f"{source} could not be fetched: {reason}; look at the address and at what the store "
+            f"{address} could not be fetched: {reason}; look at the address and at what the store "
             "asks for (keys, an endpoint), or fetch the files yourself"
         ) from None
-    return [place / name for name in names]
