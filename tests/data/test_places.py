@@ -35,6 +35,14 @@ def test_a_pattern_names_files_in_order_and_a_file_of_that_name_itself(tmp_path)
             pass
 
 
+def test_an_address_on_the_disk_is_fetched_and_its_file_stays(tmp_path):
+    path = written(tmp_path / "log.csv", HEADER)
+    for address in (f"file://{path}", f"file://{tmp_path}/*.csv"):
+        with local_files([address]) as (file,):
+            assert file.read_bytes() == path.read_bytes()
+        assert (file.exists(), path.exists()) == (False, True)
+
+
 @pytest.fixture
 def bucket(monkeypatch) -> Iterator[str]:
     """The name of an empty bucket of a store on loopback, to which the environment leads."""

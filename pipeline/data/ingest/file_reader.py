@@ -30,6 +30,7 @@ from pipeline.encoding.values import Column, as_numbers, as_text
 from pipeline.formats.days import EPOCH, day_name, day_number
 
 REJECTED = "cannot be read"
+TELLING = re.compile(r".*=.*|[\d_:.-]*\d[\d_:.TZ-]*")  # folders that tell files of one name apart
 
 
 @dataclass(frozen=True)
@@ -183,8 +184,8 @@ def read_rows(
 
 
 def _name_of(path: Path) -> str:
-    """A file's name, after the folders key=value that it lies in."""
-    folders = takewhile(lambda name: "=" in name, reversed(path.parts[:-1]))
+    """A file's name, after the folders that it lies in whose names are key=value, days or hours."""
+    folders = takewhile(TELLING.fullmatch, reversed(path.parts[:-1]))
     return "/".join([*reversed(list(folders)), path.name])
 
 

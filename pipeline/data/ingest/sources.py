@@ -241,9 +241,10 @@ def _files(source: str, place: Path) -> list[Path]:
 
 def _fetched(address: str, place: Path) -> Path:
     with _asked(address) as (store, name):
-        (place / name).parent.mkdir(parents=True, exist_ok=True)
-        store.get_file(name, str(place / name))
-    return place / name
+        target = place / name.lstrip("/")  # some stores' names are absolute paths
+        target.parent.mkdir(parents=True, exist_ok=True)
+        store.get_file(name, str(target))
+    return target
 
 
 @contextmanager
