@@ -92,6 +92,8 @@ class Reading:
     def _numbers(self, text: pa.StringArray, kind: pa.DataType, is_stamp: bool) -> pa.Array:
         """Spelled numbers, white space around them passed over; of stamps the whole part."""
         decimal, thousands = self.decimal, self.thousands
+        if thousands == " ":
+            text = pc.replace_substring_regex(text, "[\u00a0\u202f]", " ")
         if thousands:
             sign, point = re.escape(thousands), re.escape(decimal)
             grouped = rf"^[+-]?\d{{1,3}}({sign}\d{{3}})+({point}\d*)?$"

@@ -92,6 +92,18 @@ def test_rules_make_labels_and_drop_rows_and_count_what_they_drop(tmp_path):
     assert again.days["1970-01-01"].dropped == came["1970-01-01"].dropped
 
 
+@pytest.mark.parametrize("positions", [None, ("ts", "item", "price", "click")])
+def test_lines_before_the_header_are_skipped_and_counted(tmp_path, positions):
+    before = 'Report\n"of, April"\n\n' + (HEADER if positions else "")
+    rules = mapping(skip=4 if positions else 3, positions=positions)
+    text = before + ("" if positions else HEADER) + "0,a,1,0\n"
+    (table,) = landed(tmp_path / "data", rules, written(tmp_path / "log.csv", text)).values()
+    assert table["item"].to_pylist() == ["a"]
+    (tmp_path / "other").mkdir()
+    sentence = refusal(tmp_path / "other", rules, text + "\n1,a,1,x\n")
+    assert sentence.startswith("log.csv, line 7: ")
+
+
 def test_landing_twice_changes_nothing_and_a_smaller_rewrite_takes_the_place_of_its_day(tmp_path):
     """Six rows, then three, where that is allowed."""
     rows = [f"{86400 * (i // 6) + i},a,1,0\n" for i in range(12)]

@@ -220,9 +220,10 @@ def test_a_bid_is_no_id(tmp_path):
     assert (found["log.event_id"], "bid" in found["log.numeric"]) == ("request_id", True)
 
 
-def test_a_row_of_totals_is_no_event(tmp_path):
+@pytest.mark.parametrize("before", ["", 'Campaign report\n"April 1, 2024 - April 4, 2024"\n'])
+def test_rows_of_totals_and_lines_before_the_header_are_no_events(tmp_path, before):
     days = [f"{1 + i // 20:02}/04/2024,shop{i % 20},{i % 4},{900 + i}\n" for i in range(80)]
-    text = "day,shop,clicks,impressions\n" + "".join(days) + 'Total,,120,"75,160"\n'
+    text = f"{before}day,shop,clicks,impressions\n" + "".join(days) + 'Total,,120,"75,160"\n'
     found, rows = landed(tmp_path, written(tmp_path / "log.csv", text))
     assert found.params["log.impressions"] == "impressions"
     assert (len(rows), sum(rows["clicks"].to_pylist())) == (80, 120)

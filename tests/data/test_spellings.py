@@ -20,6 +20,7 @@ ISO = {"column": "ts", "format": "iso8601"}
         (["2024-04-01T10:00:00.123456789Z", "2024-04-01T10:00:00.5Z"], ISO),
         (["2024-04-01 10:00:00.5 UTC", "2024-04-01 10:00:00 UTC"], ISO),
         (["2024-04-01 12:00:00.5+02:00", "2024-04-01T10:00:00Z"], ISO),
+        (['"2024-04-01 10:00:00,123 UTC"', '"2024-04-01T12:00:00,5+02:00"'], ISO),
         ([f"{NOON}.123", f"{NOON}"], {"column": "ts", "format": "epoch_s"}),
     ],
 )
@@ -88,6 +89,7 @@ def test_hour_weekday_and_day_are_of_one_instant_where_clocks_skip_it(tmp_path):
         ({"thousands": ","}, '"1,234"', 1234.0),
         ({"thousands": ",", "delimiter": ";"}, "1,234,567.5", 1234567.5),
         ({"thousands": ".", "decimal": ",", "delimiter": ";"}, "1.234,5", 1234.5),
+        ({"thousands": " "}, "1 234\u00a0567", 1234567.0),
         ({"decimal": ",", "delimiter": ";"}, "1,234", 1.234),
         ({"decimal": ",", "delimiter": ";"}, " 0,5 ", 0.5),
     ],

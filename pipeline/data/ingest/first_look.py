@@ -27,14 +27,12 @@ from pipeline.encoding.stamps import StampRule, time_stamps
 from pipeline.encoding.values import as_text
 
 SAMPLE_BYTES, ROWS = 8 << 20, 1 << 17  # of a file, and of all files
-FILES = (
-    16  # at least so many are looked at, spread over all, where they are there and have few rows
-)
+FILES = 16  # so many are looked at, spread over all, where the first ones have few rows
 ODD_DELIMITERS = "\x01\x02\x1f~^#"  # of Hive and others, which no sniffer tries
 NUMBER = re.compile(r"[+-]?\d+([.,]\d+)*([eE][+-]?\d+)?")
 Signs: TypeAlias = tuple[str, str]  # the decimal sign, and what parts thousands
 SIGNS: tuple[Signs, ...] = ((".", ""), (".", ","), (",", ""), (",", "."))
-MOST_WORDS = 2  # in a column of stamps, such as Total and an empty one
+MOST_WORDS = 5  # in a column of stamps, such as Total and an empty one
 NESTED = re.compile(r"STRUCT|MAP|UNION|\]$")
 STAMPS = (
     "iso8601",  # the first one, which digits alone are not
@@ -173,12 +171,12 @@ def _plain(kind: str, sample: Path, path: Path) -> FileLook:
 
 def _csv(sample: Path, path: Path) -> FileLook:
     """The first of some dialects in which the sample can be read."""
-    query = f"SELECT Delimiter FROM sniff_csv({text(str(sample))}, all_varchar = true)"
+    query = f"SELECT Delimiter, SkipRows FROM sniff_csv({text(str(sample))}, all_varchar = true)"
     try:
         with engine() as database:
-            delimiter = database.execute(query).fetchall()[0][0]
+            delimiter, skip = database.execute(query).fetchall()[0]
     except duckdb.Error:
-        delimiter = ","
+        delimiter, skip = ",", 0
     delimiter = "\t" if delimiter == "\\t" else delimiter
     first = sample.read_text().lstrip("\r\n").partition("\n")[0]
     if delimiter not in first and (odd := max(ODD_DELIMITERS, key=first.count)) in first:
@@ -186,6 +184,7 @@ def _csv(sample: Path, path: Path) -> FileLook:
     quotes: list[dict[str, Any]] = [{}, {"escape": "\\"}, {"quote": None}]
     for quote in quotes if '\\"' not in sample.read_text() else quotes[1:]:
         dialect = {"kind": "csv", "delimiter": delimiter, **quote}
+        dialect |= {"skip": skip} if skip else {}
         try:
             return _with_header(sample, dialect)
         except DataError as error:
@@ -194,7 +193,8 @@ def _csv(sample: Path, path: Path) -> FileLook:
 
 
 def _with_header(sample: Path, dialect: dict[str, Any]) -> FileLook:
-    first = sample.read_text().lstrip("\r\n").partition("\n")[0].rstrip("\r")
+    lines = sample.read_text().split("\n")[dialect.get("skip", 0) :]
+    first = next((line.rstrip("\r") for line in lines if line.strip("\r")), "")
     cells = names_in(first, _mapping(dialect, ["x"])) or [""]
     named = cells[1:] if len(cells) > 1 else cells  # some write no name above their row numbers
     if len(set(cells)) == len(cells) and all(c and not NUMBER.fullmatch(c) for c in named):

@@ -111,6 +111,7 @@ class Mapping(Section):
             `json`); the columns that it gives take the place of the file's. None: the file's own.
         columns: of the log, in this order, without those of `made`.
         positions: names of the source's columns where the files have no header.
+        skip: lines before the header, or before the first row where there is none.
         escape: the character before a quote inside a quoted value; null: the quote itself.
         encoding: of the text, by any of the names that Python knows.
         decimal, thousands: the signs in numbers that are text.
@@ -133,6 +134,7 @@ class Mapping(Section):
     columns: Annotated[dict[str, ColumnRule], Field(min_length=1)]
     select: str | None = None
     positions: tuple[str, ...] | None = None
+    skip: Annotated[int, Field(ge=0)] = 0
     delimiter: Annotated[str, Field(min_length=1, max_length=1)] = ","
     quote: Annotated[str, Field(min_length=1, max_length=1)] | None = '"'
     escape: Annotated[str, Field(min_length=1, max_length=1)] | None = None

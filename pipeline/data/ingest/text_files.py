@@ -129,15 +129,16 @@ def header_of(path: Path, mapping: Mapping, place: Path) -> tuple[list[str], int
             missing or there twice; the line is named.
     """
     if mapping.positions is not None:
-        return list(mapping.positions), 0
+        return list(mapping.positions), mapping.skip
     with reading(path), open_bytes(place) as stream:
         text = stream.read(CHUNK)
-    if not text.strip(b"\r\n"):
+    lines = dict(enumerate(text.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1))
+    there = (number for number, content in lines.items() if content.strip(b"\r"))
+    line = next((number for number in there if number > mapping.skip), 0)
+    if not line:
         raise DataError(f"{path} is empty: it has no header; leave it out, or fetch it again")
-    lines = text.removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    line = next(number for number, content in enumerate(lines, 1) if content.strip(b"\r"))
     try:
-        names = names_in(lines[line - 1].decode().rstrip("\r"), mapping)
+        names = names_in(lines[line].decode().rstrip("\r"), mapping)
     except UnicodeDecodeError:
         raise DataError(
             f"{path}, line {line}: the header is not UTF-8; say the file's encoding in the "
@@ -197,7 +198,10 @@ def line_of(path: Path, mapping: Mapping, *, row: int | None = None, record: int
         record: where no row is given: of all records, from 1, empty lines and header with them.
     """
     with reading(path), open_bytes(path) as stream:
-        records = _records(TextIOWrapper(stream, "utf-8", "replace", newline="\n"), mapping)
+        lines = TextIOWrapper(stream, "utf-8", "replace", newline="\n")
+        if row is not None:
+            deque(islice(lines, mapping.skip), 0)
+        records = _records(lines, mapping)
         if row is None:
             deque(islice(records, record - 1), 0)
             return records.line_num + 1
@@ -208,7 +212,7 @@ def line_of(path: Path, mapping: Mapping, *, row: int | None = None, record: int
         before = records.line_num
         while not next(records):
             before = records.line_num
-        return before + 1
+        return mapping.skip + before + 1
 
 
 def carriage_return(path: Path) -> int:
