@@ -63,6 +63,26 @@ def test_a_day_is_mature_when_its_labels_were_seen_so_many_days_after_it(tmp_pat
     assert maturity_of(manifest, 0, None).waiting == []
 
 
+def test_an_old_file_takes_no_late_labels_back(tmp_path):
+    """Alone it is refused; all files in their order are the log as it stands, by hand and with what
+    has landed as it is left unread.
+    """
+    late = "".join(f"{DAYS[0]}T10:00:00Z,{DAYS[0]}-{i},shop{i % 3},1\n" for i in range(90))
+    arrive(tmp_path, DAYS[0])
+    arrive(tmp_path, DAYS[1], also=late)
+    land(tmp_path, *DAYS[:2], event_id="id")
+    before = files_of(tmp_path / "data")
+    for rows in (100, 101):
+        arrive(tmp_path, DAYS[0], rows=rows)
+        with pytest.raises(DataError, match="has 90 responses and would have 10"):
+            land(tmp_path, DAYS[0], event_id="id")
+        assert files_of(tmp_path / "data") == before
+    for as_of in (DAYS[1], None):
+        manifest, _ = land(tmp_path, *DAYS[:2], event_id="id", as_of=as_of)
+        assert manifest.days[DAYS[0]].rows == 101
+        assert sum(read_day(tmp_path / "data", DAYS[0])["click"].to_pylist()) == 90
+
+
 def test_a_log_that_lands_at_once_has_the_labels_of_its_newest_day(tmp_path):
     for day in DAYS:
         arrive(tmp_path, day)

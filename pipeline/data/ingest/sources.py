@@ -99,7 +99,7 @@ def land_sources(
     if mapping in FORMATS:
         raise DataError(f"{mapping} is fetched, not read from files; call it without sources")
     if options.as_of is not None:
-        sources, given = _unseen(folder, sources)
+        sources, given = _unseen(folder, sources, in_order=options.event_id is not None)
         if not sources:
             days = seen_again(folder, given, options.as_of)
             return f"{amount(len(days), 'day')} came as before; labels are as of {options.as_of}"
@@ -144,13 +144,19 @@ def _came(folder: Path, sources: Sequence[Path], landed: Landed) -> list[str]:
     return lines + stray_rows(landed.manifest.days)
 
 
-def _unseen(folder: Path, sources: Sequence[Path]) -> tuple[list[Path], list[str]]:
-    """The files that have not landed as they are, and the sha256 of all."""
+def _unseen(
+    folder: Path, sources: Sequence[Path], *, in_order: bool
+) -> tuple[list[Path], list[str]]:
+    """The files that have not landed as they are, and the sha256 of all; in order: with all after
+    the first of them, which may have corrected what that brings again.
+    """
     standing = standing_log(folder)
     entries = standing.days.values() if standing else ()
     landed = {source.sha256 for entry in entries for source in entry.sources}
     found = {path: sha256_of(path) if path.is_file() else "" for path in sources}
     new = [path for path, sha256 in found.items() if sha256 not in landed]
+    if in_order and new:
+        new = [*found][[*found].index(new[0]) :]
     return new, [*found.values()]
 
 

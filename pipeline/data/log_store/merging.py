@@ -17,7 +17,7 @@ from pipeline.data.log_store.engine import engine
 from pipeline.data.log_store.manifest import DayEntry, SourceRows, amount
 from pipeline.encoding.values import as_text
 
-LARGEST_SHRINK = 0.1  # share of its rows that a day may lose where no file is known
+LARGEST_SHRINK = 0.1  # share of its responses that a day may lose; of its rows, of unknown files
 FEW = 0.1  # share of a day: so many rows of another file may be equal to rows of the day
 LARGEST_OVERLAP = 0.5  # share of rows of another file that are equal to rows of the day
 SHARED = """
