@@ -100,7 +100,8 @@ class Reading:
             whole = pc.replace_substring(text, thousands, "")
             text = pc.if_else(pc.match_substring_regex(text, grouped), whole, text)
         for sign in "xX." if decimal == "," else "xX":  # Arrow takes 0x1f for a whole number
-            text = pc.if_else(pc.match_substring(text, sign), "no number", text)
+            odd = pc.binary_join_element_wise(text, "no number", " is ")
+            text = pc.if_else(pc.match_substring(text, sign), odd, text)
         if decimal == ",":
             text = pc.replace_substring(text, ",", ".")
         try:

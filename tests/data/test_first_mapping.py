@@ -103,6 +103,10 @@ WAYS = {
         json.dumps(dict(zip(columns(), row, strict=True)) | {"more": {"a": 1}}) + "\n"
         for row in zip(*columns().values(), strict=True)
     ),
+    "without-mark.csv": csv_of(columns()).encode("utf-16-le"),
+    "excel.csv": "sep=;\n" + csv_of(columns(), ";"),
+    "comments.csv": "# by x\n# on a day\n" + csv_of(columns()),
+    "trailing.csv": csv_of(columns()).replace("\n", ",\n"),
     "log.parquet": b"",
     "dt=2024-04-01/hour=10/log.parquet": b"",
     "missing.csv": csv_of(columns() | {"price": ["NA", *columns()["price"][1:]]}),
@@ -214,6 +218,14 @@ def test_the_signs_in_numbers_are_found_and_what_parts_thousands_is_to_be_read(
     assert any("parts thousands" in said for said in found.unknown) == ("thousands" in signs)
 
 
+def test_a_stamp_of_what_came_later_is_the_label_and_not_the_time(tmp_path):
+    table = {"clicked_at": [NOON + 600 * i + 9 if i % 10 == 0 else "" for i in range(400)]}
+    table |= {name: values for name, values in columns().items() if name != "click"}
+    found, rows = landed(tmp_path, written(tmp_path / "log.csv", csv_of(table)))
+    assert sum(rows[found.params["log.label"]].to_pylist()) == 40
+    assert (len(rows), found.params["log.event_id"]) == (400, "request_id")
+
+
 def test_a_bid_is_no_id(tmp_path):
     table = {"bid": [f"{i}.5" for i in range(400)]} | columns()
     found = first_mapping([written(tmp_path / "log.csv", csv_of(table))], "mine").params
@@ -253,8 +265,9 @@ def test_what_lists_and_records_hold_is_named_and_mixed_numbers_are_text(tmp_pat
 
 
 def test_what_cannot_be_a_log_is_refused(tmp_path):
-    for text in ("", "a,b\n", "item,price\nx,1.5\ny,2.5\n", "click\n0\n1\n", "{}}\n"):
-        with pytest.raises(DataError):
+    texts = ("", "a,b\n", "item,price\nx,1.5\ny,2.5\n", "click\n0\n1\n", "{}}\n")
+    for text in (*texts, '[{"a": 1}, {"a": 2}]', '{\n "a": 1\n}\n'):
+        with pytest.raises(DataError, match=rf"^{tmp_path}/log\.csv"):
             first_mapping([written(tmp_path / "log.csv", text)], "mine")
     first = written(tmp_path / "a.csv", csv_of(columns()))
     second = written(tmp_path / "b.csv", csv_of({"item": ["x"], "click": [1]}))

@@ -178,7 +178,7 @@ def test_numbers_in_json_that_name_values_are_spelled_as_in_a_request(tmp_path):
     assert table["click"].to_pylist() == [1] * len(cells)
 
 
-@pytest.mark.parametrize("line", ['{"ts": 1', "[1]", '"x"', "7", '{"ts": "x"}'])
+@pytest.mark.parametrize("line", ['{"ts": 1', "[1]", '"x"', "7", '{"ts": "x"}', '{"ts": 1},'])
 def test_a_line_that_is_no_json_object_or_holds_a_wrong_value_is_refused(tmp_path, line):
     text = '{"ts": 0, "item": "a"}\n' + line + "\n"
     sentence = refusal(tmp_path, mapping(kind="json"), text, "log.json")

@@ -136,13 +136,20 @@ def _file_look(path: Path) -> FileLook:
     with TemporaryDirectory(prefix="adacalib-") as place:
         sample = Path(place) / "log.txt"
         sample.write_text(lines, encoding="utf-8", newline="")
-        look = _plain("json", sample, path) if lines.lstrip()[:1] == "{" else _csv(sample, path)
+        try:
+            plain = lines.lstrip()[:1] in ("{", "[")
+            look = _plain("json", sample, path) if plain else _csv(sample, path)
+        except DataError as error:
+            raise DataError(str(error).replace(str(sample), str(path))) from None
     return look if encoding == "utf-8" else (look[0] | {"encoding": encoding}, *look[1:])
 
 
 def _encoding_of(head: bytes) -> str:
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "utf-16"
+    for place, order in enumerate(("be", "le")):
+        if 4 * head[:1000][place::2].count(0) > len(head[:1000]):  # without the mark
+            return f"utf-16-{order}"
     try:
         head[:-4].decode()  # a character may be cut
     except UnicodeDecodeError:
@@ -178,7 +185,7 @@ def _csv(sample: Path, path: Path) -> FileLook:
     except duckdb.Error:
         delimiter, skip = ",", 0
     delimiter = "\t" if delimiter == "\\t" else delimiter
-    first = sample.read_text().lstrip("\r\n").partition("\n")[0]
+    first = _first_line(sample, skip)
     if delimiter not in first and (odd := max(ODD_DELIMITERS, key=first.count)) in first:
         delimiter = odd
     quotes: list[dict[str, Any]] = [{}, {"escape": "\\"}, {"quote": None}]
@@ -192,11 +199,17 @@ def _csv(sample: Path, path: Path) -> FileLook:
     raise DataError(f"{path} can be read in no dialect that is known here: {fault}")
 
 
+def _first_line(sample: Path, skip: int) -> str:
+    """The first line with anything in it, after those that are skipped."""
+    lines = sample.read_text().split("\n")[skip:]
+    return next((line.rstrip("\r") for line in lines if line.strip("\r")), "")
+
+
 def _with_header(sample: Path, dialect: dict[str, Any]) -> FileLook:
-    lines = sample.read_text().split("\n")[dialect.get("skip", 0) :]
-    first = next((line.rstrip("\r") for line in lines if line.strip("\r")), "")
+    first = _first_line(sample, dialect.get("skip", 0))
     cells = names_in(first, _mapping(dialect, ["x"])) or [""]
-    named = cells[1:] if len(cells) > 1 else cells  # some write no name above their row numbers
+    named = cells[not cells[0] : len(cells) - (not cells[-1])]  # above row numbers, or at the end
+    named = named or cells
     if len(set(cells)) == len(cells) and all(c and not NUMBER.fullmatch(c) for c in named):
         return *_looked(dialect, sample, [cell for cell in cells if cell]), []
     names = tuple(f"c{number}" for number in range(1, len(cells) + 1))

@@ -28,6 +28,7 @@ FIELDS = re.compile(
 )
 YES = {"yes", "y", "true", "t", "ja", "j", "oui", "si", "sí", "click", "clicked", "converted"}
 DAY_IN_NAME = re.compile(r"\d{4}-\d\d-\d\d|(?<!\d)20\d{6}(?!\d)")
+WINDOW_DAYS = 30  # of a response that is a time stamp, until somebody says otherwise
 FEWEST_ROWS = 20  # of a value of the field, on average
 FEWEST = 100  # rows that tell whether values are ids of events, or one value is all
 SPARSE = 0.15  # share of rows without a value from which more of them may break the limit shipped
@@ -72,6 +73,7 @@ class _Roles:
         self._rest = dict(self._looks)
         self._said = FirstMapping()
         self._say, self._unknown = self._said.found.append, self._said.unknown.append
+        self._later: list[ColumnLook] = []  # stamps of what not all rows have come to
         self._made: dict[str, Any] = {}
         self._keys: dict[str, Any] = {}
         self._responded = np.zeros(0, bool)  # of each row, where a row is one impression
@@ -119,17 +121,20 @@ class _Roles:
             found = [column for column in self._rest.values() if column.type == kind]
             if not found:
                 continue
-            column, stamp = found[0], found[0].stamp
+            column = min(found, key=lambda found: found.nulls)
+            stamp = column.stamp
             assert stamp
             for other in found:
                 del self._rest[other.name]
-            others = f"; not {', '.join(c.name for c in found[1:])}" if found[1:] else ""
+            self._later = [c for c in found if c.nulls > column.nulls and c.stamp]
+            unused = ", ".join(c.name for c in found if c is not column)
+            others = f"; not {unused}" if unused else ""
             self._say(f"{kind}: {column.name}, {stamp.format}, e.g. {column.values[0]}{others}")
             if "/%m/" in stamp.format or stamp.format.startswith("%m/"):
                 self._unknown(f"whether {column.name} has the day or the month first")
-            if words := found[0].missing:
-                self._keys |= {"drop_null": [found[0].name], "nulls": ["", *words]}
-                self._say(f"rows whose {found[0].name} is {' or '.join(words)} are left out")
+            if words := column.missing:
+                self._keys |= {"drop_null": [column.name], "nulls": ["", *words]}
+                self._say(f"rows whose {column.name} is {' or '.join(words)} are left out")
             if kind == "date":
                 return {kind: {"column": column.name, "format": stamp.format}}
             rules = {"hour_of_day": "hour", "weekday": "weekday"}
@@ -162,6 +167,9 @@ class _Roles:
             if able:
                 column = min(able, key=_contrary)
                 return None, self._labelled(column, _yes_of(column), sure=bool(pattern))
+        for column in self._later:
+            if self._made and re.search("|".join(LABELS), column.name, re.I):
+                return None, self._labelled_by_time(column)
         raise DataError(
             f"{self._path} has no column with two values that could be a response (0 and 1, yes "
             f"and no), nor clicks beside impressions; {self._by_hand}"
@@ -186,6 +194,14 @@ class _Roles:
             return column.name
         made, rule = f"{column.name}_is_{yes}", "marked" if marked else "equals"
         self._made[made] = {"rule": rule, "of": column.name, "values": [yes]}
+        return made
+
+    def _labelled_by_time(self, column: ColumnLook) -> str:
+        self._responded = np.asarray(column.texts.is_valid())
+        made = f"{column.name}_within_{WINDOW_DAYS}_days"
+        self._made[made] = {"rule": "within", "of": column.name, "seconds": 86_400 * WINDOW_DAYS}
+        self._say(f"label: {column.name}, which {self._responded.mean():.2%} of rows have")
+        self._unknown(f"how long after the row {column.name} may be ({WINDOW_DAYS} days)")
         return made
 
     def _event(self) -> str | None:

@@ -234,6 +234,12 @@ class LogFile:
             )
         if isinstance(error, duckdb.IOException):
             return text_files.unread(said)
+        if self._mapping.kind == "json":
+            place = re.sub(r"^.*? in file \".*?\",? ?", "", first).partition(". Try")[0]
+            return (
+                f": {place}; each line is to be one JSON object, as jq -c . FILE writes them, and "
+                "jq -c '.[]' FILE those of an array"
+            )
         return self._fault_of_text(said)
 
     def _fault_of_text(self, said: str) -> str:

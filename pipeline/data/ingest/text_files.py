@@ -71,6 +71,8 @@ def _refuse_no_text(path: Path, encoding: str) -> None:
     """Refuse a file that begins like one of another kind; its name or the mapping has to say it."""
     with reading(path), open_bytes(path) as stream:
         start = stream.read(4)
+    if b"\0" in start[:2] and encoding == "utf-8":
+        raise DataError(f"{path} is no text in UTF-8; say encoding: utf-16-le or utf-16-be")
     for beginning, ending in BEGINNINGS.items():
         if start.startswith(beginning) and not encoding.replace("-", "").startswith(ending[1:]):
             remedy = "make it text in UTF-8"
