@@ -119,7 +119,8 @@ def wall_instants(stamps: Column, time_zone: str | None) -> pa.ChunkedArray:
     """
     if time_zone is None:
         raise DataError(
-            "time stamps without a zone belong to no day for certain; say where their clock hung"
+            "time stamps without a zone belong to no day for certain; say where their clock hung, "
+            "time: {…, zone: Europe/Berlin} in the mapping"
         )
     wall = stamps.cast(pa.timestamp("us"))
     ends = pc.min_max(wall.cast(pa.int64())).as_py()

@@ -178,6 +178,23 @@ def test_numbers_in_json_that_name_values_are_spelled_as_in_a_request(tmp_path):
     assert table["click"].to_pylist() == [1] * len(cells)
 
 
+@pytest.mark.parametrize(
+    ("kind", "ad", "source"),
+    [("json", {"id": 1}, "ad"), ("json", [1], "ad"), ("parquet", {"id": 1}, "ad.id")],
+)
+def test_what_records_and_lists_hold_is_no_text_and_the_way_to_it_is_named(
+    tmp_path, kind, ad, source
+):
+    rules = mapping(kind=kind, columns={"ad": {"source": source, "type": "text"}})
+    path = tmp_path / f"log.{kind}"
+    if kind == "json":
+        lines = [{"ts": 0, "ad": "x", "more": ad}, {"ts": 1, "ad": ad}]
+        written(path, "".join(json.dumps(line) + "\n" for line in lines))
+    else:
+        pq.write_table(pa.table({"ts": [0], "ad": [ad]}), path)
+    assert "select of the mapping reaches" in refused(tmp_path, rules, path)
+
+
 @pytest.mark.parametrize("line", ['{"ts": 1', "[1]", '"x"', "7", '{"ts": "x"}', '{"ts": 1},'])
 def test_a_line_that_is_no_json_object_or_holds_a_wrong_value_is_refused(tmp_path, line):
     text = '{"ts": 0, "item": "a"}\n' + line + "\n"

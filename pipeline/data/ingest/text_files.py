@@ -174,6 +174,8 @@ def column_fault(name: str, names: list[str]) -> str:
             f"column {name} is there in another spelling of Unicode, {alike[0]!a}; copy the "
             "name from the file into the mapping"
         )
+    if name not in names and (record := name.partition(".")[0]) in names:
+        return f"column {name} is missing; select of the mapping reaches what is in {record}"
     return f"column {name} is {'there twice' if name in names else 'missing'}"
 
 
