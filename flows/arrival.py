@@ -5,7 +5,6 @@ of its deployment due, or a newer day on the release branch, ends in the state `
 never taken from a clock. It lands from its log, or from the files in which it arrives.
 """
 
-import glob
 import sys
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -25,13 +24,14 @@ from prefect.types import DateTime
 from flows.states import failing_in_one_sentence
 from pipeline.core.errors import AdaCalibError, ToolError
 from pipeline.core.files import read_json, sha256_of
+from pipeline.data.ingest.mapping import read_mapping
+from pipeline.data.ingest.sources import names_of, of_day
 from pipeline.data.log_store.manifest import MANIFEST, day_folder
 from pipeline.formats.days import day_name, day_number
 from pipeline.params.params_file import read_params
 from pipeline.registry.tools.dvc import restore_data
 from pipeline.registry.tools.programs import follow, program_lines
 
-DAY = "{day}"
 CHANGED = " has a new version: "  # of the sentence on a day that has other rows now
 LOOK_BACK = 14  # days before the one that is due, of which files that came or grew late are read
 # Days of a gap that a sentence names one by one.
@@ -117,21 +117,20 @@ def landed_days(folder: Path) -> list[str]:
 
 
 def files_of(source: str, day: str, checkout: Path) -> list[str]:
-    """The files in which a day arrives.
+    """The files in which a day arrives, paths or addresses.
 
     Args:
-        source: a pattern of paths in which `{day}` stands for YYYY-MM-DD, for example
-            `/logs/{day}/*.csv.gz`; a relative one is looked up in the checkout.
+        source: a pattern in which `{day}` stands for YYYY-MM-DD and `{day:%Y%m%d}` for the day in
+            another form, for example `/logs/{day}/*.csv.gz` or `s3://bucket/dt={day}/*.parquet`; a
+            relative one is looked up in the checkout.
         day: the day.
         checkout: the checkout.
 
     Raises:
-        AdaCalibError: the pattern does not name the day, so every day would be the same files.
+        AdaCalibError: the pattern does not name the day, so every day would be the same files; or
+            a store does not answer.
     """
-    if DAY not in source:
-        raise AdaCalibError(f"source {source!r} does not name the day; write {DAY} where it stands")
-    pattern = Path(glob.escape(str(Path(checkout).absolute()))) / source.replace(DAY, day)
-    return sorted(glob.glob(str(pattern)))
+    return names_of(of_day(source, day), Path(checkout).absolute())
 
 
 def files_to_land(
@@ -209,6 +208,16 @@ def _size(manifest: Path) -> list[str]:
     return [f"--{name.replace('_', '-')}={n}" for name, n in sizes if name != "generator"]
 
 
+def _refuse_other_log(comes: str, release: Path) -> None:
+    held = read_params(release / "params.yaml").log.format
+    if comes != held:
+        raise AdaCalibError(
+            f"the mapping is of the log {comes}, log.format of params.yaml is {held} as it was "
+            "committed, and a refresh runs what is committed: git add params.yaml data.dvc, git "
+            "commit, and call it again"
+        )
+
+
 class NotLandedError(AdaCalibError):
     """A day could not be had yet; the sentence says why."""
 
@@ -228,7 +237,8 @@ def bring(
 
     Raises:
         NotLandedError: it has not come.
-        ToolError: what came was refused; the sentence is the reader's.
+        AdaCalibError: what came was refused; the sentence is the reader's. Or it is of another log
+            than the params.yaml that is committed.
     """
     restored = bring_back(release)
     files: list[str] = []
@@ -236,12 +246,12 @@ def bring(
         window = read_params(release / "params.yaml").log.maturity_days
         files = files_to_land(source, day, checkout, release, window)
         if not files and day not in landed_days(release):
-            there = source.replace(DAY, day)
-            raise NotLandedError(f"{day} has not landed: there is no file {there}")
+            raise NotLandedError(f"{day} has not landed: there is no file {of_day(source, day)}")
     changes: tuple[str, ...] = ()
     if source is None or files:
         if mapping and (checkout / mapping).is_file():
             mapping = str((checkout / mapping).absolute())
+            _refuse_other_log(read_mapping(mapping).format, release)
         # Files that are here are refused the same again; a transfer may get through.
         bring_in = land.with_options(retries=0) if source else land
         as_of = day if source else None

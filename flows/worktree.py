@@ -127,7 +127,8 @@ def _tidy(worktree: Path) -> None:
 
 
 def take_code(checkout: Path, release: Path) -> None:
-    """Give the worktree the files of the checkout's HEAD, but keep the record of days.
+    """Give the worktree the files of the checkout's HEAD, but keep the record of days, if it has
+    any yet; else it begins with the log of that HEAD.
 
     The next commit there gets that HEAD as a second parent. Nothing happens where the branch has
     it already. Uncommitted changes in the checkout are not taken.
@@ -135,12 +136,16 @@ def take_code(checkout: Path, release: Path) -> None:
     head = git_output(checkout, "rev-parse", "HEAD")
     if _contains(release, head, "HEAD"):
         return
-    recorded = [path for path in RECORD if git_output(release, "ls-files", "--", path)]
+    newest = newest_day(release)
+    kept = RECORD if newest else ()
+    recorded = [path for path in kept if git_output(release, "ls-files", "--", path)]
     git(release, "merge", "--quiet", "--no-ff", "--no-commit", "--strategy=ours", head)
     git(release, "read-tree", "--reset", "-u", head)
     if recorded:
         git(release, "rm", "-r", "--force", "--quiet", "--ignore-unmatch", "--", *recorded)
         git(release, "checkout", "HEAD", "--", *recorded)
+    if not newest:
+        restore_data(release)
 
 
 def committed_days(release: Path, commits: str = "HEAD") -> list[str]:

@@ -6,7 +6,6 @@ import shutil
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator
-from glob import glob
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from pipeline.core.errors import AdaCalibError, ToolError
 from pipeline.core.files import read_json
 from pipeline.core.typed_yaml import read_keys
 from pipeline.data.ingest.mapping import read_mapping
-from pipeline.data.ingest.sources import FORMATS
+from pipeline.data.ingest.sources import FORMATS, names_of, of_day
 from pipeline.params.params_file import read_params
 from pipeline.registry import commits
 from pipeline.registry.tools.programs import git, hold, run_lock
@@ -45,6 +44,9 @@ def _git_identity() -> str:
 def _branch_and_remote() -> str:
     commits.check_repository(HERE)
     commits.refuse_modified_code(HERE)
+    if git(HERE, "diff", "--quiet", "HEAD", "--", "params.yaml", check=False).code:
+        raise ToolError("params.yaml differs from the last commit, which is what a refresh runs; "
+                        "git commit params.yaml, or git restore it")  # fmt: skip
     remote = commits.authority(HERE)
     asked = git(HERE, "ls-remote", "--heads", remote, check=False)
     if asked.code:
@@ -67,7 +69,7 @@ def _source_and_mapping() -> str:
     if not pattern and log_format not in FORMATS:
         raise ToolError(f"prefect.yaml: {log_format} comes in files; give the refresh source and "
                         "mapping under its parameters, then make down and make up")  # fmt: skip
-    if pattern and not glob(pattern.replace("{day}", "*")):
+    if pattern and not names_of(of_day(pattern, None)):
         raise ToolError(f"prefect.yaml: no file is at source {pattern!r}; correct the pattern")
     return f"files at {pattern}" if pattern else "the log is fetched, no files are waited for"
 

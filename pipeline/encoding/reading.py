@@ -23,9 +23,9 @@ class Making:
     """How a column is made of others; see docs/data.md for the rules.
 
     Attributes:
-        rule: hour, weekday, above, equals or within.
+        rule: hour, weekday, above, equals, marked or within.
         of: a column of the files; None: the rule needs the time alone.
-        limit, values, seconds: what the rules above, equals and within compare with.
+        limit, values, seconds: what they compare with.
     """
 
     rule: str
@@ -92,13 +92,16 @@ class Reading:
     def _numbers(self, text: pa.StringArray, kind: pa.DataType, is_stamp: bool) -> pa.Array:
         """Spelled numbers, white space around them passed over; of stamps the whole part."""
         decimal, thousands = self.decimal, self.thousands
+        if thousands == " ":
+            text = pc.replace_substring_regex(text, "[\u00a0\u202f]", " ")
         if thousands:
             sign, point = re.escape(thousands), re.escape(decimal)
             grouped = rf"^[+-]?\d{{1,3}}({sign}\d{{3}})+({point}\d*)?$"
             whole = pc.replace_substring(text, thousands, "")
             text = pc.if_else(pc.match_substring_regex(text, grouped), whole, text)
         for sign in "xX." if decimal == "," else "xX":  # Arrow takes 0x1f for a whole number
-            text = pc.if_else(pc.match_substring(text, sign), "no number", text)
+            odd = pc.binary_join_element_wise(text, "no number", " is ")
+            text = pc.if_else(pc.match_substring(text, sign), odd, text)
         if decimal == ",":
             text = pc.replace_substring(text, ",", ".")
         try:
@@ -117,9 +120,9 @@ class Reading:
         if self.time and rule.rule in TIMED:
             columns[self.time.column] = self.time.type, True
         if rule.of:
-            plain = {"above": pa.float64(), "equals": pa.string()}
+            plain = pa.float64() if rule.rule == "above" else pa.string()
             stamp = columns.get(self.time.column) if self.time else None
-            columns[rule.of] = stamp or (plain[rule.rule], False)
+            columns[rule.of] = stamp or (plain, False)
         return columns
 
     def served(self, name: str, rows: pa.Table | pa.RecordBatch) -> pa.Array:
@@ -155,10 +158,11 @@ class Reading:
     def _made(self, rule: Making, source: pa.Table, stamps: Column | None) -> pa.Array:
         if rule.rule == "above":
             return pc.greater(source[rule.of], pa.scalar(rule.limit).cast(source[rule.of].type))
-        if rule.rule == "equals":
+        if rule.values is not None:
             text = as_text(source[rule.of])
             found = pc.is_in(text, value_set=pa.array(rule.values, pa.string()))
-            return pc.if_else(text.is_valid(), found, pa.scalar(None, pa.bool_()))
+            said = text.is_valid() if rule.rule == "equals" else pa.scalar(True)
+            return pc.if_else(said, found, pa.scalar(None, pa.bool_()))
         assert stamps is not None
         assert self.time is not None
         if rule.rule == "within":

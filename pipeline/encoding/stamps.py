@@ -64,7 +64,7 @@ def _spelled(column: pa.ChunkedArray, rule: StampRule) -> pa.ChunkedArray:
     if rule.format == "iso8601":
         try:
             texts = pc.replace_substring_regex(column, r" ?(?:UTC|GMT)$", "Z")
-            texts = pc.replace_substring_regex(texts, r"(:\d\d\.\d{6})\d+", r"\1")
+            texts = pc.replace_substring_regex(texts, r"(:\d\d)[.,](\d{1,6})\d*", r"\1.\2")
             return texts.cast(pa.timestamp("us", zone))  # what is finer was cut off
         except pa.ArrowInvalid as error:
             raise DataError(_no_iso_stamp(rule, str(error))) from None
@@ -119,7 +119,8 @@ def wall_instants(stamps: Column, time_zone: str | None) -> pa.ChunkedArray:
     """
     if time_zone is None:
         raise DataError(
-            "time stamps without a zone belong to no day for certain; say where their clock hung"
+            "time stamps without a zone belong to no day for certain; say where their clock hung, "
+            "time: {…, zone: Europe/Berlin} in the mapping"
         )
     wall = stamps.cast(pa.timestamp("us"))
     ends = pc.min_max(wall.cast(pa.int64())).as_py()

@@ -191,7 +191,10 @@ def counts(
     responses = numbers_of(table, label)
     responses = np.where(np.isnan(responses) & waits, 0, responses)
     if impressions is None:
-        rule = "must be 0 or 1 (a missing one is no 0; one to come waits: log.maturity_days)"
+        rule = (
+            "must be 0 or 1 (a missing one is no 0, but by the rule marked of the mapping where "
+            "responses alone are filled in; one to come waits: log.maturity_days)"
+        )
         refuse_rows(~np.isin(responses, (0, 1)), responses, label, rule, key="keep")
         return np.ones(len(table), np.int32), responses.astype(np.int32)
     shown = numbers_of(table, impressions)

@@ -1,6 +1,7 @@
 """What would stop tomorrow's refresh is named the evening before."""
 
 import shutil
+import subprocess
 
 import pytest
 from ruamel.yaml import YAML
@@ -41,6 +42,18 @@ def test_a_log_that_comes_in_files_needs_a_source_and_a_fetched_one_none(checkou
     refresh["parameters"] = {"source": "ours-{day}.csv", "mapping": "ours.yaml"}
     yaml.dump(deployed, checkout / "prefect.yaml")
     assert said_of("source and mapping")[0]
+
+
+def test_parameters_that_are_not_committed_are_a_thing_to_mend(checkout):
+    """A refresh runs what is committed."""
+    who = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+    for call in (("init", "-q"), ("add", "."), (*who, "commit", "-qm", "First")):
+        subprocess.run(["git", *call], check=True)
+    assert said_of("branch and remote")[0]
+    set_values(checkout / "params.yaml", {"log.format": "ours"})
+    good, said = said_of("branch and remote")
+    assert not good
+    assert "params.yaml" in said
 
 
 @pytest.mark.parametrize("text", ["", "- x", "deployments:", "deployments: [{name: watch}]", "\t"])

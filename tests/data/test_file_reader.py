@@ -74,6 +74,7 @@ def test_rules_make_labels_and_drop_rows_and_count_what_they_drop(tmp_path):
         made={
             "dear": {"rule": "above", "of": "price", "limit": 1.5},
             "known": {"rule": "equals", "of": "item", "values": ("a", "b")},
+            "marked": {"rule": "marked", "of": "item", "values": ("a", "b")},
         },
     )
     text = HEADER + "0,a,1,1\n1,b,2,1\n2,c,3,1\n3,,1.5,1\n4,a,1,0\n5,a,,1\n86400,a,1,0\n"
@@ -83,11 +84,24 @@ def test_rules_make_labels_and_drop_rows_and_count_what_they_drop(tmp_path):
     table = read_day(tmp_path / "data", "1970-01-01")
     assert table["dear"].to_pylist() == [0, 1, 1, 0]
     assert table["known"].to_pylist() == [1, 1, 0, None]
+    assert table["marked"].to_pylist() == [1, 1, 0, 0]
     assert list(manifest.days) == ["1970-01-01"]
     assert came["1970-01-01"].dropped == {"click is not 1": 1, "price is null": 1}
     assert came["1970-01-02"].dropped == {"click is not 1": 1}
     again = read_manifest(tmp_path / "data" / "manifest.json")
     assert again.days["1970-01-01"].dropped == came["1970-01-01"].dropped
+
+
+@pytest.mark.parametrize("positions", [None, ("ts", "item", "price", "click")])
+def test_lines_before_the_header_are_skipped_and_counted(tmp_path, positions):
+    before = 'Report\n"of, April"\n\n' + (HEADER if positions else "")
+    rules = mapping(skip=4 if positions else 3, positions=positions)
+    text = before + ("" if positions else HEADER) + "0,a,1,0\n"
+    (table,) = landed(tmp_path / "data", rules, written(tmp_path / "log.csv", text)).values()
+    assert table["item"].to_pylist() == ["a"]
+    (tmp_path / "other").mkdir()
+    sentence = refusal(tmp_path / "other", rules, text + "\n1,a,1,x\n")
+    assert sentence.startswith("log.csv, line 7: ")
 
 
 def test_landing_twice_changes_nothing_and_a_smaller_rewrite_takes_the_place_of_its_day(tmp_path):

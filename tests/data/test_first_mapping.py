@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from ruamel.yaml import YAML
 
 from pipeline.core.errors import DataError
 from pipeline.data.ingest.first_mapping import FirstMapping, first_mapping
@@ -102,7 +103,12 @@ WAYS = {
         json.dumps(dict(zip(columns(), row, strict=True)) | {"more": {"a": 1}}) + "\n"
         for row in zip(*columns().values(), strict=True)
     ),
+    "without-mark.csv": csv_of(columns()).encode("utf-16-le"),
+    "excel.csv": "sep=;\n" + csv_of(columns(), ";"),
+    "comments.csv": "# by x\n# on a day\n" + csv_of(columns()),
+    "trailing.csv": csv_of(columns()).replace("\n", ",\n"),
     "log.parquet": b"",
+    "dt=2024-04-01/hour=10/log.parquet": b"",
     "missing.csv": csv_of(columns() | {"price": ["NA", *columns()["price"][1:]]}),
 }
 
@@ -110,6 +116,7 @@ WAYS = {
 @pytest.mark.parametrize("name", WAYS)
 def test_a_log_in_any_form_lands_by_the_mapping_that_was_written_for_it(tmp_path, name):
     path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
     if name.endswith("parquet"):
         pq.write_table(pa.table(columns()), path)
     else:
@@ -166,21 +173,101 @@ ODD = ("\x7f", "\x85", "\u2028", "\ufffe", "# x: y", "\\", "'")
         ({"hour_of_day": [i % 24 for i in range(400)], "weekday": ["Mo"] * 400}, "click"),
         ({'"size, ""w×h"""': [f"{i % 3}x4" for i in range(400)]}, "click"),
         ({"click": [("0.0", "0.0", "1.0", "")[i % 4] for i in range(400)]}, "click_is_1.0"),
+        ({"click": ["", "", "1"] * 133 + ["1"]}, "click_is_1"),
+        ({"click": ["", "yes"] * 200}, "click_is_yes"),
     ],
-    ids=["values that are no text of YAML", "its own hours", "a quoted header", "labels with gaps"],
+    ids=[
+        "values that are no text of YAML",
+        "its own hours",
+        "a quoted header",
+        "labels with gaps",
+        "clicks alone are marked",
+        "clicks alone are marked in words",
+    ],
 )
 def test_odd_columns_land_by_the_mapping_that_was_written_for_them(tmp_path, change, label):
     found, rows = landed(tmp_path, written(tmp_path / "log.csv", csv_of(columns() | change)))
     assert found.params["log.label"] == label
-    assert sum(rows[label].to_pylist()) > 0
+    assert 0 < sum(rows[label].to_pylist()) < len(rows)
     features = [*found.params["log.categorical"], *found.params["log.numeric"]]
     assert len(features) == len(set(features))
     assert set(features) <= set(rows.column_names)
 
 
+@pytest.mark.parametrize(
+    ("spell", "signs"),
+    [
+        (lambda number: f"{number:,.2f}", {"thousands": ","}),
+        (lambda number: f"{number:,.0f}", {"thousands": ","}),
+        (lambda number: f"{number:.2f}".replace(".", ","), {"decimal": ","}),
+        (
+            lambda number: f"{number:,.2f}".translate({44: ".", 46: ","}),
+            {"decimal": ",", "thousands": "."},
+        ),
+    ],
+)
+def test_the_signs_in_numbers_are_found_and_what_parts_thousands_is_to_be_read(
+    tmp_path, spell, signs
+):
+    numbers = [1234.5 * (i % 90) + i for i in range(400)]
+    table = columns() | {"price": list(map(spell, numbers))}
+    found, rows = landed(tmp_path, written(tmp_path / "log.csv", csv_of(table, ";")))
+    mapping = YAML(typ="safe").load(found.mapping)
+    assert {key: mapping[key] for key in ("decimal", "thousands") if key in mapping} == signs
+    assert rows["price"].to_pylist() == pytest.approx(numbers, abs=0.51)
+    assert any("parts thousands" in said for said in found.unknown) == ("thousands" in signs)
+
+
+def test_a_stamp_of_what_came_later_is_the_label_and_not_the_time(tmp_path):
+    table = {"clicked_at": [NOON + 600 * i + 9 if i % 10 == 0 else "" for i in range(400)]}
+    table |= {name: values for name, values in columns().items() if name != "click"}
+    found, rows = landed(tmp_path, written(tmp_path / "log.csv", csv_of(table)))
+    assert sum(rows[found.params["log.label"]].to_pylist()) == 40
+    assert (len(rows), found.params["log.event_id"]) == (400, "request_id")
+
+
+def test_a_bid_is_no_id(tmp_path):
+    table = {"bid": [f"{i}.5" for i in range(400)]} | columns()
+    found = first_mapping([written(tmp_path / "log.csv", csv_of(table))], "mine").params
+    assert (found["log.event_id"], "bid" in found["log.numeric"]) == ("request_id", True)
+
+
+@pytest.mark.parametrize("before", ["", 'Campaign report\n"April 1, 2024 - April 4, 2024"\n'])
+def test_rows_of_totals_and_lines_before_the_header_are_no_events(tmp_path, before):
+    days = [f"{1 + i // 20:02}/04/2024,shop{i % 20},{i % 4},{900 + i}\n" for i in range(80)]
+    text = f"{before}day,shop,clicks,impressions\n" + "".join(days) + 'Total,,120,"75,160"\n'
+    found, rows = landed(tmp_path, written(tmp_path / "log.csv", text))
+    assert found.params["log.impressions"] == "impressions"
+    assert (len(rows), sum(rows["clicks"].to_pylist())) == (80, 120)
+    assert any("Total" in said for said in found.found)
+
+
+def test_a_log_in_many_small_files_is_looked_at_in_several_of_them(tmp_path):
+    """The first hour had no rows at all, and no single one shows what is often there."""
+    table, paths = columns(), [written(tmp_path / "h00.csv", ",".join(columns()) + "\n")]
+    for hour in range(1, 21):
+        part = {name: values[20 * hour - 20 : 20 * hour] for name, values in table.items()}
+        paths.append(written(tmp_path / f"h{hour:02}.csv", csv_of(part)))
+    found, rows = landed(tmp_path, *paths)
+    assert (found.params["log.field"], found.params["log.event_id"]) == (["campaign"], "request_id")
+    assert len(rows) == 400
+
+
+def test_what_lists_and_records_hold_is_named_and_mixed_numbers_are_text(tmp_path):
+    lines = [
+        {"ts": NOON + i, "shop": f"s{i % 3}", "ad": {"id": i}, "bid": i or "0", "click": i % 2}
+        for i in range(200)
+    ]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    found, rows = landed(tmp_path, written(tmp_path / "log.jsonl", text))
+    assert any("ad" in said and "select" in said for said in found.unknown)
+    assert rows["bid"].to_pylist() == list(range(200))
+
+
 def test_what_cannot_be_a_log_is_refused(tmp_path):
-    for text in ("", "a,b\n", "item,price\nx,1.5\ny,2.5\n", "click\n0\n1\n", "{}}\n"):
-        with pytest.raises(DataError):
+    texts = ("", "a,b\n", "item,price\nx,1.5\ny,2.5\n", "click\n0\n1\n", "{}}\n")
+    for text in (*texts, '[{"a": 1}, {"a": 2}]', '{\n "a": 1\n}\n'):
+        with pytest.raises(DataError, match=rf"^{tmp_path}/log\.csv"):
             first_mapping([written(tmp_path / "log.csv", text)], "mine")
     first = written(tmp_path / "a.csv", csv_of(columns()))
     second = written(tmp_path / "b.csv", csv_of({"item": ["x"], "click": [1]}))

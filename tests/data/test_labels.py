@@ -2,13 +2,19 @@
 
 import pytest
 
-from pipeline.core.errors import DataError
+from pipeline.core.errors import DataError, NotEnoughDataError
 from pipeline.core.files import read_report
 from pipeline.data.ingest.sources import land_sources
 from pipeline.data.log_store.day_rows import read_day
 from pipeline.data.log_store.landing import LandingOptions
 from pipeline.data.log_store.manifest import read_manifest
-from pipeline.data.log_store.splits import label_growth, labels_until, maturity_of, stray_rows
+from pipeline.data.log_store.splits import (
+    label_growth,
+    labels_until,
+    maturity_of,
+    split_by_count,
+    stray_rows,
+)
 from pipeline.data.log_store.store import drop_days
 from pipeline.params.sections import SplitParams, ValidateParams
 from pipeline.stages import validate
@@ -46,10 +52,35 @@ def test_a_day_is_mature_when_its_labels_were_seen_so_many_days_after_it(tmp_pat
         arrive(tmp_path, day)
         manifest, _ = land(tmp_path, day, as_of=day)
     assert maturity_of(manifest, 2, None).newest_mature_day == "2024-03-31"
-    assert maturity_of(manifest, 2, None).waiting == DAYS[:5]
+    maturity = maturity_of(manifest, 2, None)
+    assert maturity.waiting == DAYS[:5]
+    counts = {"training": 1, "calibration": 1, "test": 1}
+    with pytest.raises(NotEnoughDataError, match="wait for their labels") as refused:
+        split_by_count(DAYS[:5], counts, "UTC", maturity)
+    assert "for example" not in str(refused.value)
     manifest, _ = land(tmp_path, *DAYS[:5], as_of=DAYS[4])
     assert maturity_of(manifest, 2, None).newest_mature_day == DAYS[2]
     assert maturity_of(manifest, 0, None).waiting == []
+
+
+def test_an_old_file_takes_no_late_labels_back(tmp_path):
+    """Alone it is refused; all files in their order are the log as it stands, by hand and with what
+    has landed as it is left unread.
+    """
+    late = "".join(f"{DAYS[0]}T10:00:00Z,{DAYS[0]}-{i},shop{i % 3},1\n" for i in range(90))
+    arrive(tmp_path, DAYS[0])
+    arrive(tmp_path, DAYS[1], also=late)
+    land(tmp_path, *DAYS[:2], event_id="id")
+    before = files_of(tmp_path / "data")
+    for rows in (100, 101):
+        arrive(tmp_path, DAYS[0], rows=rows)
+        with pytest.raises(DataError, match="has 90 responses and would have 10"):
+            land(tmp_path, DAYS[0], event_id="id")
+        assert files_of(tmp_path / "data") == before
+    for as_of in (DAYS[1], None):
+        manifest, _ = land(tmp_path, *DAYS[:2], event_id="id", as_of=as_of)
+        assert manifest.days[DAYS[0]].rows == 101
+        assert sum(read_day(tmp_path / "data", DAYS[0])["click"].to_pylist()) == 90
 
 
 def test_a_log_that_lands_at_once_has_the_labels_of_its_newest_day(tmp_path):

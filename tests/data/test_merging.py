@@ -107,13 +107,32 @@ def test_files_of_a_call_are_as_if_they_had_landed_one_after_the_other(tmp_path)
         assert sum(source.rows for source in manifest.days["1970-01-01"].sources) == 6
 
 
-def test_files_of_the_same_name_in_folders_that_carry_a_key_are_told_apart(tmp_path):
+@pytest.mark.parametrize("place", ["dt=1970-01-01/h={}", "1970-01-01/0{}", "1970/01/01/{}"])
+def test_files_of_the_same_name_in_folders_of_a_key_a_day_or_an_hour_are_told_apart(
+    tmp_path, place
+):
     for number, letter in enumerate("ab"):
-        folder = tmp_path / f"dt=1970-01-01/h={number}"
+        folder = tmp_path / place.format(number)
         folder.mkdir(parents=True)
         path = written(folder / "part-0.csv", HEADER + rows(letter))
         manifest = land_files(tmp_path / "data", mapping(), [path], options=BY_FILE).manifest
     assert manifest.days["1970-01-01"].rows == 2
+
+
+def test_of_files_of_one_name_only_the_one_that_grew_takes_its_own_place(tmp_path):
+    """Where several of a name are left, none is taken for another."""
+    paths = []
+    for letter in "xyz":
+        (tmp_path / letter).mkdir()
+        lines = rows(*(letter + other for other in "abcdefgh"))
+        paths.append(written(tmp_path / letter / "part.csv", HEADER + lines))
+    land_files(tmp_path / "data", mapping(), paths, options=BY_FILE)
+    written(paths[1], HEADER + rows(*("y" + other for other in "abcdefghi")))
+    with pytest.raises(DataError, match="name all files of the day in one call"):
+        land_files(tmp_path / "data", mapping(), [paths[1]], options=BY_FILE)
+    manifest = land_files(tmp_path / "data", mapping(), paths, options=BY_FILE).manifest
+    assert manifest.days["1970-01-01"].rows == 25
+    assert len(set(read_day(tmp_path / "data", "1970-01-01")["item"].to_pylist())) == 25
 
 
 def test_a_day_that_another_tool_has_written_is_merged_and_every_row_has_its_file(tmp_path):

@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.core.errors import DataError, ToolError
 from pipeline.data.ingest.file_reader import land_files
-from pipeline.data.ingest.sources import local_files
+from pipeline.data.ingest.sources import local_files, names_of, of_day
 from pipeline.data.log_store.day_rows import read_day
 from tests.data.logs import HEADER, landed, mapping, refused, written
 
@@ -33,6 +33,14 @@ def test_a_pattern_names_files_in_order_and_a_file_of_that_name_itself(tmp_path)
     for nothing in ("x*", "*/_SUCCESS", "dt=2024-04-01/_SUCCESS"):
         with pytest.raises(DataError, match="no file fits"), local_files([f"{tmp_path}/{nothing}"]):
             pass
+
+
+def test_an_address_on_the_disk_is_fetched_and_its_file_stays(tmp_path):
+    path = written(tmp_path / "log.csv", HEADER)
+    for address in (f"file://{path}", f"file://{tmp_path}/*.csv"):
+        with local_files([address]) as (file,):
+            assert file.read_bytes() == path.read_bytes()
+        assert (file.exists(), path.exists()) == (False, True)
 
 
 @pytest.fixture
@@ -76,6 +84,10 @@ def test_a_log_in_an_object_store_lands_as_from_the_disk(tmp_path, bucket):
         "1970-01-02": ["x1"],
     }
     assert not any(file.exists() for file in files)
+    address = f"s3://{bucket}/dt=1970-01-02/a.csv.gz"
+    for source in ("dt={day}/*.csv.gz", "dt={day:%Y-%m-%d}/a.csv.gz"):
+        assert names_of(of_day(f"s3://{bucket}/{source}", "1970-01-02")) == [address]
+    assert names_of(of_day(f"s3://{bucket}/dt={{day}}/*", "1970-01-03")) == []
     with (
         pytest.raises(ToolError, match="could not be fetched"),
         local_files([f"s3://{bucket}/gone.csv"]),

@@ -20,6 +20,7 @@ ISO = {"column": "ts", "format": "iso8601"}
         (["2024-04-01T10:00:00.123456789Z", "2024-04-01T10:00:00.5Z"], ISO),
         (["2024-04-01 10:00:00.5 UTC", "2024-04-01 10:00:00 UTC"], ISO),
         (["2024-04-01 12:00:00.5+02:00", "2024-04-01T10:00:00Z"], ISO),
+        (['"2024-04-01 10:00:00,123 UTC"', '"2024-04-01T12:00:00,5+02:00"'], ISO),
         ([f"{NOON}.123", f"{NOON}"], {"column": "ts", "format": "epoch_s"}),
     ],
 )
@@ -88,6 +89,7 @@ def test_hour_weekday_and_day_are_of_one_instant_where_clocks_skip_it(tmp_path):
         ({"thousands": ","}, '"1,234"', 1234.0),
         ({"thousands": ",", "delimiter": ";"}, "1,234,567.5", 1234567.5),
         ({"thousands": ".", "decimal": ",", "delimiter": ";"}, "1.234,5", 1234.5),
+        ({"thousands": " "}, "1 234\u00a0567", 1234567.0),
         ({"decimal": ",", "delimiter": ";"}, "1,234", 1.234),
         ({"decimal": ",", "delimiter": ";"}, " 0,5 ", 0.5),
     ],
@@ -166,15 +168,34 @@ def test_json_lines_land_as_the_same_rows_of_csv_do(tmp_path, name):
 def test_numbers_in_json_that_name_values_are_spelled_as_in_a_request(tmp_path):
     """Whole ones have no point, texts and every digit of an id stay."""
     cells = ["7.0", "-0.0", "1e2", '"7.0"', "1582218195625938945", "9007199254740994.0", "null"]
+    cells += ["NaN", '"NaN"']
     text = "".join(f'{{"ts": 1.0, "item": {cell}, "click": 1.0}}\n' for cell in cells)
     path = written(tmp_path / "log.json", text)
     (table,) = landed(tmp_path / "data", mapping(kind="json"), path).values()
     spelled = ["7", "0", "100", "7.0", "1582218195625938945", "9007199254740994.0", None]
+    spelled += [None, "NaN"]
     assert table["item"].to_pylist() == spelled
     assert table["click"].to_pylist() == [1] * len(cells)
 
 
-@pytest.mark.parametrize("line", ['{"ts": 1', "[1]", '"x"', "7", '{"ts": "x"}'])
+@pytest.mark.parametrize(
+    ("kind", "ad", "source"),
+    [("json", {"id": 1}, "ad"), ("json", [1], "ad"), ("parquet", {"id": 1}, "ad.id")],
+)
+def test_what_records_and_lists_hold_is_no_text_and_the_way_to_it_is_named(
+    tmp_path, kind, ad, source
+):
+    rules = mapping(kind=kind, columns={"ad": {"source": source, "type": "text"}})
+    path = tmp_path / f"log.{kind}"
+    if kind == "json":
+        lines = [{"ts": 0, "ad": "x", "more": ad}, {"ts": 1, "ad": ad}]
+        written(path, "".join(json.dumps(line) + "\n" for line in lines))
+    else:
+        pq.write_table(pa.table({"ts": [0], "ad": [ad]}), path)
+    assert "select of the mapping reaches" in refused(tmp_path, rules, path)
+
+
+@pytest.mark.parametrize("line", ['{"ts": 1', "[1]", '"x"', "7", '{"ts": "x"}', '{"ts": 1},'])
 def test_a_line_that_is_no_json_object_or_holds_a_wrong_value_is_refused(tmp_path, line):
     text = '{"ts": 0, "item": "a"}\n' + line + "\n"
     sentence = refusal(tmp_path, mapping(kind="json"), text, "log.json")

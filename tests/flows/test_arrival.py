@@ -42,6 +42,15 @@ def test_a_source_that_does_not_name_the_day_is_refused(tmp_path):
         files_of("/logs/*.csv", "2013-09-30", tmp_path)
 
 
+def test_a_day_is_spelled_as_the_names_of_files_have_it(tmp_path):
+    for name in ("2013/09/30/log.csv", "20130930.csv"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+        source = name.replace("2013/09/30", "{day:%Y/%m/%d}").replace("20130930", "{day:%Y%m%d}")
+        assert files_of(source, "2013-09-30", tmp_path) == [f"{tmp_path}/{name}"]
+        assert files_of(source, "2013-09-29", tmp_path) == []
+
+
 def test_a_day_that_came_late_is_taken_along_with_the_next_one(tmp_path):
     landed(tmp_path, "2013-09-26", "2013-09-28")
     arrive(tmp_path, "2013-09-27", "2013-09-28", "2013-09-29")
@@ -77,6 +86,7 @@ def test_an_unattended_run_adds_what_came_late_and_stops_where_a_file_brings_les
     """Events in the next day's file, and in a file that grew; what came as it was is not read."""
     shutil.rmtree(checkout / "data")
     write_clicks(checkout)
+    set_values(checkout / "params.yaml", {"log.format": "clicks"})
     run = flow(bring)
     run("2024-04-01", checkout, checkout, "{day}.csv", "clicks.yaml")
     first = checkout / "2024-04-01.csv"
@@ -89,6 +99,18 @@ def test_an_unattended_run_adds_what_came_late_and_stops_where_a_file_brings_les
     with pytest.raises(ToolError, match=r"has 1,500 rows of 2024-04-02\.csv and would have 1;"):
         run("2024-04-02", checkout, checkout, "{day}.csv", "clicks.yaml")
     assert landed_days(checkout) == ["2024-04-01", "2024-04-02"]
+
+
+@pytest.mark.slow
+def test_a_log_that_the_committed_parameters_do_not_name_is_refused_before_it_lands(
+    checkout, prefect_server
+):
+    shutil.rmtree(checkout / "data")
+    write_clicks(checkout)
+    set_values(checkout / "params.yaml", {"log.format": "flights"})
+    with pytest.raises(AdaCalibError, match="flights as it was committed"):
+        flow(bring)("2024-04-01", checkout, checkout, "{day}.csv", "clicks.yaml")
+    assert landed_days(checkout) == []
 
 
 @pytest.mark.slow

@@ -67,6 +67,17 @@ def test_new_code_arrives_with_the_next_day_and_the_record_stays(history):
     assert subjects.splitlines() == ["day=2013-09-30", "day=2013-09-29"]
 
 
+def test_a_branch_without_a_day_begins_with_the_log_that_is_committed_by_then(history):
+    """A first run was refused, say for parameters that were not committed."""
+    with release_worktree(history, "test") as release:
+        take_code(history, release)
+    (history / "dvc.lock").write_text("of another log\n")
+    save(history)
+    with release_worktree(history, "test") as release:
+        take_code(history, release)
+        assert (release / "dvc.lock").read_text() == "of another log\n"
+
+
 def test_what_a_killed_run_left_is_undone(history):
     run_day(history, "2013-09-29")
     (history / "code.py").write_text("second\n")

@@ -30,6 +30,7 @@ from pipeline.encoding.values import Column, as_numbers, as_text
 from pipeline.formats.days import EPOCH, day_name, day_number
 
 REJECTED = "cannot be read"
+TELLING = re.compile(r".*=.*|[\d_:.-]*\d[\d_:.TZ-]*")  # folders that tell files of one name apart
 
 
 @dataclass(frozen=True)
@@ -183,8 +184,8 @@ def read_rows(
 
 
 def _name_of(path: Path) -> str:
-    """A file's name, after the folders key=value that it lies in."""
-    folders = takewhile(lambda name: "=" in name, reversed(path.parts[:-1]))
+    """A file's name, after the folders that it lies in whose names are key=value, days or hours."""
+    folders = takewhile(TELLING.fullmatch, reversed(path.parts[:-1]))
     return "/".join([*reversed(list(folders)), path.name])
 
 
@@ -255,8 +256,8 @@ def transform(
     stamps, known = _days_of(mapping, kept, None if days is None else days[stays])
     columns = {name: kept[rule.source] for name, rule in mapping.columns.items()}
     for name, made in mapping.made.items():
-        if name == label and made.rule == "equals" and made.of not in mapping.keep:
-            _refuse_missing(kept[made.of], str(made.of), made.values or ())
+        if name == label and made.values and made.of not in mapping.keep:
+            _refuse_missing(kept[made.of], str(made.of), made.values)
         columns[name] = mapping.reading.make(name, kept, stamps)
     if label in columns:
         _refuse_no_response(columns[label], str(label))

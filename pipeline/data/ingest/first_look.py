@@ -4,11 +4,11 @@ Here alone things are guessed: what is found is written down, to be read and cor
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from glob import escape
-from itertools import islice, product
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
@@ -26,11 +26,14 @@ from pipeline.encoding.reading import Reading
 from pipeline.encoding.stamps import StampRule, time_stamps
 from pipeline.encoding.values import as_text
 
-SAMPLE_BYTES, BLOCKS = 8 << 20, 2  # of a file, and of its rows
+SAMPLE_BYTES, ROWS = 8 << 20, 1 << 17  # of a file, and of all files
+FILES = 16  # so many are looked at, spread over all, where the first ones have few rows
 ODD_DELIMITERS = "\x01\x02\x1f~^#"  # of Hive and others, which no sniffer tries
 NUMBER = re.compile(r"[+-]?\d+([.,]\d+)*([eE][+-]?\d+)?")
-COMMA = re.compile(r"[+-]?\d+(,\d+)?|")
-NESTED = re.compile(r"STRUCT|MAP|JSON|UNION|\]$")
+Signs: TypeAlias = tuple[str, str]  # the decimal sign, and what parts thousands
+SIGNS: tuple[Signs, ...] = ((".", ""), (".", ","), (",", ""), (",", "."))
+MOST_WORDS = 5  # in a column of stamps, such as Total and an empty one
+NESTED = re.compile(r"STRUCT|MAP|UNION|\]$")
 STAMPS = (
     "iso8601",  # the first one, which digits alone are not
     *("epoch_s", "epoch_ms", "epoch_us", "%d.%m.%Y %H:%M:%S", "%d.%m.%Y %H:%M"),
@@ -53,7 +56,7 @@ class ColumnLook:
         values: the three most frequent.
         different: how many there are.
         texts: the values themselves, [rows].
-        missing: spellings of a missing number.
+        missing: spellings of a missing number, and of stamps all words, such as Total.
         stamp: how time stamps or dates are spelled.
     """
 
@@ -73,15 +76,55 @@ class ColumnLook:
         return f"{self.different:,} different{without}: {shown}"
 
 
-FileLook: TypeAlias = tuple[dict[str, Any], list[ColumnLook]]  # keys of a mapping, and columns
+@dataclass(frozen=True)
+class LogLook:
+    """What the first rows of a log's files look like.
+
+    Attributes:
+        dialect: keys of a mapping, by which the files are read.
+        columns: what they hold.
+        nested: names of those with lists and records, which only a `select` reaches.
+    """
+
+    dialect: dict[str, Any]
+    columns: list[ColumnLook]
+    nested: list[str]
 
 
-def look_at(path: Path) -> FileLook:
-    """What the first rows of a file look like: how it is written, and what its columns hold.
+FileLook: TypeAlias = tuple[dict[str, Any], pa.Table, list[str]]  # its dialect, texts, the nested
+
+
+def look_at(paths: Sequence[Path]) -> LogLook:
+    """What the first rows of a log's files look like: how they are written, what columns hold.
+
+    Files are looked at until there are enough rows: the first, some in between, and the last one.
 
     Raises:
-        DataError: the file is missing or empty, or no rows can be made out.
+        DataError: a file is missing or empty, no rows can be made out, or files differ in columns.
     """
+    looks: dict[Path, FileLook] = {}
+    for path in dict.fromkeys([*paths[:: max(1, len(paths) // FILES)], paths[-1]]):
+        if sum(len(texts) for _, texts, _ in looks.values()) < ROWS or path == paths[-1]:
+            looks[path] = _file_look(path)
+    looks = {path: look for path, look in looks.items() if len(look[1])}
+    if not looks:
+        raise DataError(f"{paths[0]}: it holds no rows; name a file with rows")
+    first, (_, found, nested) = next(iter(looks.items()))
+    names, dialect = found.column_names, dict[str, Any]()
+    for path, (known, found, _) in looks.items():
+        if missing := {*names} - {*found.column_names}:
+            raise DataError(
+                f"{path} lacks the column {min(missing)} of {first}; name files of one log"
+            )
+        dialect = known | dialect
+    texts = pa.concat_tables(found.select(names) for _, found, _ in looks.values())
+    decimal, thousands = signs = _signs(_values(texts[name])[0] for name in names)
+    dialect |= {"decimal": decimal} if decimal == "," else {}
+    dialect |= {"thousands": thousands} if thousands else {}
+    return LogLook(dialect, [_look(name, texts[name], signs) for name in names], nested)
+
+
+def _file_look(path: Path) -> FileLook:
     with reading(path), open_bytes(path) as stream:
         head = stream.read(SAMPLE_BYTES)
     if head.startswith(b"PAR1"):
@@ -93,13 +136,20 @@ def look_at(path: Path) -> FileLook:
     with TemporaryDirectory(prefix="adacalib-") as place:
         sample = Path(place) / "log.txt"
         sample.write_text(lines, encoding="utf-8", newline="")
-        look = _plain("json", sample, path) if lines.lstrip()[:1] == "{" else _csv(sample, path)
-    return look if encoding == "utf-8" else (look[0] | {"encoding": encoding}, look[1])
+        try:
+            plain = lines.lstrip()[:1] in ("{", "[")
+            look = _plain("json", sample, path) if plain else _csv(sample, path)
+        except DataError as error:
+            raise DataError(str(error).replace(str(sample), str(path))) from None
+    return look if encoding == "utf-8" else (look[0] | {"encoding": encoding}, *look[1:])
 
 
 def _encoding_of(head: bytes) -> str:
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "utf-16"
+    for place, order in enumerate(("be", "le")):
+        if 4 * head[:1000][place::2].count(0) > len(head[:1000]):  # without the mark
+            return f"utf-16-{order}"
     try:
         head[:-4].decode()  # a character may be cut
     except UnicodeDecodeError:
@@ -108,32 +158,40 @@ def _encoding_of(head: bytes) -> str:
 
 
 def _plain(kind: str, sample: Path, path: Path) -> FileLook:
-    """A file whose columns have names, without those that hold lists and the like."""
+    """A file whose columns have names."""
     try:
         with engine() as database:
-            rows = database.sql(f"SELECT * FROM read_{kind}({text(escape(str(sample)))})")
+            place = f"{text(escape(str(sample)))}, hive_partitioning = false"
+            rows = database.sql(f"SELECT * FROM read_{kind}({place})")
             types = dict(zip(rows.columns, map(str, rows.types), strict=True))
     except duckdb.Error as error:
         raise DataError(f"{path} is no {kind}: {str(error).splitlines()[0]}") from None
-    names = [name for name, type_ in types.items() if not NESTED.search(type_)]
-    return _looked({"kind": kind}, sample, names)
+    nested = [name for name, type_ in types.items() if NESTED.search(type_)]
+    plain = [name for name in types if name not in nested]
+    if not plain:
+        raise DataError(f"{path} has no plain column; write the mapping as docs/data.md says")
+    dialect, texts = _looked({"kind": kind}, sample, plain)
+    mixed = (name for name in plain if types[name] == "JSON")  # texts and numbers, or anything
+    odd = [n for n in mixed if pc.any(pc.match_substring_regex(texts[n], r"^[\[{]")).as_py()]
+    return dialect, texts.drop_columns(odd), nested + odd
 
 
 def _csv(sample: Path, path: Path) -> FileLook:
     """The first of some dialects in which the sample can be read."""
-    query = f"SELECT Delimiter FROM sniff_csv({text(str(sample))}, all_varchar = true)"
+    query = f"SELECT Delimiter, SkipRows FROM sniff_csv({text(str(sample))}, all_varchar = true)"
     try:
         with engine() as database:
-            delimiter = database.execute(query).fetchall()[0][0]
+            delimiter, skip = database.execute(query).fetchall()[0]
     except duckdb.Error:
-        delimiter = ","
+        delimiter, skip = ",", 0
     delimiter = "\t" if delimiter == "\\t" else delimiter
-    first = sample.read_text().lstrip("\r\n").partition("\n")[0]
+    first = _first_line(sample, skip)
     if delimiter not in first and (odd := max(ODD_DELIMITERS, key=first.count)) in first:
         delimiter = odd
     quotes: list[dict[str, Any]] = [{}, {"escape": "\\"}, {"quote": None}]
     for quote in quotes if '\\"' not in sample.read_text() else quotes[1:]:
         dialect = {"kind": "csv", "delimiter": delimiter, **quote}
+        dialect |= {"skip": skip} if skip else {}
         try:
             return _with_header(sample, dialect)
         except DataError as error:
@@ -141,14 +199,21 @@ def _csv(sample: Path, path: Path) -> FileLook:
     raise DataError(f"{path} can be read in no dialect that is known here: {fault}")
 
 
+def _first_line(sample: Path, skip: int) -> str:
+    """The first line with anything in it, after those that are skipped."""
+    lines = sample.read_text().split("\n")[skip:]
+    return next((line.rstrip("\r") for line in lines if line.strip("\r")), "")
+
+
 def _with_header(sample: Path, dialect: dict[str, Any]) -> FileLook:
-    first = sample.read_text().lstrip("\r\n").partition("\n")[0].rstrip("\r")
+    first = _first_line(sample, dialect.get("skip", 0))
     cells = names_in(first, _mapping(dialect, ["x"])) or [""]
-    named = cells[1:] if len(cells) > 1 else cells  # some write no name above their row numbers
+    named = cells[not cells[0] : len(cells) - (not cells[-1])]  # above row numbers, or at the end
+    named = named or cells
     if len(set(cells)) == len(cells) and all(c and not NUMBER.fullmatch(c) for c in named):
-        return _looked(dialect, sample, [cell for cell in cells if cell])
+        return *_looked(dialect, sample, [cell for cell in cells if cell]), []
     names = tuple(f"c{number}" for number in range(1, len(cells) + 1))
-    return _looked({**dialect, "positions": names}, sample, names)
+    return *_looked({**dialect, "positions": names}, sample, names), []
 
 
 def _mapping(dialect: dict[str, Any], names: Sequence[str]) -> Mapping:
@@ -157,53 +222,75 @@ def _mapping(dialect: dict[str, Any], names: Sequence[str]) -> Mapping:
     return Mapping.model_validate(document)
 
 
-def _looked(dialect: dict[str, Any], path: Path, names: Sequence[str]) -> FileLook:
-    """The first rows, read as a landing would read them."""
+def _looked(
+    dialect: dict[str, Any], path: Path, names: Sequence[str]
+) -> tuple[dict[str, Any], pa.Table]:
+    """The first rows, read as a landing would read them, as texts; "" is null."""
     file = LogFile(path, _mapping(dialect, names), path)
+    texts = pa.schema(dict.fromkeys(names, pa.string())).empty_table()
     with closing(file.blocks()) as blocks:
-        found = [table for table, _ in islice(blocks, BLOCKS)]
-    if not found:
-        raise DataError(f"{path}: it holds no rows; name a file with rows")
-    rows = pa.concat_tables(found)
-    spelled = [
-        set(as_text(c).to_pylist()) - {None} for c in rows.columns if pa.types.is_string(c.type)
-    ]
-    comma = any(all(map(COMMA.fullmatch, v)) and "," in "".join(v) for v in spelled)
-    sign = {"decimal": ","} if comma else {}
-    return dialect | sign, [*_columns(rows, sign.get("decimal", "."))]
+        for table, _ in blocks:
+            columns = {name: _texts(table[name]) for name in names}
+            texts = pa.concat_tables([texts, pa.table(columns)])
+            if len(texts) >= ROWS:
+                break
+    return dialect, texts
 
 
-def _columns(rows: pa.Table, decimal: str) -> Iterator[ColumnLook]:
-    for name in rows.schema.names:
-        try:
-            texts = as_text(rows[name])
-        except DataError:  # no text: fractions, stamps
-            texts = rows[name].cast(pa.string()).combine_chunks()
-        empty = pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
-        counted = pc.value_counts(empty.drop_null())
-        order = pc.sort_indices(counted.field("counts"), sort_keys=[("", "descending")])
-        values = counted.field("values").take(order).to_pylist()
-        about = {"rows": len(rows), "nulls": empty.null_count, "different": len(counted)}
-        yield ColumnLook(
-            name=name,
-            values=tuple(values[:3]),
-            texts=empty,
-            **about,
-            **_kind_of(values, name, decimal),
-        )
+def _texts(column: pa.ChunkedArray) -> pa.StringArray:
+    try:
+        texts = as_text(column)
+    except DataError:  # no text: fractions, stamps
+        texts = column.cast(pa.string()).combine_chunks()
+    return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
 
 
-def _kind_of(values: list[str], name: str, decimal: str) -> dict[str, Any]:
-    """Type, form and missing spellings, by the values that are there."""
-    present = [value for value in values if value not in MISSING]
-    missing = tuple(value for value in values if value in MISSING)
-    if not present:
-        return {"type": "text"}
-    if stamp := _stamp_of(present[:1000], name):
+def _values(texts: pa.ChunkedArray) -> tuple[list[str], list[str]]:
+    """The different values that are there, the most frequent first, and how none is spelled."""
+    counted = pc.value_counts(texts.drop_null())
+    order = pc.sort_indices(counted.field("counts"), sort_keys=[("", "descending")])
+    values = counted.field("values").take(order).to_pylist()
+    return [v for v in values if v not in MISSING], [v for v in values if v in MISSING]
+
+
+def _signs(columns: Iterable[list[str]]) -> Signs:
+    """The signs by which most columns of values are numbers; the plainest of those."""
+    numbers = [values for values in columns if values and all(map(NUMBER.fullmatch, values))]
+
+    def read(signs: Signs) -> int:
+        return sum(all(map(_number(signs).fullmatch, values)) for values in numbers)
+
+    return max(SIGNS, key=read)
+
+
+def _number(signs: Signs) -> re.Pattern[str]:
+    point, part = map(re.escape, signs)
+    whole = rf"(\d+|[1-9]\d{{0,2}}({part}\d{{3}})+)" if part else r"\d+"
+    return re.compile(rf"[+-]?({whole}({point}\d*)?|{point}\d+)([eE][+-]?\d+)?")
+
+
+def _look(name: str, texts: pa.ChunkedArray, signs: Signs) -> ColumnLook:
+    present, missing = _values(texts)
+    kind, stamp, spelled = "text", None, [value for value in present if re.search(r"\d", value)]
+    if spelled and len(present) - len(spelled) <= MOST_WORDS:
+        stamp = _stamp_of(spelled[:1000], name)
+    if stamp:
         kind = "date" if stamp.format in DATES else "time"
-        return {"type": kind, "stamp": stamp, "missing": missing}
-    kind = _plain_type(present, decimal)
-    return {"type": kind, "missing": missing if kind != "text" else ()}
+        missing += [value for value in present if value not in spelled]
+        present = spelled
+    elif present:
+        kind = _plain_type(present, signs)
+    return ColumnLook(
+        name=name,
+        type=kind,
+        rows=len(texts),
+        nulls=texts.null_count,
+        values=tuple([*present, *missing][:3]),
+        different=len(present) + len(missing),
+        texts=texts.combine_chunks(),
+        missing=tuple(missing) if kind != "text" else (),
+        stamp=stamp,
+    )
 
 
 def _stamp_of(values: list[str], name: str) -> StampRule | None:
@@ -229,14 +316,14 @@ def _fits(values: list[str], rule: StampRule) -> bool:
     return bool(pc.min(years).as_py() >= 1990 and pc.max(years).as_py() <= 2100)
 
 
-def _plain_type(values: list[str], decimal: str) -> str:
+def _plain_type(values: list[str], signs: Signs) -> str:
     """The type of texts: truth, whole numbers that keep every digit, other numbers, else text."""
     if {*values} <= {"true", "false"}:
         return "bool"
-    if any(re.fullmatch(r"[+-]?0\d+", value) for value in values):
+    number, point = _number(signs), re.compile(f"[eE{signs[0]}]")
+    fits = all(number.fullmatch(value) and len(value) < 40 for value in values)
+    if not fits or any(re.fullmatch(r"[+-]?0\d+", value) for value in values):
         return "text"
-    if all(re.fullmatch(r"[+-]?\d+", value) for value in values):
-        return "int64" if max(map(len, values)) <= 18 else "text"
-    point = re.escape(decimal)
-    number = re.compile(rf"[+-]?(\d+({point}\d*)?|{point}\d+)([eE][+-]?\d+)?")
-    return "float64" if all(number.fullmatch(v) and len(v) < 40 for v in values) else "text"
+    if any(map(point.search, values)):
+        return "float64"
+    return "int64" if max(map(len, values)) <= 18 else "text"

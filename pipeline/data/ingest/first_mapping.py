@@ -13,14 +13,14 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 
 from pipeline.core.errors import DataError
-from pipeline.data.ingest.first_look import ColumnLook, look_at
+from pipeline.data.ingest.first_look import ColumnLook, LogLook, look_at
 
 LABELS = (
     r"click|clk|klick",
     r"conver|attributed|purchase|bought|install|order",
     r"label|target|response|late",
 )
-ID = re.compile(r"(^|_)(id|uuid|guid|event|request|key)s?($|_)|Id$", re.IGNORECASE)
+ID = re.compile(r"(^|_)(id|uuid|guid|event|request|key)s?($|_)|(?-i:[a-z]I[dD]$)", re.IGNORECASE)
 FIELDS = re.compile(
     r"campaign|kampagne|advertiser|item|article|shop|site|app|slot|channel|placement|publisher|"
     r"keyword|creative|banner|carrier|product|brand|(^|_)ad(_|$|group)|^pid$|^tab$|^id$",
@@ -28,6 +28,7 @@ FIELDS = re.compile(
 )
 YES = {"yes", "y", "true", "t", "ja", "j", "oui", "si", "sí", "click", "clicked", "converted"}
 DAY_IN_NAME = re.compile(r"\d{4}-\d\d-\d\d|(?<!\d)20\d{6}(?!\d)")
+WINDOW_DAYS = 30  # of a response that is a time stamp, until somebody says otherwise
 FEWEST_ROWS = 20  # of a value of the field, on average
 FEWEST = 100  # rows that tell whether values are ids of events, or one value is all
 SPARSE = 0.15  # share of rows without a value from which more of them may break the limit shipped
@@ -54,36 +55,35 @@ def first_mapping(paths: Sequence[Path], name: str) -> FirstMapping:
     """A mapping that lands files like these, and what params.yaml says of such a log.
 
     Args:
-        paths: files of one log; the first is looked at, and the columns of the last.
+        paths: files of one log.
         name: of the log's format.
 
     Raises:
         DataError: a file cannot be read, or files differ in their columns.
     """
-    dialect, columns = look_at(paths[0])
-    for path in paths[1:][-1:]:
-        missing = {c.name for c in columns} - {c.name for c in look_at(path)[1]}
-        if missing:
-            raise DataError(
-                f"{path} lacks the column {min(missing)} of {paths[0]}; name files of one log"
-            )
-    return _Roles(dialect, columns, paths[0], name).result()
+    return _Roles(look_at(paths), paths[0], name).result()
 
 
 class _Roles:
     """Who is what among the columns of a file."""
 
-    def __init__(
-        self, dialect: dict[str, Any], columns: list[ColumnLook], path: Path, name: str
-    ) -> None:
-        self._dialect, self._path, self._name = dialect, path, name
-        self._looks = {column.name: column for column in columns}
+    def __init__(self, look: LogLook, path: Path, name: str) -> None:
+        self._dialect, self._path, self._name = look.dialect, path, name
+        self._looks = {column.name: column for column in look.columns}
         self._rest = dict(self._looks)
         self._said = FirstMapping()
         self._say, self._unknown = self._said.found.append, self._said.unknown.append
+        self._later: list[ColumnLook] = []  # stamps of what not all rows have come to
         self._made: dict[str, Any] = {}
         self._keys: dict[str, Any] = {}
         self._responded = np.zeros(0, bool)  # of each row, where a row is one impression
+        self._by_hand = "write the mapping as docs/data.md says"
+        if look.nested:
+            inside = f"what is in {', '.join(look.nested)}"
+            self._unknown(f"{inside} (select of the mapping reaches it)")
+            self._by_hand += f", where select reaches {inside}"
+        if sign := look.dialect.get("thousands"):
+            self._unknown(f"whether {sign!r} in numbers parts thousands, or is the decimal sign")
 
     def result(self) -> FirstMapping:
         day = self._day()
@@ -121,14 +121,20 @@ class _Roles:
             found = [column for column in self._rest.values() if column.type == kind]
             if not found:
                 continue
-            column, stamp = found[0], found[0].stamp
+            column = min(found, key=lambda found: found.nulls)
+            stamp = column.stamp
             assert stamp
             for other in found:
                 del self._rest[other.name]
-            others = f"; not {', '.join(c.name for c in found[1:])}" if found[1:] else ""
+            self._later = [c for c in found if c.nulls > column.nulls and c.stamp]
+            unused = ", ".join(c.name for c in found if c is not column)
+            others = f"; not {unused}" if unused else ""
             self._say(f"{kind}: {column.name}, {stamp.format}, e.g. {column.values[0]}{others}")
             if "/%m/" in stamp.format or stamp.format.startswith("%m/"):
                 self._unknown(f"whether {column.name} has the day or the month first")
+            if words := column.missing:
+                self._keys |= {"drop_null": [column.name], "nulls": ["", *words]}
+                self._say(f"rows whose {column.name} is {' or '.join(words)} are left out")
             if kind == "date":
                 return {kind: {"column": column.name, "format": stamp.format}}
             rules = {"hour_of_day": "hour", "weekday": "weekday"}
@@ -161,9 +167,12 @@ class _Roles:
             if able:
                 column = min(able, key=_contrary)
                 return None, self._labelled(column, _yes_of(column), sure=bool(pattern))
+        for column in self._later:
+            if self._made and re.search("|".join(LABELS), column.name, re.I):
+                return None, self._labelled_by_time(column)
         raise DataError(
             f"{self._path} has no column with two values that could be a response (0 and 1, yes "
-            "and no), nor clicks beside impressions; write the mapping as docs/data.md says"
+            f"and no), nor clicks beside impressions; {self._by_hand}"
         )
 
     def _labelled(self, column: ColumnLook, yes: str, *, sure: bool) -> str:
@@ -173,20 +182,32 @@ class _Roles:
         self._say(f"label: {column.name}, {yes} of {kinds} is a response, {share:.2%} of rows")
         if not sure:
             self._unknown(f"whether {column.name} is the response: its name does not say so")
-        if column.nulls:
-            self._keys["drop_null"] = [column.name]
+        marked = column.different == 1 and column.nulls > 0
+        if marked:
+            self._say(f"rows where {column.name} is empty, {column.nulls:,} here, count as none")
+            self._unknown(f"whether an empty {column.name} is none, or a label that is to come")
+        elif column.nulls:
+            self._keys["drop_null"] = [*self._keys.get("drop_null", []), column.name]
             self._say(f"rows without a label, {column.nulls:,} here, are left out")
             self._unknown("whether labels come late: then no drop_null, but log.maturity_days")
-        if column.type in ("int64", "bool"):
+        if column.type in ("int64", "bool") and not marked:
             return column.name
-        made = f"{column.name}_is_{yes}"
-        self._made[made] = {"rule": "equals", "of": column.name, "values": [yes]}
+        made, rule = f"{column.name}_is_{yes}", "marked" if marked else "equals"
+        self._made[made] = {"rule": rule, "of": column.name, "values": [yes]}
+        return made
+
+    def _labelled_by_time(self, column: ColumnLook) -> str:
+        self._responded = np.asarray(column.texts.is_valid())
+        made = f"{column.name}_within_{WINDOW_DAYS}_days"
+        self._made[made] = {"rule": "within", "of": column.name, "seconds": 86_400 * WINDOW_DAYS}
+        self._say(f"label: {column.name}, which {self._responded.mean():.2%} of rows have")
+        self._unknown(f"how long after the row {column.name} may be ({WINDOW_DAYS} days)")
         return made
 
     def _event(self) -> str | None:
         for column in [*self._rest.values()]:
             there = column.rows - column.nulls
-            is_id = ID.search(column.name) and not FIELDS.search(column.name)
+            is_id = ID.search(column.name) and not FIELDS.search(column.name.removeprefix("id"))
             if is_id and there >= FEWEST and column.different > 0.95 * there:
                 del self._rest[column.name]
                 self._say(f"event_id: {column.name}, {column.different:,} ids in {there:,} rows")
@@ -239,7 +260,7 @@ class _Roles:
         if not best:
             raise DataError(
                 f"{self._path} has no column that names things, such as a campaign, whose "
-                "probabilities could be calibrated; write the mapping as docs/data.md says"
+                f"probabilities could be calibrated; {self._by_hand}"
             )
         self._say(f"field: {best[0].name}, {best[0].different:,} values in {best[0].rows:,} rows")
         if best[1:]:
@@ -276,7 +297,8 @@ def _yes_of(column: ColumnLook) -> str:
     if set(values) == {"0.0", "1.0"}:  # whole numbers that had gaps
         return values["1.0"]
     yes = [values[value] for value in values if value in YES]
-    return yes[0] if len(values) == 2 and len(yes) == 1 else ""
+    two = column.different + (column.nulls > 0) >= 2 and column.different <= 2
+    return yes[0] if two and len(yes) == 1 else ""
 
 
 def _contrary(column: ColumnLook) -> tuple[bool, bool]:

@@ -76,13 +76,13 @@ class MadeRule(Section):
 
     Attributes:
         rule: hour (0 to 23) and weekday (1 = Monday) are those of the row's time in the log's
-            time zone; above: 1 where `of` > limit; equals: 1 where `of` is one of `values`;
-            within: 1 where the time stamp `of` is there and at most `seconds` after the row's
-            time.
+            time zone; above: 1 where `of` > limit; equals: 1 where `of` is one of `values`, null
+            where it has no value; marked: the same, and 0 where it has none; within: 1 where the
+            time stamp `of` is there and at most `seconds` after the row's time.
         of: a source column.
     """
 
-    rule: Literal["hour", "weekday", "above", "equals", "within"]
+    rule: Literal["hour", "weekday", "above", "equals", "marked", "within"]
     of: str | None = None
     limit: float | None = None
     values: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
@@ -90,7 +90,8 @@ class MadeRule(Section):
 
     @model_validator(mode="after")
     def _complete(self) -> "MadeRule":
-        needed = {"above": {"of", "limit"}, "equals": {"of", "values"}, "within": {"of", "seconds"}}
+        needed = {"above": {"of", "limit"}, "within": {"of", "seconds"}}
+        needed |= {rule: {"of", "values"} for rule in ("equals", "marked")}
         names = ("of", "limit", "values", "seconds")
         keys = {name for name in names if getattr(self, name) is not None}
         if keys != needed.get(self.rule, set()):
@@ -110,6 +111,7 @@ class Mapping(Section):
             `json`); the columns that it gives take the place of the file's. None: the file's own.
         columns: of the log, in this order, without those of `made`.
         positions: names of the source's columns where the files have no header.
+        skip: lines before the header, or before the first row where there is none.
         escape: the character before a quote inside a quoted value; null: the quote itself.
         encoding: of the text, by any of the names that Python knows.
         decimal, thousands: the signs in numbers that are text.
@@ -132,6 +134,7 @@ class Mapping(Section):
     columns: Annotated[dict[str, ColumnRule], Field(min_length=1)]
     select: str | None = None
     positions: tuple[str, ...] | None = None
+    skip: Annotated[int, Field(ge=0)] = 0
     delimiter: Annotated[str, Field(min_length=1, max_length=1)] = ","
     quote: Annotated[str, Field(min_length=1, max_length=1)] | None = '"'
     escape: Annotated[str, Field(min_length=1, max_length=1)] | None = None

@@ -21,10 +21,13 @@ Report = Callable[[int], None]
 
 ROWS = 1 << 16  # of a block
 NO_NULL = "\x1e\x1f\x1e"  # that no cell is: which texts are null the mapping alone says
-WHOLE = (  # a cell of JSON as text; 7.0 is 7, as in a request and in Parquet
-    "CASE WHEN json_type({0}) = 'DOUBLE' AND {0}::DOUBLE % 1 = 0 AND abs({0}::DOUBLE) < 2 ** 53 "
+WHOLE = (  # a cell of JSON as text; 7.0 is 7 and NaN null, as in Parquet
+    "CASE WHEN json_type({0}) = 'DOUBLE' AND isnan({0}::DOUBLE) THEN NULL "
+    "WHEN json_type({0}) IN ('OBJECT', 'ARRAY') THEN error({1}) "
+    "WHEN json_type({0}) = 'DOUBLE' AND {0}::DOUBLE % 1 = 0 AND abs({0}::DOUBLE) < 2 ** 53 "
     "THEN {0}::DOUBLE::BIGINT::VARCHAR ELSE {0}->>'$' END AS {0}"
 )
+NESTED = "holds a record or a list; select of the mapping reaches what is in it"
 REJECTED = "SELECT DISTINCT line FROM reject_errors ORDER BY line"
 
 
@@ -209,7 +212,10 @@ class LogFile:
             largest = f"maximum_object_size = {text_files.LONGEST_LINE}"
             return f"SELECT json FROM read_ndjson_objects({self._literal()}, {largest})"
         columns = ", ".join(f"{text(column)}: 'JSON'" for column in self._mapping.source_types)
-        cells = ", ".join(WHOLE.format(name(column)) for column in self._mapping.source_types)
+        cells = ", ".join(
+            WHOLE.format(name(column), text(f"column {column} {NESTED}"))
+            for column in self._mapping.source_types
+        )
         return (
             f"SELECT {cells} FROM read_json({self._literal()}, columns = {{{columns}}}, "
             f"auto_detect = false, format = 'newline_delimited', records = 'true', "
@@ -233,6 +239,8 @@ class LogFile:
             )
         if isinstance(error, duckdb.IOException):
             return text_files.unread(said)
+        if self._mapping.kind == "json":
+            return _fault_of_json(first)
         return self._fault_of_text(said)
 
     def _fault_of_text(self, said: str) -> str:
@@ -247,6 +255,16 @@ class LogFile:
                 "lines alone; end all lines by \\n or all by \\r\\n, and quote others"
             )
         return f": {said.splitlines()[0]}"
+
+
+def _fault_of_json(first: str) -> str:
+    if NESTED in first:
+        return f": {first}"
+    place = re.sub(r'^.*? in file ".*?",? ?', "", first).partition(". Try")[0]
+    return (
+        f": {place}; each line is to be one JSON object, as jq -c . FILE writes them, and "
+        "jq -c '.[]' FILE those of an array"
+    )
 
 
 def _fault_of_record(said: str) -> str:

@@ -8,9 +8,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from glob import glob, has_magic
+from datetime import date
+from glob import escape, glob, has_magic
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from pipeline.core.errors import DataError, ToolError
 from pipeline.core.files import sha256_of
@@ -33,6 +35,7 @@ from pipeline.data.log_store.splits import stray_rows
 from pipeline.data.log_store.store import seen_again, standing_log
 
 FORMATS = (*PUBLIC, "simulated")
+DAY = re.compile(r"\{day(?::([^{}]+))?\}")
 MOST_CHANGES = 20  # days whose new version is reported one by one
 
 
@@ -96,7 +99,7 @@ def land_sources(
     if mapping in FORMATS:
         raise DataError(f"{mapping} is fetched, not read from files; call it without sources")
     if options.as_of is not None:
-        sources, given = _unseen(folder, sources)
+        sources, given = _unseen(folder, sources, in_order=options.event_id is not None)
         if not sources:
             days = seen_again(folder, given, options.as_of)
             return f"{amount(len(days), 'day')} came as before; labels are as of {options.as_of}"
@@ -141,13 +144,19 @@ def _came(folder: Path, sources: Sequence[Path], landed: Landed) -> list[str]:
     return lines + stray_rows(landed.manifest.days)
 
 
-def _unseen(folder: Path, sources: Sequence[Path]) -> tuple[list[Path], list[str]]:
-    """The files that have not landed as they are, and the sha256 of all."""
+def _unseen(
+    folder: Path, sources: Sequence[Path], *, in_order: bool
+) -> tuple[list[Path], list[str]]:
+    """The files that have not landed as they are, and the sha256 of all; in order: with all after
+    the first of them, which may have corrected what that brings again.
+    """
     standing = standing_log(folder)
     entries = standing.days.values() if standing else ()
     landed = {source.sha256 for entry in entries for source in entry.sources}
     found = {path: sha256_of(path) if path.is_file() else "" for path in sources}
     new = [path for path, sha256 in found.items() if sha256 not in landed]
+    if in_order and new:
+        new = [*found][[*found].index(new[0]) :]
     return new, [*found.values()]
 
 
@@ -189,32 +198,75 @@ def as_pattern(sources: Sequence[str]) -> list[str]:
     return [pattern] if sorted(glob(pattern)) == sorted(sources) != [sources[0]] else [*sources]
 
 
+def of_day(source: str, day: str | None) -> str:
+    """A pattern with a day in it as `{day}`, or spelled otherwise as `{day:%Y%m%d}`, for one day.
+
+    Args:
+        source: the pattern.
+        day: YYYY-MM-DD; None: every day.
+
+    Raises:
+        DataError: it does not name the day, so every day would be the same files.
+    """
+
+    def spelled(found: re.Match[str]) -> str:
+        form = found[1] or "%Y-%m-%d"
+        return date.fromisoformat(day).strftime(form) if day else re.sub("%.", "*", form)
+
+    named, count = DAY.subn(spelled, source)
+    if not count:
+        raise DataError(f"source {source!r} does not name the day; write {{day}} where it stands")
+    return named
+
+
+def names_of(source: str, folder: Path = Path()) -> list[str]:
+    """The paths, or the addresses in a store, that a pattern fits at this moment, ascending.
+
+    Args:
+        source: a pattern of paths or an address, as `local_files` takes them.
+        folder: where a relative path is looked up.
+
+    Raises:
+        ToolError: the store does not answer.
+    """
+    if "://" not in source:
+        found = glob(str(Path(escape(str(folder))) / source), recursive=True)
+        return sorted(name for name in found if Path(name).is_file())
+    with _asked(source) as (store, pattern):
+        store.invalidate_cache()
+        names = sorted(store.glob(pattern)) if has_magic(pattern) else [pattern]
+        return [store.unstrip_protocol(name) for name in names if store.isfile(name)]
+
+
 def _files(source: str, place: Path) -> list[Path]:
-    if "://" in source:
-        found = _fetched(source, place)
-    elif Path(source).exists() or not has_magic(source):
-        return [Path(source)]
-    else:
-        found = [Path(name) for name in sorted(glob(source, recursive=True))]
-        found = [path for path in found if path.is_file()]
-    if not found:
+    is_name = not has_magic(source) or ("://" not in source and Path(source).exists())
+    if not (found := [source] if is_name else names_of(source)):
         raise DataError(f"no file fits {source}; name files of the log")
-    return found
+    return [_fetched(name, place) if "://" in name else Path(name) for name in found]
 
 
-def _fetched(source: str, place: Path) -> list[Path]:
+def _fetched(address: str, place: Path) -> Path:
+    with _asked(address) as (store, name):
+        target = place / name.lstrip("/")  # some stores' names are absolute paths
+        target.parent.mkdir(parents=True, exist_ok=True)
+        store.get_file(name, str(target))
+    return target
+
+
+@contextmanager
+def _asked(address: str) -> Iterator[tuple[Any, str]]:
+    """The store of an address, and the name there.
+
+    Raises:
+        ToolError: whatever the store raises.
+    """
     from fsspec.core import url_to_fs
 
     try:
-        store, pattern = url_to_fs(source)
-        names = sorted(store.glob(pattern)) if has_magic(pattern) else [pattern]
-        for name in names:
-            (place / name).parent.mkdir(parents=True, exist_ok=True)
-            store.get_file(name, str(place / name))
+        yield url_to_fs(address)
     except Exception as error:  # each store has errors of its own
         reason = (str(error) or repr(error)).splitlines()[0]
         raise ToolError(
-            f"{source} could not be fetched: {reason}; look at the address and at what the store "
+            f"{address} could not be fetched: {reason}; look at the address and at what the store "
             "asks for (keys, an endpoint), or fetch the files yourself"
         ) from None
-    return [place / name for name in names]

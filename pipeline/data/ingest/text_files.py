@@ -71,6 +71,8 @@ def _refuse_no_text(path: Path, encoding: str) -> None:
     """Refuse a file that begins like one of another kind; its name or the mapping has to say it."""
     with reading(path), open_bytes(path) as stream:
         start = stream.read(4)
+    if b"\0" in start[:2] and encoding == "utf-8":
+        raise DataError(f"{path} is no text in UTF-8; say encoding: utf-16-le or utf-16-be")
     for beginning, ending in BEGINNINGS.items():
         if start.startswith(beginning) and not encoding.replace("-", "").startswith(ending[1:]):
             remedy = "make it text in UTF-8"
@@ -129,15 +131,16 @@ def header_of(path: Path, mapping: Mapping, place: Path) -> tuple[list[str], int
             missing or there twice; the line is named.
     """
     if mapping.positions is not None:
-        return list(mapping.positions), 0
+        return list(mapping.positions), mapping.skip
     with reading(path), open_bytes(place) as stream:
         text = stream.read(CHUNK)
-    if not text.strip(b"\r\n"):
+    lines = dict(enumerate(text.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1))
+    there = (number for number, content in lines.items() if content.strip(b"\r"))
+    line = next((number for number in there if number > mapping.skip), 0)
+    if not line:
         raise DataError(f"{path} is empty: it has no header; leave it out, or fetch it again")
-    lines = text.removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    line = next(number for number, content in enumerate(lines, 1) if content.strip(b"\r"))
     try:
-        names = names_in(lines[line - 1].decode().rstrip("\r"), mapping)
+        names = names_in(lines[line].decode().rstrip("\r"), mapping)
     except UnicodeDecodeError:
         raise DataError(
             f"{path}, line {line}: the header is not UTF-8; say the file's encoding in the "
@@ -171,6 +174,8 @@ def column_fault(name: str, names: list[str]) -> str:
             f"column {name} is there in another spelling of Unicode, {alike[0]!a}; copy the "
             "name from the file into the mapping"
         )
+    if name not in names and (record := name.partition(".")[0]) in names:
+        return f"column {name} is missing; select of the mapping reaches what is in {record}"
     return f"column {name} is {'there twice' if name in names else 'missing'}"
 
 
@@ -197,7 +202,10 @@ def line_of(path: Path, mapping: Mapping, *, row: int | None = None, record: int
         record: where no row is given: of all records, from 1, empty lines and header with them.
     """
     with reading(path), open_bytes(path) as stream:
-        records = _records(TextIOWrapper(stream, "utf-8", "replace", newline="\n"), mapping)
+        lines = TextIOWrapper(stream, "utf-8", "replace", newline="\n")
+        if row is not None:
+            deque(islice(lines, mapping.skip), 0)
+        records = _records(lines, mapping)
         if row is None:
             deque(islice(records, record - 1), 0)
             return records.line_num + 1
@@ -208,7 +216,7 @@ def line_of(path: Path, mapping: Mapping, *, row: int | None = None, record: int
         before = records.line_num
         while not next(records):
             before = records.line_num
-        return before + 1
+        return mapping.skip + before + 1
 
 
 def carriage_return(path: Path) -> int:

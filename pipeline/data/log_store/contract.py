@@ -199,7 +199,8 @@ def check_null_shares(
             worst = max(facts, key=lambda day: facts[day].nulls[name] / facts[day].rows)
             raise DataError(
                 f"column {name} has no value in {share:.1%} of all rows, validate.max_null_share "
-                f"is {max_share:.1%}; day {worst} lacks most"
+                f"is {max_share:.1%}; day {worst} lacks most: correct its source in the mapping, "
+                "take it out of the features, or raise the limit"
             )
 
 

@@ -25,7 +25,7 @@ from pipeline.data.log_store.manifest import (
     type_name,
     write_manifest,
 )
-from pipeline.data.log_store.merging import DayMerge
+from pipeline.data.log_store.merging import LARGEST_SHRINK, DayMerge
 from pipeline.data.log_store.splits import labels_until, ordinary_days, with_labels
 from pipeline.data.log_store.store import Staged, commit, landing_lock, standing_log
 from pipeline.encoding.values import as_numbers
@@ -225,6 +225,8 @@ def _as_they_will_be(
         same = before and before.content_sha256 == entry.content_sha256
         known = responses if same else _responses(old, options.label)
         counted = before.labels.get(labels_until(before) or "") if before else None
+        if not options.allow_shrink:
+            _refuse_lost_responses(day, known, responses)
         if before and None not in (known, counted) and known != counted:
             before = replace(before, labels=dict.fromkeys(before.labels))  # counts of another label
         days[day] = file, with_labels(entry, before, until, responses)
@@ -234,6 +236,17 @@ def _as_they_will_be(
             rows = f"{before.rows:,} -> {entry.rows:,} rows"
             changes.append(f"{day} has a new version: {rows}{grown} (content {versions})")
     return days, changes
+
+
+def _refuse_lost_responses(day: str, before: int | None, now: int | None) -> None:
+    """A few may be taken back; many are those of a file that later ones have corrected."""
+    if before and now is not None and before - now > max(LARGEST_SHRINK * before, 3 * before**0.5):
+        raise DataError(
+            f"day {day} has {before:,} responses and would have {now:,}: where a file comes again "
+            "that later ones have corrected, name all files of the day in one call, the newest "
+            "last; where the day shall lose them, add --allow-shrink, by which what comes takes "
+            "the place of the day; nothing was landed"
+        )
 
 
 def _all_came(before: DayEntry, came: DayEntry) -> bool:

@@ -27,7 +27,7 @@ class SourceRows:
     """Rows of a day that came from one file.
 
     Attributes:
-        file: its name, with the folders key=value that it lay in.
+        file: its name, with the folders that it lay in whose names are key=value, days or hours.
         sha256: of its bytes.
         rows: how many.
     """

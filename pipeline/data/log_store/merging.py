@@ -17,7 +17,7 @@ from pipeline.data.log_store.engine import engine
 from pipeline.data.log_store.manifest import DayEntry, SourceRows, amount
 from pipeline.encoding.values import as_text
 
-LARGEST_SHRINK = 0.1  # share of its rows that a day may lose where no file is known
+LARGEST_SHRINK = 0.1  # share of its responses that a day may lose; of its rows, of unknown files
 FEW = 0.1  # share of a day: so many rows of another file may be equal to rows of the day
 LARGEST_OVERLAP = 0.5  # share of rows of another file that are equal to rows of the day
 SHARED = """
@@ -141,8 +141,13 @@ def _again(before: Sequence[SourceRows], came: Sequence[SourceRows]) -> list[int
     if not all(source.file for source in (*before, *came)):
         return [0] * len(before)
     bytes_of = {source.sha256: place for place, source in reversed(list(enumerate(came)))}
-    names = {source.file: place for place, source in reversed(list(enumerate(came)))}
-    return [bytes_of.get(source.sha256, names.get(source.file, -1)) for source in before]
+    again = [bytes_of.get(source.sha256, -1) for source in before]
+    for name in {source.file for source in before}:  # by names that only one file has
+        gone = [i for i, source in enumerate(before) if source.file == name and again[i] < 0]
+        new = [i for i, source in enumerate(came) if source.file == name and i not in again]
+        if len({before[i].sha256 for i in gone}) == len({came[i].sha256 for i in new}) == 1:
+            again = [new[0] if i in gone else place for i, place in enumerate(again)]
+    return again
 
 
 ROW_MARKS = """

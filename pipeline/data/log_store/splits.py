@@ -210,7 +210,7 @@ def split_by_count(
 def _for_example(days: int, retrain_every_days: int) -> str:
     """Counts that so many days fit, as the end of a sentence; nothing where none do."""
     quarter = days // 4
-    if not quarter:
+    if quarter < 1:
         return ""
     fewer = f", to {days - 2 * quarter}/{quarter}/{quarter} for example"
     return fewer + (" with retrain_every_days: 1" if retrain_every_days > 1 else "")
@@ -221,7 +221,8 @@ def _waiting(maturity: LabelMaturity) -> str:
         return ""
     return (
         f" ({len(maturity.waiting)} days from {maturity.waiting[0]} on wait for their labels: "
-        f"log.maturity_days is {maturity.maturity_days}, and a day's files are read again as long)"
+        f"log.maturity_days is {maturity.maturity_days}; name the files of a day again, with newer "
+        "ones or --as-of DAY, and its labels are known up to then)"
     )
 
 
