@@ -22,9 +22,9 @@ from flows.states import failing_in_one_sentence
 from pipeline.core.errors import ReleaseError, ToolError
 from pipeline.core.files import remove_unfinished
 from pipeline.data.log_store.manifest import amount
-from pipeline.registry.commits import NAMING, authority
+from pipeline.registry.commits import NAMING, add_files, authority
 from pipeline.registry.tools.dvc import RWLOCK, push, restore_data
-from pipeline.registry.tools.programs import git, git_folder, hold, refuse_lost, run_lock
+from pipeline.registry.tools.programs import fetch, git, git_folder, hold, refuse_lost, run_lock
 from pipeline.registry.tools.stores import dvc_remote, share_cache
 
 RECORD = tuple(name for name in NAMING if name != "params.yaml")
@@ -165,7 +165,7 @@ def commit_day(release: Path, day: str, who: dict[str, str]) -> None:
         who: the identity, as git's variables.
     """
     present = [name for name in NAMING if (release / name).exists()]
-    git(release, "add", "--all", "--", *present)
+    add_files(release, present)
     last = committed_days(release)[:1]
     if git_output(release, "diff", "--cached", "--name-only") or last != [day]:
         options = ("--quiet", "--allow-empty", "--no-verify")
@@ -193,7 +193,7 @@ def fetch_days(release: Path) -> None:
         return
     there = _remote_branch(remote)
     spec = f"+refs/heads/{RELEASE}:{there}"
-    fetched = git(release, "fetch", "--quiet", "--no-tags", remote, spec, check=False)
+    fetched = fetch(release, remote, spec)
     if fetched.code and "couldn't find remote ref" in fetched.errors:
         return
     if fetched.code:

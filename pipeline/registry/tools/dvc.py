@@ -32,6 +32,7 @@ SAID_AGAIN = re.compile(r"^ERROR: |dvc\.org/support")  # in the error that comes
 STEPS = {
     "dvc.lock' (is invalid|validation failed)": "remove dvc.lock and run dvc repro, which takes "
     "from DVC's cache what was made before; or git restore dvc.lock",
+    r"\[Errno (13|28|30)\]": "make room there, or give the right to write, and run again",
     "config(uration)? (file )?error": "correct .dvc/config.local or .dvc/config",
     "^dvc add": "the log in data is whole, DVC has yet to note it: mend that, then dvc add data",
     "^dvc push": "adacalib doctor says whether DVC's remote answers; run again when it does",
