@@ -186,7 +186,7 @@ def fetch_days(release: Path) -> None:
 
     Raises:
         ToolError: the remote does not answer.
-        ReleaseError: both sides have days that the other lacks.
+        ReleaseError: both sides have commits that the other lacks.
     """
     remote = authority(release)
     if remote == ".":
@@ -202,14 +202,16 @@ def fetch_days(release: Path) -> None:
         )
     if _contains(release, there, "HEAD"):
         return
-    if not _contains(release, "HEAD", there):
-        here = ", ".join(committed_days(release, f"{there}..HEAD")) or "code alone"
+    others = ("--not", f"--exclude={RELEASE}", "--branches", "--remotes")
+    if git_output(release, "rev-list", "--max-count=1", "HEAD", *others):
+        here = ", ".join(committed_days(release, f"{there}..HEAD")) or "no day"
         raise ReleaseError(
             f"branch release of git remote {remote!r} has days that this clone lacks, and lacks "
             f"what this clone has ({here}); choose one: git -C .release reset --hard "
             f"{remote}/release takes the remote's"
         )
-    git(release, "merge", "--ff-only", "--quiet", there)
+    # What a failed first run left there is of no commit, and in nobody's way.
+    git(release, "reset", "--hard", "--quiet", there)
     restore_data(release)
 
 
