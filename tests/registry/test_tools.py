@@ -135,6 +135,12 @@ def test_reproduce_names_the_stages_that_ran_and_repeats_a_refusal(folder):
 
 
 @pytest.mark.slow
+def test_a_mistake_in_a_stage_is_named(folder):
+    (folder / "make.py").write_text("raise KeyError('gains')")
+    with pytest.raises(ToolError, match=r"^merge: .*KeyError: 'gains'"):
+        reproduce(None, folder, lambda line: None)
+
+
 def test_data_is_committed_to_the_cache_and_nothing_changes_the_second_time(folder):
     (folder / "data" / "part.txt").write_text("other rows")
     commit_data(folder)
