@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import torch
 
 from bench.serving_model import FIELD_VALUES, KNOTS, make_model, rows
@@ -35,16 +34,9 @@ THREADS = 2
 Work = Callable[[], Any]
 
 
-def session(part: bytes) -> onnxruntime.InferenceSession:
-    """On one thread."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    return onnxruntime.InferenceSession(part, options, ["CPUExecutionProvider"])
-
-
 def runner(made: onnx.ModelProto, inputs: dict[str, np.ndarray], outputs: list[str]) -> Work:
     """A call of the part of a model from inputs to outputs; it takes what it needs of them."""
-    one = session(part_of(made, list(inputs), outputs))
+    one = part_of(made, [*inputs], outputs)
     taken = {tensor.name: inputs[tensor.name] for tensor in one.get_inputs()}
     return lambda: one.run(None, taken)
 

@@ -17,7 +17,7 @@ from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 from prefect.states import Completed
 
-from flows.arrival import bring, days_of
+from flows.arrival import NotLandedError, bring, days_of
 from flows.stages import run_stages
 from flows.states import command_line, failing_in_one_sentence
 from flows.worktree import (
@@ -91,7 +91,8 @@ def _make(day: str, worktree: Path, checkout: Path, source: str | None, mapping:
             pass
         commit_day(worktree, day, who)
     except AdaCalibError as error:
-        raise ToolError(f"backfill stopped at {day}: {error}") from None
+        step = "; land it, or leave it out" if isinstance(error, NotLandedError) else ""
+        raise ToolError(f"backfill stopped at {day}: {error}{step}") from None
     gate = read_json(worktree / "reports/gate.json")
     return "passed" if gate["passed"] else f"refused: {'; '.join(gate['reasons'])}"
 

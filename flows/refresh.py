@@ -278,15 +278,15 @@ def _judge(run: DayRun, release: Path, promotion: bool) -> State:
     """What the verdict says becomes of the day."""
     gate = read_json(release / "reports/gate.json")
     run.at = "gate"
+    out = f"{run.day} stays out of production; commands that are named are for {release.name}"
     if not gate["passed"]:
-        reasons = "\n- ".join([f"{run.day} stays out of production", *gate["reasons"]])
-        return Completed(name="Refused", message=reasons)
+        return Completed(name="Refused", message="\n- ".join([out, *gate["reasons"]]))
     if not promotion:
         return Completed(name="Passed", message=f"{run.day}: the verdict allows promotion")
     run.at = "promotion"
     held = on_hold(release)
     if held:
-        return Completed(name="Refused", message=f"{run.day} stays out of production\n- {held}")
+        return Completed(name="Refused", message=f"{out}\n- {held}")
     worktree.refuse_declared_dead(release)
     before = production(release)
     state: State = Completed(name="Promoted", message=promote(release))

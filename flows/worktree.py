@@ -22,9 +22,9 @@ from flows.states import failing_in_one_sentence
 from pipeline.core.errors import ReleaseError, ToolError
 from pipeline.core.files import remove_unfinished
 from pipeline.data.log_store.manifest import amount
-from pipeline.registry.commits import NAMING, authority
+from pipeline.registry.commits import NAMING, add_files, authority
 from pipeline.registry.tools.dvc import RWLOCK, push, restore_data
-from pipeline.registry.tools.programs import git, git_folder, hold, refuse_lost, run_lock
+from pipeline.registry.tools.programs import fetch, git, git_folder, hold, refuse_lost, run_lock
 from pipeline.registry.tools.stores import dvc_remote, share_cache
 
 RECORD = tuple(name for name in NAMING if name != "params.yaml")
@@ -170,7 +170,7 @@ def commit_day(release: Path, day: str, who: dict[str, str]) -> None:
         who: the identity, as git's variables.
     """
     present = [name for name in NAMING if (release / name).exists()]
-    git(release, "add", "--all", "--", *present)
+    add_files(release, present)
     last = committed_days(release)[:1]
     if git_output(release, "diff", "--cached", "--name-only") or last != [day]:
         options = ("--quiet", "--allow-empty", "--no-verify")
@@ -191,14 +191,14 @@ def fetch_days(release: Path) -> None:
 
     Raises:
         ToolError: the remote does not answer.
-        ReleaseError: both sides have days that the other lacks.
+        ReleaseError: both sides have commits that the other lacks.
     """
     remote = authority(release)
     if remote == ".":
         return
     there = _remote_branch(remote)
     spec = f"+refs/heads/{RELEASE}:{there}"
-    fetched = git(release, "fetch", "--quiet", "--no-tags", remote, spec, check=False)
+    fetched = fetch(release, remote, spec)
     if fetched.code and "couldn't find remote ref" in fetched.errors:
         return
     if fetched.code:
@@ -207,14 +207,16 @@ def fetch_days(release: Path) -> None:
         )
     if _contains(release, there, "HEAD"):
         return
-    if not _contains(release, "HEAD", there):
-        here = ", ".join(committed_days(release, f"{there}..HEAD")) or "code alone"
+    others = ("--not", f"--exclude={RELEASE}", "--branches", "--remotes")
+    if git_output(release, "rev-list", "--max-count=1", "HEAD", *others):
+        here = ", ".join(committed_days(release, f"{there}..HEAD")) or "no day"
         raise ReleaseError(
             f"branch release of git remote {remote!r} has days that this clone lacks, and lacks "
             f"what this clone has ({here}); choose one: git -C .release reset --hard "
             f"{remote}/release takes the remote's"
         )
-    git(release, "merge", "--ff-only", "--quiet", there)
+    # What a failed first run left there is of no commit, and in nobody's way.
+    git(release, "reset", "--hard", "--quiet", there)
     restore_data(release)
 
 

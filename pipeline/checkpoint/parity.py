@@ -6,14 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
-import onnxruntime
 import pyarrow as pa
 import torch
 
 from pipeline.checkpoint.bundle import TABLE
 from pipeline.checkpoint.merged_model import MergedModel, end_to_end_tolerance
-from pipeline.checkpoint.serving_table import END_TO_END, LOGIT64, MAPPED, part_of
+from pipeline.checkpoint.serving_table import END_TO_END, onnx_step
 from pipeline.core.errors import ArtifactError
 from pipeline.formats.maps import PiecewiseLinearMap, read_maps
 from pipeline.model.scoring import Base
@@ -55,19 +53,11 @@ def runtimes_of(folder: Path, model: MergedModel) -> list[Runtime]:
     Raises:
         ArtifactError: a file is missing or damaged.
     """
-    part = part_of(onnx.load(folder / ONNX_FILE), [LOGIT64, "field_value_id"], [MAPPED])
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(part, options, ["CPUExecutionProvider"])
-
-    def onnx_step(logit: np.ndarray, field_value_id: np.ndarray) -> np.ndarray:
-        ids = field_value_id.astype(np.int64)
-        return session.run(None, {LOGIT64: logit, "field_value_id": ids})[0]
-
+    step = onnx_step(folder / ONNX_FILE)
     return [
         Runtime("the merged model", model.step, model.predict),
         Runtime(TABLE, read_maps(folder / TABLE)[model.manifest["map"]], None),
-        Runtime(ONNX_FILE, onnx_step, load_predictor(folder).predict),
+        Runtime(ONNX_FILE, step, load_predictor(folder).predict),
     ]
 
 

@@ -1,10 +1,11 @@
 """The serving map inside a checkpoint, in its weights and its ONNX file, read without torch."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 from safetensors import safe_open
 
 from pipeline.core.errors import ArtifactError
@@ -114,7 +115,29 @@ def _sentence(field_value: str | None, fall: float, position: int, knots: np.nda
     return f"the calibrated logit of {name} falls by {fall:.3g} {place}"
 
 
-def part_of(made: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]) -> bytes:
-    """The part of a model between tensors: from `IDS` on for ids, from `LOGIT64` for logits."""
+def part_of(
+    made: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]
+) -> onnxruntime.InferenceSession:
+    """The part of a model between tensors: from `IDS` on for ids, from `LOGIT64` for logits; it
+    runs on one thread."""
     part = onnx.utils.Extractor(made).extract_model(list(inputs), list(outputs))
-    return part.SerializeToString(deterministic=True)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    content = part.SerializeToString()
+    return onnxruntime.InferenceSession(content, options, ["CPUExecutionProvider"])
+
+
+def onnx_step(path: Path) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """The calibration step alone of an ONNX file, in onnxruntime.
+
+    Returns:
+        A function of logits float64 [n] and integer field value ids [n].
+    """
+    names = [LOGIT64, "field_value_id"]
+    session = part_of(onnx.load(path), names, [MAPPED])
+
+    def step(logit: np.ndarray, field_value_id: np.ndarray) -> np.ndarray:
+        ids = field_value_id.astype(np.int64)
+        return session.run(None, dict(zip(names, (logit, ids), strict=True)))[0]
+
+    return step

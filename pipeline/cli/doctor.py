@@ -16,6 +16,7 @@ from pipeline.data.ingest.mapping import read_mapping
 from pipeline.data.ingest.sources import FORMATS, names_of, of_day
 from pipeline.params.params_file import read_params
 from pipeline.registry import commits
+from pipeline.registry.pull import home_of
 from pipeline.registry.tools.programs import git, hold, run_lock
 from pipeline.registry.tools.stores import stores
 
@@ -55,6 +56,7 @@ def _branch_and_remote() -> str:
 
 
 def _dvc_cache_and_remote() -> str:
+    home_of(HERE, commits.authority(HERE))
     with stores(HERE) as found:
         for store in found:
             store.probe()

@@ -7,17 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
-import onnxruntime
 
-from pipeline.checkpoint.serving_table import (
-    END_TO_END,
-    LARGEST_FALL,
-    LOGIT64,
-    MAPPED,
-    part_of,
-    read_table,
-)
+from pipeline.checkpoint.serving_table import END_TO_END, LARGEST_FALL, onnx_step, read_table
 from pipeline.core.errors import ArtifactError
 from pipeline.core.files import MANIFEST, file_sums, read_json, refuse_others
 from pipeline.formats.maps import PiecewiseLinearMap
@@ -108,7 +99,7 @@ def probe(model: Path, field_values: list[str | None]) -> tuple[list[str], float
         ArtifactError: a file is missing or damaged, or the checkpoint has no model.onnx.
     """
     verified(model)
-    session = _calibration_step(model / ONNX_FILE)
+    step = onnx_step(model / ONNX_FILE)
     table = read_table(model, len(field_values))
     many = int(np.clip(BUDGET // len(field_values), LEAST, SCORES))
     sentences, distance = [], 0.0
@@ -116,20 +107,12 @@ def probe(model: Path, field_values: list[str | None]) -> tuple[list[str], float
         ids = np.arange(start, min(start + BATCH, len(field_values)))
         logit = _scores(table.knots[ids], many)
         each = np.repeat(ids, many)
-        inputs = {LOGIT64: logit.ravel(), "field_value_id": each.astype(np.int64)}
-        heights = session.run(None, inputs)[0].astype(np.float64)
+        heights = step(logit.ravel(), each).astype(np.float64)
         difference = np.abs(heights - table(logit.ravel(), each))
         distance = max(distance, float(np.nan_to_num(difference, nan=np.inf).max()))
         rows = heights.reshape(len(ids), many)
         sentences += _falls(rows, logit, [field_values[i] for i in ids])
     return sentences, distance
-
-
-def _calibration_step(path: Path) -> onnxruntime.InferenceSession:
-    part = part_of(onnx.load(path), [LOGIT64, "field_value_id"], [MAPPED])
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    return onnxruntime.InferenceSession(part, options, ["CPUExecutionProvider"])
 
 
 def _scores(knots: np.ndarray, many: int) -> np.ndarray:

@@ -17,7 +17,7 @@ from pipeline.formats.champion import PIN, read_pin
 from pipeline.registry import commits, tags
 from pipeline.registry.promote import newest
 from pipeline.registry.tools.dvc import model_md5, refuse_busy
-from pipeline.registry.tools.programs import git, hold, run_lock
+from pipeline.registry.tools.programs import fetch, git, hold, run_lock
 from pipeline.registry.tools.stores import Store, stores
 
 _OBJECT = re.compile(r"\bmd5: ['\"]?([0-9a-f]{32}(?:\.dir)?)")
@@ -85,8 +85,7 @@ def clean(folder: Path, *, really: bool) -> Cleaning:
         if not history:
             raise ReleaseError("nothing is in production yet, so nothing is removed; promote first")
         if authority != ".":  # the tips of its branches, also where the clone follows one alone
-            heads = f"+refs/heads/*:refs/remotes/{authority}/*"
-            git(folder, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", authority, heads)
+            fetch(folder, authority, f"+refs/heads/*:refs/remotes/{authority}/*", check=True)
         kept = kept_versions(history, tags.removals(folder))
         refuse_lost(folder, kept, places, held)
         used, objects = in_use(folder)

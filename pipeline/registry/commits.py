@@ -1,5 +1,6 @@
 """The commit that names a version: what belongs to it, who makes it, where it is published."""
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -72,13 +73,23 @@ def refuse_modified_code(folder: Path) -> None:
         )
 
 
+def add_files(folder: Path, names: Sequence[str]) -> None:
+    """Have the next commit hold files or folders as they are, whatever a person's own list of files
+    that git ignores says.
+
+    Raises:
+        ToolError: git failed.
+    """
+    git(folder, "-c", f"core.excludesFile={os.devnull}", "add", "--all", "--", *names)
+
+
 def commit_files(folder: Path, names: Sequence[str], message: str, who: dict[str, str]) -> None:
     """Commit files or folders as they are; nothing happens where the last commit has them so.
 
     Raises:
         ToolError: git failed, for example because a hook refused.
     """
-    git(folder, "add", "--", *names)
+    add_files(folder, names)
     if git(folder, "diff", "--cached", "--quiet", "--", *names, check=False).code:
         git(folder, "commit", "--quiet", "--message", message, "--", *names, variables=who)
 

@@ -195,6 +195,7 @@ def _last_verdict(folder: Path, current: verdicts.Production | None) -> list[str
     if not (gate["passed"] or override):
         return ["The model of this folder was refused:", *reasons]
     try:  # as far as this clone knows
+        commits.check_repository(folder)
         history, held = tags.assignments(folder), verdicts.production(folder)
         promote.refuse_unfit(folder, promote.passing_gate(folder), history, held)
         may = "adacalib promote makes it so"

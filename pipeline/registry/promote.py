@@ -102,7 +102,8 @@ def hold_of(history: list[tags.Tag]) -> str | None:
     return (
         f"{held.who} went back from {left.version} to {held.version}, so no refresh promotes by "
         "itself: find out what was wrong, and put the next version in production by hand "
-        "(adacalib promote, or the deployment promote); that ends the hold"
+        "(adacalib promote where it was made, a refreshed day in .release, or the deployment "
+        "promote); that ends the hold"
     )
 
 

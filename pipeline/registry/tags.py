@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pipeline.core.errors import ReleaseError
-from pipeline.registry.tools.programs import git
+from pipeline.registry.tools.programs import fetch, git
 
 NAME, STAGE = "model", "prod"  # the artifact in dvc.yaml, and the stage that names production
 CLEAN_SECONDS = 600  # how long a clean-up may remove bytes
@@ -159,8 +159,7 @@ def fetch_tags(folder: Path, authority: str) -> None:
     if authority == ".":
         return
     specs = [f"+{pattern}:{pattern}" for pattern in _PATTERNS]
-    options = ("--quiet", "--no-tags", "--no-write-fetch-head")
-    fetched = git(folder, "fetch", *options, authority, *specs, check=False)
+    fetched = fetch(folder, authority, *specs)
     if fetched.code:
         raise ReleaseError(
             f"git remote {authority!r} does not answer, so nobody can say what is in production: "
@@ -206,7 +205,7 @@ def proposed(
         before = _objects(clone)
         yield clone
         made = {ref: made for ref, made in _objects(clone).items() if ref not in before}
-        git(folder, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", str(clone), *made)
+        fetch(folder, str(clone), *made, check=True)
     push_tags(folder, authority, unsent(folder, authority) | made)
     for ref, tag_object in made.items():
         noted = git(folder, "update-ref", ref, tag_object, check=False)

@@ -119,7 +119,9 @@ def make_app(
         Route("/openapi.json", calls.openapi),
     ]
     handlers = {HTTPException: _no_such_call, Exception: calls.failed}
-    return Starlette(routes=routes, exception_handlers=handlers)
+    service = Starlette(routes=routes, exception_handlers=handlers)
+    service.router.redirect_slashes = False  # /score/ is no call
+    return service
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,9 @@ class _Calls:
         if body is None:
             sentence = f"the request has more than {self.limits.body_bytes} bytes; send several"
             return self._refusal(413, sentence)
+        packing = request.headers.get("content-encoding", "identity").lower()
+        if packing != "identity":
+            return self._refusal(422, f"the body is packed as {packing}; send it unpacked")
         began, kind = perf_counter(), request.headers.get("content-type", "").lower()
         try:
             inputs = inputs_of(body, kind, self.predictor, self.limits.rows)
@@ -170,6 +175,7 @@ class _Calls:
                 "columns": self.predictor.columns,
                 "last_refusal": swaps.last_refusal,
                 "shadow": self.shadow.predictor.version if self.shadow else None,
+                "shadow_refusal": self.state.shadow_refusal if self.state else None,
             }
         )
 

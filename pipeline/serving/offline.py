@@ -69,8 +69,8 @@ def batches_of(source: Path, predictor: Predictor, keep: Sequence[str]) -> Itera
         raise DataError(f"{source} does not exist; name a Parquet or CSV file") from None
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(
-            f"{source} is no whole file of rows ({error}); write it again as Parquet, or as text "
-            "that is called .csv or .csv.gz"
+            f"{source} is no whole file of rows ({error}); write it again as Parquet, or as UTF-8 "
+            "text that is called .csv or .csv.gz"
         ) from None
 
 
@@ -108,10 +108,10 @@ def _csv(source: Path, keep: Sequence[str], predictor: Predictor) -> Iterator[Ro
     lines = pc.ParseOptions(
         delimiter=log.delimiter, quote_char=log.quote or False, newlines_in_values=True
     )
-    _refuse_open_quotes(source, log)
     with pa.input_stream(source, packing) as stream:
         names = pc.open_csv(stream, blocks, lines).schema.names
     columns = _taken(source, names, keep, predictor)
+    _refuse_open_quotes(source, log)
     with source.open("rb") as raw, pa.input_stream(raw, packing) as stream:
         reader = pc.open_csv(stream, blocks, lines, _conversion(columns, predictor))
         yield RowBatch(reader.schema.empty_table(), 0, 0)
@@ -262,15 +262,15 @@ def score_files(
 def files_of(sources: Sequence[Path]) -> dict[Path, Path]:
     """Every file of rows in files and folders, and its name beside the others.
 
-    Of a folder these are all but hidden ones and `_SUCCESS`.
+    Of a folder these are all but those that are, or lie in a folder that is, called `.` or `_`
+    something.
 
     Raises:
-        DataError: there is none, or two have one name.
+        DataError: there is none, two have one name, or a folder has a link to another one.
     """
     found: dict[Path, Path] = {}
     for source in sources:
-        below = filter(Path.is_file, source.rglob("[!._]*"))
-        inside = sorted(below) if source.is_dir() else [source]
+        inside = _below(source) if source.is_dir() else [source]
         found |= {f: f.relative_to(source if source.is_dir() else f.parent) for f in inside}
     names = [*found.values()]
     places = ", ".join(map(str, sources))
@@ -280,6 +280,19 @@ def files_of(sources: Sequence[Path]) -> dict[Path, Path]:
         twice = next(name for name in names if names.count(name) > 1)
         raise DataError(f"two files in {places} are called {twice}; score them one by one")
     return found
+
+
+def _below(folder: Path) -> list[Path]:
+    shown = (
+        path
+        for path in sorted(folder.rglob("*"))
+        if not any(part[0] in "._" for part in path.relative_to(folder).parts)
+    )
+    files = [path for path in shown if path.is_symlink() or not path.is_dir()]
+    linked = next(filter(Path.is_dir, files), None)
+    if linked:
+        raise DataError(f"{linked} is a link to a folder, which is not followed; name that folder")
+    return files
 
 
 def _refuse_replacing(source: Path | None, target: Path) -> None:

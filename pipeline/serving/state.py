@@ -45,10 +45,13 @@ class ServiceState:
     Attributes:
         folder: it.
         seat: of this process; None: the parent.
+        shadow_refusal: why this process has no shadow, in a sentence; None where none was asked
+            for, or it is there.
     """
 
     folder: Path
     seat: int | None = None
+    shadow_refusal: str | None = None
 
     def seated(self) -> "ServiceState":
         """The state as a process sees it that takes the lowest seat that no living one has."""

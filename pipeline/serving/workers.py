@@ -11,6 +11,7 @@ import gc
 import logging
 import multiprocessing
 import os
+import re
 import signal
 import socket
 import tempfile
@@ -58,11 +59,20 @@ IDLE_SECONDS = 2.0  # a connection is kept so long for one more request before i
 LEAVE_SECONDS = 30  # what a process has begun may take so long then
 BACKGROUND = 10  # niceness of loading beside requests
 CLOSE = (b"connection", b"close")
+OFFER = re.compile(rb"\A((?:[^\r\n]+\r\n)+?)upgrade:[^\r\n]*\r\n", re.IGNORECASE)
 Signature = tuple[tuple[str, int, int, int], ...]
 
 
 class LeavingProtocol(HttpToolsProtocol):
-    """A connection that an answer closes, which says so: no request meets a closed door."""
+    """A connection of HTTP/1 alone, which says so where an answer closes it: no request meets a
+    closed door."""
+
+    def data_received(self, data: bytes) -> None:
+        """Take what has come, without a request's offer, which Java's client makes, to go on in
+        another protocol: httptools would take the body for that protocol's."""
+        if self.cycle is None or self.cycle.response_complete:
+            data = OFFER.sub(rb"\1", data)
+        super().data_received(data)
 
     def shutdown(self) -> None:
         """Answer what comes next and close; where nothing comes, close after a while."""
@@ -114,6 +124,7 @@ class ServedFolder:
                 shadow = Shadow(load(self.shadow), predictor, state, self.shadow_limit)
             except (AdaCalibError, OSError) as error:  # which keeps nobody from being served
                 logging.getLogger("uvicorn.error").error("the shadow is not loaded: %s", error)
+                state = replace(state, shadow_refusal=str(error))
         app = make_app(predictor, self.limits, state, shadow)
         gc.collect()
         gc.freeze()  # what was loaded is never garbage, and looking through it takes a while

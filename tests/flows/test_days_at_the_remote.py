@@ -120,6 +120,23 @@ def test_days_of_another_clone_are_followed_and_parted_ways_are_refused(
         fetch_days(release)
 
 
+def test_a_clone_whose_first_run_failed_goes_on_from_the_days_of_another(history, remote, tmp_path):
+    """Its branch has code alone, newer than theirs, and its worktree what the run left."""
+    other = tmp_path / "other"
+    git(tmp_path, "clone", "--quiet", str(history), str(other))
+    (other / "champion.json").write_text("{}\n")
+    save(other, "day=2013-09-28")
+    git(other, "push", "--quiet", str(remote), "HEAD:release")
+    (history / "code.py").write_text("newer\n")
+    save(history)
+    with release_worktree(history, "test") as release:
+        (release / "champion.json").write_text("pinned before the run failed\n")
+    with release_worktree(history, "test") as release:
+        fetch_days(release)
+        assert committed_days(release) == ["2013-09-28"]
+        assert (release / "champion.json").read_text() == "{}\n"
+
+
 def test_without_a_remote_there_is_nothing_to_push(history):
     run_day(history, "2013-09-30")
     with release_worktree(history, "test") as release:

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from flows.worktree import BACKFILL, git_output, newest_day, release_worktree, take_code
+from flows.worktree import BACKFILL, commit_day, git_output, newest_day, release_worktree, take_code
 from pipeline.core.errors import ToolError
+from pipeline.registry.tools.programs import git
 from pipeline.registry.tools.stores import dvc_remote
-from tests.flows.conftest import run_day, save
+from tests.flows.conftest import WHO, run_day, save
 
 
 def test_the_worktree_begins_as_what_is_committed_in_the_history(history):
@@ -37,6 +38,15 @@ def test_the_history_reads_as_one_commit_a_day(history):
     subjects = git_output(history, "log", "--first-parent", "--format=%s", "main..release")
     assert subjects.splitlines() == ["day=2013-09-30", "day=2013-09-29", "day=2013-09-28"]
     assert newest_day(history / ".release") == "2013-09-30"
+
+
+def test_a_persons_list_of_ignored_files_takes_nothing_from_a_day(history, tmp_path):
+    (tmp_path / "ignored").write_text("*.csv\n*.lock\n")
+    git(history, "config", "core.excludesFile", str(tmp_path / "ignored"))
+    with release_worktree(history, "test") as release:
+        (release / "reports/trend.csv").write_text("day\n")
+        commit_day(release, "2013-09-30", WHO)
+    assert git_output(history, "show", "release:reports/trend.csv") == "day"
 
 
 def test_a_day_that_changed_nothing_is_not_committed_twice(history):

@@ -35,6 +35,14 @@ def test_versions_come_newest_first_with_their_times_in_production(judged):
     assert production(judged).since == "2026-01-02 03:09 UTC"
 
 
+def test_a_clone_that_git_reads_for_its_owner_alone_is_not_one_without_production(
+    judged, monkeypatch
+):
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    with pytest.raises(ToolError, match=r"safe\.directory"):
+        status(judged)
+
+
 def test_the_table_has_a_line_for_each_time_in_production(judged, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")  # in a narrow window, cells are folded
     lines = versions_table(history(judged)).splitlines()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.cli.doctor import diagnoses
 from pipeline.core.errors import ArtifactError, ReleaseError, ToolError
 from pipeline.registry import tags
 from pipeline.registry.history import status
@@ -126,6 +127,7 @@ def test_a_copy_inside_another_repository_is_no_place_to_promote_from(folder):
 def test_commits_on_no_branch_are_refused(folder):
     git(folder, "switch", "--quiet", "--detach")
     refused(folder, "on no branch")
+    assert "on no branch" in status(folder)
 
 
 def test_a_repository_without_commits_is_refused(tmp_path):
@@ -146,10 +148,14 @@ def test_a_remote_that_does_not_answer_is_refused(folder):
     assert status(folder).startswith("As far as this clone knows (git remote 'origin' does not ans")
 
 
-def test_a_version_whose_bytes_nobody_else_could_fetch_is_not_told_to_everyone(folder):
+def test_a_version_whose_bytes_nobody_could_fetch_is_not_told_to_everyone(folder, monkeypatch):
     git(folder.parent, "init", "--quiet", "--bare", "remote.git")
     git(folder, "remote", "add", "origin", "../remote.git")
     refused(folder, "no default DVC remote that says where the bytes are: dvc remote add")
+    monkeypatch.chdir(folder)  # and the doctor knows it the evening before
+    said = {name: (good, how) for name, good, how in diagnoses()}
+    assert not said["dvc cache and remote"][0]
+    assert "no default DVC remote" in said["dvc cache and remote"][1]
 
 
 @pytest.mark.slow
@@ -264,6 +270,7 @@ def test_of_two_promoters_of_a_remote_the_second_loses_whole(shared, tmp_path, m
 def test_tags_that_are_here_alone_are_told_and_sent_by_the_same_promotion_again(twice, tmp_path):
     bare = tmp_path / "remote.git"
     git(bare, "tag", "--delete", "model@v0.0.2", "model#prod#2")
+    git(twice, "config", "fetch.prune", "true")  # a person's habit, which takes no tag of ours
     assert status(twice).startswith("As far as this clone knows (git remote 'origin' lacks 2 tags")
     promote(twice)
     assert [a.version for a in tags.assignments(bare)] == ["v0.0.1", "v0.0.2"]

@@ -1,5 +1,6 @@
 """DVC in a process group of its own."""
 
+import errno
 import os
 import shutil
 import signal
@@ -7,16 +8,19 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 
 from pipeline.core.errors import AdaCalibError, ToolError
 from pipeline.registry.staleness import changed_since, why
 from pipeline.registry.tools import dvc, programs
 from pipeline.registry.tools.dvc import commit_data, reproduce, status
 from pipeline.registry.tools.programs import follow, program_lines, run_program
-from pipeline.registry.tools.stores import dvc_remote
+from pipeline.registry.tools.stores import Store, dvc_remote
+from tests.read_only import read_only
 from tests.registry.conftest import params
 
 SLEEPER = (
@@ -131,6 +135,12 @@ def test_reproduce_names_the_stages_that_ran_and_repeats_a_refusal(folder):
 
 
 @pytest.mark.slow
+def test_a_mistake_in_a_stage_is_named(folder):
+    (folder / "make.py").write_text("raise KeyError('gains')")
+    with pytest.raises(ToolError, match=r"^merge: .*KeyError: 'gains'"):
+        reproduce(None, folder, lambda line: None)
+
+
 def test_data_is_committed_to_the_cache_and_nothing_changes_the_second_time(folder):
     (folder / "data" / "part.txt").write_text("other rows")
     commit_data(folder)
@@ -208,6 +218,24 @@ def test_files_of_dvc_that_a_kill_left_half_written_are_named_with_what_mends_th
         with pytest.raises(AdaCalibError, match=rf"{name}.*git restore {name}"):
             why(folder) if name == "dvc.yaml" else changed_since(folder)
         (folder / name).write_text(whole)
+
+
+def test_a_place_that_nobody_may_write_to_is_no_fault_of_dvcs_files(folder):
+    with read_only(folder), pytest.raises(ToolError, match="right to write"):
+        status(None, folder)
+
+
+def test_a_probe_that_finds_a_full_disk_leaves_nothing(tmp_path):
+    class Full(LocalFileSystem):
+        def pipe_file(self, path, value, **_):
+            super().pipe_file(path, value[:0])
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    full = SimpleNamespace(fs=Full(), path=str(tmp_path))
+    full.fs.join, full.fs.remove = os.path.join, os.unlink
+    with pytest.raises(ToolError, match="No space left"):
+        Store("the remote", full).probe()
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_default_remote_that_is_not_there_is_no_remote_left_out(folder):

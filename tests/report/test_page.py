@@ -39,6 +39,16 @@ def test_the_page_loads_nothing_from_outside(text):
     assert re.findall(r"<script[^>]*src", text) == []
 
 
+def test_a_champion_of_another_log_is_named_with_why_it_was_not_compared(monkeypatch):
+    made = reports()
+    about = {"version": "v0.0.7", "last_day": "2026-01-01", "readable": False, "why": "other log"}
+    made["evaluation"] |= {"champion": about}
+    monkeypatch.setattr(worlds, "reports", lambda *_, **__: made)
+    words = markup(page())
+    assert "not compared" in words
+    assert "cannot score the test days: other log" in words
+
+
 def test_equal_reports_give_equal_bytes(text):
     assert page() == text
 

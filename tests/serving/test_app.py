@@ -61,7 +61,7 @@ def test_a_wrong_value_is_refused_by_row_and_column(client, change, sentence):
 
 
 def test_what_is_no_call_is_refused_in_a_sentence(client):
-    for path, status in (("/score", 405), ("/", 404), ("/scores", 404)):
+    for path, status in (("/score", 405), ("/", 404), ("/scores", 404), ("/score/", 404)):
         answer = client.get(path)
         assert answer.status_code == status
         assert answer.headers.get("allow") == ("POST" if status == 405 else None)
@@ -96,6 +96,8 @@ def test_a_wrong_request_is_refused_in_a_sentence(client):
     assert (many.status_code, "100 are allowed" in many.json()["error"]) == (422, True)
     long = client.post("/score", content=b"x" * 20_001)
     assert (long.status_code, "20000 bytes" in long.json()["error"]) == (413, True)
+    packed = client.post("/score", content=b"{}", headers={"Content-Encoding": "gzip"})
+    assert (packed.status_code, "gzip" in packed.json()["error"]) == (422, True)
     assert client.get("/score").status_code == 405
 
 

@@ -163,6 +163,7 @@ def test_a_wrong_csv_file_is_named_and_nothing_is_left(made, tmp_path):
         ("carrier,origin\nAA,JFK\n", "distance"),
         ("carrier,origin,distance\nAA,JFK,far\n", "'far'"),
         ("carrier,origin,distance\nAA,JFK\n", "Expected 3 columns"),
+        ('"carrier";"origin";"distance"\n"AA";"JFK";1\n', "column carrier is missing"),
         ("", "in.csv is no whole file of rows"),
         (HEADER + '7,"A "A"",JFK,1,\n', "in.csv, line 2: .*; double the quotes"),
         (
@@ -246,6 +247,16 @@ def test_a_folder_gives_a_new_folder_whole_or_not_at_all(made, tmp_path):
     (days / "day=2/left.csv.zst").write_bytes(b"\x28\xb5\x2f\xfd")
     with pytest.raises(DataError, match=r"left\.csv\.zst is no whole file of rows"):
         score_files(predictor, [days], tmp_path / "other")
+    (days / "day=2/left.csv.zst").rename(days / "_left.csv.zst")  # as what lies beside a log
+    for aside in ("_temporary", ".hidden"):
+        (days / aside).mkdir()
+        (days / aside / "half.parquet").touch()
+    assert score_files(predictor, [days], tmp_path / "more").rows == 22
+    for link, goal in (("all", days / "day=1"), ("new.parquet", tmp_path / "nowhere")):
+        (days / link).symlink_to(goal)
+        with pytest.raises(DataError, match=link):
+            score_files(predictor, [days], tmp_path / "other")
+        (days / link).unlink()
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="no file in "):
         score_files(predictor, [tmp_path / "empty"], tmp_path / "other")

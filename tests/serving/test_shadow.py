@@ -63,11 +63,14 @@ def test_a_broken_shadow_keeps_nobody_from_being_served_and_a_whole_one_is_taken
     shadow = shutil.copytree(made[1], tmp_path / "shadow")
     (shadow / "model.onnx").write_bytes(b"")
     with served(made[0], "--shadow", shadow) as service:
-        assert service.client.get("/health").json()["shadow"] is None
+        health = service.client.get("/health").json()
+        assert health["shadow"] is None
+        assert "model.onnx" in health["shadow_refusal"]
         assert "the shadow is not loaded" in service.said("model.onnx")
         promote(made[1], shadow)
         service.said("has taken over")
-        assert service.client.get("/health").json()["shadow"] == load(made[1]).version
+        health = service.client.get("/health").json()
+        assert (health["shadow"], health["shadow_refusal"]) == (load(made[1]).version, None)
 
 
 def test_psi_is_zero_of_equal_histograms_and_symmetric():

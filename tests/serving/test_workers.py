@@ -249,6 +249,17 @@ def test_an_accepted_connection_does_not_wait_for_acknowledgements():
         assert place.proto == socket.IPPROTO_TCP
 
 
+def test_a_client_that_offers_another_protocol_is_answered_in_this_one(made):
+    """As java.net.http does by default; the body is the request's, whatever comes after."""
+    offer = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAMA"}
+    with served(made[0]) as service:
+        for _ in range(2):
+            answer = service.client.post("/score", json=BODY, headers=offer)
+            assert answer.status_code == 200
+        plain = service.client.post("/score", json=BODY)
+    assert answer.json() == plain.json()
+
+
 def test_a_port_in_use_is_refused_before_anything_is_loaded(tmp_path):
     with listening("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]

@@ -32,6 +32,7 @@ SAID_AGAIN = re.compile(r"^ERROR: |dvc\.org/support")  # in the error that comes
 STEPS = {
     "dvc.lock' (is invalid|validation failed)": "remove dvc.lock and run dvc repro, which takes "
     "from DVC's cache what was made before; or git restore dvc.lock",
+    r"\[Errno (13|28|30)\]": "make room there, or give the right to write, and run again",
     "config(uration)? (file )?error": "correct .dvc/config.local or .dvc/config",
     "^dvc add": "the log in data is whole, DVC has yet to note it: mend that, then dvc add data",
     "^dvc push": "adacalib doctor says whether DVC's remote answers; run again when it does",
@@ -174,7 +175,7 @@ def reproduction(stage: str | None, folder: Path) -> Generator[str, None, None]:
 
     Raises:
         AdaCalibError: a stage refused; the sentence is the stage's own.
-        ToolError: dvc failed, or is held by another one for too long.
+        ToolError: a stage has a mistake, or dvc failed, or is held by another one for too long.
     """
     command = "repro", *([stage] if stage else [])
     finished = yield from _dvc_lines(folder, *command, streamed=True)
@@ -185,6 +186,9 @@ def reproduction(stage: str | None, folder: Path) -> Generator[str, None, None]:
         refusals = re.findall(rf"^{stopped[1]}: (.+)$", finished.output, re.M) if stopped else []
         if stopped and refusals:
             raise AdaCalibError(f"{stopped[1]}: {refusals[-1]}")
+        mistakes = re.findall(r"^[\w.]+(?:Error|Exception)\b.*$", finished.output, re.M)
+        if stopped and mistakes:
+            raise ToolError(f"{stopped[1]}: a mistake in the code: {mistakes[-1]}")
         raise _failure(f"dvc repro {stage or ''}".strip(), finished)
 
 

@@ -34,6 +34,7 @@ _LOST = (
     "missing (blob )?object|bad object|not a tree object|unable to read (tree|[0-9a-f]{40})|"
     "object .*is (corrupt|empty)|object corrupt or missing"
 )
+_FOREIGN = "dubious ownership"  # of a clone that git reads for its owner alone
 _STEPS = {
     _LOST: "this clone lacks objects of git's: remove the damaged file, if one is named, and bring "
     "them with git fetch --refetch, or clone anew",
@@ -206,8 +207,8 @@ def git(
         variables: additions to the environment.
 
     Raises:
-        ToolError: git is missing, it failed and `check` is set, or it lost objects, which is never
-            taken for objects that were never there.
+        ToolError: git is missing, it failed and `check` is set, or it lost objects or does not
+            trust the folder's owner, which is never taken for what was never there.
     """
     program = shutil.which("git", path=environment()["PATH"])
     if program is None:
@@ -222,11 +223,25 @@ def git(
         errors="replace",
         check=False,
     )
-    if finished.returncode and (check or re.search(_LOST, finished.stderr)):
+    if finished.returncode and (check or re.search(f"{_LOST}|{_FOREIGN}", finished.stderr)):
         output = " ".join((finished.stderr or finished.stdout).split())
         step = next((f"; {step}" for fault, step in _STEPS.items() if re.search(fault, output)), "")
-        raise ToolError(f"git {arguments[0]} failed in {folder.resolve()}: {output}{step}")
+        verb = arguments[2 if arguments[0] == "-c" else 0]
+        raise ToolError(f"git {verb} failed in {folder.resolve()}: {output}{step}")
     return Finished(finished.returncode, finished.stdout, finished.stderr)
+
+
+def fetch(folder: Path, remote: str, *specs: str, check: bool = False) -> Finished:
+    """Bring refs of a git remote; what it lacks stays here, whatever `fetch.prune` says.
+
+    Args:
+        folder: where git runs.
+        remote: its name.
+        specs: refspecs.
+        check: whether a failure is an error.
+    """
+    options = ("--quiet", "--no-tags", "--no-prune", "--no-write-fetch-head")
+    return git(folder, "fetch", *options, remote, *specs, check=check)
 
 
 def git_folder(folder: Path) -> Path:

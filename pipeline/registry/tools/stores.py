@@ -129,9 +129,11 @@ class Store:
         with _answering(self.name):
             fs, place = self.objects.fs, self.objects.fs.join(self.objects.path, "adacalib-doctor")
             fs.makedirs(self.objects.path, exist_ok=True)
-            fs.pipe_file(place, b"ok")
-            fs.cat_file(place)
-            fs.remove(place)
+            try:
+                fs.pipe_file(place, b"ok")
+                fs.cat_file(place)
+            finally:  # a full disk leaves an empty one
+                fs.remove(place)
 
     def remove(self, objects: list[str]) -> None:
         """Remove objects."""
