@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from pipeline.core.errors import ArtifactError, ArtifactKeyError
+from pipeline.core.errors import ArtifactError, ArtifactKeyError, DataError
 
 REMEDY = "bring it back with dvc checkout, or make it again with dvc repro"
 
@@ -95,6 +95,16 @@ def publish(target: Path) -> Iterator[Path]:
     except BaseException:
         discard(temporary)
         raise
+
+
+def refuse_pipe(path: Path) -> None:
+    """Refuse a pipe, socket or device: who opens one may wait for ever.
+
+    Raises:
+        DataError: it is one.
+    """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise DataError(f"{path} is neither a file nor a folder; name a file")
 
 
 def remove_unfinished(folder: Path) -> None:

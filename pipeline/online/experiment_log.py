@@ -9,6 +9,7 @@ from pathlib import Path
 import duckdb
 
 from pipeline.core.errors import DataError, NotEnoughDataError
+from pipeline.core.files import refuse_pipe
 from pipeline.data.log_store.engine import engine, name, text
 from pipeline.encoding.values import SEPARATOR
 
@@ -188,6 +189,7 @@ def _view(
     for source in sources:
         if not source.exists():
             raise DataError(f"{source} does not exist; name files of a log, or its folder")
+        refuse_pipe(source)
         reader = CSV if ".csv" in source.suffixes else "read_parquet({}, union_by_name = true)"
         place = text(escape(str(source)) + ("/**/*.parquet" if source.is_dir() else ""))
         reading.append(f"FROM {reader.format(place)}")

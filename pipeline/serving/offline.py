@@ -18,7 +18,7 @@ import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
 from pipeline.core.errors import ArtifactError, DataError
-from pipeline.core.files import publish, remove_unfinished
+from pipeline.core.files import publish, refuse_pipe, remove_unfinished
 from pipeline.core.work import made_ahead
 from pipeline.encoding.reading import Reading
 from pipeline.encoding.values import placed
@@ -266,7 +266,8 @@ def files_of(sources: Sequence[Path]) -> dict[Path, Path]:
     something.
 
     Raises:
-        DataError: there is none, two have one name, or a folder has a link to another one.
+        DataError: there is none, two have one name, one is a pipe or the like, or a folder has a
+            link to another one.
     """
     found: dict[Path, Path] = {}
     for source in sources:
@@ -276,6 +277,8 @@ def files_of(sources: Sequence[Path]) -> dict[Path, Path]:
     places = ", ".join(map(str, sources))
     if not found:
         raise DataError(f"no file in {places}; name Parquet files, or .csv or .csv.gz")
+    for path in found:
+        refuse_pipe(path)
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise DataError(f"two files in {places} are called {twice}; score them one by one")
@@ -297,8 +300,7 @@ def _below(folder: Path) -> list[Path]:
 
 def _refuse_replacing(source: Path | None, target: Path) -> None:
     """Refuse a target that is the one source; where there are several, one that is there."""
-    if target.exists() and not (target.is_file() or target.is_dir()):
-        raise DataError(f"{target} is neither a file nor a folder; name one for the scores")
+    refuse_pipe(target)
     if source and target.exists() and source.exists() and target.samefile(source):
         raise DataError(f"{target} holds the rows themselves; name another file for their scores")
     if source is None and target.exists():

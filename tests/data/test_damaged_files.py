@@ -1,6 +1,7 @@
 """Text files that are not what they should be: named in one sentence, and nothing lands."""
 
 import gzip
+import os
 
 import numpy as np
 import pyarrow as pa
@@ -8,7 +9,7 @@ import pytest
 
 from pipeline.core.errors import DataError
 from pipeline.data.ingest.file_reader import land_files
-from pipeline.data.ingest.sources import land_sources
+from pipeline.data.ingest.sources import land_sources, local_files
 from tests.data.logs import HEADER, landed, mapping, refusal, refused, written
 
 
@@ -239,3 +240,10 @@ def test_headers_that_do_not_fit_are_shown(tmp_path):
         tmp_path / "data", mapping(), written(tmp_path / "x.csv", "x,x," + HEADER + "1,2,0,a,1,0\n")
     ).values()
     assert table["item"].to_pylist() == ["a"]
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "clicks.csv")
+    pipe = str(tmp_path / "clicks.csv")
+    with pytest.raises(DataError, match=r"clicks\.csv"), local_files([pipe]):
+        pass

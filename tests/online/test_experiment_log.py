@@ -1,5 +1,6 @@
 """The log of an experiment: what units come to, whichever way their rows are spelled."""
 
+import os
 from datetime import date
 
 import numpy as np
@@ -234,6 +235,7 @@ def test_a_plan_that_is_none_is_refused(tmp_path, options):
 
 def test_a_file_that_is_missing_or_no_log_is_refused(tmp_path):
     (tmp_path / "log.parquet").write_text("nothing")
-    for name in ("log.parquet", "absent.csv"):
+    os.mkfifo(tmp_path / "pipe.csv")
+    for name in ("log.parquet", "absent.csv", "pipe.csv"):
         with pytest.raises(DataError):
             open_log([tmp_path / name], COLUMNS, [(FIRST, 0.5)], LAST)

@@ -100,6 +100,8 @@ def test_scores_replace_neither_the_rows_nor_a_folder(made, tmp_path):
     with pytest.raises(DataError, match="pipe is neither a file nor a folder"):
         score_files(predictor, [source], tmp_path / "pipe")
     assert (tmp_path / "pipe").is_fifo()
+    with pytest.raises(DataError, match="pipe is neither a file nor a folder"):
+        score_files(predictor, [tmp_path / "pipe"], tmp_path / "out.parquet")
     assert pq.read_table(source).num_rows == 3
 
 

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from pipeline.core.errors import DataError, ToolError
-from pipeline.core.files import sha256_of
+from pipeline.core.files import refuse_pipe, sha256_of
 from pipeline.core.work import WorkProgress, followed
 from pipeline.data.ingest import ali_ccp
 from pipeline.data.ingest.fetched import PUBLIC
@@ -182,13 +182,15 @@ def local_files(sources: Sequence[str]) -> Iterator[list[Path]]:
             s3://bucket/dt=2024-04-01/*.csv.gz, of any store that fsspec knows.
 
     Raises:
-        DataError: no file fits a pattern, or none is of a log.
+        DataError: no file fits a pattern, none is of a log, or one is a pipe.
         ToolError: a store does not give a file.
     """
     with TemporaryDirectory(prefix="adacalib-") as place:
         found = [file for source in sources for file in _files(source, Path(place))]
         if not (files := [file for file in found if file.name != NO_LOG]):
             raise DataError(f"no file fits {', '.join(sources)}; name files of the log")
+        for file in files:
+            refuse_pipe(file)
         yield files
 
 
