@@ -5,12 +5,12 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, closing
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextlib import AbstractContextManager, closing, contextmanager
 from datetime import timedelta
 from itertools import repeat, takewhile
-from threading import Lock
-from typing import TypeVar
+from threading import Condition
+from typing import Any, TypeAlias, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
@@ -111,6 +111,43 @@ def in_order(
         yield pending.popleft()()
 
 
+Begin: TypeAlias = Callable[[Callable[[Any], Made], Any], Callable[[], Made]]
+
+
+@contextmanager
+def thread_pool(threads: int) -> Iterator[Begin]:
+    """What has a function of an item begun in a thread, and gives what waits for its result.
+
+    None goes on after the block: a thread that an interrupt met at its start is not known to the
+    executor, which would not wait for it.
+
+    Args:
+        threads: so many work at a time.
+    """
+    gate, at_work, closed = Condition(), 0, False
+
+    def counted(make: Callable[[Any], Made], item: Any) -> Made:
+        nonlocal at_work
+        with gate:
+            if closed:
+                raise CancelledError
+            at_work += 1
+        try:
+            return make(item)
+        finally:
+            with gate:
+                at_work -= 1
+                gate.notify_all()
+
+    try:
+        with ThreadPoolExecutor(threads) as pool:
+            yield lambda make, item: pool.submit(counted, make, item).result
+    finally:
+        with gate:
+            closed = True
+            gate.wait_for(lambda: not at_work)
+
+
 def made_ahead(
     make: Callable[[Item], Made], items: Iterable[Item], threads: int, ahead: int = 0
 ) -> Generator[Made, None, None]:
@@ -122,25 +159,14 @@ def made_ahead(
         threads: so many are made at a time.
         ahead: so many are begun before the first one is waited for; 0: as there are threads.
     """
-    with ThreadPoolExecutor(threads) as pool:
-        begun = (pool.submit(make, item).result for item in items)
-        yield from in_order(begun, lambda: ahead or threads)
+    with thread_pool(threads) as begin:
+        yield from in_order((begin(make, item) for item in items), lambda: ahead or threads)
 
 
 def prefetched(items: Generator[Item, None, None], ahead: int = 1) -> Generator[Item, None, None]:
     """The same items in the same order, up to `ahead` of them made in a thread before they are
     asked for; `items` is closed at the end.
     """
-    making = Lock()  # a pool that is interrupted while it starts its thread does not wait for it
-
-    def next_item(_: None) -> Item | None:
-        with making:
-            return next(items, None)
-
-    made = made_ahead(next_item, repeat(None), 1, ahead)
-    try:
-        with closing(made):
-            yield from takewhile(lambda item: item is not None, made)
-    finally:
-        with making:
-            items.close()
+    made = made_ahead(lambda _: next(items, None), repeat(None), 1, ahead)
+    with closing(items), closing(made):
+        yield from takewhile(lambda item: item is not None, made)

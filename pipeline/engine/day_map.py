@@ -10,9 +10,8 @@ import logging
 import os
 import re
 import socket
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
@@ -20,7 +19,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pipeline.core.errors import AdaCalibError
-from pipeline.core.work import WorkProgress, in_order
+from pipeline.core.work import WorkProgress, in_order, thread_pool
 from pipeline.engine.reuse import made_by
 from pipeline.formats.sort_keys import usable_threads
 
@@ -242,25 +241,6 @@ def _pool(
     if place := os.environ.get(DASK):
         yield Workers(place, work, title).begin, lambda: width_of(place)
         return
-    threads, gate, at_work, closed = usable_threads(), threading.Condition(), 0, False
-
-    def counted(item: Item) -> Result:
-        nonlocal at_work
-        with gate:
-            if closed:
-                raise CancelledError
-            at_work += 1
-        try:
-            return work(item)
-        finally:
-            with gate:
-                at_work -= 1
-                gate.notify_all()
-
-    try:
-        with ThreadPoolExecutor(threads) as pool:
-            yield lambda item: pool.submit(counted, item).result, lambda: threads
-    finally:  # a thread that an interrupt met at its start is not known to the pool, and goes on
-        with gate:
-            closed = True
-            gate.wait_for(lambda: not at_work)
+    threads = usable_threads()
+    with thread_pool(threads) as begin:
+        yield partial(begin, work), lambda: threads
