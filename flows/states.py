@@ -1,6 +1,5 @@
 """How a flow begins on the command line, and ends: with a state that has a name and a sentence."""
 
-import signal
 import sys
 from collections.abc import Callable, Iterable
 from functools import wraps
@@ -14,6 +13,7 @@ from prefect.states import Failed
 from flows.local import some_server
 from flows.settings import masked
 from pipeline.core.errors import AdaCalibError
+from pipeline.core.signals import interrupt_on_signals
 
 P = ParamSpec("P")
 
@@ -91,8 +91,7 @@ def run_and_print(name: str, start: Callable[[], State], given: Iterable[Any] = 
         start: runs the flow and returns its final state.
         given: its parameters, in which no secret may be.
     """
-    # A service manager's way to stop is a person's too: what was begun is let go of, then it ends.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    interrupt_on_signals()
     try:
         refuse_secrets(given)
         with some_server():

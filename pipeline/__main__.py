@@ -4,11 +4,11 @@ import gc
 import importlib
 import inspect
 import os
-import signal
 import sys
 from pathlib import Path
 
 from pipeline.core.errors import AdaCalibError
+from pipeline.core.signals import interrupt_on_signals
 from pipeline.params.params_file import STAGES, read_params, section
 
 
@@ -43,7 +43,7 @@ def main() -> None:
     # training ten times slower. It changes no result, and has to be set before torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     gc.disable()  # what is imported stays: to look for garbage in it takes a tenth of a small stage
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that what was begun goes
+    interrupt_on_signals()
     try:
         run_stage(sys.argv[1], [Path(argument) for argument in sys.argv[2:]])
     except AdaCalibError as error:

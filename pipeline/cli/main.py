@@ -3,7 +3,6 @@
 import os
 import re
 import shlex
-import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +12,7 @@ import typer
 from pipeline.cli import release
 from pipeline.cli.console import Voice, answer, note
 from pipeline.core.errors import AdaCalibError
+from pipeline.core.signals import interrupt_on_signals
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -304,7 +304,7 @@ def main() -> None:
     """Run the command line; a refusal is one sentence on stderr and exit code 1."""
     debug = "--debug" in sys.argv
     sys.argv = [argument for argument in sys.argv if argument != "--debug"]
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was begun is let go of
+    interrupt_on_signals()
     try:
         app()
     except (AdaCalibError, OSError, ModuleNotFoundError) as error:

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import socket
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -15,6 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pipeline.core.errors import ArtifactError, ArtifactKeyError, DataError
+from pipeline.core.signals import uninterrupted
 
 REMEDY = "bring it back with dvc checkout, or make it again with dvc repro"
 
@@ -81,9 +83,10 @@ def publish(target: Path) -> Iterator[Path]:
             if not temporary.is_dir():
                 raise ArtifactError(f"{target} is a folder, which no file may replace; name a file")
             aside = target.with_name(f".{target.name}.tmp-old-{writer}")
-            target.rename(aside)
-            temporary.rename(target)
-            discard(aside)
+            with uninterrupted():
+                target.rename(aside)
+                temporary.rename(target)
+                discard(aside)
         else:
             if os.path.lexists(target) and temporary.is_dir() and not temporary.is_symlink():
                 raise ArtifactError(
@@ -93,8 +96,26 @@ def publish(target: Path) -> Iterator[Path]:
             temporary.replace(target)
         _sync(target.parent)
     except BaseException:
-        discard(temporary)
+        with uninterrupted():
+            discard(temporary)
         raise
+
+
+@contextmanager
+def scratch_folder(prefix: str = "adacalib-", parent: Path | None = None) -> Iterator[Path]:
+    """Yield a new folder, which is gone with all that is in it when the block ends.
+
+    Args:
+        prefix: how its name begins.
+        parent: where it is made; None: where the machine keeps temporary files.
+    """
+    with uninterrupted():
+        made = tempfile.TemporaryDirectory(prefix=prefix, dir=parent)
+    try:
+        yield Path(made.name)
+    finally:
+        with uninterrupted():  # an interrupt before this line leaves it to the end of `made`
+            made.cleanup()
 
 
 def refuse_pipe(path: Path) -> None:

@@ -12,7 +12,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from pipeline.core.errors import AdaCalibError, ArtifactError, ReleaseError, ToolError
-from pipeline.core.files import MANIFEST, file_sums, make_folder, publish, sha256_of, verify
+from pipeline.core.files import (
+    MANIFEST,
+    file_sums,
+    make_folder,
+    publish,
+    scratch_folder,
+    sha256_of,
+    verify,
+)
 from pipeline.formats import champion
 from pipeline.registry import commits, tags
 from pipeline.registry.tools import dvc, stores
@@ -66,8 +74,8 @@ def read_back(folder: Path, commit: str, model_sha256: str, remote: stores.Remot
     Raises:
         AdaCalibError: as `bring`.
     """
-    with tempfile.TemporaryDirectory(prefix="adacalib-") as place:
-        bring(folder, commit, Path(place) / "model", model_sha256, remote)
+    with scratch_folder() as place:
+        bring(folder, commit, place / "model", model_sha256, remote)
 
 
 def bring(
@@ -187,8 +195,8 @@ def _bring_pinned(root: Path, pin: champion.Pin) -> dict[str, str]:
     """
     remote = stores.dvc_remote(root)
     (root / champion.FOLDER).mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".adacalib-", dir=root / champion.FOLDER) as place:
-        model, tables = Path(place) / champion.MODEL.name, Path(place) / champion.TABLES.name
+    with scratch_folder(".adacalib-", root / champion.FOLDER) as place:
+        model, tables = place / champion.MODEL.name, place / champion.TABLES.name
         dvc.fetch(root, pin.commit, model, remote=remote, cached=True)
         lock = git(root, "show", f"{pin.commit}:dvc.lock", check=False).output
         if f"path: {BIN_TABLES.as_posix()}\n" in lock:
@@ -287,8 +295,8 @@ def _shows(target: Path, current: Production) -> bool:
 
 def _bring(folder: Path, current: Production, store: Path, remote: stores.Remote | None) -> Path:
     """A folder in the store with the version's bytes, verified."""
-    with tempfile.TemporaryDirectory(prefix=".adacalib-", dir=store) as scratch:
-        copy = Path(scratch) / "model"
+    with scratch_folder(".adacalib-", store) as scratch:
+        copy = scratch / "model"
         bring(folder, current.commit, copy, current.model_sha256, remote)
         version = Path(tempfile.mkdtemp(prefix=f"{current.version}-", dir=store))
         version.chmod(0o755)  # whoever serves may be another user

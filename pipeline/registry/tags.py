@@ -2,7 +2,6 @@
 
 import contextlib
 import re
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -10,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pipeline.core.errors import ReleaseError
+from pipeline.core.files import scratch_folder
 from pipeline.registry.tools.programs import fetch, git
 
 NAME, STAGE = "model", "prod"  # the artifact in dvc.yaml, and the stage that names production
@@ -192,8 +192,8 @@ def proposed(
         ToolError: git failed.
     """
     wait_for_the_clock(assignments(folder))
-    with tempfile.TemporaryDirectory(prefix="adacalib-") as place:
-        clone = Path(place) / "clone"
+    with scratch_folder() as place:
+        clone = place / "clone"
         settings = [
             f"--config=user.{part.lower()}={identity[f'GIT_COMMITTER_{part}']}"
             for part in ("NAME", "EMAIL")

@@ -14,7 +14,6 @@ import os
 import re
 import signal
 import socket
-import tempfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +26,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.supervisors.multiprocess import Multiprocess
 
 from pipeline.core.errors import AdaCalibError, ArtifactError, ToolError
+from pipeline.core.files import scratch_folder
 from pipeline.serving.state import RequestLimits, ServiceState, Swaps
 
 BACKLOG = 2048  # connections that wait to be accepted
@@ -250,8 +250,8 @@ def serve(
         ToolError: the address is in use or cannot be listened on.
         ArtifactError: a file is missing or damaged.
     """
-    with listening(host, port) as place, tempfile.TemporaryDirectory(prefix="adacalib-") as shared:
-        state = ServiceState(Path(shared))
+    with listening(host, port) as place, scratch_folder() as shared:
+        state = ServiceState(shared)
         served = ServedFolder(folder, limits, state, shadow, shadow_limit)
         config = Config(
             served,

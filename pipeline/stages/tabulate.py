@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from pipeline.calibration.statistics.counting import (
     with_later_days,
 )
 from pipeline.core.errors import AdaCalibError, NotEnoughDataError
-from pipeline.core.files import manifest_sums
+from pipeline.core.files import manifest_sums, scratch_folder
 from pipeline.engine.day_map import map_days, processes
 from pipeline.engine.reuse import Made, Reuse
 from pipeline.formats.days import day_number
@@ -85,8 +84,8 @@ def _tables(
     @cache
     def cut() -> tuple[BinTable, CellTable]:
         wanted, cells = {*params.candidates, params.grid_cells}, params.grid_cells
-        with TemporaryDirectory(prefix=f".{tables.name}.tmp-", dir=tables.parent) as place:
-            pieces = _pieces(scores, manifest, Path(place) if processes() else None)
+        with scratch_folder(f".{tables.name}.tmp-", tables.parent) as place:
+            pieces = _pieces(scores, manifest, place if processes() else None)
             over = _over if processes() else None
             return tabulate_pieces(pieces, wanted, cells, _memory(), processes(), over=over)
 

@@ -21,7 +21,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +29,7 @@ from duckdb import DuckDBPyConnection
 from pyarrow import dataset
 
 from pipeline.core.errors import DataError
-from pipeline.core.files import sha256_of
+from pipeline.core.files import scratch_folder, sha256_of
 from pipeline.data.ingest.mapping import Mapping as FileMapping
 from pipeline.data.ingest.records import Report, opened
 from pipeline.data.log_store.day_writer import DayWriter, Part
@@ -174,9 +173,9 @@ def land_files(
         for name in sorted({name for _, name in files}, reverse=True):
             paths = [path for what in LINES for path in files[what, name] if path.is_file()]
             size = sum(path.stat().st_size for path in paths)
-            with TemporaryDirectory(dir=place) as lines, engine() as database:
+            with scratch_folder(parent=place) as lines, engine() as database:
                 cut = [
-                    _cut(Path(lines) / what, files[what, name], columns, report)
+                    _cut(lines / what, files[what, name], columns, report)
                     for what, columns in LINES.items()
                 ]
                 for number in range(PARTS):

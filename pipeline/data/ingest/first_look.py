@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from glob import escape
 from itertools import product
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
 import duckdb
@@ -18,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.core.errors import DataError
+from pipeline.core.files import scratch_folder
 from pipeline.data.ingest.mapping import MISSING, Mapping
 from pipeline.data.ingest.records import LogFile
 from pipeline.data.ingest.text_files import names_in, open_bytes, reading
@@ -133,8 +133,8 @@ def _file_look(path: Path) -> FileLook:
     lines = head.decode(encoding, "replace").removeprefix("\ufeff")
     if len(head) == SAMPLE_BYTES:
         lines = lines[: lines.rfind("\n") + 1]
-    with TemporaryDirectory(prefix="adacalib-") as place:
-        sample = Path(place) / "log.txt"
+    with scratch_folder() as place:
+        sample = place / "log.txt"
         sample.write_text(lines, encoding="utf-8", newline="")
         try:
             plain = lines.lstrip()[:1] in ("{", "[")

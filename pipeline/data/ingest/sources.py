@@ -11,11 +11,10 @@ from dataclasses import replace
 from datetime import date
 from glob import escape, glob, has_magic
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from pipeline.core.errors import DataError, ToolError
-from pipeline.core.files import refuse_pipe, sha256_of
+from pipeline.core.files import refuse_pipe, scratch_folder, sha256_of
 from pipeline.core.work import WorkProgress, followed
 from pipeline.data.ingest import ali_ccp
 from pipeline.data.ingest.fetched import PUBLIC
@@ -185,8 +184,8 @@ def local_files(sources: Sequence[str]) -> Iterator[list[Path]]:
         DataError: no file fits a pattern, none is of a log, or one is a pipe.
         ToolError: a store does not give a file.
     """
-    with TemporaryDirectory(prefix="adacalib-") as place:
-        found = [file for source in sources for file in _files(source, Path(place))]
+    with scratch_folder() as place:
+        found = [file for source in sources for file in _files(source, place)]
         if not (files := [file for file in found if file.name != NO_LOG]):
             raise DataError(f"no file fits {', '.join(sources)}; name files of the log")
         for file in files:

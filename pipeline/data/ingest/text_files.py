@@ -9,13 +9,13 @@ from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
 from shutil import copyfileobj
-from tempfile import TemporaryDirectory
 from typing import IO, Any, TypeAlias
 from unicodedata import normalize
 
 import pyarrow as pa
 
 from pipeline.core.errors import DataError
+from pipeline.core.files import scratch_folder
 from pipeline.data.ingest.mapping import Mapping
 
 LONGEST_LINE = 64 << 20  # bytes
@@ -97,8 +97,8 @@ def plain_text(path: Path, mapping: Mapping) -> Iterator[Path]:
     if path.suffix.lower() not in (".bz2", ".zst") and mapping.encoding == "utf-8":
         yield path
         return
-    with TemporaryDirectory(prefix="adacalib-") as place:
-        copy = Path(place) / "log.txt"
+    with scratch_folder() as place:
+        copy = place / "log.txt"
         _copy_as_text(path, mapping, copy)
         yield copy
 

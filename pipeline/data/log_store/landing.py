@@ -4,7 +4,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,7 +11,7 @@ import pyarrow as pa
 
 from pipeline.core.columns import read_columns
 from pipeline.core.errors import DataError
-from pipeline.core.files import publish
+from pipeline.core.files import publish, scratch_folder
 from pipeline.data.log_store.day_rows import REMEDY
 from pipeline.data.log_store.day_writer import Part, PartWriter, whole
 from pipeline.data.log_store.manifest import (
@@ -188,10 +187,9 @@ def land_parts(
         )
     with landing_lock(folder):
         _refuse_other_kind(folder, kind)
-        near = TemporaryDirectory(prefix=f".{folder.name}.tmp-", dir=folder.parent)
-        with near as place:  # on the same disk
+        with scratch_folder(f".{folder.name}.tmp-", folder.parent) as place:  # on the same disk
             parts: dict[str, list[Part]] = defaultdict(list)
-            for day, part in bring(Path(place)):
+            for day, part in bring(place):
                 parts[day].append(part)
             made = over(lambda day: whole(parts[day], schema, event_id), sorted(parts), "land")
             staged = dict(made)

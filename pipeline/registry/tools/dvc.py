@@ -2,7 +2,6 @@
 
 import json
 import re
-import tempfile
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -12,6 +11,7 @@ import psutil
 from ruamel.yaml import YAML
 
 from pipeline.core.errors import AdaCalibError, ToolError
+from pipeline.core.files import scratch_folder
 from pipeline.params.params_file import stage_order
 from pipeline.registry.tags import NAME, STAGE, Tag, assignments, next_version, proposed, versions
 from pipeline.registry.tools.programs import (
@@ -278,10 +278,10 @@ def fetch(
     # For one of these files that git has lost, DVC would wait for ever.
     git(folder, "rev-list", "--objects", "--no-walk", commit, "--", "*dvc*", "*.yaml")
     arguments = ["get", ".", path.as_posix(), "--rev", commit, "-o", str(target.absolute())]
-    with tempfile.TemporaryDirectory(prefix="adacalib-") as place:
+    with scratch_folder() as place:
         if remote:  # without one, dvc makes the cache a remote, and settings would undo that
             settings = settings_of(folder, remote, None if cached else f"{place}/cache")
-            with (Path(place) / "config").open("w") as file:
+            with (place / "config").open("w") as file:
                 settings.write(file)
             arguments += ["--config", file.name]
         finished = run_dvc(folder, *arguments)

@@ -1,0 +1,40 @@
+"""Signals that end a process: what was begun is let go of, and no step stops half-way."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def interrupt_on_signals() -> None:
+    """Have a service manager's stop and a lost terminal interrupt this process as Ctrl+C does.
+
+    What is ignored, as nohup has it, stays so.
+    """
+    for number in ENDING:
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Let a few steps that belong together come to their end: a signal that comes meanwhile takes
+    effect after them. In threads none does anyway.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[signal.Signals] = []
+    before = {
+        number: signal.signal(number, lambda n, _: came.append(signal.Signals(n)))
+        for number in ENDING
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for number in came[:1]:
+            signal.raise_signal(number)
