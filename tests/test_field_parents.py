@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,8 @@ import pytest
 
 from pipeline.__main__ import run_stage
 from pipeline.core.files import read_json, read_report
-from pipeline.encoding.vocabulary import Vocabulary, count_field, nearest_parents, tree_of
+from pipeline.encoding.parents import count_field, counts_of, nearest_parents, tree_of
+from pipeline.encoding.vocabulary import Vocabulary
 from pipeline.engine import day_map
 from pipeline.formats.tables import FieldTree
 from pipeline.serving.predictor import load
@@ -31,7 +33,7 @@ def day_of(index, day):
     advertiser = number % 6
     advertiser[(number == 4) & (index >= 5)] = 0
     shared = np.flatnonzero(number == 7)
-    advertiser[shared[: len(shared) // 4]] = 2
+    advertiser[shared[: len(shared) // 2]] = 2
     score = rng.normal(-1.5, 1.0, ROWS)
     truth = score + np.linspace(-1.5, 1.5, 6)[advertiser] + 0.3 * np.sin(number)
     names = np.array([f"c{n}" for n in range(CAMPAIGNS)], object)[number]
@@ -94,6 +96,9 @@ def rows_of(*rows):
 
 ASKED = rows_of(
     ("c1", "a1", "v0"),  # known
+    ("c7", "a1", "v0"),  # of two advertisers: known by each pair
+    ("c7", "a2", "v0"),
+    ("c7", "a3", "v1"),
     ("new", "a1", "v0"),
     ("new", "newer", "v0"),
     ("new", "a1", "newest"),  # an advertiser of another vertical is another
@@ -101,16 +106,17 @@ ASKED = rows_of(
     (None, "a3", "v1"),
     (None, None, None),
 )
-LEVELS = [0, 1, 2, 3, 3, 1, 0]
+LEVELS = [0, 0, 0, 1, 1, 2, 3, 3, 1, 0]
 
 
 def test_each_level_answers_for_what_it_knows(walked):
     said = load(walked / "artifacts/model").predict(pa.table(ASKED))
     assert said.field_level.tolist() == LEVELS
-    assert said.unseen.tolist() == [False, True, True, True, True, False, False]
+    assert said.unseen.tolist() == [level > 0 for level in LEVELS[:-2]] + [False, False]
     names = read_json(walked / "artifacts/model/manifest.json")["base"]["field"]["values"]
-    assert [names[each] for each in said.field_value_id[:5]] == [
-        "c1", "\x1e\x1fa1\x1fv0", "\x1e\x1fv0", None, None,
+    assert [names[each] for each in said.field_value_id[:8]] == [
+        "c1", "\x1e\x1ec7\x1fa1\x1fv0", "\x1e\x1ec7\x1fa2\x1fv0", "\x1e\x1fa3\x1fv1",
+        "\x1e\x1fa1\x1fv0", "\x1e\x1fv0", None, None,
     ]  # fmt: skip
 
 
@@ -127,10 +133,20 @@ def test_a_new_campaign_is_served_as_its_advertiser_is(walked):
 def test_http_and_files_say_the_same(walked):
     answer, metrics = asked(walked, ASKED)
     assert answer.json()["field_level"] == LEVELS
-    assert 'adacalib_field_level_rows_total{level="1"} 2.0' in metrics
+    assert 'adacalib_field_level_rows_total{level="1"} 3.0' in metrics
     answers, _ = scored(walked, pa.table(ASKED))
     np.testing.assert_array_equal(answers["field_level"], LEVELS)
     np.testing.assert_allclose(answers["probability"], answer.json()["probability"], rtol=1e-12)
+
+
+def test_a_campaign_of_two_advertisers_is_served_by_each_as_it_is_there(walked):
+    """Its truth is .6 logits apart between them."""
+    rows = [("c7", "a1", "v0"), ("c7", "a2", "v0")]
+    of_pair = load(walked / "artifacts/model").predict(pa.table(rows_of(*rows))).probability
+    days = pa.concat_tables([day_of(index, day) for index, day in enumerate(DAYS)]).to_pandas()
+    rate = days[days["item"] == SHARED].groupby("advertiser")["click"].mean()
+    assert rate["a2"] > rate["a1"]
+    assert of_pair[1] > of_pair[0]
 
 
 def test_who_moved_and_who_had_two_is_told(walked):
@@ -139,9 +155,12 @@ def test_who_moved_and_who_had_two_is_told(walked):
     ((ids, parents),) = tree.moves.values()
     assert [names[i] for i in ids] == [MOVED]
     assert [names[p] for p in parents] == ["\x1e\x1fa0\x1fv0"]
-    assert names[tree.parent[names.index(SHARED)]] == "\x1e\x1fa1\x1fv0"
+    for advertiser in ("a1", "a2"):
+        pair = names.index(f"\x1e\x1e{SHARED}\x1f{advertiser}\x1fv0")
+        assert names[tree.parent[pair]] == f"\x1e\x1f{advertiser}\x1fv0"
+    assert SHARED not in names
     found = read_report(walked / "reports/evaluation.json")["parents"]
-    assert found == {"ids": 7, "moved": 1, "several": 1}
+    assert found == {"ids": 7, "moved": 1, "pairs": 2, "several": 0}
 
 
 def test_money_at_stake_is_that_of_the_test_days(walked):
@@ -163,11 +182,40 @@ def test_money_at_stake_is_that_of_the_test_days(walked):
     assert {n: apart[n] for n in both} == pytest.approx({n: shown[n] for n in both}, abs=0.01)
 
 
+def test_who_has_several_parents_is_known_by_pairs_unless_known_before(tmp_path):
+    """Whichever day of the first ones shows it; later for those alone that come then."""
+
+    def of_day(*rows):
+        table = pa.table({**rows_of(*rows * 20), "click": [0, 1] * (10 * len(rows))})
+        return table.append_column("shown", pa.array([1] * len(table)))
+
+    both = [("y", "a", "v"), ("y", "b", "v"), ("z", "a", "v"), ("y", None, "v")]
+    days = {day: of_day(("x", "a", "v"), both[0], both[2]) for day in DAYS}
+    days[DAYS[3]] = of_day(("x", "a", "v"), *both)
+    days[DAYS[-1]] = of_day(
+        *[("x", parent, "v") for parent in "ab"], *[("new", parent, "v") for parent in "ab"]
+    )
+    parents = ["advertiser", "vertical"]
+    folder = project(
+        tmp_path / "project", days, log__field_parents=parents, log__served_logit="score"
+    )
+    walk(folder, "score")
+    field = read_json(folder / "artifacts/scores/manifest.json")["field"]
+    pairs = [f"\x1e\x1e{value}\x1f{parent}\x1fv" for value in ("y", "new") for parent in "ab"]
+    assert {*field["values"]} - {*map("\x1e\x1f".__add__, ("a\x1fv", "b\x1fv", "v"))} == {
+        None, "x", "z", *pairs,
+    }  # fmt: skip
+    assert field["tree"]["several"] == 1
+    day = pq.read_table(folder / f"artifacts/scores/day={DAYS[3]}.parquet")
+    rows = [field["values"][each] for each in day["field_value_id"].to_pylist()]
+    assert Counter(rows) == dict.fromkeys(["x", "z", *pairs[:2], "\x1e\x1fv"], 20)
+
+
 def test_values_without_an_id_have_that_of_their_parent(walked):
     """Of 24 campaigns 20 have ids of their own; the others are no unseen ones in the scores."""
     manifest = read_json(walked / "artifacts/scores/manifest.json")
     values = manifest["field"]["values"]
-    assert sum(name is not None and not name.startswith("\x1e") for name in values) == 20
+    assert sum(not str(name).startswith(("None", "\x1e\x1f", "\x1e(")) for name in values) == 20
     levels = np.array(manifest["field"]["tree"]["level"])
     day = pq.read_table(walked / f"artifacts/scores/day={DAYS[3]}.parquet")
     assert (levels[day["field_value_id"].to_numpy()] == 1).any()
@@ -181,8 +229,9 @@ def test_vectors_ask_every_level(walked):
 
 def test_a_far_parent_is_one_where_no_near_one_is_known():
     table = pa.table({"c": ["x", "y"], "a": pa.nulls(2, pa.string()), "v": ["1", None]})
-    known = Vocabulary(()).extended(count_field(table, ["c"], ["a", "v"]))
-    tree = tree_of(known, 2, [("2024-03-04", nearest_parents(table, ["c"], ["a", "v"]))])
+    found = count_field(table, ["c"], ["a", "v"])
+    known = Vocabulary(()).extended(counts_of([found]))
+    tree = tree_of(known, 2, [("2024-03-04", nearest_parents(found))])
     assert known.names == [None, "x", "y", "\x1e\x1f1"]
     assert tree["level"] == [3, 0, 0, 2]
     assert tree["parent"] == [0, 3, 0, 0]
@@ -201,11 +250,9 @@ def test_a_row_that_lacks_the_near_parent_is_neither_a_move_nor_a_second_parent(
         of_day([None], ["2"]),
         of_day(["q"], ["2"]),
     ]
-    known = Vocabulary(())
-    for table in days:
-        known = known.extended(count_field(table, ["c"], ["a", "v"]))
-    named = [(f"{n}", nearest_parents(table, ["c"], ["a", "v"])) for n, table in enumerate(days)]
-    tree = tree_of(known, 2, named)
+    found = [count_field(table, ["c"], ["a", "v"]) for table in days]
+    known = Vocabulary(()).extended(counts_of(found))
+    tree = tree_of(known, 2, [(f"{n}", nearest_parents(of_day)) for n, of_day in enumerate(found)])
     ids = {name: number for number, name in enumerate(known.names)}
     assert tree["parent"][ids["x"]] == ids["\x1e\x1fp\x1f1"]
     assert tree["moves"] == {"3": [[ids["x"]], [ids["\x1e\x1f2"]]],
@@ -216,7 +263,7 @@ def test_a_row_that_lacks_the_near_parent_is_neither_a_move_nor_a_second_parent(
 def test_the_parent_of_a_value_is_the_one_with_the_most_rows():
     table = pa.table({"c": ["x", "x", "x", "y", None, "z"], "a": ["p", "q", "q", None, "p", None],
                       "v": ["1", "1", "1", "1", "1", None]})  # fmt: skip
-    found = nearest_parents(table, ["c"], ["a", "v"]).sort_by("values").to_pylist()
+    found = nearest_parents(count_field(table, ["c"], ["a", "v"])).sort_by("values").to_pylist()
     assert found == [
         {"values": "x", "parent": "\x1e\x1fq\x1f1", "several": 2},
         {"values": "y", "parent": "\x1e\x1f1", "several": 1},

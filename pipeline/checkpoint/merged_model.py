@@ -177,19 +177,21 @@ def vectors_of(model: MergedModel) -> dict[str, Any]:
 
 
 def _field_columns(encoder: Encoder) -> dict[str, list[Any]]:
-    """Known field values, then unseen ones of known parents."""
-    keys, depth = _some(encoder.field_values), len(encoder.parents)
-    unknown = [UNSEEN] * depth
-    parts = (key.split(SEPARATOR) for key in _spread(encoder.field_values.parents))
-    above = [*((unknown + of_key)[-depth:] for of_key in parts), *[unknown][:depth]]
-    columns: dict[str, list[Any]] = {
-        name: [_part(key, place, len(encoder.field)) for key in keys] + [UNSEEN] * len(above)
-        for place, name in enumerate(encoder.field)
-    }
-    for place, name in enumerate(encoder.parents):
-        of_parents = [each[place] for each in above]
-        known = columns.get(name, _repeated(of_parents, len(keys)))[: len(keys)]
-        columns[name] = known + of_parents
+    """Known field values, then pairs, and unseen ones of known parents."""
+    values, width = encoder.field_values, len(encoder.field)
+    keys, all_columns = _some(values), [*encoder.field, *encoder.parents]
+    unknown = [UNSEEN] * len(all_columns)
+    parts = (k.split(SEPARATOR) for k in _spread([*values.pairs]) + _spread([*values.parents]))
+    above = [(unknown + of_key)[-len(all_columns) :] for of_key in parts]
+    above += [unknown] * bool(encoder.parents)
+    columns: dict[str, list[Any]] = {}
+    for place, name in enumerate(all_columns):
+        of_above = [each[place] for each in above]
+        if place < width:
+            known = [_part(key, place, width) for key in keys]
+        else:
+            known = columns.get(name, _repeated(of_above, len(keys)))[: len(keys)]
+        columns[name] = known + of_above
     return columns
 
 

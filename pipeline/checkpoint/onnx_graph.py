@@ -5,7 +5,7 @@ comparisons in float64, and has the same bytes whenever it is made. `parity` pro
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from pipeline.checkpoint.merged_model import MergedModel, MergedNetwork
 from pipeline.checkpoint.serving_table import IDS, LOGIT64, MAPPED
 from pipeline.core.errors import ArtifactError
 from pipeline.encoding.features import LARGEST_SCALED, Encoder, LoggedScore, Scaling
-from pipeline.encoding.values import PARENT, SCORE_CLIP, SEPARATOR
+from pipeline.encoding.values import SCORE_CLIP, SEPARATOR
 from pipeline.encoding.vocabulary import Vocabulary
 from pipeline.formats.maps import PROBABILITY_CLIP
 from pipeline.model.network import LoggedScoreNetwork
@@ -78,7 +78,8 @@ def null_text(encoder: Encoder) -> str:
     It is made of separators, so no joint value that has it as a part is in a vocabulary either.
     """
     known = [*encoder.categorical.values(), encoder.field_values]
-    texts = [part for key in encoder.field_values.parents for part in key.split(SEPARATOR)]
+    keys = *encoder.field_values.pairs, *encoder.field_values.parents
+    texts = [part for key in keys for part in key.split(SEPARATOR)]
     texts += [value for one in known for value in (*one.values, *one.pooled)]
     separators = [value for value in texts if not value.strip(SEPARATOR)]
     return SEPARATOR * (1 + max(map(len, separators), default=0))
@@ -194,19 +195,28 @@ def _field_value_id(graph: _Graph, encoder: Encoder, absent: str) -> str:
     if not encoder.parents and (len(texts) == 1 or not vocabulary.null_id):
         return _ids(graph, key, vocabulary, absent, name)
     known = _ids(graph, key, vocabulary, None, None)
-    for place in range(len(encoder.parents)):  # looked up for those rows alone that need it
+    for columns, ids in _above(encoder):  # looked up for those rows alone that need it
         unknown = graph.op("NonZero", _is_unknown(graph, known))
         rows = graph.op("Squeeze", unknown, [0])
-        of_rows = [graph.op("Gather", _text(graph, name), rows) for name in encoder.parents[place:]]
-        at = np.flatnonzero(vocabulary.levels(len(encoder.parents)) == 1 + place)
-        parents = [vocabulary.own[n - 1].removeprefix(PARENT) for n in at.tolist()]
-        of_parent = _encoded(graph, _joined(graph, of_rows), parents, at.tolist())
-        known = graph.op("ScatterElements", known, rows, of_parent)
+        of_rows = [graph.op("Gather", _text(graph, column), rows) for column in columns]
+        found = _encoded(graph, _joined(graph, of_rows), [*ids], [*ids.values()])
+        known = graph.op("ScatterElements", known, rows, found)
     if not vocabulary.null_id:
         return graph.op("Identity", known, result=name)
     nulls = [_encoded(graph, text, [absent], [vocabulary.null_id]) for text in texts]
     null = graph.op("Max", *nulls)
     return graph.op("Where", _is_unknown(graph, known), null, known, result=name)
+
+
+def _above(encoder: Encoder) -> Iterator[tuple[Sequence[str], dict[str, int]]]:
+    """Columns, and the ids of their joint values: of pairs, where there are any, then parents."""
+    vocabulary, parents = encoder.field_values, encoder.parents
+    if vocabulary.pairs:
+        yield (*encoder.field, *parents), vocabulary.pairs
+    levels = vocabulary.levels(len(parents))
+    for place in range(len(parents)):
+        ids = {key: n for key, n in vocabulary.parents.items() if levels[n] == 1 + place}
+        yield parents[place:], ids
 
 
 def _joined(graph: _Graph, texts: Sequence[str]) -> str:

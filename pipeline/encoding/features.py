@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.core.errors import DataError
-from pipeline.encoding.values import field_keys, logged_logit, numbers_of, parent_names, placed
+from pipeline.encoding.values import field_keys, logged_logit, names_above, numbers_of, placed
 from pipeline.encoding.vocabulary import ValueCounts, Vocabulary
 
 LARGEST_SCALED = 6.0  # standard deviations; a value further out is served as if it were there
@@ -202,7 +202,7 @@ class Encoder:
         Raises:
             DataError: a column is missing or does not hold what it should.
         """
-        above = parent_names(table, self.parents)
+        above = names_above(table, self.field, self.parents)
         ids = self.field_values.ids(field_keys(table, self.field), above)
         return Encoded(*self.features(table), ids)
 

@@ -20,6 +20,7 @@ MARK = "\x1e"  # begins a name that is no text of a log
 NULL_NAME = f"{MARK}(null)"
 POOLED_NAME = f"{MARK}(other)"
 PARENT = f"{MARK}{SEPARATOR}"  # begins the name of a parent of field values, before its key
+PAIR = f"{MARK}{MARK}"  # begins that of a field value together with its parents
 SPACES = ("logit", "probability")  # what a logged score may be
 SCORE_CLIP = 1e-15  # a logged probability is taken to lie in [this, 1 - this]: ±34.5 in logit
 LARGEST_EXACT = 2**53  # from here on neighbouring whole numbers share one float64
@@ -132,21 +133,28 @@ def field_keys(table: pa.Table, columns: Sequence[str]) -> pa.StringArray:
     return pc.binary_join_element_wise(*parts, SEPARATOR, null_handling="emit_null")
 
 
-def parent_names(table: pa.Table, parents: Sequence[str]) -> list[pa.StringArray]:
-    """Of each row what its field value belongs to, from near to far: names, text [n] each.
+def names_above(
+    table: pa.Table, field: Sequence[str], parents: Sequence[str]
+) -> list[pa.StringArray]:
+    """Of each row the pair of its field value and its parents, and what the value belongs to, from
+    near to far: names, text [n] each; none where there are no parents.
 
     A parent is its own column's value and those of the farther ones, so an advertiser of two
-    verticals is two. Null where one of these is.
+    verticals is two. Null where a part is.
 
     Args:
         table: rows of a log.
-        parents: columns, from near to far.
+        field: columns whose joint value is calibrated.
+        parents: columns that it belongs to, from near to far.
 
     Raises:
         DataError: as `field_keys`.
     """
-    keys = (field_keys(table, parents[place:]) for place in range(len(parents)))
-    return [pc.binary_join_element_wise(pa.scalar(PARENT), each, "") for each in keys]
+    if not parents:
+        return []
+    keys = [(PAIR, [*field, *parents]), *((PARENT, parents[n:]) for n in range(len(parents)))]
+    named = ((mark, field_keys(table, columns)) for mark, columns in keys)
+    return [pc.binary_join_element_wise(pa.scalar(mark), key, "") for mark, key in named]
 
 
 def _refuse_row(column: str, wrong: pa.BooleanArray, what: str) -> None:

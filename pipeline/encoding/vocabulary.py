@@ -1,12 +1,8 @@
-"""The ids of a column's or a field's values: which are known, counted from the days of a log.
+"""The ids of a column's or a field's values: which are known, counted from the days of a log."""
 
-Which parent each field value belongs to, and since when.
-"""
-
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,13 +11,12 @@ import pyarrow.compute as pc
 from pipeline.core.errors import DataError
 from pipeline.encoding.values import (
     NULL_NAME,
+    PAIR,
     PARENT,
     POOLED_NAME,
     SEPARATOR,
     Column,
     as_text,
-    field_keys,
-    parent_names,
 )
 
 
@@ -41,13 +36,13 @@ class ValueCounts:
 
     def add(self, keys: Column) -> None:
         """Count the keys of more rows, text [n]."""
-        more = pc.value_counts(as_text(keys).drop_null())
-        self.add_counts(pa.Table.from_struct_array(more), keys.null_count)
+        self.add_counts(pa.Table.from_struct_array(pc.value_counts(as_text(keys))))
 
-    def add_counts(self, counts: pa.Table, nulls: int) -> None:
-        """Add what was counted elsewhere."""
-        self.nulls += nulls
-        both = pa.concat_tables([self.counts, counts]).group_by("values")
+    def add_counts(self, counts: pa.Table) -> None:
+        """Add what was counted elsewhere: `values` (text, null among them) and `counts`."""
+        known = counts.select(["values", "counts"]).filter(pc.is_valid(counts["values"]))
+        self.nulls += pc.sum(counts.filter(pc.is_null(counts["values"]))["counts"]).as_py() or 0
+        both = pa.concat_tables([self.counts, known]).group_by("values")
         added = both.aggregate([("counts", "sum")]).rename_columns({"counts_sum": "counts"})
         self.counts = added.select(["values", "counts"])
 
@@ -58,9 +53,6 @@ class ValueCounts:
         return self.counts.filter(pc.invert(known)).sort_by(order)["values"]
 
 
-SHARED = (NULL_NAME, POOLED_NAME)
-
-
 @dataclass(frozen=True)
 class Vocabulary:
     """Known values of one column or field; id = position + 1.
@@ -68,11 +60,11 @@ class Vocabulary:
     Two ids may be of no single value: that of null (NULL_NAME) and one that all pooled values share
     (POOLED_NAME). They differ from what nobody has seen, which is out of vocabulary (OOV) and has
     the id 0. Where values have parents these have ids, too, which are those of the values that have
-    none of their own; nothing is pooled then.
+    none of their own, and so have pairs of a value and its parents; nothing is pooled then.
 
     Attributes:
         own: the name of every id from 1 on: values, each once, those two where they are, and names
-            of parents.
+            of pairs and parents.
         pooled: text: values that share one id.
     """
 
@@ -110,7 +102,8 @@ class Vocabulary:
         of_parents = pc.starts_with(names, PARENT)
         new, parents = names.filter(pc.invert(of_parents)), names.filter(of_parents)
         most = len(self.own) + len(names) if max_size is None else max_size
-        room, above = (max(most - len(known), 0) for known in (self.values, self.parents))
+        taken = len(self.values) + len(self.pairs)
+        room, above = max(most - taken, 0), max(most - len(self.parents), 0)
         pooled = () if len(parents) or self.parents else _ascending(new.slice(room))
         null = (NULL_NAME,) if counts.nulls and NULL_NAME not in self.own else ()
         mark = (POOLED_NAME,) if pooled and not self.pooled else ()
@@ -129,21 +122,21 @@ class Vocabulary:
         """
         return cls(tuple(name for name in names[1:] if name is not None), tuple(pooled))
 
-    def ids(self, keys: Column, parents: Sequence[Column] = ()) -> np.ndarray:
-        """The id of every key, or else of its nearest known parent: int32 [n] in [0, len(self)].
+    def ids(self, keys: Column, above: Sequence[Column] = ()) -> np.ndarray:
+        """The id of every key, or else of the first known name above: int32 [n] in [0, len(self)].
 
-        0 where neither is known; null has its own id where it has one and no known parent.
+        0 where none is known; null has its own id where it has one and nothing above is known.
 
         Args:
             keys: text [n].
-            parents: names of the parents, text [n] each, from near to far.
+            above: names of the pair and of the parents, text [n] each, from near to far.
         """
         keys = as_text(keys)
         places = pc.index_in(keys, value_set=self._value_set).fill_null(len(self._value_set))
         ids = self._id_at[places.to_numpy(zero_copy_only=False)]
-        for above in parents:
+        for names in above:
             if (rows := np.flatnonzero(ids == 0)).size:
-                ids[rows] = self.named(above.take(pa.array(rows)))
+                ids[rows] = self.named(names.take(pa.array(rows)))
         if self.null_id and keys.null_count:
             ids[keys.is_null().to_numpy(zero_copy_only=False) & (ids == 0)] = self.null_id
         return ids
@@ -160,12 +153,21 @@ class Vocabulary:
     @cached_property
     def values(self) -> tuple[str, ...]:
         """The values with ids of their own, in the order of `value_ids`."""
-        return tuple(name for name in self.own if not _stands_for_many(name))
+        return tuple(name for name in self.own if _is_value(name))
 
     @cached_property
-    def parents(self) -> tuple[str, ...]:
-        """The keys of the parents that have ids, in the order of these."""
-        return tuple(name.removeprefix(PARENT) for name in self.own if name.startswith(PARENT))
+    def pairs(self) -> dict[str, int]:
+        """The ids of the keys of pairs."""
+        return self._marked(PAIR)
+
+    @cached_property
+    def parents(self) -> dict[str, int]:
+        """The ids of the keys of parents."""
+        return self._marked(PARENT)
+
+    def _marked(self, mark: str) -> dict[str, int]:
+        named = enumerate(self.own, 1)
+        return {name.removeprefix(mark): n for n, name in named if name.startswith(mark)}
 
     def levels(self, depth: int) -> np.ndarray:
         """int64 [len(self) + 1]: of every id 0, or k of a k-th parent; of the id 0 one more.
@@ -179,7 +181,7 @@ class Vocabulary:
     @cached_property
     def value_ids(self) -> np.ndarray:
         """int32: the ids of `values`."""
-        named = [n for n, name in enumerate(self.own, 1) if not _stands_for_many(name)]
+        named = [n for n, name in enumerate(self.own, 1) if _is_value(name)]
         return np.array(named, dtype=np.int32)
 
     @cached_property
@@ -218,102 +220,9 @@ class Vocabulary:
         return np.concatenate([self.value_ids, pooled, [0]], dtype=np.int32)
 
 
-def _stands_for_many(name: str) -> bool:
-    return name in SHARED or name.startswith(PARENT)
+def _is_value(name: str) -> bool:
+    return name not in (NULL_NAME, POOLED_NAME) and not name.startswith((PAIR, PARENT))
 
 
 def _ascending(values: pa.ChunkedArray) -> tuple[str, ...]:
     return tuple(values.sort().to_pylist()) if len(values) else ()
-
-
-def count_field(table: pa.Table, field: Sequence[str], parents: Sequence[str]) -> ValueCounts:
-    """How often each field value comes, and each parent by its name.
-
-    Args:
-        table: rows of a log.
-        field: columns whose joint value is calibrated.
-        parents: columns that it belongs to, from near to far.
-
-    Raises:
-        DataError: a column is missing or cannot name values.
-    """
-    return ValueCounts(field_keys(table, field), *map(pc.drop_null, parent_names(table, parents)))
-
-
-def nearest_parents(table: pa.Table, field: Sequence[str], parents: Sequence[str]) -> pa.Table:
-    """`values` (each field value once), `parent` and `several`.
-
-    The parent is the name of the nearest one that is not null in any row; of several as near, which
-    are counted, it is the one with the most rows.
-
-    Args:
-        table, field, parents: as in `count_field`.
-    """
-    keys = field_keys(table, field)
-    columns = {"values": keys, "parent": pc.coalesce(*parent_names(table, parents))}
-    pairs = pa.table(columns).filter(pc.and_(*map(pc.is_valid, columns.values())))
-    pairs = pairs.group_by(["values", "parent"]).aggregate([([], "count_all")])
-    pairs = pairs.append_column("near", pc.count_substring(pairs["parent"], SEPARATOR))
-    pairs = pairs.sort_by([("count_all", "descending"), ("parent", "ascending")])
-    of_level = pairs.group_by(["values", "near"], use_threads=False)
-    found = of_level.aggregate([("parent", "first"), ([], "count_all")])
-    nearest = found.sort_by([("near", "descending")]).group_by("values", use_threads=False)
-    found = nearest.aggregate([("parent_first", "first"), ("count_all", "first")])
-    return found.rename_columns(["values", "parent", "several"])
-
-
-def tree_of(
-    vocabulary: Vocabulary, depth: int, days: Iterable[tuple[str, pa.Table]]
-) -> dict[str, Any]:
-    """The tree of all ids, as JSON can hold it.
-
-    Args:
-        vocabulary: of the last day.
-        depth: how many parents a field value has.
-        days: each day and its `nearest_parents`, in their order.
-
-    Returns:
-        `parent`: of every id, as of its first day; `level` of every id; `moves`: day -> ids and
-        their parents from then on, which a day that knows less of them does not change; `several`:
-        values that had several parents on one day.
-    """
-    parent, several = np.zeros(len(vocabulary) + 1, np.int64), set()
-    nodes = np.flatnonzero([name.startswith(PARENT) for name in vocabulary.own])
-    names = pa.array(vocabulary.own, pa.string()).take(pa.array(nodes))
-    parent[nodes + 1] = _known(vocabulary, _above(names))  # of parents; 0 of field values
-    now, moves = parent.copy(), {}
-    for day, found in days:
-        ids, above = vocabulary.ids(found["values"]), _known(vocabulary, found["parent"])
-        named = (ids > 0) & (above > 0)
-        several |= {*ids[named & (found["several"].to_numpy() > 1)].tolist()}
-        first, farther = named & (now[ids] == 0), now[ids]
-        for _ in range(1, depth):  # the nearest of the day may be one of those above the known one
-            farther = parent[farther]
-            named &= above != farther
-        parent[ids[first]] = above[first]
-        moved = named & ~first & (now[ids] != above)
-        if moved.any():
-            moves[day] = [ids[moved].tolist(), above[moved].tolist()]
-        now[ids[named]] = above[named]
-    return {
-        "parent": parent.tolist(),
-        "level": vocabulary.levels(depth).tolist(),
-        "moves": moves,
-        "several": len(several),
-    }
-
-
-def _known(vocabulary: Vocabulary, names: pa.Array) -> np.ndarray:
-    """The ids of parents, or of the nearest parent of theirs that has one; 0: none."""
-    ids = vocabulary.named(names).astype(np.int64)
-    missing = np.flatnonzero((ids == 0) & names.is_valid().to_numpy(zero_copy_only=False))
-    if len(missing):
-        ids[missing] = _known(vocabulary, _above(names.take(pa.array(missing))))
-    return ids
-
-
-def _above(names: pa.Array) -> pa.Array:
-    """The names of parents' parents, null of the farthest."""
-    pattern = f"^{PARENT}[^{SEPARATOR}]*{SEPARATOR}(?P<above>.*)$"
-    above = pc.struct_field(pc.extract_regex(names, pattern), "above")
-    return pc.binary_join_element_wise(pa.scalar(PARENT), above, "")

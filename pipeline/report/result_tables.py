@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pipeline.core.files import read_json, read_report
-from pipeline.encoding.values import MARK, PARENT, SEPARATOR
+from pipeline.encoding.values import MARK, PAIR, PARENT, SEPARATOR
 
 QUESTIONS = read_json(Path(__file__).with_name("questions.json"))
 """Of each check of the gate, by its name, the question that it answers."""
@@ -53,7 +53,7 @@ def display_name(name: str | None) -> str:
     """A field value as people read it: parts of a tuple apart, what is of many by its meaning."""
     if name is None:
         return "unseen"
-    parts = name.removeprefix(PARENT).replace(SEPARATOR, " / ")
+    parts = name.removeprefix(PARENT).removeprefix(PAIR).replace(SEPARATOR, " / ")
     return f"(others of {parts})" if name.startswith(PARENT) else parts.removeprefix(MARK)
 
 
@@ -91,9 +91,8 @@ def extent(evaluation: dict[str, Any]) -> str:
     kept += f"; {evaluation['responses']:,} responses"
     if parents := evaluation.get("parents"):
         kept += "; {ids:,} parents, {moved:,} field values moved, ".format(**parents)
-        kept += f"{parents['several']:,} had several on one day"
-        if parents["several"]:
-            kept += " (naming the parent in log.field, too, keeps them apart)"
+        kept += "{pairs:,} are pairs of one and its parents, ".format(**parents)
+        kept += "{several:,} that are none had several on one day".format(**parents)
     return kept
 
 

@@ -308,12 +308,13 @@ def _pooled(rows: Scores, manifest: dict[str, Any]) -> dict[str, Any]:
     Of a field with parents: how many there are, and how many field values moved, or had several.
     """
     field = manifest["base"]["field"]
+    values = Vocabulary.of_names(field["values"], field.get("pooled", ()))
     if "tree" in field:
         tree, moves = FieldTree.of(field), field["tree"]["moves"].values()
         moved = len({each for ids, _ in moves for each in ids})
         found = {"ids": int((tree.level > 0).sum()) - 1, "moved": moved}
-        return {"parents": found | {"several": field["tree"]["several"]}}
-    values = Vocabulary.of_names(field["values"], field.get("pooled", ()))
+        found |= {"pairs": len(values.pairs), "several": field["tree"]["several"]}
+        return {"parents": found}
     if not values.pooled:
         return {}
     found = {"field_values": len(values.pooled)}

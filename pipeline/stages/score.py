@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipeline.core.errors import ArtifactError
 from pipeline.core.files import (
@@ -21,14 +20,16 @@ from pipeline.core.files import (
 from pipeline.data.log_store.day_rows import read_day
 from pipeline.data.log_store.manifest import MANIFEST, read_manifest
 from pipeline.encoding.features import Encoder
-from pipeline.encoding.values import counts, field_keys, placed, weights
-from pipeline.encoding.vocabulary import (
-    ValueCounts,
-    Vocabulary,
+from pipeline.encoding.parents import (
+    by_pair,
     count_field,
+    counts_of,
     nearest_parents,
+    several_pairs,
     tree_of,
 )
+from pipeline.encoding.values import counts, field_keys, placed, weights
+from pipeline.encoding.vocabulary import Vocabulary
 from pipeline.engine.day_map import map_days
 from pipeline.engine.reuse import Made, Reuse
 from pipeline.formats.days import day_number
@@ -67,7 +68,9 @@ def run(data: Path, split: Path, base: Path, target: Path, *, params: ScoreParam
 
     def counted(day: str) -> Made:
         def make() -> Made:
-            return _count(read_day(data, day, columns, landed), day, field, parents)
+            with placed(f"day {day}, "):
+                table = read_day(data, day, columns, landed)
+                return Made.of_columns({}, count_field(table, field, parents))
 
         return values.made({"data": hashes[day]}, make)
 
@@ -115,42 +118,30 @@ def _refuse_leak(splits: dict[str, list[str]], model: Base) -> None:
             )
 
 
-def _count(table: pa.Table, day: str, field: tuple[str, ...], parents: tuple[str, ...]) -> Made:
-    """How often each field value comes on a day, and what it belongs to."""
-    with placed(f"day {day}, "):
-        found = count_field(table, field, parents)
-        if not parents:
-            return Made.of_columns({"nulls": found.nulls}, found.counts)
-        nearest = nearest_parents(table, field, parents)
-    place = pc.index_in(found.counts["values"], nearest["values"])
-    more = {name: nearest[name].take(place) for name in ("parent", "several")}
-    return Made.of_columns(
-        {"nulls": found.nulls},
-        pa.table({n: found.counts[n] for n in ("values", "counts")} | more),
-    )
-
-
 def _vocabularies(
     days: Iterable[tuple[str, Made]], binning_days: list[str], max_size: int | None
 ) -> tuple[dict[str, Vocabulary], list[tuple[str, pa.Table]]]:
     """The field values that are known on each day; on the binning days those of all of them. And
     each day's `nearest_parents`, where there are any.
+
+    A value with several parents on a day has no id, if it has none by then, but its pairs have.
     """
-    first, known, nearest = ValueCounts(), Vocabulary(()), []
+    known, paired = Vocabulary(()), set[str]()
     found: dict[str, Vocabulary] = {}
+    first, with_parents = [], []
     for day, made in days:
-        of_day, columns = ValueCounts(), made.columns
-        of_day.add_counts(columns.select(["values", "counts"]), made.facts["nulls"])
-        if "parent" in columns.column_names:
-            nearest.append((day, columns.filter(pc.is_valid(columns["parent"])).combine_chunks()))
+        several = several_pairs(made.columns)
+        paired |= several.difference(known.own) if several else several
+        if "parent" in made.columns.column_names:
+            with_parents.append((day, made.columns))
         if day not in binning_days:
-            known = found[day] = known.extended(of_day, max_size)
+            known = found[day] = known.extended(counts_of([made.columns], paired), max_size)
             continue
-        first.add_counts(of_day.counts, of_day.nulls)
+        first.append(made.columns)
         if day == binning_days[-1]:
-            known = known.extended(first, max_size)
+            known = known.extended(counts_of(first, paired), max_size)
             found = dict.fromkeys(binning_days, known)
-    return found, nearest
+    return found, [(day, nearest_parents(by_pair(each, paired))) for day, each in with_parents]
 
 
 def _score(
