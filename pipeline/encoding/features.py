@@ -202,8 +202,12 @@ class Encoder:
         Raises:
             DataError: a column is missing or does not hold what it should.
         """
-        above = names_above(table, self.field, self.parents)
-        ids = self.field_values.ids(field_keys(table, self.field), above)
+
+        def above(rows: pa.Array) -> list[pa.StringArray]:
+            return names_above(table.take(rows), self.field, self.parents)
+
+        keys = field_keys(table, self.field)
+        ids = self.field_values.ids(keys, above if self.parents else None)
         return Encoded(*self.features(table), ids)
 
 

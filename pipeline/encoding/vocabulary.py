@@ -1,6 +1,6 @@
 """The ids of a column's or a field's values: which are known, counted from the days of a log."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -122,21 +122,23 @@ class Vocabulary:
         """
         return cls(tuple(name for name in names[1:] if name is not None), tuple(pooled))
 
-    def ids(self, keys: Column, above: Sequence[Column] = ()) -> np.ndarray:
+    def ids(
+        self, keys: Column, above: Callable[[pa.Array], Iterable[Column]] | None = None
+    ) -> np.ndarray:
         """The id of every key, or else of the first known name above: int32 [n] in [0, len(self)].
 
         0 where none is known; null has its own id where it has one and nothing above is known.
 
         Args:
             keys: text [n].
-            above: names of the pair and of the parents, text [n] each, from near to far.
+            above: of some rows the names of pairs and of parents, from near to far, text each.
         """
         keys = as_text(keys)
         places = pc.index_in(keys, value_set=self._value_set).fill_null(len(self._value_set))
         ids = self._id_at[places.to_numpy(zero_copy_only=False)]
-        for names in above:
-            if (rows := np.flatnonzero(ids == 0)).size:
-                ids[rows] = self.named(names.take(pa.array(rows)))
+        unknown = np.flatnonzero(ids == 0)
+        for names in above(pa.array(unknown)) if above and len(unknown) else ():
+            ids[unknown] = np.where(ids[unknown], ids[unknown], self.named(names))
         if self.null_id and keys.null_count:
             ids[keys.is_null().to_numpy(zero_copy_only=False) & (ids == 0)] = self.null_id
         return ids
