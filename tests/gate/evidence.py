@@ -131,3 +131,11 @@ def verdict(
 ) -> Verdict:
     """The verdict on evidence, all that is not given being good."""
     return judge(tables, evaluation, PARAMS, calibrator=calibrator, falls=falls, parity=parity)
+
+
+def with_pcoc(value: float, low: float, high: float) -> dict[str, float]:
+    """The metrics of what ships with another PCOC."""
+    return method(pcoc=value, pcoc_low=low, pcoc_high=high)
+
+
+LOST = NEWEST | {"moved": -0.24, "refused": True}
