@@ -139,8 +139,8 @@ def gain(report: Any, *names: str) -> Gain:
 def pcoc_check(evaluation: dict[str, Any], params: GateParams) -> GateCheck:
     """Expected / observed responses over all test rows; far off, sampling is named.
 
-    Where the test days cannot tell, the calibration days that were forecast out of sample are asked
-    as well.
+    Calibration days that were forecast out of sample say how much few test days may differ. Where
+    the test days cannot tell, those are asked as well.
     """
     of_all = ("methods", "model")
     days: list[str] = []
@@ -149,6 +149,8 @@ def pcoc_check(evaluation: dict[str, Any], params: GateParams) -> GateCheck:
     if math.isnan(value + low + high):
         sentence = f"{begin} undefined on the test days: {cause(evaluation)}"
         return GateCheck("pcoc", math.nan, limit, False, sentence)
+    few_low, few_high = (number(evaluation, "pcoc", "few_days", end) for end in ("low", "high"))
+    low, high = min(low, few_low), max(high, few_high)  # NaN, where there are enough, is no end
     if answer_of(low, high, limit) == "cannot tell":
         days = found(evaluation, "pcoc", "calibration_days") or []
     if days:

@@ -22,7 +22,14 @@ from pipeline.metrics.significance import (
     gain_interval,
     over_days,
 )
-from pipeline.metrics.summary import GAINED, Measurement, overall_pcoc, pcoc_intervals, summarise
+from pipeline.metrics.summary import (
+    GAINED,
+    Measurement,
+    few_days_pcoc,
+    overall_pcoc,
+    pcoc_intervals,
+    summarise,
+)
 
 
 def gains(
@@ -112,7 +119,8 @@ def pcoc_evidence(
     """PCOC with its interval over the test days and the calibration days that were forecast, too.
 
     Of what ships, by the same procedure: calibration days that it had not seen when it forecast
-    them are evidence as well.
+    them are evidence as well. Under `few_days` the test days' own interval, where these are so few
+    that calibration days have to say how much days differ (`few_days_pcoc`).
 
     Args:
         test: shape [days, V].
@@ -120,12 +128,15 @@ def pcoc_evidence(
             each such day.
         resampling: how the interval is made.
     """
-    both = {
-        name: np.append([row.get(name, 0.0) for row in learning], column)
-        for name, column in vars(test.sum(axis=1)).items()
+    of_days = test.sum(axis=1).reshape(-1, 1)
+    rows = {n: [row.get(n, 0.0) for row in learning] for n in vars(of_days)}
+    before = ResponseCounts(**{n: np.array(row).reshape(-1, 1) for n, row in rows.items()})
+    both = {n: np.append(row, vars(of_days)[n]) for n, row in rows.items()}
+    return {
+        **overall_pcoc(ResponseCounts(**both).reshape(-1, 1), resampling),
+        "calibration_days": [row["day"] for row in learning],
+        "few_days": few_days_pcoc(of_days, before, resampling),
     }
-    found = overall_pcoc(ResponseCounts(**both).reshape(-1, 1), resampling)
-    return found | {"calibration_days": [row["day"] for row in learning]}
 
 
 LISTED = ("field_value_id", "impressions", "responses", "expected_responses")

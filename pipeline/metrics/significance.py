@@ -289,19 +289,30 @@ def sound_day(history: ResponseCounts, day: ResponseCounts, false_alarms: float)
         false_alarms: probability that any group lies beyond on a sound day, in (0, 1).
     """
     days, groups = history.shape
-    missed = np.square(history.expected_responses - history.responses)
-    shock = ratio(
-        (missed - history.expected_variance).sum(axis=0),
-        np.square(history.expected_responses).sum(axis=0),
-    )
     expected = day.expected_responses
-    variance = day.expected_variance + np.fmax(shock, 0) * np.square(expected)
+    variance = day.expected_variance + day_shocks(history) * np.square(expected)
     half = np.sqrt(variance) * stdtrit(max(days, 1), 1 - false_alarms / groups / 2)
     half = half if days >= MIN_DAYS else np.full(groups, np.nan)
     most, least = expected * np.exp(ratio(half, expected)), np.maximum(expected - half, 0.0)
     beyond = (day.responses > most) | (day.responses < least)
     high = np.divide(expected, least, out=np.full(groups, np.inf), where=least > 0)
     return SoundDay(pcoc(day), ratio(expected, most), high, beyond)
+
+
+def day_shocks(history: ResponseCounts) -> np.ndarray:
+    """τ² of `sound_day`, float64 [G]; 0 where label noise explains what was missed.
+
+    Args:
+        history: shape [days, G].
+    """
+    missed = np.square(history.expected_responses - history.responses)
+    return np.fmax(
+        ratio(
+            (missed - history.expected_variance).sum(axis=0),
+            np.square(history.expected_responses).sum(axis=0),
+        ),
+        0,
+    )
 
 
 def watched(counts: ResponseCounts, ids: np.ndarray) -> ResponseCounts:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 import numpy as np
+from scipy.special import stdtrit
 
 from pipeline.core.columns import joined
 from pipeline.core.errors import DataError
@@ -30,7 +31,16 @@ from pipeline.metrics.ranking import (
     merge_ties,
     reliability_bins,
 )
-from pipeline.metrics.significance import USUAL, Daily, Resampling, Statistic, field_value_interval
+from pipeline.metrics.significance import (
+    MIN_DAYS,
+    USUAL,
+    Daily,
+    Resampling,
+    Statistic,
+    day_shocks,
+    equal_number,
+    field_value_interval,
+)
 
 BINS = 20
 """Equal-frequency bins of ECE and of a reliability picture."""
@@ -241,6 +251,32 @@ def overall_pcoc(counts: ResponseCounts, resampling: Resampling = USUAL) -> dict
     of_days = counts.sum(axis=1).reshape(-1, 1)
     ends = (float(end[0]) for end in pcoc_intervals(of_days, resampling))
     return dict(zip(("value", "low", "high"), ends, strict=True))
+
+
+def few_days_pcoc(
+    counts: ResponseCounts, before: ResponseCounts, resampling: Resampling = USUAL
+) -> dict[str, float]:
+    """`low` and `high` of the PCOC of all rows of a few days, as unsure as days before make them.
+
+    Fewer than MIN_DAYS blocks of days cannot say how much days differ, so that `overall_pcoc` knows
+    label noise alone. Days before can: to its variance on a logarithmic scale τ² Σ (E_d / ΣE)² is
+    added (`day_shocks`), with Student's t on as many degrees as there are days before. NaN where
+    the days are not few, or those before are.
+
+    Args:
+        counts: shape [days, V].
+        before: shape [days, 1], forecasts of days before these.
+        resampling: its confidence and blocks are used.
+    """
+    blocks = -(-counts.shape[0] // resampling.block_days)
+    if blocks >= MIN_DAYS or before.shape[0] < MIN_DAYS:
+        return {"low": np.nan, "high": np.nan}
+    value, low, high = overall_pcoc(counts, resampling).values()
+    of_days = counts.expected_responses.sum(axis=1)
+    t = stdtrit(before.shape[0], (1 + resampling.confidence) / 2)
+    shocks = t * np.sqrt(day_shocks(before)[0] / equal_number(of_days))
+    below, above = (np.hypot(np.log(end / value), shocks) for end in (low, high))
+    return {"low": float(value * np.exp(-below)), "high": float(value * np.exp(above))}
 
 
 def _with_intervals(counts: ResponseCounts, resampling: Resampling) -> dict[str, float]:

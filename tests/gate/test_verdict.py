@@ -186,6 +186,18 @@ def test_where_test_days_cannot_tell_calibration_days_that_were_forecast_are_ask
     assert undefined == [None] * 3
 
 
+def test_few_test_days_are_beyond_where_days_before_leave_no_doubt():
+    beyond = with_pcoc(1.2, 1.11, 1.3)
+    calm, apart = ({"low": low, "high": high} for low, high in ((1.105, 1.31), (0.8, 1.7)))
+    for few_days, answer in ((calm, "beyond"), (apart, "within")):
+        evidence = {"value": 1.01, "low": 0.95, "high": 1.07, "calibration_days": ["2013-09-01"]}
+        judged = verdict(
+            {**changed("methods/model", beyond), "pcoc": evidence | {"few_days": few_days}}
+        )
+        (check,) = [check for check in judged.checks if check.name == "pcoc"]
+        assert check.answer == answer
+
+
 def test_where_nobody_can_tell_a_later_version_passes_if_it_is_surely_not_worse():
     """Never a first one, and never where its own PCOC is far off."""
     margin = PARAMS.logloss_margin * 0.451

@@ -13,7 +13,14 @@ from pipeline.metrics.significance import (
     gain_interval,
     over_days,
 )
-from pipeline.metrics.summary import DECIDING, measure, pcoc_intervals, summarise
+from pipeline.metrics.summary import (
+    DECIDING,
+    few_days_pcoc,
+    measure,
+    overall_pcoc,
+    pcoc_intervals,
+    summarise,
+)
 
 DAYS, VALUES = 28, 40
 DAILY = DECIDING["daily_field_deviance"]
@@ -118,6 +125,27 @@ def test_the_interval_of_pcoc_is_never_surer_than_days_or_labels_are():
         assert low[0] < value[0] < high[0]
         widths.append(high[0] - low[0])
     assert widths[1] > 2 * widths[0]
+
+
+def test_a_few_days_are_as_unsure_as_days_before_them_are_apart():
+    """95 % intervals of three days hold the truth, with shocks or without; labels alone do not."""
+    rng, held = np.random.default_rng(6), []
+    expected = np.array([900.0, 1000.0, 500.0] + [800.0] * 14)[:, None]
+    for apart in (0.0, 0.3):
+        for _ in range(200):
+            responses = rng.poisson(expected * np.exp(rng.normal(0, apart, (17, 1))))
+            days = ResponseCounts(expected * 10, responses, expected, 0.9 * expected, expected)
+            few, before = (
+                days.each(lambda c, part=part: c[part]) for part in (slice(3), slice(3, 17))
+            )
+            of_labels, of_days = overall_pcoc(few), few_days_pcoc(few, before)
+            held.append([of["low"] < 1 < of["high"] for of in (of_labels, of_days)])
+    calm, shaken = np.array(held).reshape(2, 200, 2).mean(axis=1)
+    assert calm[1] >= 0.93
+    assert shaken[0] < 0.5
+    assert shaken[1] >= 0.9
+    many = few_days_pcoc(before, before)
+    assert np.isnan([*many.values()]).all()
 
 
 def test_an_increasing_map_for_each_value_and_day_keeps_the_ranking_of_days(rng):
