@@ -27,10 +27,8 @@ def uninterrupted() -> Iterator[None]:
         yield
         return
     came: list[signal.Signals] = []
-    before = {
-        number: signal.signal(number, lambda n, _: came.append(signal.Signals(n)))
-        for number in ENDING
-    }
+    ours = [number for number in ENDING if signal.getsignal(number) is not None]  # not C's
+    before = {n: signal.signal(n, lambda n, _: came.append(signal.Signals(n))) for n in ours}
     try:
         yield
     finally:
