@@ -82,14 +82,14 @@ def _make(day: str, worktree: Path, checkout: Path, source: str | None, mapping:
         AdaCalibError: the day has not landed, or a stage failed; the sentence names the day.
     """
     try:
-        who = identity(worktree)
+        identity(worktree)  # who commits is known before the work, or it is refused
         take_code(checkout, worktree)
         bring(day, worktree, checkout, source, mapping)
         set_values(worktree / "params.yaml", {"split.last_day": day})
         fetch_champion(worktree)  # the one that is committed: days of the past move no pin
         for _ in run_stages(worktree):
             pass
-        commit_day(worktree, day, who)
+        commit_day(worktree, day)
     except AdaCalibError as error:
         step = "; land it, or leave it out" if isinstance(error, NotLandedError) else ""
         raise ToolError(f"backfill stopped at {day}: {error}{step}") from None

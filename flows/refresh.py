@@ -172,7 +172,7 @@ def _attempt(
     day, log = run.day, get_run_logger().info
     purpose = f"refresh of {day}"
     with worktree.release_worktree(run.checkout, purpose, PATIENCE, log) as release:
-        who = identity(release)
+        identity(release)  # who commits is known before hours of work, or it is refused
         run.at = "git"
         _catch_up(release)
         newest = worktree.newest_day(release)
@@ -197,7 +197,7 @@ def _attempt(
         _run_stages(run, release)
         run.at = "git"
         alarms = add_day(release, day)
-        worktree.commit_day(release, day, who)
+        worktree.commit_day(release, day)
         show(day, release)
         if alarms:
             notify(News("alarm", day, "evaluate", "; ".join(alarms)))

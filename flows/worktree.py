@@ -159,7 +159,7 @@ def newest_day(release: Path) -> str | None:
     return max(committed_days(release), default=None)
 
 
-def commit_day(release: Path, day: str, who: dict[str, str]) -> None:
+def commit_day(release: Path, day: str) -> None:
     """Commit the day's parameters, record and reports as `day=D`.
 
     A second run of a day that changed nothing makes no second commit.
@@ -167,14 +167,13 @@ def commit_day(release: Path, day: str, who: dict[str, str]) -> None:
     Args:
         release: the worktree.
         day: YYYY-MM-DD.
-        who: the identity, as git's variables.
     """
     present = [name for name in NAMING if (release / name).exists()]
     add_files(release, present)
     last = committed_days(release)[:1]
     if git_output(release, "diff", "--cached", "--name-only") or last != [day]:
         options = ("--quiet", "--allow-empty", "--no-verify")
-        git(release, "commit", *options, "--message", f"day={day}", variables=who)
+        git(release, "commit", *options, "--message", f"day={day}")
 
 
 def _remote_branch(remote: str) -> str:

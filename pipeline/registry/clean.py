@@ -81,11 +81,11 @@ def clean(folder: Path, *, really: bool) -> Cleaning:
             refuse_busy(worktree)
         places = stack.enter_context(stores(folder))
         held = {place.name: place.held() for place in places}
-        authority, history = newest(folder)
+        history, remote = newest(folder), commits.authority(folder)
         if not history:
             raise ReleaseError("nothing is in production yet, so nothing is removed; promote first")
-        if authority != ".":  # the tips of its branches, also where the clone follows one alone
-            fetch(folder, authority, f"+refs/heads/*:refs/remotes/{authority}/*", check=True)
+        if remote != ".":  # the tips of its branches, also where the clone follows one alone
+            fetch(folder, remote, f"+refs/heads/*:refs/remotes/{remote}/*", check=True)
         kept = kept_versions(history, tags.removals(folder))
         refuse_lost(folder, kept, places, held)
         used, objects = in_use(folder)
@@ -99,19 +99,14 @@ def clean(folder: Path, *, really: bool) -> Cleaning:
         files = {place.name: len(objects) for place, objects in gone.items()}
         size = {place.name: place.size(objects) for place, objects in gone.items()}
         if really and any(gone.values()):
-            _remove(folder, authority, history[-1], losing, gone)
+            _remove(folder, history[-1], losing, gone)
     return Cleaning(really, tuple(kept), tuple(losing), files, size)
 
 
 def _remove(
-    folder: Path,
-    authority: str,
-    held: tags.Tag,
-    losing: dict[str, str],
-    gone: dict[Store, set[str]],
+    folder: Path, held: tags.Tag, losing: dict[str, str], gone: dict[Store, set[str]]
 ) -> None:
-    who = commits.identity(folder)
-    begun = tags.begin_clean(folder, who, authority, held, losing)
+    begun = tags.begin_clean(folder, held, losing)
     give_up = time.monotonic() + tags.CLEAN_SECONDS
     for store, objects in gone.items():
         for batch in store.batches(objects):
@@ -121,7 +116,7 @@ def _remove(
                     "promotions wait; run adacalib clean --yes again for the rest"
                 )
             store.remove(batch)
-    tags.end_clean(folder, who, authority, begun)
+    tags.end_clean(folder, begun)
 
 
 def kept_versions(history: list[tags.Tag], removed: Collection[str] = ()) -> dict[str, str]:

@@ -83,7 +83,7 @@ def add_files(folder: Path, names: Sequence[str]) -> None:
     git(folder, "-c", f"core.excludesFile={os.devnull}", "add", "--all", "--", *names)
 
 
-def commit_files(folder: Path, names: Sequence[str], message: str, who: dict[str, str]) -> None:
+def commit_files(folder: Path, names: Sequence[str], message: str) -> None:
     """Commit files or folders as they are; nothing happens where the last commit has them so.
 
     Raises:
@@ -91,7 +91,7 @@ def commit_files(folder: Path, names: Sequence[str], message: str, who: dict[str
     """
     add_files(folder, names)
     if git(folder, "diff", "--cached", "--quiet", "--", *names, check=False).code:
-        git(folder, "commit", "--quiet", "--message", message, "--", *names, variables=who)
+        git(folder, "commit", "--quiet", "--message", message, "--", *names)
 
 
 def authority(folder: Path) -> str:

@@ -77,7 +77,7 @@ def history(folder: Path) -> list[Version]:
         ArtifactError: a version's commit holds no verdict.
         ToolError: git failed.
     """
-    tags.fetch_tags(folder, commits.authority(folder))
+    tags.fetch_tags(folder)
     spans = _spans(tags.spans(tags.assignments(folder)))
     removed = {
         v: f"{tags.when(tag.seconds)} by {tag.who}" for v, tag in tags.removals(folder).items()
@@ -172,9 +172,8 @@ def _pinned(folder: Path, current: verdicts.Production) -> list[str]:
 def fetched(folder: Path) -> list[str]:
     """Nothing, after the tags of the git remote were brought; else why they could not be."""
     try:
-        authority = commits.authority(folder)
-        tags.fetch_tags(folder, authority)
-        lacking = tags.unsent(folder, authority)
+        tags.fetch_tags(folder)
+        authority, lacking = commits.authority(folder), tags.unsent(folder)
     except (ReleaseError, ToolError) as error:
         return [f"As far as this clone knows ({error}):"]
     odd = f"git remote {authority!r} lacks {len(lacking)} tags of it, which adacalib promote sends"

@@ -31,18 +31,17 @@ BIN_TABLES = Path("artifacts/tables")
 SEEN = "assignment"  # the number of the assignment that was followed last
 
 
-def home_of(folder: Path, authority: str, name: str | None = None) -> stores.Remote | None:
+def home_of(folder: Path, name: str | None = None) -> stores.Remote | None:
     """The DVC remote that has production's bytes; None, the cache, where it is this clone's own.
 
     Args:
         folder: a clone of the project.
-        authority: the git remote that says what is in production, or ".".
         name: of a DVC remote; None: the default one.
 
     Raises:
-        ReleaseError: there is none, and others follow the authority.
+        ReleaseError: there is none, and others follow the git remote.
     """
-    remote = stores.dvc_remote(folder, name)
+    remote, authority = stores.dvc_remote(folder, name), commits.authority(folder)
     if remote is None and authority != ".":
         raise ReleaseError(
             f"git remote {authority!r} says what is in production, and this clone has no default "
@@ -52,14 +51,13 @@ def home_of(folder: Path, authority: str, name: str | None = None) -> stores.Rem
     return remote
 
 
-def push_and_read_back(
-    folder: Path, commit: str, model_sha256: str, remote: stores.Remote | None
-) -> str:
+def push_and_read_back(folder: Path, commit: str, model_sha256: str) -> str:
     """Bring data and model where others find them, and prove it; says where that is.
 
     Raises:
-        AdaCalibError: DVC failed, or as `bring`.
+        AdaCalibError: DVC failed, or as `home_of` and `bring`.
     """
+    remote = home_of(folder)
     if remote:
         dvc.push(folder)
     read_back(folder, commit, model_sha256, remote)
@@ -148,7 +146,7 @@ def pin_champion(root: Path) -> str:
         ToolError: git or dvc failed.
     """
     champion.start_pin(root)
-    tags.fetch_tags(root, commits.authority(root))
+    tags.fetch_tags(root)
     current = production(root)
     if current is None:
         champion.write_pin(root / champion.PIN, None)
@@ -229,12 +227,17 @@ def pull(folder: Path, target: Path, remote: str | None = None) -> str:
             where the folder around `target` would be.
         ToolError: the remote lacks bytes, another pull is at work, or git or dvc is missing.
     """
-    held, authority = _held(folder)
+    tags.fetch_tags(folder)
+    authority, history = commits.authority(folder), tags.assignments(folder)
+    if not history:
+        where = "this clone" if authority == "." else f"git remote {authority!r}"
+        raise ReleaseError(f"{where} has nothing in production yet; promote a version first")
+    held = history[-1]
     store = target.parent.resolve() / f".{target.name}.versions"
     current = described(folder, held)
     _refuse_strange(target, store)
     already = _shows(target, current)
-    source = None if already else home_of(folder, authority, remote)
+    source = None if already else home_of(folder, remote)
     make_folder(store)
     with hold(store / "lock", "adacalib pull", str(target)):
         _refuse_behind(held, store, authority, target)
@@ -249,17 +252,6 @@ def pull(folder: Path, target: Path, remote: str | None = None) -> str:
         with publish(store / SEEN) as seen:
             seen.write_text(f"{held.number}\n")
     return f"{target} {'shows' if already else 'now shows'} {current.version}, production's version"
-
-
-def _held(folder: Path) -> tuple[tags.Tag, str]:
-    """What is in production by its authority, and the authority."""
-    authority = commits.authority(folder)
-    tags.fetch_tags(folder, authority)
-    history = tags.assignments(folder)
-    if not history:
-        where = "this clone" if authority == "." else f"git remote {authority!r}"
-        raise ReleaseError(f"{where} has nothing in production yet; promote a version first")
-    return history[-1], authority
 
 
 def _refuse_strange(target: Path, store: Path) -> None:

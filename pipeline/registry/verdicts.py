@@ -64,7 +64,7 @@ def override(folder: Path, reason: str) -> str:
     made = Override(gate["model_sha256"], words, person, tuple(failed))
     write_json(folder / OVERRIDE, asdict(made))
     message = f"Override of the verdict on days up to {gate.get('last_day')}: {words}"
-    commits.commit_files(folder, [OVERRIDE.as_posix()], message, who)
+    commits.commit_files(folder, [OVERRIDE.as_posix()], message)
     return f"{made}; adacalib promote makes the model production"
 
 

@@ -290,27 +290,23 @@ def fetch(
         raise _failure(f"reading the {path.name} of commit {commit[:10]} from {source}", finished)
 
 
-def assign(
-    folder: Path, commit: str, identity: dict[str, str], authority: str, replaced: Tag | None
-) -> Tag:
+def assign(folder: Path, commit: str, replaced: Tag | None) -> Tag:
     """Put the model of a commit into production, as a new version unless it has one already.
 
     Args:
         folder: a git repository that holds the commit and the authority's newest tags.
         commit: the full name of a commit.
-        identity: GIT_COMMITTER_NAME, GIT_COMMITTER_EMAIL and so on.
-        authority: name of a git remote, or "." for this repository itself.
         replaced: what is in production, as far as the caller knows.
 
     Raises:
-        ReleaseError: another promotion came first, or the authority takes no tags from here.
+        ReleaseError: as `proposed`.
         ToolError: gto or git failed.
     """
     held = next((version for version, c in versions(folder).items() if c == commit), None)
     version = ["--force"] if held else ["--version", next_version(folder)]
-    with proposed(folder, identity, authority, replaced) as clone:
+    with proposed(folder, replaced) as clone:
         command = [beside_python("gto"), "assign", "-r", str(clone), NAME, commit]
-        finished = run_program([*command, "--stage", STAGE, *version], folder, identity)
+        finished = run_program([*command, "--stage", STAGE, *version], folder)
         if finished.code:
             raise _failure("gto assign", finished)
     return assignments(folder)[-1]

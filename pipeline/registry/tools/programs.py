@@ -162,15 +162,13 @@ def run_program(
     return _finished(process, output, errors)
 
 
-def program_lines(
-    command: list[str], folder: Path, variables: Mapping[str, str] | None = None
-) -> Generator[str, None, Finished]:
+def program_lines(command: list[str], folder: Path) -> Generator[str, None, Finished]:
     """Run a program as `run_program` does: each line of both streams, at last how it ended.
 
     It ends with the generator that is closed.
     """
     output = ""
-    with process_group(command, folder, subprocess.PIPE, subprocess.STDOUT, variables) as process:
+    with process_group(command, folder, subprocess.PIPE, subprocess.STDOUT) as process:
         for line in process.stdout or ():
             output += line
             yield line.rstrip("\n")
@@ -192,19 +190,13 @@ def follow(lines: Generator[str, None, Result], report: Callable[[str], None]) -
             return end.value
 
 
-def git(
-    folder: Path,
-    *arguments: str,
-    check: bool = True,
-    variables: Mapping[str, str] | None = None,
-) -> Finished:
+def git(folder: Path, *arguments: str, check: bool = True) -> Finished:
     """Run git in a folder.
 
     Args:
         folder: where it runs.
         arguments: after `git`.
         check: whether a failure is an error.
-        variables: additions to the environment.
 
     Raises:
         ToolError: git is missing, it failed and `check` is set, or it lost objects or does not
@@ -216,7 +208,7 @@ def git(
     finished = subprocess.run(
         [program, *arguments],
         cwd=folder,
-        env=environment(**(variables or {})),
+        env=environment(),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
