@@ -4,21 +4,15 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from pipeline.core.files import found
 from pipeline.gate.deployed import PARITY
 from pipeline.gate.evidence_checks import REFERENCE, SHIPPED, champion_checks, evidence_checks
-from pipeline.gate.verdict import Gain, GateCheck, Verdict, cause, found, gain, number
+from pipeline.gate.verdict import Gain, GateCheck, Verdict, cause, gain, number
+from pipeline.metrics.summary import GAINED
 from pipeline.params.sections import GateParams
 
 BASELINES = ("isotonic", "eb_platt")
-METRICS = (
-    "logloss",
-    "daily_field_deviance",
-    "field_deviance",
-    "field_rce",
-    "daily_field_auc",
-    "auc",
-    "pcoc",
-)
+METRICS = (*GAINED, "daily_field_auc", "auc", "pcoc")
 
 
 def judge(
@@ -70,14 +64,10 @@ def compared(evaluation: dict[str, Any]) -> dict[str, dict[str, float]]:
 
 
 def _tables(report: dict[str, Any]) -> GateCheck:
-    passed = isinstance(report, dict) and report.get("passed") is True
-    breaches = report.get("breaches") if isinstance(report, dict) else None
-    found = "; ".join(map(str, breaches)) if isinstance(breaches, list) and breaches else "no pass"
-    sentence = (
-        "the checks of the field statistics passed"
-        if passed
-        else f"the checks of the field statistics say: {found}; see reports/tables.json"
-    )
+    passed, breaches = found(report, "passed") is True, found(report, "breaches")
+    said = "; ".join(map(str, breaches)) if isinstance(breaches, list) and breaches else "no pass"
+    sentence = "the checks of the field statistics "
+    sentence += "passed" if passed else f"say: {said}; see reports/tables.json"
     return GateCheck("tables", float(passed), 1.0, passed, sentence, structural=True)
 
 

@@ -172,28 +172,25 @@ def age_rows(evaluation: dict[str, Any]) -> list[list[str]]:
     ]
 
 
-def worth_rows(worth: list[dict[str, Any]]) -> list[list[str]]:
-    """One row of expected and observed value: both, how far apart, and PCOC weighted by value."""
+def worth_rows(evaluation: dict[str, Any], kind: str) -> list[list[str]]:
+    """One row a method or a field value of expected and observed value.
+
+    Both, how far apart they are, and PCOC weighted by value.
+    """
+    worth = evaluation["worth"][kind]
+    if kind == "methods":
+        named = [(NAMES[name], worth[name]) for name in worth if name in ("uncalibrated", "model")]
+    else:
+        named = [(display_name(row["field_value"]), row) for row in worth]
     return [
         [
-            row["name"],
-            *(f"{row[name]:,.2f}" for name in ("expected", "observed")),
+            name,
+            *(f"{row[side]:,.2f}" for side in ("expected", "observed")),
             f"{row['expected'] - row['observed']:+,.2f}",
             _ends(row | {"value": row["pcoc"]}, ".3f"),
         ]
-        for row in worth
+        for name, row in named
     ]
-
-
-def worth_of(evaluation: dict[str, Any], kind: str) -> list[dict[str, Any]]:
-    """What is known of the worth of methods, or of field values, each with its name."""
-    if kind == "methods":
-        return [
-            {"name": NAMES[n]} | of_one
-            for n, of_one in evaluation["worth"][kind].items()
-            if n in ("uncalibrated", "model")
-        ]
-    return [{"name": display_name(r["field_value"])} | r for r in evaluation["worth"][kind]]
 
 
 def new_value_rows(evaluation: dict[str, Any]) -> tuple[list[list[str]], list[list[str]]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import ArtifactError, DataError
-from pipeline.core.files import publish, read_report
+from pipeline.core.files import found, publish, read_report
 from pipeline.formats.days import day_number
 from pipeline.report.result_tables import display_name
 
@@ -45,7 +45,7 @@ def add_day(folder: Path, day: str) -> list[str]:
     path = folder / TREND
     rows = {row["day"]: row for row in (trend_rows(path.read_text()) if path.exists() else [])}
     before = rows.get(day, {}).get("alarm")
-    figures = {name: _text(_at(evaluation, *place)) for name, place in FIGURES.items()}
+    figures = {name: _text(found(evaluation, *place)) for name, place in FIGURES.items()}
     model = str(gate["model_sha256"])[:10]
     rows[day] = {"day": day, "verdict": gate["verdict"], "model": model, **figures}
     rows[day]["alarm"] = "; ".join(alarms)
@@ -59,23 +59,13 @@ def add_day(folder: Path, day: str) -> list[str]:
     return alarms if rows[day]["alarm"] != before else []
 
 
-def _at(report: Any, *place: Any) -> Any:
-    """What stands in a report at a place, None where it is missing."""
-    for key in place:
-        try:
-            report = report[key]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return report
-
-
 def _text(value: Any) -> str:
     return "" if value is None else f"{value:.5g}" if isinstance(value, float) else str(value)
 
 
 def _alarms(evaluation: dict[str, Any]) -> list[str]:
     """A sentence for each PCOC of the newest served day that no sound day has."""
-    newest = _at(evaluation, "champion", "served", "newest") or []
+    newest = found(evaluation, "champion", "served", "newest") or []
     return [
         f"PCOC of {display_name(row['field_value']) if 'field_value' in row else 'all rows'} was "
         f"{_text(row['pcoc']) or 'undefined (no responses)'} on {newest[0]['day']}, of a sound day "
@@ -91,7 +81,7 @@ def trend_rows(text: str) -> list[Row]:
     Raises:
         ArtifactError: a row is none of a refreshed day, or there is none at all.
     """
-    found: dict[str, Row] = {}
+    days: dict[str, Row] = {}
     table = csv.DictReader(io.StringIO(text))
     for row in table:
         try:
@@ -101,10 +91,10 @@ def trend_rows(text: str) -> list[Row]:
             numbers = []
         if not numbers or None in row:  # which has the fields that no column is for
             raise ArtifactError(f"{TREND}, line {table.line_num} is no row of a day; {_MEND}")
-        found[row["day"]] = {name: row.get(name) or "" for name in COLUMNS}
-    if not found:
+        days[row["day"]] = {name: row.get(name) or "" for name in COLUMNS}
+    if not days:
         raise ArtifactError(f"{TREND} has no row of a day; {_MEND}")
-    return [found[day] for day in sorted(found)]
+    return [days[day] for day in sorted(days)]
 
 
 def shown_rows(rows: list[Row]) -> list[Row]:
@@ -127,15 +117,14 @@ def trend_pictures(rows: list[Row], ink: str = "currentColor") -> Iterator[str]:
 
 def write_trend(folder: Path, rows: list[Row]) -> Path:
     """Write the page of the trend, which runs no script; where it is."""
-    from pipeline.report.page import HERE, template  # as above
+    from pipeline.report.page import write_page  # as above
 
-    page = template("trend.html").render(
-        style=(HERE / "page.css").read_text(),
+    write_page(
+        folder / PAGE,
+        "trend.html",
         pictures=[*trend_pictures(rows)],
         rows=rows,
         heads=list(shown_rows(rows)[0]),
         tabled=[list(row.values()) for row in shown_rows(rows)],
     )
-    with publish(folder / PAGE) as temporary:
-        temporary.write_text(page)
     return folder / PAGE
