@@ -12,7 +12,7 @@ from pipeline.core.files import publish, read_json, read_report, write_json
 from pipeline.formats.champion import PIN, read_pin
 from pipeline.registry import commits, promote, tags, verdicts
 from pipeline.registry.staleness import other_log
-from pipeline.registry.tools import dvc, stores
+from pipeline.registry.tools import dvc
 from pipeline.registry.tools.programs import git, git_folder
 
 REPORT = Path("artifacts/report")
@@ -260,8 +260,7 @@ def report_of(folder: Path, which: str | None) -> Path:
     target = folder / REPORT.with_name(f"{REPORT.name}-{name}")
     if not (target / PAGE).exists():
         with publish(target) as temporary:
-            remote = stores.dvc_remote(folder)
-            dvc.fetch(folder, commit, temporary, remote=remote, cached=True, path=REPORT)
+            dvc.fetch(folder, commit, temporary, path=REPORT)
             page, promoted = temporary / PAGE, name in tags.versions(folder)
             name_page(page, page, name, commit, promoted=promoted)
     return target / PAGE

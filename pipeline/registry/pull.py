@@ -99,7 +99,7 @@ def bring(
         f"{commit[:10]} dvc.lock data.dvc, dvc push, git restore dvc.lock data.dvc"
     )
     try:
-        dvc.fetch(folder, commit, copy, remote=remote, cached=remote is None)
+        dvc.fetch(folder, commit, copy, only=remote)
     except ToolError as error:
         raise ToolError(
             f"{error}; nothing was changed: remove {_place(_listed(folder, commit))} there, if it "
@@ -191,14 +191,13 @@ def _bring_pinned(root: Path, pin: champion.Pin) -> dict[str, str]:
     They come from DVC's cache where it has them, else from the remote. A version whose commit names
     no tables has none.
     """
-    remote = stores.dvc_remote(root)
     (root / champion.FOLDER).mkdir(parents=True, exist_ok=True)
     with scratch_folder(".adacalib-", root / champion.FOLDER) as place:
         model, tables = place / champion.MODEL.name, place / champion.TABLES.name
-        dvc.fetch(root, pin.commit, model, remote=remote, cached=True)
+        dvc.fetch(root, pin.commit, model)
         lock = git(root, "show", f"{pin.commit}:dvc.lock", check=False).output
         if f"path: {BIN_TABLES.as_posix()}\n" in lock:
-            dvc.fetch(root, pin.commit, tables, remote=remote, cached=True, path=BIN_TABLES)
+            dvc.fetch(root, pin.commit, tables, path=BIN_TABLES)
         else:
             tables.mkdir()
         sums = file_sums(tables)
