@@ -14,7 +14,6 @@ import typer
 from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.logging import get_run_logger
-from prefect.runtime import flow_run
 from prefect.states import Completed
 
 from flows.arrival import NotLandedError, bring, days_of
@@ -37,7 +36,7 @@ from pipeline.registry.pull import fetch_champion
 
 @flow(
     name="backfill",
-    flow_run_name=lambda: "backfill {first}..{last}".format(**flow_run.parameters),
+    flow_run_name="backfill {first}..{last}",
     persist_result=False,
 )
 @failing_in_one_sentence

@@ -53,9 +53,8 @@ def add_day(folder: Path, day: str) -> list[str]:
     writer = csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows[name] for name in sorted(rows))
-    if not path.exists() or path.read_text() != text.getvalue():
-        with publish(path) as temporary:
-            temporary.write_text(text.getvalue())
+    with publish(path) as temporary:
+        temporary.write_text(text.getvalue())
     return alarms if rows[day]["alarm"] != before else []
 
 

@@ -129,7 +129,9 @@ def test_a_second_process_learns_who_is_at_work(history):
         pass
 
 
-def test_the_commit_of_a_day_says_who_made_it(history):
+def test_the_commit_of_a_day_says_who_made_it(history, monkeypatch):
+    for name in ("GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME"):
+        monkeypatch.setenv(name, "Robot")
     run_day(history, "2013-09-30")
     assert git_output(history, "log", "-1", "--format=%an %cn", "release") == "Robot Robot"
 
