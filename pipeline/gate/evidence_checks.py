@@ -216,7 +216,6 @@ def _named(about: Any) -> str:
 def _mix(drift: Any, limit: float) -> GateCheck:
     value, noise = number(drift, "mix"), number(drift, "mix_noise")
     beyond = number(drift, "mix_beyond_noise")
-    passed = beyond <= limit and math.isfinite(value + noise)
     if math.isnan(value + noise + beyond):
         return _unknown("mix_drift", "whether the mix of field values has changed", drift, limit)
     words = (
@@ -226,12 +225,11 @@ def _mix(drift: Any, limit: float) -> GateCheck:
         f"; more than {limit:g} (gate.max_mix_drift) is another log: look for field values "
         "that came, went or were renamed",
     )
-    return GateCheck.answered("mix_drift", value, limit, passed, words)
+    return GateCheck.answered("mix_drift", value, limit, beyond <= limit, words)
 
 
 def _rate(drift: Any, limit: float) -> GateCheck:
     value, surely = number(drift, "rate"), number(drift, "rate_beyond_noise")
-    passed = surely <= limit and math.isfinite(value)
     if math.isnan(value + surely):
         return _unknown("rate_drift", "whether response rates have changed", drift, limit)
     words = (
@@ -241,7 +239,7 @@ def _rate(drift: Any, limit: float) -> GateCheck:
         f"; more than {_factor(limit)} (gate.max_rate_drift) is another world: look for "
         "labels still to come, sampling, or a change of what counts as a response",
     )
-    return GateCheck.answered("rate_drift", surely, limit, passed, words)
+    return GateCheck.answered("rate_drift", surely, limit, surely <= limit, words)
 
 
 def _unknown(name: str, what: str, drift: Any, limit: float) -> GateCheck:
