@@ -30,7 +30,6 @@ from flows.worktree import (
 from pipeline.core.errors import AdaCalibError, ToolError
 from pipeline.core.files import read_json
 from pipeline.params.params_file import set_values
-from pipeline.registry.commits import identity
 from pipeline.registry.pull import fetch_champion
 
 
@@ -81,7 +80,6 @@ def _make(day: str, worktree: Path, checkout: Path, source: str | None, mapping:
         AdaCalibError: the day has not landed, or a stage failed; the sentence names the day.
     """
     try:
-        identity(worktree)  # who commits is known before the work, or it is refused
         take_code(checkout, worktree)
         bring(day, worktree, checkout, source, mapping)
         set_values(worktree / "params.yaml", {"split.last_day": day})

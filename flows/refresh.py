@@ -40,7 +40,6 @@ from pipeline.core.files import read_json
 from pipeline.core.typed_yaml import read_keys
 from pipeline.formats.days import day_name, day_number
 from pipeline.params.params_file import read_params, set_values
-from pipeline.registry.commits import identity
 from pipeline.registry.history import write_run
 from pipeline.registry.promote import on_hold, promote
 from pipeline.registry.pull import fetch_champion, pin_champion
@@ -172,7 +171,6 @@ def _attempt(
     day, log = run.day, get_run_logger().info
     purpose = f"refresh of {day}"
     with worktree.release_worktree(run.checkout, purpose, PATIENCE, log) as release:
-        identity(release)  # who commits is known before hours of work, or it is refused
         run.at = "git"
         _catch_up(release)
         newest = worktree.newest_day(release)

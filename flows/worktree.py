@@ -22,7 +22,7 @@ from flows.states import failing_in_one_sentence
 from pipeline.core.errors import ReleaseError, ToolError
 from pipeline.core.files import remove_unfinished
 from pipeline.data.log_store.manifest import amount
-from pipeline.registry.commits import NAMING, add_files, authority
+from pipeline.registry.commits import NAMING, add_files, authority, identity
 from pipeline.registry.tools.dvc import RWLOCK, push, restore_data
 from pipeline.registry.tools.programs import fetch, git, git_folder, hold, refuse_lost, run_lock
 from pipeline.registry.tools.stores import dvc_remote, share_cache
@@ -62,8 +62,10 @@ def release_worktree(
         branch: whose worktree.
 
     Raises:
+        ReleaseError: git does not know who would commit there.
         ToolError: another process works there (the sentence says which), or git refuses.
     """
+    identity(checkout)  # known before hours of work
     with hold(run_lock(checkout, branch), purpose, f".{branch}", patience, report):
         worktree = checkout / f".{branch}"
         (git_folder(checkout) / f"refs/heads/{branch}.lock").unlink(missing_ok=True)

@@ -187,16 +187,13 @@ def _last_verdict(folder: Path, current: verdicts.Production | None) -> list[str
         return ["No model was judged in this folder: run dvc repro."]
     if current and gate["model_sha256"] == current.model_sha256:
         return ["The model of this folder is the one in production."]
-    reasons, override = (
-        [f"  - {reason}" for reason in gate["reasons"]],
-        verdicts.overridden(folder, gate),
-    )
+    reasons = [f"  - {reason}" for reason in gate["reasons"]]
+    override = verdicts.overridden(folder, gate)
     if not (gate["passed"] or override):
         return ["The model of this folder was refused:", *reasons]
     try:  # as far as this clone knows
         commits.check_repository(folder)
-        history, held = tags.assignments(folder), verdicts.production(folder)
-        promote.refuse_unfit(folder, promote.passing_gate(folder), history, held)
+        promote.refuse_unfit(folder, promote.passing_gate(folder))
         may = "adacalib promote makes it so"
     except AdaCalibError as error:
         may = f"adacalib promote refuses it: {error}"

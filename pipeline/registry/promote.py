@@ -10,7 +10,7 @@ from pipeline.registry.pull import home_of, push_and_read_back, read_back
 from pipeline.registry.staleness import other_log
 from pipeline.registry.tools import dvc
 from pipeline.registry.tools.programs import git
-from pipeline.registry.verdicts import GATE, Production, gate_of, overridden, production
+from pipeline.registry.verdicts import GATE, gate_of, overridden, production
 
 
 def promote(folder: Path) -> str:
@@ -33,28 +33,28 @@ def promote(folder: Path) -> str:
     if current and current.model_sha256 == gate["model_sha256"]:
         lacking, said = tags.unsent(folder), ""
         if lacking:  # nobody follows what is here alone
-            push_and_read_back(folder, current.commit, current.model_sha256)
+            push_and_read_back(folder, current.commit)
             tags.push_tags(folder, lacking)
             said = f"; git remote {commits.authority(folder)!r} lacked that, and has it now"
         return f"{current.version} is this model: it is in production since {current.since}{said}"
-    refuse_unfit(folder, gate, history, current)
+    refuse_unfit(folder, gate)
     present = [name for name in commits.NAMING if (folder / name).exists()]
     commits.commit_files(folder, present, f"Model of days up to {gate['last_day']}")
     commit = git(folder, "rev-parse", "HEAD").output.strip()
-    kept = push_and_read_back(folder, commit, gate["model_sha256"])
+    kept = push_and_read_back(folder, commit)
     new = dvc.assign(folder, commit, history[-1] if history else None)
     return f"{new.version} is in production ({_reach(folder)}); {kept}"
 
 
-def refuse_unfit(
-    folder: Path, gate: dict[str, Any], history: list[tags.Tag], current: Production | None
-) -> None:
-    """Refuse a model that may not follow what is in production, or that no commit could name.
+def refuse_unfit(folder: Path, gate: dict[str, Any]) -> None:
+    """Refuse a model that may not follow what is in production, as far as this clone knows that, or
+    that no commit could name.
 
     Raises:
         ReleaseError: it may not; the sentence says why, and what to do.
         ToolError: git or dvc failed.
     """
+    history, current = tags.assignments(folder), production(folder)
     _refuse_former(folder, history, gate["model_sha256"])
     other = other_log(folder, current.commit) if current else None
     if current and other:
@@ -188,7 +188,7 @@ def rollback(folder: Path, version: str | None = None) -> str:
         raise ReleaseError("nothing is in production, so there is nothing to roll back")
     chosen = version or _predecessor(folder, history)
     commit = _commit_of(folder, chosen, history[-1].version)
-    read_back(folder, commit, gate_of(folder, commit)["model_sha256"], home_of(folder))
+    read_back(folder, commit, home_of(folder))
     dvc.assign(folder, commit, history[-1])
     return f"{chosen} is back in production in place of {history[-1].version} ({_reach(folder)})"
 

@@ -25,7 +25,7 @@ from pipeline.formats import champion
 from pipeline.registry import commits, tags
 from pipeline.registry.tools import dvc, stores
 from pipeline.registry.tools.programs import git, hold
-from pipeline.registry.verdicts import Production, described, production
+from pipeline.registry.verdicts import Production, described, gate_of, production
 
 BIN_TABLES = Path("artifacts/tables")
 SEEN = "assignment"  # the number of the assignment that was followed last
@@ -51,7 +51,7 @@ def home_of(folder: Path, name: str | None = None) -> stores.Remote | None:
     return remote
 
 
-def push_and_read_back(folder: Path, commit: str, model_sha256: str) -> str:
+def push_and_read_back(folder: Path, commit: str) -> str:
     """Bring data and model where others find them, and prove it; says where that is.
 
     Raises:
@@ -60,32 +60,29 @@ def push_and_read_back(folder: Path, commit: str, model_sha256: str) -> str:
     remote = home_of(folder)
     if remote:
         dvc.push(folder)
-    read_back(folder, commit, model_sha256, remote)
+    read_back(folder, commit, remote)
     if remote:
         return f"its bytes were read back from DVC remote {remote.address}"
     return "its bytes are in this folder's DVC cache alone: DVC has no default remote"
 
 
-def read_back(folder: Path, commit: str, model_sha256: str, remote: stores.Remote | None) -> None:
+def read_back(folder: Path, commit: str, remote: stores.Remote | None) -> None:
     """Refuse a version that others could not fetch, or whose bytes are not the judged ones.
 
     Raises:
         AdaCalibError: as `bring`.
     """
     with scratch_folder() as place:
-        bring(folder, commit, place / "model", model_sha256, remote)
+        bring(folder, commit, place / "model", remote)
 
 
-def bring(
-    folder: Path, commit: str, copy: Path, model_sha256: str, remote: stores.Remote | None
-) -> None:
-    """Bring the model of a commit into a new folder, and hold it against the one that was judged.
+def bring(folder: Path, commit: str, copy: Path, remote: stores.Remote | None) -> None:
+    """Bring the model of a commit into a new folder, and hold it against its verdict's.
 
     Args:
         folder: a clone of the project.
         commit: its full name.
         copy: the folder to make.
-        model_sha256: of the manifest that was judged.
         remote: where its bytes are; None: in the cache.
 
     Raises:
@@ -114,7 +111,7 @@ def bring(
         raise ArtifactError(
             f"{what} at {where}; nothing was changed: remove {objects} there, and {send}"
         ) from None
-    if sha256_of(copy / MANIFEST) != model_sha256:
+    if sha256_of(copy / MANIFEST) != gate_of(folder, commit)["model_sha256"]:
         raise ReleaseError("DVC gives another model than the one that was judged; run dvc repro")
 
 
@@ -145,7 +142,6 @@ def pin_champion(root: Path) -> str:
         ArtifactError: DVC gives other bytes than the version's.
         ToolError: git or dvc failed.
     """
-    champion.start_pin(root)
     tags.fetch_tags(root)
     current = production(root)
     if current is None:
@@ -288,7 +284,7 @@ def _bring(folder: Path, current: Production, store: Path, remote: stores.Remote
     """A folder in the store with the version's bytes, verified."""
     with scratch_folder(".adacalib-", store) as scratch:
         copy = scratch / "model"
-        bring(folder, current.commit, copy, current.model_sha256, remote)
+        bring(folder, current.commit, copy, remote)
         version = Path(tempfile.mkdtemp(prefix=f"{current.version}-", dir=store))
         version.chmod(0o755)  # whoever serves may be another user
         copy.replace(version)
