@@ -136,7 +136,7 @@ def take_code(checkout: Path, release: Path) -> None:
     it already. Uncommitted changes in the checkout are not taken.
     """
     head = git_output(checkout, "rev-parse", "HEAD")
-    if _contains(release, head, "HEAD"):
+    if _has(release, head):
         return
     newest = newest_day(release)
     kept = RECORD if newest else ()
@@ -182,9 +182,9 @@ def _remote_branch(remote: str) -> str:
     return f"refs/remotes/{remote}/{RELEASE}"
 
 
-def _contains(release: Path, commit: str, other: str) -> bool:
-    """Whether a commit is in the history of another."""
-    return not git(release, "merge-base", "--is-ancestor", commit, other, check=False).code
+def _has(release: Path, commit: str) -> bool:
+    """Whether a commit is in the history of the branch."""
+    return not git(release, "merge-base", "--is-ancestor", commit, "HEAD", check=False).code
 
 
 def fetch_days(release: Path) -> None:
@@ -206,7 +206,7 @@ def fetch_days(release: Path) -> None:
         raise ToolError(
             f"git remote {remote!r} does not answer: {' '.join(fetched.errors.split())}"
         )
-    if _contains(release, there, "HEAD"):
+    if _has(release, there):
         return
     others = ("--not", f"--exclude={RELEASE}", "--branches", "--remotes")
     if git_output(release, "rev-list", "--max-count=1", "HEAD", *others):
