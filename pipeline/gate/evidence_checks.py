@@ -37,32 +37,29 @@ def _distinct(evaluation: dict[str, Any], limit: float) -> GateCheck:
 
 def _memorisation(tables: Any, limit: float) -> GateCheck:
     """How surely training-day rates rise more steeply with the score than calibration-day rates."""
-    slopes = found(tables, "memorisation")
-    value, low, high, ends = (
-        number(slopes, name) for name in ("steeper", "low", "high", "ends_low")
+    name, slopes = "memorisation", found(tables, "memorisation")
+    if found(slopes, "training_days") == 0:
+        none = "no training day was scored, so there is nothing that could be memorised"
+        return GateCheck(name, 0.0, limit, True, none)
+    value, low, high, ends = (number(slopes, of) for of in ("steeper", "low", "high", "ends_low"))
+    if math.isnan(value + low + high):
+        unknown = "whether the base model has memorised its training rows is unknown"
+        return GateCheck(name, low, limit, False, f"{unknown}: {_no_slope(slopes)}")
+    sentence = (
+        f"log odds of training days rise by {value:+.3g} (interval {low:+.3g} to {high:+.3g}) "
+        "more over a standard deviation of the score than those of calibration days"
     )
-    none = found(tables, "memorisation", "training_days") == 0
-    passed = none or (low <= limit and math.isfinite(value + high))
-    if none:
-        sentence = "no training day was scored, so there is nothing that could be memorised"
-    elif math.isnan(value + low + high):
-        sentence = "whether the base model has memorised its training rows is unknown: "
-        sentence += _no_slope(slopes)
-    else:
-        sentence = (
-            f"log odds of training days rise by {value:+.3g} (interval {low:+.3g} to {high:+.3g}) "
-            "more over a standard deviation of the score than those of calibration days"
-        )
-        if passed and not max(value, ends) > limit:
-            sentence += f", at most {limit:g}"
-        else:  # the gap is large, however badly a line fits it
-            surely = "; warning: perhaps" if passed else "; surely"
-            sentence += (
-                f"{surely} more than {limit:g} (gate.max_memorisation) means that the base model "
-                "has memorised its training rows (memorisation.by_bin in reports/tables.json): "
-                "stop earlier (train_base.patience) or raise train_base.weight_decay"
-            )
-    return GateCheck("memorisation", 0.0 if none else low, limit, passed, sentence)
+    passed = low <= limit
+    if passed and not max(value, ends) > limit:
+        return GateCheck(name, low, limit, True, f"{sentence}, at most {limit:g}")
+    # The gap is large, however badly a line fits it.
+    surely = "warning: perhaps" if passed else "surely"
+    advice = (
+        f"{surely} more than {limit:g} (gate.max_memorisation) means that the base model has "
+        "memorised its training rows (memorisation.by_bin in reports/tables.json): stop earlier "
+        "(train_base.patience) or raise train_base.weight_decay"
+    )
+    return GateCheck(name, low, limit, passed, f"{sentence}; {advice}")
 
 
 def _newest_day(calibrator: dict[str, Any]) -> GateCheck:
