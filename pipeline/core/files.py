@@ -239,16 +239,6 @@ def read_report(path: Path, *keys: str) -> Any:
     return content
 
 
-def found(report: Any, *place: Any) -> Any:
-    """What stands in a report under a path of keys; None where there is nothing."""
-    for key in place:
-        try:
-            report = report[key]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return report
-
-
 def sha256_of(path: Path) -> str:
     """The sha256 of a file's bytes, in hexadecimal."""
     with path.open("rb") as file:

@@ -12,8 +12,7 @@ is a no, which a person may override: what nobody measured is not passed.
 import math
 from typing import Any
 
-from pipeline.core.files import found
-from pipeline.gate.verdict import Gain, GateCheck, gain, largest_check, number, pcoc_check
+from pipeline.gate.verdict import Gain, GateCheck, found, gain, largest_check, number, pcoc_check
 from pipeline.params.sections import GateParams
 
 SHIPPED, REFERENCE = "model", "uncalibrated"
@@ -107,11 +106,13 @@ def _maturity(evaluation: dict[str, Any]) -> GateCheck:
     """Whether every label of the calibration and test days is final."""
     young = found(evaluation, "maturity", "young_days")
     waits = number(evaluation, "maturity", "maturity_days")
-    count = float(len(young)) if isinstance(young, list) and waits >= 0 else math.nan
+    days = young if isinstance(young, list) else []
+    count = float(len(days)) if young is days and waits >= 0 else math.nan
+    first = min(days, default=None)
     words = (
         "",
         f"labels are final after {waits:.0f} days, and every day that is used is older",
-        f"{count:.0f} calibration or test days, the first {found(young, 0)}, have labels that are "
+        f"{count:.0f} calibration or test days, the first {first}, have labels that are "
         f"not final before {waits:.0f} days have passed (log.maturity_days), so responses are "
         "missing from them: set split.last_day earlier, or wait",
     )

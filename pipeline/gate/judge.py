@@ -4,15 +4,21 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pipeline.core.files import found
 from pipeline.gate.deployed import PARITY
 from pipeline.gate.evidence_checks import REFERENCE, SHIPPED, champion_checks, evidence_checks
-from pipeline.gate.verdict import Gain, GateCheck, Verdict, cause, gain, number
-from pipeline.metrics.summary import GAINED
+from pipeline.gate.verdict import Gain, GateCheck, Verdict, cause, found, gain, number
 from pipeline.params.sections import GateParams
 
 BASELINES = ("isotonic", "eb_platt")
-METRICS = (*GAINED, "daily_field_auc", "auc", "pcoc")
+METRICS = (
+    "logloss",
+    "daily_field_deviance",
+    "field_deviance",
+    "field_rce",
+    "daily_field_auc",
+    "auc",
+    "pcoc",
+)
 
 
 def judge(
@@ -204,14 +210,14 @@ def _baseline(evaluation: dict[str, Any], name: str, calibrator: dict[str, Any])
     gap = next((g for g in (shipped, other) if math.isnan(g.value)), other)
     passed = other.known and shipped.value >= other.low
     choose = "" if calibrator.get("choose") == "held_out" else ", or calibrate.choose: held_out"
-    goes_on = (
-        ", not worse beyond noise"
-        if passed
-        else f": it is worse than {name}, and the calibration days chose otherwise; take more of "
-        f"them (split.calibration_days){choose}"
-        if gap.known
-        else f" on the test days: {gap.gap(evaluation)}"
-    )
+    goes_on = ", not worse beyond noise"
+    if not gap.known:
+        goes_on = f" on the test days: {gap.gap(evaluation)}"
+    elif not passed:
+        goes_on = (
+            f": it is worse than {name}, and the calibration days chose otherwise; take more of "
+            f"them (split.calibration_days){choose}"
+        )
     sentence = f"what ships gains {_signed(shipped.value)} in LogLoss, {name} {other}{goes_on}"
     return GateCheck(f"not_worse_than_{name}", shipped.value, other.low, passed, sentence)
 
