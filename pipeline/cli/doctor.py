@@ -39,7 +39,7 @@ def _python_and_parameters() -> str:
 
 
 def _git_identity() -> str:
-    return commits.identity(HERE)["GIT_AUTHOR_NAME"]
+    return commits.identity(HERE)["AUTHOR"][0]
 
 
 def _branch_and_remote() -> str:

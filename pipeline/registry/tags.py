@@ -190,14 +190,11 @@ def proposed(folder: Path, replaced: Tag | None) -> Iterator[Path]:
             does not know who makes them.
         ToolError: git failed.
     """
-    who, remote = identity(folder), authority(folder)
+    (name, address), remote = identity(folder)["COMMITTER"], authority(folder)
     wait_for_the_clock(assignments(folder))
     with scratch_folder() as place:
         clone = place / "clone"
-        settings = [
-            f"--config=user.{part.lower()}={who[f'GIT_COMMITTER_{part}']}"
-            for part in ("NAME", "EMAIL")
-        ]
+        settings = f"--config=user.name={name}", f"--config=user.email={address}"
         source = str(folder.resolve())
         git(folder, "clone", "--quiet", "--shared", "--no-checkout", *settings, source, str(clone))
         if assignments(clone)[-1:] != ([replaced] if replaced else []):
