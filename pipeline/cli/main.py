@@ -190,9 +190,7 @@ def demo(
     from pipeline.registry.tools.dvc import commit_data, reproduce
 
     os.chdir(prepare(example))
-    landed = land(read_params().log.format, Path("data"))
-    if not (Voice.quiet or Voice.as_json):
-        typer.echo(landed)
+    note(land(read_params().log.format, Path("data")))
     commit_data(Path())
     reproduce(None, Path())
     results()
