@@ -167,7 +167,7 @@ def make_model(clone: Path, day: str) -> None:
     (clone / "params.yaml").write_text(f"day: '{day}'\nby: {clone.name}\n")
     done = run_program(["dvc", "repro", "--quiet"], clone)
     if done.code:
-        raise AdaCalibError(f"dvc repro failed: {done.errors}")
+        raise AdaCalibError(f"dvc repro failed: {done.output}")
 
 
 def try_to_promote(clone: Path) -> str:

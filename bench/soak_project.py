@@ -187,7 +187,7 @@ def remotes(folder: Path) -> None:
 def called(finished: Finished) -> None:
     """Stop where a program failed."""
     if finished.code:
-        raise RuntimeError(finished.errors or finished.output)
+        raise RuntimeError(finished.output)
 
 
 def land(folder: Path, inbox: Path, days: list[str]) -> None:

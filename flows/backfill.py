@@ -14,7 +14,6 @@ import typer
 from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.logging import get_run_logger
-from prefect.runtime import flow_run
 from prefect.states import Completed
 
 from flows.arrival import NotLandedError, bring, days_of
@@ -31,13 +30,12 @@ from flows.worktree import (
 from pipeline.core.errors import AdaCalibError, ToolError
 from pipeline.core.files import read_json
 from pipeline.params.params_file import set_values
-from pipeline.registry.commits import identity
 from pipeline.registry.pull import fetch_champion
 
 
 @flow(
     name="backfill",
-    flow_run_name=lambda: "backfill {first}..{last}".format(**flow_run.parameters),
+    flow_run_name="backfill {first}..{last}",
     persist_result=False,
 )
 @failing_in_one_sentence
@@ -82,14 +80,13 @@ def _make(day: str, worktree: Path, checkout: Path, source: str | None, mapping:
         AdaCalibError: the day has not landed, or a stage failed; the sentence names the day.
     """
     try:
-        who = identity(worktree)
         take_code(checkout, worktree)
         bring(day, worktree, checkout, source, mapping)
         set_values(worktree / "params.yaml", {"split.last_day": day})
         fetch_champion(worktree)  # the one that is committed: days of the past move no pin
         for _ in run_stages(worktree):
             pass
-        commit_day(worktree, day, who)
+        commit_day(worktree, day)
     except AdaCalibError as error:
         step = "; land it, or leave it out" if isinstance(error, NotLandedError) else ""
         raise ToolError(f"backfill stopped at {day}: {error}{step}") from None

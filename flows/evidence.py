@@ -14,7 +14,7 @@ from pipeline.core.files import publish, read_json, read_report
 from pipeline.registry.history import name_page
 from pipeline.registry.tools.programs import run_program
 from pipeline.report.result_tables import METRICS, gate_rows, metric_rows
-from pipeline.report.trend import PAGE, TREND, shown_rows, trend_pictures, trend_rows, write_trend
+from pipeline.report.trend import TREND, shown_rows, trend_pictures, trend_rows, write_trend
 
 REPORT = Path("artifacts/report")
 TREND_DAYS = 60  # that Prefect's table shows
@@ -63,7 +63,7 @@ def build_data_docs(folder: Path) -> None:
     """Build Data Docs again beside the stages; a warning where that fails, for the day goes on."""
     built = run_program([sys.executable, "-m", "pipeline.cli.main", "docs"], folder)
     if built.code:
-        get_run_logger().warning(f"no Data Docs: {(built.errors or built.output).strip()[-500:]}")
+        get_run_logger().warning(f"no Data Docs: {built.output.strip()[-500:]}")
 
 
 def show(day: str, folder: Path) -> None:
@@ -82,10 +82,7 @@ def show(day: str, folder: Path) -> None:
 
 
 def show_trend(folder: Path) -> None:
-    """Make the artifacts of the trend, and its page beside the report, where it has changed."""
-    drawn = folder / PAGE
-    if drawn.exists() and drawn.stat().st_mtime_ns >= (folder / TREND).stat().st_mtime_ns:
-        return
+    """Make the artifacts of the trend, and its page beside the report."""
     rows = trend_rows((folder / TREND).read_text())
     page = write_trend(folder, rows)
     artifacts.create_table_artifact(

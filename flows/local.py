@@ -8,7 +8,6 @@ the logs and the list of what `down` has to stop are in PREFECT_HOME (`.prefect`
 flows that are started here find the server by that list.
 """
 
-import argparse
 import atexit
 import json
 import os
@@ -22,9 +21,10 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from functools import partial
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Any
+from typing import Any, Literal
 
 import psutil
+import typer
 
 from flows.settings import POOL, STATE, home, masked
 from pipeline.core.errors import AdaCalibError, ToolError
@@ -81,7 +81,7 @@ def up(port: int) -> str:
         deploy = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"]
         done = run_program(deploy, Path(), variables=environment)
         if done.code:
-            last = " ".join((done.output + done.errors).split())[-500:]
+            last = " ".join(done.output.split())[-500:]
             raise ToolError(f"prefect deploy failed: {last}")
     except BaseException:
         down()
@@ -236,7 +236,7 @@ def some_server() -> Iterator[None]:
     with _first_start():
         log = NamedTemporaryFile("w", dir=home(), prefix="server-")  # noqa: SIM115
         ending.enter_context(log)
-        server = ending.enter_context(process_group(command, Path(), log.file, subprocess.STDOUT))
+        server = ending.enter_context(process_group(command, Path(), log.file))
         ending.callback(_end, server)
         health = f"http://{HOST}:{port}/api/health"
         _await_part("server", server.poll, lambda: _ask(health), Path(log.name))
@@ -251,19 +251,15 @@ def _end(server: "subprocess.Popen[str]") -> None:
         server.wait(STOP_SECONDS)
 
 
-def main() -> None:
-    """Run the command line; a failure is one sentence on stderr and exit code 1."""
-    parser = argparse.ArgumentParser(prog="python -m flows.local", description=__doc__)
-    parser.add_argument("action", choices=["up", "down"])
-    parser.add_argument("--port", type=int, default=4200)
-    arguments = parser.parse_args()
+def main(action: Literal["up", "down"], port: int = 4200) -> None:
+    """Start or stop Prefect on this machine; a failure is one sentence on stderr and code 1."""
     # A shell starts what it puts in the background with interrupts ignored; children inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        print(up(arguments.port) if arguments.action == "up" else down())
+        print(up(port) if action == "up" else down())
     except AdaCalibError as error:
-        sys.exit(f"{arguments.action}: {error}")
+        sys.exit(f"{action}: {error}")
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

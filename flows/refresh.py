@@ -40,7 +40,6 @@ from pipeline.core.files import read_json
 from pipeline.core.typed_yaml import read_keys
 from pipeline.formats.days import day_name, day_number
 from pipeline.params.params_file import read_params, set_values
-from pipeline.registry.commits import identity
 from pipeline.registry.history import write_run
 from pipeline.registry.promote import on_hold, promote
 from pipeline.registry.pull import fetch_champion, pin_champion
@@ -172,7 +171,6 @@ def _attempt(
     day, log = run.day, get_run_logger().info
     purpose = f"refresh of {day}"
     with worktree.release_worktree(run.checkout, purpose, PATIENCE, log) as release:
-        who = identity(release)
         run.at = "git"
         _catch_up(release)
         newest = worktree.newest_day(release)
@@ -197,7 +195,7 @@ def _attempt(
         _run_stages(run, release)
         run.at = "git"
         alarms = add_day(release, day)
-        worktree.commit_day(release, day, who)
+        worktree.commit_day(release, day)
         show(day, release)
         if alarms:
             notify(News("alarm", day, "evaluate", "; ".join(alarms)))

@@ -22,7 +22,7 @@ from flows.states import failing_in_one_sentence
 from pipeline.core.errors import ReleaseError, ToolError
 from pipeline.core.files import remove_unfinished
 from pipeline.data.log_store.manifest import amount
-from pipeline.registry.commits import NAMING, add_files, authority
+from pipeline.registry.commits import NAMING, add_files, authority, identity
 from pipeline.registry.tools.dvc import RWLOCK, push, restore_data
 from pipeline.registry.tools.programs import fetch, git, git_folder, hold, refuse_lost, run_lock
 from pipeline.registry.tools.stores import dvc_remote, share_cache
@@ -62,8 +62,10 @@ def release_worktree(
         branch: whose worktree.
 
     Raises:
+        ReleaseError: git does not know who would commit there.
         ToolError: another process works there (the sentence says which), or git refuses.
     """
+    identity(checkout)  # known before hours of work
     with hold(run_lock(checkout, branch), purpose, f".{branch}", patience, report):
         worktree = checkout / f".{branch}"
         (git_folder(checkout) / f"refs/heads/{branch}.lock").unlink(missing_ok=True)
@@ -134,7 +136,7 @@ def take_code(checkout: Path, release: Path) -> None:
     it already. Uncommitted changes in the checkout are not taken.
     """
     head = git_output(checkout, "rev-parse", "HEAD")
-    if _contains(release, head, "HEAD"):
+    if _has(release, head):
         return
     newest = newest_day(release)
     kept = RECORD if newest else ()
@@ -159,7 +161,7 @@ def newest_day(release: Path) -> str | None:
     return max(committed_days(release), default=None)
 
 
-def commit_day(release: Path, day: str, who: dict[str, str]) -> None:
+def commit_day(release: Path, day: str) -> None:
     """Commit the day's parameters, record and reports as `day=D`.
 
     A second run of a day that changed nothing makes no second commit.
@@ -167,23 +169,22 @@ def commit_day(release: Path, day: str, who: dict[str, str]) -> None:
     Args:
         release: the worktree.
         day: YYYY-MM-DD.
-        who: the identity, as git's variables.
     """
     present = [name for name in NAMING if (release / name).exists()]
     add_files(release, present)
     last = committed_days(release)[:1]
     if git_output(release, "diff", "--cached", "--name-only") or last != [day]:
         options = ("--quiet", "--allow-empty", "--no-verify")
-        git(release, "commit", *options, "--message", f"day={day}", variables=who)
+        git(release, "commit", *options, "--message", f"day={day}")
 
 
 def _remote_branch(remote: str) -> str:
     return f"refs/remotes/{remote}/{RELEASE}"
 
 
-def _contains(release: Path, commit: str, other: str) -> bool:
-    """Whether a commit is in the history of another."""
-    return not git(release, "merge-base", "--is-ancestor", commit, other, check=False).code
+def _has(release: Path, commit: str) -> bool:
+    """Whether a commit is in the history of the branch."""
+    return not git(release, "merge-base", "--is-ancestor", commit, "HEAD", check=False).code
 
 
 def fetch_days(release: Path) -> None:
@@ -205,7 +206,7 @@ def fetch_days(release: Path) -> None:
         raise ToolError(
             f"git remote {remote!r} does not answer: {' '.join(fetched.errors.split())}"
         )
-    if _contains(release, there, "HEAD"):
+    if _has(release, there):
         return
     others = ("--not", f"--exclude={RELEASE}", "--branches", "--remotes")
     if git_output(release, "rev-list", "--max-count=1", "HEAD", *others):

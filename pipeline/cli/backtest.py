@@ -1,6 +1,7 @@
 """A back-test with a rolling origin: the pipeline at several last days, in a copy of its own."""
 
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -103,10 +104,7 @@ def _run(origin: str, place: str, note: Callable[[str], None]) -> dict[str, Any]
         "origin": origin,
         **{name: measured[name] for name in ("first_day", "rows", "impressions", "responses")},
         "logloss": {name: each["logloss"] for name, each in measured["methods"].items()},
-        "gains": {
-            name: {end: gain["logloss"][end] for end in ENDS}
-            for name, gain in measured["gains"].items()
-        },
+        "gains": {name: gain["logloss"] for name, gain in measured["gains"].items()},
         **{name: gate[name] for name in ("verdict", "reasons")},
         "sums": _sums(FOLDER / "artifacts"),
     }
@@ -143,7 +141,7 @@ def pooled(origins: list[pd.DataFrame], resampling: Resampling) -> dict[str, Any
     gains = {}
     for name in [name for name in methods if name != REFERENCE]:
         gain = gain_interval(log_loss_terms, counts[name], counts[REFERENCE], resampling)
-        gains[name] = {end: getattr(gain, end) for end in ENDS}
+        gains[name] = asdict(gain)
     ratios = {n: float(log_loss_terms(c.sum(axis=0)).ratio()) for n, c in counts.items()}
     return {"origins": len(origins), "logloss": ratios, "gains": gains}
 

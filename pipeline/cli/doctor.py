@@ -39,7 +39,7 @@ def _python_and_parameters() -> str:
 
 
 def _git_identity() -> str:
-    return commits.identity(HERE)["GIT_AUTHOR_NAME"]
+    return commits.identity(HERE)["AUTHOR"][0]
 
 
 def _branch_and_remote() -> str:
@@ -56,7 +56,7 @@ def _branch_and_remote() -> str:
 
 
 def _dvc_cache_and_remote() -> str:
-    home_of(HERE, commits.authority(HERE))
+    home_of(HERE)
     with stores(HERE) as found:
         for store in found:
             store.probe()

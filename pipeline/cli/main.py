@@ -76,7 +76,6 @@ def data(
     from pipeline.data.ingest.sources import land, land_sources, local_files
     from pipeline.data.log_store.landing import LandingOptions, one_by_one
     from pipeline.engine.day_map import map_days, processes
-    from pipeline.formats.champion import start_pin
     from pipeline.params.params_file import read_params
     from pipeline.registry.tools.dvc import commit_data
 
@@ -94,7 +93,6 @@ def data(
     else:
         answer(land(log_format, Path("data"), **given))
     commit_data(Path())
-    start_pin(Path())
 
 
 @app.command()
@@ -188,16 +186,12 @@ def demo(
     """
     from pipeline.cli.workspace import prepare
     from pipeline.data.ingest.sources import land
-    from pipeline.formats.champion import start_pin
     from pipeline.params.params_file import read_params
     from pipeline.registry.tools.dvc import commit_data, reproduce
 
     os.chdir(prepare(example))
-    landed = land(read_params().log.format, Path("data"))
-    if not (Voice.quiet or Voice.as_json):
-        typer.echo(landed)
+    note(land(read_params().log.format, Path("data")))
     commit_data(Path())
-    start_pin(Path())
     reproduce(None, Path())
     results()
 

@@ -25,9 +25,6 @@ def _distinct(evaluation: dict[str, Any], limit: float) -> GateCheck:
         number(evaluation, "methods", method, "distinct_outputs") for method in (REFERENCE, SHIPPED)
     )
     share = after / before if before > 0 else math.nan
-    if math.isnan(share):
-        sentence = "reports/evaluation.json counts no different outputs; run dvc repro evaluate"
-        return GateCheck("distinct_outputs", share, limit, False, sentence)
     words = (
         f"{after:.0f} different outputs, the base model has {before:.0f}",
         "",
@@ -39,32 +36,29 @@ def _distinct(evaluation: dict[str, Any], limit: float) -> GateCheck:
 
 def _memorisation(tables: Any, limit: float) -> GateCheck:
     """How surely training-day rates rise more steeply with the score than calibration-day rates."""
-    slopes = found(tables, "memorisation")
-    value, low, high, ends = (
-        number(slopes, name) for name in ("steeper", "low", "high", "ends_low")
+    name, slopes = "memorisation", found(tables, "memorisation")
+    if found(slopes, "training_days") == 0:
+        none = "no training day was scored, so there is nothing that could be memorised"
+        return GateCheck(name, 0.0, limit, True, none)
+    value, low, high, ends = (number(slopes, of) for of in ("steeper", "low", "high", "ends_low"))
+    if math.isnan(value + low + high):
+        unknown = "whether the base model has memorised its training rows is unknown"
+        return GateCheck(name, low, limit, False, f"{unknown}: {_no_slope(slopes)}")
+    sentence = (
+        f"log odds of training days rise by {value:+.3g} (interval {low:+.3g} to {high:+.3g}) "
+        "more over a standard deviation of the score than those of calibration days"
     )
-    none = found(tables, "memorisation", "training_days") == 0
-    passed = none or (low <= limit and math.isfinite(value + high))
-    if none:
-        sentence = "no training day was scored, so there is nothing that could be memorised"
-    elif math.isnan(value + low + high):
-        sentence = "whether the base model has memorised its training rows is unknown: "
-        sentence += _no_slope(slopes)
-    else:
-        sentence = (
-            f"log odds of training days rise by {value:+.3g} (interval {low:+.3g} to {high:+.3g}) "
-            "more over a standard deviation of the score than those of calibration days"
-        )
-        if passed and not max(value, ends) > limit:
-            sentence += f", at most {limit:g}"
-        else:  # the gap is large, however badly a line fits it
-            surely = "; warning: perhaps" if passed else "; surely"
-            sentence += (
-                f"{surely} more than {limit:g} (gate.max_memorisation) means that the base model "
-                "has memorised its training rows (memorisation.by_bin in reports/tables.json): "
-                "stop earlier (train_base.patience) or raise train_base.weight_decay"
-            )
-    return GateCheck("memorisation", 0.0 if none else low, limit, passed, sentence)
+    passed = low <= limit
+    if passed and not max(value, ends) > limit:
+        return GateCheck(name, low, limit, True, f"{sentence}, at most {limit:g}")
+    # The gap is large, however badly a line fits it.
+    surely = "warning: perhaps" if passed else "surely"
+    advice = (
+        f"{surely} more than {limit:g} (gate.max_memorisation) means that the base model has "
+        "memorised its training rows (memorisation.by_bin in reports/tables.json): stop earlier "
+        "(train_base.patience) or raise train_base.weight_decay"
+    )
+    return GateCheck(name, low, limit, passed, f"{sentence}; {advice}")
 
 
 def _newest_day(calibrator: dict[str, Any]) -> GateCheck:
@@ -76,14 +70,11 @@ def _newest_day(calibrator: dict[str, Any]) -> GateCheck:
     newest = found(guard, "newest")
     moved, limit = (number(newest, name) for name in ("moved", "limit"))
     refused = found(newest, "refused")
-    name, day = "newest_day", found(newest, "day")
+    day = found(newest, "day")
     unlimited = refused is False and isinstance(newest, dict) and newest.get("limit", 0) is None
     if unlimited or (isinstance(guard, dict) and newest is None):
         none = "there were too few sound days before the newest one to judge it by"
-        return GateCheck(name, 0.0, 0.0, True, none)
-    if not isinstance(refused, bool) or math.isnan(moved + limit):
-        sentence = "whether the newest day is sound is not known; run dvc repro calibrate"
-        return GateCheck(name, math.nan, 0.0, False, sentence)
+        return GateCheck("newest_day", 0.0, 0.0, True, none)
     words = (
         f"with {day} expected responses move by {moved:+.3g} (log ratio)",
         f", as they may on a sound day: up to {limit:.3g}",
@@ -91,7 +82,8 @@ def _newest_day(calibrator: dict[str, Any]) -> GateCheck:
         "missing to what would ship: look at its labels and rows and land it again, or accept it "
         f'by name (calibrate.accepted_days: ["{day}"])',
     )
-    return GateCheck.answered(name, abs(moved), limit, not refused, words)
+    value = abs(moved) if isinstance(refused, bool) and math.isfinite(limit) else math.nan
+    return GateCheck.answered("newest_day", value, limit, not refused, words)
 
 
 def _refused(calibrator: dict[str, Any], day: Any) -> str:
@@ -114,19 +106,17 @@ def _maturity(evaluation: dict[str, Any]) -> GateCheck:
     """Whether every label of the calibration and test days is final."""
     young = found(evaluation, "maturity", "young_days")
     waits = number(evaluation, "maturity", "maturity_days")
-    passed = young == [] and waits >= 0
-    if not isinstance(young, list) or math.isnan(waits):
-        sentence = "it is not known whether labels are final; run dvc repro split"
-    elif young:
-        sentence = (
-            f"{len(young)} calibration or test days, the first {young[0]}, have labels that are "
-            f"not final before {waits:.0f} days have passed (log.maturity_days), so responses are "
-            "missing from them: set split.last_day earlier, or wait"
-        )
-    else:
-        sentence = f"labels are final after {waits:.0f} days, and every day that is used is older"
-    count = float(len(young)) if isinstance(young, list) else math.nan
-    return GateCheck("label_maturity", count, 0.0, passed, sentence)
+    days = young if isinstance(young, list) else []
+    count = float(len(days)) if young is days and waits >= 0 else math.nan
+    first = min(days, default=None)
+    words = (
+        "",
+        f"labels are final after {waits:.0f} days, and every day that is used is older",
+        f"{count:.0f} calibration or test days, the first {first}, have labels that are "
+        f"not final before {waits:.0f} days have passed (log.maturity_days), so responses are "
+        "missing from them: set split.last_day earlier, or wait",
+    )
+    return GateCheck.answered("label_maturity", count, 0.0, count == 0, words)
 
 
 def evidence_checks(
@@ -224,7 +214,6 @@ def _named(about: Any) -> str:
 def _mix(drift: Any, limit: float) -> GateCheck:
     value, noise = number(drift, "mix"), number(drift, "mix_noise")
     beyond = number(drift, "mix_beyond_noise")
-    passed = beyond <= limit and math.isfinite(value + noise)
     if math.isnan(value + noise + beyond):
         return _unknown("mix_drift", "whether the mix of field values has changed", drift, limit)
     words = (
@@ -234,12 +223,11 @@ def _mix(drift: Any, limit: float) -> GateCheck:
         f"; more than {limit:g} (gate.max_mix_drift) is another log: look for field values "
         "that came, went or were renamed",
     )
-    return GateCheck.answered("mix_drift", value, limit, passed, words)
+    return GateCheck.answered("mix_drift", value, limit, beyond <= limit, words)
 
 
 def _rate(drift: Any, limit: float) -> GateCheck:
     value, surely = number(drift, "rate"), number(drift, "rate_beyond_noise")
-    passed = surely <= limit and math.isfinite(value)
     if math.isnan(value + surely):
         return _unknown("rate_drift", "whether response rates have changed", drift, limit)
     words = (
@@ -249,7 +237,7 @@ def _rate(drift: Any, limit: float) -> GateCheck:
         f"; more than {_factor(limit)} (gate.max_rate_drift) is another world: look for "
         "labels still to come, sampling, or a change of what counts as a response",
     )
-    return GateCheck.answered("rate_drift", surely, limit, passed, words)
+    return GateCheck.answered("rate_drift", surely, limit, surely <= limit, words)
 
 
 def _unknown(name: str, what: str, drift: Any, limit: float) -> GateCheck:

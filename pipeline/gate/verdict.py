@@ -49,9 +49,14 @@ class GateCheck:
     def answered(
         cls, name: str, value: float, limit: float, passed: bool, words: tuple[str, str, str]
     ) -> "GateCheck":
-        """A check with its sentence made of what was found, and how it goes on: passed or not."""
-        found, good, bad = words
-        return cls(name, value, limit, passed, found + (good if passed else bad))
+        """A check with its sentence made of what was found, and how it goes on: passed or not.
+
+        A value that no report has as a number says so, and does not pass.
+        """
+        what, good, bad = words
+        if math.isnan(value):
+            passed, what, bad = False, name, " is no number in the reports; run dvc repro"
+        return cls(name, value, limit, passed, what + (good if passed else bad))
 
 
 @dataclass(frozen=True)

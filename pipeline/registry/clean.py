@@ -7,7 +7,7 @@ worktrees nor what is in production, and takes a folder whose list the cache lac
 
 import re
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,38 +80,33 @@ def clean(folder: Path, *, really: bool) -> Cleaning:
         for worktree in worktrees(folder) if really else ():
             refuse_busy(worktree)
         places = stack.enter_context(stores(folder))
-        held = {place.name: place.held() for place in places}
-        authority, history = newest(folder)
+        held = {place: place.held() for place in places}
+        history, remote = newest(folder), commits.authority(folder)
         if not history:
             raise ReleaseError("nothing is in production yet, so nothing is removed; promote first")
-        if authority != ".":  # the tips of its branches, also where the clone follows one alone
-            fetch(folder, authority, f"+refs/heads/*:refs/remotes/{authority}/*", check=True)
+        if remote != ".":  # the tips of its branches, also where the clone follows one alone
+            fetch(folder, remote, f"+refs/heads/*:refs/remotes/{remote}/*", check=True)
         kept = kept_versions(history, tags.removals(folder))
-        refuse_lost(folder, kept, places, held)
+        refuse_lost(folder, kept, places[-1], held[places[-1]])
         used, objects = in_use(folder)
         for commit in used | set(kept.values()):
             objects |= named_by(folder, commit)
-        stays = whole(objects, places, held)
-        gone = {place: held[place.name] - stays for place in places}
+        stays = whole(objects, held)
+        gone = {place: there - stays for place, there in held.items()}
         every = set().union(*gone.values())
         known = tags.versions(folder).items()
         losing = {version: commit for version, commit in known if named_by(folder, commit) & every}
         files = {place.name: len(objects) for place, objects in gone.items()}
         size = {place.name: place.size(objects) for place, objects in gone.items()}
         if really and any(gone.values()):
-            _remove(folder, authority, history[-1], losing, gone)
+            _remove(folder, history[-1], losing, gone)
     return Cleaning(really, tuple(kept), tuple(losing), files, size)
 
 
 def _remove(
-    folder: Path,
-    authority: str,
-    held: tags.Tag,
-    losing: dict[str, str],
-    gone: dict[Store, set[str]],
+    folder: Path, held: tags.Tag, losing: dict[str, str], gone: dict[Store, set[str]]
 ) -> None:
-    who = commits.identity(folder)
-    begun = tags.begin_clean(folder, who, authority, held, losing)
+    begun = tags.begin_clean(folder, held, losing)
     give_up = time.monotonic() + tags.CLEAN_SECONDS
     for store, objects in gone.items():
         for batch in store.batches(objects):
@@ -121,7 +116,7 @@ def _remove(
                     "promotions wait; run adacalib clean --yes again for the rest"
                 )
             store.remove(batch)
-    tags.end_clean(folder, who, authority, begun)
+    tags.end_clean(folder, begun)
 
 
 def kept_versions(history: list[tags.Tag], removed: Collection[str] = ()) -> dict[str, str]:
@@ -178,7 +173,7 @@ def named_by(folder: Path, commit: str) -> set[str]:
     return {found for text in texts for found in _OBJECT.findall(text)}
 
 
-def whole(objects: Iterable[str], stores: list[Store], held: dict[str, set[str]]) -> set[str]:
+def whole(objects: Iterable[str], held: Mapping[Store, set[str]]) -> set[str]:
     """Objects, and for folders the objects of their files.
 
     A folder whose list no store has cannot be had by anybody who has no other cache; its files are
@@ -186,30 +181,32 @@ def whole(objects: Iterable[str], stores: list[Store], held: dict[str, set[str]]
 
     Args:
         objects: their names.
-        stores: where lists are read.
-        held: what each store has, by its name.
+        held: what each store has, from which lists are read.
     """
     found = set(objects)
     for folder in [name for name in found if name.endswith(".dir")]:
-        store = next((store for store in stores if folder in held[store.name]), None)
+        store = next((store for store, there in held.items() if folder in there), None)
         found |= {*store.entries(folder).values()} if store else set()
     return found
 
 
-def refuse_lost(
-    folder: Path, versions: dict[str, str], stores: list[Store], held: dict[str, set[str]]
-) -> None:
+def refuse_lost(folder: Path, versions: dict[str, str], home: Store, held: set[str]) -> None:
     """Refuse to remove anything while the model of a version that must stay is incomplete.
 
+    Args:
+        folder: a clone of the project.
+        versions: their commits by version.
+        home: the remote, or the cache where there is no remote.
+        held: what it has.
+
     Raises:
-        ReleaseError: it is not whole at the remote, or in the cache where there is no remote.
+        ReleaseError: one is not whole there.
     """
-    home = stores[-1]
     for version, commit in versions.items():
         lock = git(folder, "show", f"{commit}:dvc.lock", check=False).output
         model = model_md5(lock)
-        there = {model, *(home.entries(model).values() if model in held[home.name] else [])}
-        if model is None or not there <= held[home.name]:
+        there = {model, *(home.entries(model).values() if model in held else [])}
+        if model is None or not there <= held:
             raise ReleaseError(
                 f"{home.name} lacks bytes of {version}, which must stay, so nothing is removed; "
                 f"send them from a clone that has them: git switch --detach {commit[:10]}, "

@@ -34,13 +34,15 @@ def check_repository(folder: Path) -> None:
         )
 
 
-def identity(folder: Path) -> dict[str, str]:
-    """Who commits and tags, from the environment or git's configuration, as git's variables.
+def identity(folder: Path) -> dict[str, tuple[str, str]]:
+    """Name and address of the AUTHOR and the COMMITTER of what this process commits and tags.
+
+    From the environment or git's configuration.
 
     Raises:
         ReleaseError: nobody is configured.
     """
-    variables: dict[str, str] = {}
+    known: dict[str, tuple[str, str]] = {}
     for role in ("AUTHOR", "COMMITTER"):
         asked = ("-c", "user.useConfigOnly=true", "var", f"GIT_{role}_IDENT")
         found = git(folder, *asked, check=False)
@@ -50,8 +52,8 @@ def identity(folder: Path) -> dict[str, str]:
                 "git does not know who promotes; set GIT_AUTHOR_NAME, GIT_AUTHOR_EMAIL, "
                 "GIT_COMMITTER_NAME and GIT_COMMITTER_EMAIL, or git config user.name and user.email"
             )
-        variables |= {f"GIT_{role}_NAME": person[1], f"GIT_{role}_EMAIL": person[2]}
-    return variables
+        known[role] = person[1], person[2]
+    return known
 
 
 def refuse_modified_code(folder: Path) -> None:
@@ -83,7 +85,7 @@ def add_files(folder: Path, names: Sequence[str]) -> None:
     git(folder, "-c", f"core.excludesFile={os.devnull}", "add", "--all", "--", *names)
 
 
-def commit_files(folder: Path, names: Sequence[str], message: str, who: dict[str, str]) -> None:
+def commit_files(folder: Path, names: Sequence[str], message: str) -> None:
     """Commit files or folders as they are; nothing happens where the last commit has them so.
 
     Raises:
@@ -91,7 +93,7 @@ def commit_files(folder: Path, names: Sequence[str], message: str, who: dict[str
     """
     add_files(folder, names)
     if git(folder, "diff", "--cached", "--quiet", "--", *names, check=False).code:
-        git(folder, "commit", "--quiet", "--message", message, "--", *names, variables=who)
+        git(folder, "commit", "--quiet", "--message", message, "--", *names)
 
 
 def authority(folder: Path) -> str:

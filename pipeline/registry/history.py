@@ -12,7 +12,7 @@ from pipeline.core.files import publish, read_json, read_report, write_json
 from pipeline.formats.champion import PIN, read_pin
 from pipeline.registry import commits, promote, tags, verdicts
 from pipeline.registry.staleness import other_log
-from pipeline.registry.tools import dvc, stores
+from pipeline.registry.tools import dvc
 from pipeline.registry.tools.programs import git, git_folder
 
 REPORT = Path("artifacts/report")
@@ -77,7 +77,7 @@ def history(folder: Path) -> list[Version]:
         ArtifactError: a version's commit holds no verdict.
         ToolError: git failed.
     """
-    tags.fetch_tags(folder, commits.authority(folder))
+    tags.fetch_tags(folder)
     spans = _spans(tags.spans(tags.assignments(folder)))
     removed = {
         v: f"{tags.when(tag.seconds)} by {tag.who}" for v, tag in tags.removals(folder).items()
@@ -172,9 +172,8 @@ def _pinned(folder: Path, current: verdicts.Production) -> list[str]:
 def fetched(folder: Path) -> list[str]:
     """Nothing, after the tags of the git remote were brought; else why they could not be."""
     try:
-        authority = commits.authority(folder)
-        tags.fetch_tags(folder, authority)
-        lacking = tags.unsent(folder, authority)
+        tags.fetch_tags(folder)
+        authority, lacking = commits.authority(folder), tags.unsent(folder)
     except (ReleaseError, ToolError) as error:
         return [f"As far as this clone knows ({error}):"]
     odd = f"git remote {authority!r} lacks {len(lacking)} tags of it, which adacalib promote sends"
@@ -188,16 +187,13 @@ def _last_verdict(folder: Path, current: verdicts.Production | None) -> list[str
         return ["No model was judged in this folder: run dvc repro."]
     if current and gate["model_sha256"] == current.model_sha256:
         return ["The model of this folder is the one in production."]
-    reasons, override = (
-        [f"  - {reason}" for reason in gate["reasons"]],
-        verdicts.overridden(folder, gate),
-    )
+    reasons = [f"  - {reason}" for reason in gate["reasons"]]
+    override = verdicts.overridden(folder, gate)
     if not (gate["passed"] or override):
         return ["The model of this folder was refused:", *reasons]
     try:  # as far as this clone knows
         commits.check_repository(folder)
-        history, held = tags.assignments(folder), verdicts.production(folder)
-        promote.refuse_unfit(folder, promote.passing_gate(folder), history, held)
+        promote.refuse_unfit(folder, promote.passing_gate(folder))
         may = "adacalib promote makes it so"
     except AdaCalibError as error:
         may = f"adacalib promote refuses it: {error}"
@@ -261,8 +257,7 @@ def report_of(folder: Path, which: str | None) -> Path:
     target = folder / REPORT.with_name(f"{REPORT.name}-{name}")
     if not (target / PAGE).exists():
         with publish(target) as temporary:
-            remote = stores.dvc_remote(folder)
-            dvc.fetch(folder, commit, temporary, remote=remote, cached=True, path=REPORT)
+            dvc.fetch(folder, commit, temporary, path=REPORT)
             page, promoted = temporary / PAGE, name in tags.versions(folder)
             name_page(page, page, name, commit, promoted=promoted)
     return target / PAGE

@@ -10,7 +10,7 @@ from pipeline.registry.pull import home_of, push_and_read_back, read_back
 from pipeline.registry.staleness import other_log
 from pipeline.registry.tools import dvc
 from pipeline.registry.tools.programs import git
-from pipeline.registry.verdicts import GATE, Production, gate_of, overridden, production
+from pipeline.registry.verdicts import GATE, gate_of, overridden, production
 
 
 def promote(folder: Path) -> str:
@@ -28,35 +28,33 @@ def promote(folder: Path) -> str:
     """
     commits.check_repository(folder)
     gate = passing_gate(folder)
-    authority, history = newest(folder)
+    history = newest(folder)
     current = production(folder)
     if current and current.model_sha256 == gate["model_sha256"]:
-        lacking = tags.unsent(folder, authority)
+        lacking, said = tags.unsent(folder), ""
         if lacking:  # nobody follows what is here alone
-            sha256, remote = current.model_sha256, home_of(folder, authority)
-            push_and_read_back(folder, current.commit, sha256, remote)
-            tags.push_tags(folder, authority, lacking)
-        said = f"; git remote {authority!r} lacked that, and has it now" if lacking else ""
+            push_and_read_back(folder, current.commit)
+            tags.push_tags(folder, lacking)
+            said = f"; git remote {commits.authority(folder)!r} lacked that, and has it now"
         return f"{current.version} is this model: it is in production since {current.since}{said}"
-    refuse_unfit(folder, gate, history, current)
-    who, remote = commits.identity(folder), home_of(folder, authority)
+    refuse_unfit(folder, gate)
     present = [name for name in commits.NAMING if (folder / name).exists()]
-    commits.commit_files(folder, present, f"Model of days up to {gate['last_day']}", who)
+    commits.commit_files(folder, present, f"Model of days up to {gate['last_day']}")
     commit = git(folder, "rev-parse", "HEAD").output.strip()
-    kept = push_and_read_back(folder, commit, gate["model_sha256"], remote)
-    new = dvc.assign(folder, commit, who, authority, history[-1] if history else None)
-    return f"{new.version} is in production ({_reach(authority)}); {kept}"
+    kept = push_and_read_back(folder, commit)
+    new = dvc.assign(folder, commit, history[-1] if history else None)
+    return f"{new.version} is in production ({_reach(folder)}); {kept}"
 
 
-def refuse_unfit(
-    folder: Path, gate: dict[str, Any], history: list[tags.Tag], current: Production | None
-) -> None:
-    """Refuse a model that may not follow what is in production, or that no commit could name.
+def refuse_unfit(folder: Path, gate: dict[str, Any]) -> None:
+    """Refuse a model that may not follow what is in production, as far as this clone knows that, or
+    that no commit could name.
 
     Raises:
         ReleaseError: it may not; the sentence says why, and what to do.
         ToolError: git or dvc failed.
     """
+    history, current = tags.assignments(folder), production(folder)
     _refuse_former(folder, history, gate["model_sha256"])
     other = other_log(folder, current.commit) if current else None
     if current and other:
@@ -70,7 +68,7 @@ def refuse_unfit(
     tags.wait_for_the_clock(history)
     commits.identity(folder)
     commits.refuse_modified_code(folder)
-    home_of(folder, commits.authority(folder))
+    home_of(folder)
     _refuse_stale(folder)
 
 
@@ -81,7 +79,7 @@ def on_hold(folder: Path) -> str | None:
         ReleaseError: the git remote that says it does not answer, or somebody cleans up.
         ToolError: git failed.
     """
-    return hold_of(newest(folder)[1])
+    return hold_of(newest(folder))
 
 
 def hold_of(history: list[tags.Tag]) -> str | None:
@@ -107,20 +105,20 @@ def hold_of(history: list[tags.Tag]) -> str | None:
     )
 
 
-def newest(folder: Path) -> tuple[str, list[tags.Tag]]:
-    """Who says what is in production, and the history there, while nobody cleans up."""
-    authority = commits.authority(folder)
-    tags.fetch_tags(folder, authority)
+def newest(folder: Path) -> list[tags.Tag]:
+    """Every assignment that the authority has, the last one now, while nobody cleans up."""
+    tags.fetch_tags(folder)
     history = tags.assignments(folder)
     tags.refuse_while_cleaning(history)
-    return authority, history
+    return history
 
 
-def _reach(authority: str) -> str:
+def _reach(folder: Path) -> str:
     """Who sees what is tagged, in a few words."""
-    if authority == ".":
+    remote = commits.authority(folder)
+    if remote == ".":
         return "in this clone alone: it has no git remote"
-    return f"for everyone who follows git remote {authority!r}"
+    return f"for everyone who follows git remote {remote!r}"
 
 
 def passing_gate(folder: Path) -> dict[str, Any]:
@@ -185,15 +183,14 @@ def rollback(folder: Path, version: str | None = None) -> str:
         ReleaseError: there is no such version, or its bytes are not the ones that were judged.
         ToolError: the remote lacks its bytes, or git, dvc or gto is missing or failed.
     """
-    authority, history = newest(folder)
+    history = newest(folder)
     if not history:
         raise ReleaseError("nothing is in production, so there is nothing to roll back")
     chosen = version or _predecessor(folder, history)
     commit = _commit_of(folder, chosen, history[-1].version)
-    judged, remote = gate_of(folder, commit)["model_sha256"], home_of(folder, authority)
-    read_back(folder, commit, judged, remote)
-    dvc.assign(folder, commit, commits.identity(folder), authority, history[-1])
-    return f"{chosen} is back in production in place of {history[-1].version} ({_reach(authority)})"
+    read_back(folder, commit, home_of(folder))
+    dvc.assign(folder, commit, history[-1])
+    return f"{chosen} is back in production in place of {history[-1].version} ({_reach(folder)})"
 
 
 def _predecessor(folder: Path, history: list[tags.Tag]) -> str:

@@ -25,24 +25,23 @@ from pipeline.formats import champion
 from pipeline.registry import commits, tags
 from pipeline.registry.tools import dvc, stores
 from pipeline.registry.tools.programs import git, hold
-from pipeline.registry.verdicts import Production, described, production
+from pipeline.registry.verdicts import Production, described, gate_of, production
 
 BIN_TABLES = Path("artifacts/tables")
 SEEN = "assignment"  # the number of the assignment that was followed last
 
 
-def home_of(folder: Path, authority: str, name: str | None = None) -> stores.Remote | None:
+def home_of(folder: Path, name: str | None = None) -> stores.Remote | None:
     """The DVC remote that has production's bytes; None, the cache, where it is this clone's own.
 
     Args:
         folder: a clone of the project.
-        authority: the git remote that says what is in production, or ".".
         name: of a DVC remote; None: the default one.
 
     Raises:
-        ReleaseError: there is none, and others follow the authority.
+        ReleaseError: there is none, and others follow the git remote.
     """
-    remote = stores.dvc_remote(folder, name)
+    remote, authority = stores.dvc_remote(folder, name), commits.authority(folder)
     if remote is None and authority != ".":
         raise ReleaseError(
             f"git remote {authority!r} says what is in production, and this clone has no default "
@@ -52,42 +51,38 @@ def home_of(folder: Path, authority: str, name: str | None = None) -> stores.Rem
     return remote
 
 
-def push_and_read_back(
-    folder: Path, commit: str, model_sha256: str, remote: stores.Remote | None
-) -> str:
+def push_and_read_back(folder: Path, commit: str) -> str:
     """Bring data and model where others find them, and prove it; says where that is.
 
     Raises:
-        AdaCalibError: DVC failed, or as `bring`.
+        AdaCalibError: DVC failed, or as `home_of` and `bring`.
     """
+    remote = home_of(folder)
     if remote:
         dvc.push(folder)
-    read_back(folder, commit, model_sha256, remote)
+    read_back(folder, commit, remote)
     if remote:
         return f"its bytes were read back from DVC remote {remote.address}"
     return "its bytes are in this folder's DVC cache alone: DVC has no default remote"
 
 
-def read_back(folder: Path, commit: str, model_sha256: str, remote: stores.Remote | None) -> None:
+def read_back(folder: Path, commit: str, remote: stores.Remote | None) -> None:
     """Refuse a version that others could not fetch, or whose bytes are not the judged ones.
 
     Raises:
         AdaCalibError: as `bring`.
     """
     with scratch_folder() as place:
-        bring(folder, commit, place / "model", model_sha256, remote)
+        bring(folder, commit, place / "model", remote)
 
 
-def bring(
-    folder: Path, commit: str, copy: Path, model_sha256: str, remote: stores.Remote | None
-) -> None:
-    """Bring the model of a commit into a new folder, and hold it against the one that was judged.
+def bring(folder: Path, commit: str, copy: Path, remote: stores.Remote | None) -> None:
+    """Bring the model of a commit into a new folder, and hold it against its verdict's.
 
     Args:
         folder: a clone of the project.
         commit: its full name.
         copy: the folder to make.
-        model_sha256: of the manifest that was judged.
         remote: where its bytes are; None: in the cache.
 
     Raises:
@@ -101,7 +96,7 @@ def bring(
         f"{commit[:10]} dvc.lock data.dvc, dvc push, git restore dvc.lock data.dvc"
     )
     try:
-        dvc.fetch(folder, commit, copy, remote=remote, cached=remote is None)
+        dvc.fetch(folder, commit, copy, only=remote)
     except ToolError as error:
         raise ToolError(
             f"{error}; nothing was changed: remove {_place(_listed(folder, commit))} there, if it "
@@ -116,7 +111,7 @@ def bring(
         raise ArtifactError(
             f"{what} at {where}; nothing was changed: remove {objects} there, and {send}"
         ) from None
-    if sha256_of(copy / MANIFEST) != model_sha256:
+    if sha256_of(copy / MANIFEST) != gate_of(folder, commit)["model_sha256"]:
         raise ReleaseError("DVC gives another model than the one that was judged; run dvc repro")
 
 
@@ -147,8 +142,7 @@ def pin_champion(root: Path) -> str:
         ArtifactError: DVC gives other bytes than the version's.
         ToolError: git or dvc failed.
     """
-    champion.start_pin(root)
-    tags.fetch_tags(root, commits.authority(root))
+    tags.fetch_tags(root)
     current = production(root)
     if current is None:
         champion.write_pin(root / champion.PIN, None)
@@ -193,14 +187,13 @@ def _bring_pinned(root: Path, pin: champion.Pin) -> dict[str, str]:
     They come from DVC's cache where it has them, else from the remote. A version whose commit names
     no tables has none.
     """
-    remote = stores.dvc_remote(root)
     (root / champion.FOLDER).mkdir(parents=True, exist_ok=True)
     with scratch_folder(".adacalib-", root / champion.FOLDER) as place:
         model, tables = place / champion.MODEL.name, place / champion.TABLES.name
-        dvc.fetch(root, pin.commit, model, remote=remote, cached=True)
+        dvc.fetch(root, pin.commit, model)
         lock = git(root, "show", f"{pin.commit}:dvc.lock", check=False).output
         if f"path: {BIN_TABLES.as_posix()}\n" in lock:
-            dvc.fetch(root, pin.commit, tables, remote=remote, cached=True, path=BIN_TABLES)
+            dvc.fetch(root, pin.commit, tables, path=BIN_TABLES)
         else:
             tables.mkdir()
         sums = file_sums(tables)
@@ -229,12 +222,17 @@ def pull(folder: Path, target: Path, remote: str | None = None) -> str:
             where the folder around `target` would be.
         ToolError: the remote lacks bytes, another pull is at work, or git or dvc is missing.
     """
-    held, authority = _held(folder)
+    tags.fetch_tags(folder)
+    authority, history = commits.authority(folder), tags.assignments(folder)
+    if not history:
+        where = "this clone" if authority == "." else f"git remote {authority!r}"
+        raise ReleaseError(f"{where} has nothing in production yet; promote a version first")
+    held = history[-1]
     store = target.parent.resolve() / f".{target.name}.versions"
     current = described(folder, held)
     _refuse_strange(target, store)
     already = _shows(target, current)
-    source = None if already else home_of(folder, authority, remote)
+    source = None if already else home_of(folder, remote)
     make_folder(store)
     with hold(store / "lock", "adacalib pull", str(target)):
         _refuse_behind(held, store, authority, target)
@@ -249,17 +247,6 @@ def pull(folder: Path, target: Path, remote: str | None = None) -> str:
         with publish(store / SEEN) as seen:
             seen.write_text(f"{held.number}\n")
     return f"{target} {'shows' if already else 'now shows'} {current.version}, production's version"
-
-
-def _held(folder: Path) -> tuple[tags.Tag, str]:
-    """What is in production by its authority, and the authority."""
-    authority = commits.authority(folder)
-    tags.fetch_tags(folder, authority)
-    history = tags.assignments(folder)
-    if not history:
-        where = "this clone" if authority == "." else f"git remote {authority!r}"
-        raise ReleaseError(f"{where} has nothing in production yet; promote a version first")
-    return history[-1], authority
 
 
 def _refuse_strange(target: Path, store: Path) -> None:
@@ -297,7 +284,7 @@ def _bring(folder: Path, current: Production, store: Path, remote: stores.Remote
     """A folder in the store with the version's bytes, verified."""
     with scratch_folder(".adacalib-", store) as scratch:
         copy = scratch / "model"
-        bring(folder, current.commit, copy, current.model_sha256, remote)
+        bring(folder, current.commit, copy, remote)
         version = Path(tempfile.mkdtemp(prefix=f"{current.version}-", dir=store))
         version.chmod(0o755)  # whoever serves may be another user
         copy.replace(version)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pipeline.core.errors import ReleaseError
 from pipeline.core.files import scratch_folder
+from pipeline.registry.commits import authority, identity
 from pipeline.registry.tools.programs import fetch, git
 
 NAME, STAGE = "model", "prod"  # the artifact in dvc.yaml, and the stage that names production
@@ -150,19 +151,20 @@ def next_version(folder: Path) -> str:
     return f"v{major}.{minor}.{patch + 1}"
 
 
-def fetch_tags(folder: Path, authority: str) -> None:
+def fetch_tags(folder: Path) -> None:
     """Bring the authority's registry tags; where a local one differs, the authority's counts.
 
     Raises:
         ReleaseError: the authority cannot be reached.
     """
-    if authority == ".":
+    remote = authority(folder)
+    if remote == ".":
         return
     specs = [f"+{pattern}:{pattern}" for pattern in _PATTERNS]
-    fetched = fetch(folder, authority, *specs)
+    fetched = fetch(folder, remote, *specs)
     if fetched.code:
         raise ReleaseError(
-            f"git remote {authority!r} does not answer, so nobody can say what is in production: "
+            f"git remote {remote!r} does not answer, so nobody can say what is in production: "
             f"{' '.join(fetched.errors.split())}; try again when it does (remove "
             "a lock here that no git holds; an address is absolute, as worktrees read it from "
             "themselves), or remove the remote to promote in this clone alone"
@@ -170,9 +172,7 @@ def fetch_tags(folder: Path, authority: str) -> None:
 
 
 @contextlib.contextmanager
-def proposed(
-    folder: Path, identity: dict[str, str], authority: str, replaced: Tag | None
-) -> Iterator[Path]:
+def proposed(folder: Path, replaced: Tag | None) -> Iterator[Path]:
     """Yield a scratch clone; the registry tags made in it are published when the block ends.
 
     The clone shares the folder's objects and has no files. Its new tags go to the authority in one
@@ -182,22 +182,19 @@ def proposed(
 
     Args:
         folder: a git repository with the authority's newest tags.
-        identity: GIT_COMMITTER_NAME, GIT_COMMITTER_EMAIL and so on.
-        authority: name of a git remote, or "." for this repository itself.
         replaced: what the tags were decided against; they are void where it is in production no
             more.
 
     Raises:
-        ReleaseError: another promotion came first, or the authority takes no tags from here.
+        ReleaseError: another promotion came first, the authority takes no tags from here, or git
+            does not know who makes them.
         ToolError: git failed.
     """
+    (name, address), remote = identity(folder)["COMMITTER"], authority(folder)
     wait_for_the_clock(assignments(folder))
     with scratch_folder() as place:
         clone = place / "clone"
-        settings = [
-            f"--config=user.{part.lower()}={identity[f'GIT_COMMITTER_{part}']}"
-            for part in ("NAME", "EMAIL")
-        ]
+        settings = f"--config=user.name={name}", f"--config=user.email={address}"
         source = str(folder.resolve())
         git(folder, "clone", "--quiet", "--shared", "--no-checkout", *settings, source, str(clone))
         if assignments(clone)[-1:] != ([replaced] if replaced else []):
@@ -206,24 +203,25 @@ def proposed(
         yield clone
         made = {ref: made for ref, made in _objects(clone).items() if ref not in before}
         fetch(folder, str(clone), *made, check=True)
-    push_tags(folder, authority, unsent(folder, authority) | made)
+    push_tags(folder, unsent(folder) | made)
     for ref, tag_object in made.items():
         noted = git(folder, "update-ref", ref, tag_object, check=False)
         if noted.code:
             raise ReleaseError(
-                f"production changed at git remote {authority!r}, and this clone could not note "
+                f"production changed at git remote {remote!r}, and this clone could not note "
                 f"it: {' '.join(noted.errors.split())}; mend that, then adacalib status notes it"
             )
 
 
-def unsent(folder: Path, authority: str) -> dict[str, str]:
+def unsent(folder: Path) -> dict[str, str]:
     """The registry's tags that the authority lacks: ref and object.
 
     They were made before it was one, by other programs, or are lost there.
     """
-    if authority == ".":
+    remote = authority(folder)
+    if remote == ".":
         return {}
-    listed = git(folder, "ls-remote", "--refs", authority, *_PATTERNS).output
+    listed = git(folder, "ls-remote", "--refs", remote, *_PATTERNS).output
     known = {line.partition("\t")[2] for line in listed.splitlines()}
     return {ref: of for ref, of in _objects(folder).items() if ref not in known}
 
@@ -254,29 +252,28 @@ def wait_for_the_clock(history: list[Tag]) -> None:
     time.sleep(max(0.0, ahead))
 
 
-def push_tags(folder: Path, authority: str, objects: dict[str, str]) -> None:
-    """Send tags, all or none.
+def push_tags(folder: Path, objects: dict[str, str]) -> None:
+    """Send tags to the authority, all or none: ref and object.
 
     Raises:
         ReleaseError: the authority has others of these names by now, or takes none from here.
     """
+    remote = authority(folder)
     specs = [f"{tag_object}:{ref}" for ref, tag_object in objects.items()]
-    pushed = git(folder, "push", "--quiet", "--atomic", authority, *specs, check=False)
+    pushed = git(folder, "push", "--quiet", "--atomic", remote, *specs, check=False)
     left = "File exists" in pushed.errors  # a lock of a git that was killed, or is at work
     if pushed.code and not left and re.search("already exists|cannot lock ref", pushed.errors):
         raise ReleaseError(_LOST)
     if pushed.code:
         raise ReleaseError(
-            f"git remote {authority!r} took no tags, production is as it was: "
+            f"git remote {remote!r} took no tags, production is as it was: "
             f"{' '.join(pushed.errors.split())}; try again, get the right to push, "
             "remove a lock there that no git holds, or remove the remote to promote in this "
             "clone alone"
         )
 
 
-def begin_clean(
-    folder: Path, identity: dict[str, str], authority: str, held: Tag, losing: dict[str, str]
-) -> Tag:
+def begin_clean(folder: Path, held: Tag, losing: dict[str, str]) -> Tag:
     """Begin a clean-up: production is assigned again as it is, by a tag that says so.
 
     It takes the next number, so a promotion that looked before loses; one that looks later waits
@@ -285,8 +282,6 @@ def begin_clean(
 
     Args:
         folder: a git repository with the authority's newest tags.
-        identity: as in `proposed`.
-        authority: as in `proposed`.
         held: what is in production.
         losing: the commits of the versions that lose bytes, by version.
 
@@ -295,7 +290,7 @@ def begin_clean(
         ToolError: git failed.
     """
     number, gone = held.number + 1, removals(folder)
-    with proposed(folder, identity, authority, held) as clone:
+    with proposed(folder, held) as clone:
         _tag(clone, f"{NAME}#{STAGE}#{number}", held.commit, _CLEANING)
         for version in losing.keys() - gone.keys():
             name = f"{NAME}@{version}!#{number}"
@@ -303,14 +298,14 @@ def begin_clean(
     return assignments(folder)[-1]
 
 
-def end_clean(folder: Path, identity: dict[str, str], authority: str, begun: Tag) -> None:
+def end_clean(folder: Path, begun: Tag) -> None:
     """End a clean-up: promotions may go on.
 
     Raises:
         ReleaseError: somebody took this clean-up for killed, or the authority takes no tags.
         ToolError: git failed.
     """
-    with proposed(folder, identity, authority, begun) as clone:
+    with proposed(folder, begun) as clone:
         _tag(clone, f"{NAME}#{STAGE}#{begun.number + 1}", begun.commit, _CLEANED)
 
 

@@ -59,12 +59,11 @@ def override(folder: Path, reason: str) -> str:
             f"{MODEL} is not here, so there is nothing to promote; bring it by dvc pull or dvc "
             "repro, and override then"
         )
-    who = commits.identity(folder)
-    person = f"{who['GIT_AUTHOR_NAME']} <{who['GIT_AUTHOR_EMAIL']}>"
-    made = Override(gate["model_sha256"], words, person, tuple(failed))
+    name, address = commits.identity(folder)["AUTHOR"]
+    made = Override(gate["model_sha256"], words, f"{name} <{address}>", tuple(failed))
     write_json(folder / OVERRIDE, asdict(made))
     message = f"Override of the verdict on days up to {gate.get('last_day')}: {words}"
-    commits.commit_files(folder, [OVERRIDE.as_posix()], message, who)
+    commits.commit_files(folder, [OVERRIDE.as_posix()], message)
     return f"{made}; adacalib promote makes the model production"
 
 

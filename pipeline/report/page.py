@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from pipeline.core.files import publish, read_json
 from pipeline.formats.maps import PiecewiseLinearMap
@@ -84,10 +84,11 @@ def embedded(value: Any) -> str:
     return text.replace("<", "\\u003c")
 
 
-def template(name: str) -> Template:
-    """A template of this package; what is undefined in it is an error."""
+def filled(name: str, **values: Any) -> str:
+    """A template of this package with values, in the style of all; a lacking one is an error."""
     loader = FileSystemLoader(HERE)
-    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined).get_template(name)
+    pages = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
+    return pages.get_template(name).render(style=(HERE / "page.css").read_text(), **values)
 
 
 def render(
@@ -109,7 +110,8 @@ def render(
         calibrator: the calibrator's manifest: `chosen`, `held_out` and `guard`.
         vega: the script that draws.
     """
-    return template("page.html").render(
+    return filled(
+        "page.html",
         **reports,
         texts=result_tables,
         field=" × ".join(manifest["base"]["field"]["columns"]),
@@ -121,7 +123,6 @@ def render(
         least_expected=int(page_data.LEAST_EXPECTED),
         sums=embedded(carried),
         charts=embedded(specs),
-        style=(HERE / "page.css").read_text(),
         script=(HERE / "page.js").read_text(),
         vega=vega,
     )
@@ -171,12 +172,17 @@ def write_online_page(target: Path, found: dict[str, Any]) -> None:
     """Write the page of an analysis, which runs no script and needs no network."""
     shown = shown_tables(found)
     drawn = [row for row in found["effects"] if row["effect"] is not None]
-    page = template("online.html").render(
-        style=(HERE / "page.css").read_text(),
+    write_page(
+        target,
+        "online.html",
         headline=headline(found),
         found=found,
         tables={t: [[*rows[0]], [[*row.values()] for row in rows]] for t, rows in shown.items()},
         picture=static(picture("effects"), drawn, "currentColor", 640) if drawn else "",
     )
+
+
+def write_page(target: Path, name: str, **values: Any) -> None:
+    """Write a page of this package's template `name`, in the style of all."""
     with publish(target) as temporary:
-        temporary.write_text(page)
+        temporary.write_text(filled(name, **values))

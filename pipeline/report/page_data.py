@@ -1,5 +1,6 @@
 """What the page carries: sums per field value, bin and day, never rows, bounded in size."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
@@ -35,11 +36,8 @@ CURVES = ("isotonic", "eb_platt", "adacalib")
 
 def rounded(numbers: Any, digits: int = 3) -> list[float | None]:
     """Numbers as JSON carries them, None for what is not finite."""
-    array = np.asarray(numbers, np.float64)
-    return [
-        round(x, digits) if ok else None
-        for x, ok in zip(array.tolist(), np.isfinite(array), strict=True)
-    ]
+    floats = np.asarray(numbers, np.float64).tolist()
+    return [round(x, digits) if math.isfinite(x) else None for x in floats]
 
 
 def counts_of(frame: pd.DataFrame) -> ResponseCounts:

@@ -3,6 +3,7 @@
 The last result in the terminal.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,12 @@ METRICS = (
     ("Field-AUC", "daily_field_auc", ".4f"),
     ("AUC", "auc", ".4f"),
     ("PCOC", "pcoc", ".4f"),
+)
+PAGE_METRICS = (
+    *METRICS,
+    ("deviance floor", "daily_field_deviance_floor", ".4f"),
+    ("Field-RCE floor", "field_rce_floor", ".4f"),
+    ("outputs", "distinct_outputs", ","),
 )
 NAMES = {
     "uncalibrated": "base model",
@@ -96,11 +103,13 @@ def extent(evaluation: dict[str, Any]) -> str:
     return kept
 
 
-def metric_rows(evaluation: dict[str, Any]) -> list[list[str]]:
-    """One row of texts a method, in the order of NAMES: its name, then METRICS."""
+def metric_rows(
+    evaluation: dict[str, Any], metrics: Iterable[tuple[str, str, str]] = METRICS
+) -> list[list[str]]:
+    """One row of texts a method, in the order of NAMES: its name, then metrics."""
     methods = evaluation["methods"]
     return [
-        [name] + [number(methods[method][key], form) for _, key, form in METRICS]
+        [name] + [number(methods[method][key], form) for _, key, form in metrics]
         for method, name in NAMES.items()
         if method in methods
     ]
@@ -171,28 +180,25 @@ def age_rows(evaluation: dict[str, Any]) -> list[list[str]]:
     ]
 
 
-def worth_rows(worth: list[dict[str, Any]]) -> list[list[str]]:
-    """One row of expected and observed value: both, how far apart, and PCOC weighted by value."""
+def worth_rows(evaluation: dict[str, Any], kind: str) -> list[list[str]]:
+    """One row a method or a field value of expected and observed value.
+
+    Both, how far apart they are, and PCOC weighted by value.
+    """
+    worth = evaluation["worth"][kind]
+    if kind == "methods":
+        named = [(NAMES[name], worth[name]) for name in worth if name in ("uncalibrated", "model")]
+    else:
+        named = [(display_name(row["field_value"]), row) for row in worth]
     return [
         [
-            row["name"],
-            *(f"{row[name]:,.2f}" for name in ("expected", "observed")),
+            name,
+            *(f"{row[side]:,.2f}" for side in ("expected", "observed")),
             f"{row['expected'] - row['observed']:+,.2f}",
             _ends(row | {"value": row["pcoc"]}, ".3f"),
         ]
-        for row in worth
+        for name, row in named
     ]
-
-
-def worth_of(evaluation: dict[str, Any], kind: str) -> list[dict[str, Any]]:
-    """What is known of the worth of methods, or of field values, each with its name."""
-    if kind == "methods":
-        return [
-            {"name": NAMES[n]} | of_one
-            for n, of_one in evaluation["worth"][kind].items()
-            if n in ("uncalibrated", "model")
-        ]
-    return [{"name": display_name(r["field_value"])} | r for r in evaluation["worth"][kind]]
 
 
 def new_value_rows(evaluation: dict[str, Any]) -> tuple[list[list[str]], list[list[str]]]:
@@ -239,17 +245,6 @@ def interval_text(gain: dict[str, Any] | None, form: str = ".5f") -> str:
     ends = [gain["low"], gain["high"]]
     known = f"{ends[0]:+{form}} to {ends[1]:+{form}}" if None not in ends else "no interval"
     return f"{gain['value']:+{form}} ({known})"
-
-
-def result_rows(evaluation: dict[str, Any]) -> list[list[str]]:
-    """One row a method: metrics, floors of the deviance and of Field-RCE, different outputs."""
-    rows = []
-    methods = [evaluation["methods"][name] for name in NAMES if name in evaluation["methods"]]
-    for row, values in zip(metric_rows(evaluation), methods, strict=True):
-        floors = ("daily_field_deviance_floor", "field_rce_floor")
-        outputs = f"{values['distinct_outputs']:,}"
-        rows.append([*row, *(number(values[floor], ".4f") for floor in floors), outputs])
-    return rows
 
 
 def choice_rows(held_out: dict[str, Any] | None) -> list[list[str]]:

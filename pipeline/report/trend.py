@@ -53,9 +53,8 @@ def add_day(folder: Path, day: str) -> list[str]:
     writer = csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows[name] for name in sorted(rows))
-    if not path.exists() or path.read_text() != text.getvalue():
-        with publish(path) as temporary:
-            temporary.write_text(text.getvalue())
+    with publish(path) as temporary:
+        temporary.write_text(text.getvalue())
     return alarms if rows[day]["alarm"] != before else []
 
 
@@ -91,7 +90,7 @@ def trend_rows(text: str) -> list[Row]:
     Raises:
         ArtifactError: a row is none of a refreshed day, or there is none at all.
     """
-    found: dict[str, Row] = {}
+    days: dict[str, Row] = {}
     table = csv.DictReader(io.StringIO(text))
     for row in table:
         try:
@@ -101,10 +100,10 @@ def trend_rows(text: str) -> list[Row]:
             numbers = []
         if not numbers or None in row:  # which has the fields that no column is for
             raise ArtifactError(f"{TREND}, line {table.line_num} is no row of a day; {_MEND}")
-        found[row["day"]] = {name: row.get(name) or "" for name in COLUMNS}
-    if not found:
+        days[row["day"]] = {name: row.get(name) or "" for name in COLUMNS}
+    if not days:
         raise ArtifactError(f"{TREND} has no row of a day; {_MEND}")
-    return [found[day] for day in sorted(found)]
+    return [days[day] for day in sorted(days)]
 
 
 def shown_rows(rows: list[Row]) -> list[Row]:
@@ -127,15 +126,14 @@ def trend_pictures(rows: list[Row], ink: str = "currentColor") -> Iterator[str]:
 
 def write_trend(folder: Path, rows: list[Row]) -> Path:
     """Write the page of the trend, which runs no script; where it is."""
-    from pipeline.report.page import HERE, template  # as above
+    from pipeline.report.page import write_page  # as above
 
-    page = template("trend.html").render(
-        style=(HERE / "page.css").read_text(),
+    write_page(
+        folder / PAGE,
+        "trend.html",
         pictures=[*trend_pictures(rows)],
         rows=rows,
         heads=list(shown_rows(rows)[0]),
         tabled=[list(row.values()) for row in shown_rows(rows)],
     )
-    with publish(folder / PAGE) as temporary:
-        temporary.write_text(page)
     return folder / PAGE

@@ -20,7 +20,7 @@ from flows.settings import NOTIFY, masked
 from flows.states import failing_in_one_sentence
 from pipeline.registry.tools.programs import git
 from pipeline.registry.verdicts import Production
-from tests.flows.conftest import WHO, save
+from tests.flows.conftest import save
 
 LATE = News("late", "2013-09-30", "land", "2013-09-30 has not landed")
 
@@ -150,7 +150,8 @@ def test_what_another_clone_promoted_is_known_before_anybody_is_notified(
     git(tmp_path, "clone", "--quiet", "--bare", str(history), bare)
     git(history, "remote", "add", "origin", bare)
     for name in ("model@v0.0.1", "model#prod#1"):  # tagged by somebody else, at the remote
-        git(Path(bare), "tag", "--annotate", "--message", "x", name, "main", variables=WHO)
+        robot = ("-c", "user.name=Robot", "-c", "user.email=robot@example.org")
+        git(Path(bare), *robot, "tag", "--annotate", "--message", "x", name, "main")
     assert watch.watch.fn(str(history)).name == "InOrder"
 
 

@@ -8,7 +8,6 @@ import pytest
 from pipeline.core.errors import ReleaseError, ToolError
 from pipeline.registry import tags
 from pipeline.registry.clean import clean, kept_versions
-from pipeline.registry.commits import identity
 from pipeline.registry.history import history
 from pipeline.registry.promote import promote, rollback
 from pipeline.registry.pull import pull
@@ -100,15 +99,15 @@ def test_with_nothing_in_production_nothing_is_removed(folder):
 
 
 def test_promotion_and_clean_up_exclude_one_another(judged, monkeypatch):
-    who, before = identity(judged), tags.assignments(judged)
-    begun = tags.begin_clean(judged, who, ".", before[-1], {"v0.0.2": before[1].commit})
+    before = tags.assignments(judged)
+    begun = tags.begin_clean(judged, before[-1], {"v0.0.2": before[1].commit})
     with (
         pytest.raises(ReleaseError, match="another promotion came first"),
-        tags.proposed(judged, who, ".", before[-1]),  # by who looked before
+        tags.proposed(judged, before[-1]),  # by who looked before
     ):
         pass
     with pytest.raises(ReleaseError, match="another promotion came first"):
-        tags.begin_clean(judged, who, ".", before[-1], {})
+        tags.begin_clean(judged, before[-1], {})
     with pytest.raises(
         ReleaseError, match=r"Ann began adacalib clean at .* if it was killed, from"
     ):
@@ -119,7 +118,7 @@ def test_promotion_and_clean_up_exclude_one_another(judged, monkeypatch):
     monkeypatch.setattr(time, "time", lambda: begun.seconds + 901.0)
     tags.refuse_while_cleaning(tags.assignments(judged))  # it was killed, nobody has to mend it
     monkeypatch.undo()
-    tags.end_clean(judged, who, ".", begun)
+    tags.end_clean(judged, begun)
     tags.refuse_while_cleaning(tags.assignments(judged))
 
 

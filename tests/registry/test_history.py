@@ -148,4 +148,4 @@ def test_what_git_lost_is_not_taken_for_what_never_was(judged, what, damage):
         with pytest.raises(ToolError, match="git fetch --refetch"):
             named_by(judged, commit)
         with pytest.raises(ToolError, match="git fetch --refetch"):
-            fetch(judged, commit, judged / "model", remote=None, cached=True)
+            fetch(judged, commit, judged / "model")

@@ -248,10 +248,10 @@ def test_of_two_promoters_of_a_remote_the_second_loses_whole(shared, tmp_path, m
     other = Path(shutil.copytree(shared, tmp_path / "other", symlinks=True))
     next_model(other, copies=2)
 
-    def promoted_in_between(folder, authority):
+    def promoted_in_between(folder):
         """The other promoter was faster after this one had looked."""
         monkeypatch.undo()
-        fetch(folder, authority)
+        fetch(folder)
         said = promote(other)
         assert "v0.0.1 is in production (for everyone who follows git remote 'origin')" in said
         assert f"read back from DVC remote {tmp_path / 'store'}" in said
@@ -282,9 +282,9 @@ def test_a_lock_that_a_killed_git_left_is_not_taken_for_another_promoter(shared,
     lock.touch()
     new = {"refs/tags/model@v0.0.9": git(shared, "rev-parse", "HEAD").strip()}
     with pytest.raises(ReleaseError, match=re.escape(lock.name)):
-        tags.push_tags(shared, "origin", new)
+        tags.push_tags(shared, new)
     lock.unlink()
-    tags.push_tags(shared, "origin", new)
+    tags.push_tags(shared, new)
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from pipeline.registry.tools.programs import (
     program_lines,
     run_program,
 )
-from pipeline.registry.tools.stores import Remote, cache_folder, settings_of
+from pipeline.registry.tools.stores import Remote, cache_folder, dvc_remote, settings_of
 
 MODEL = Path("artifacts/model")
 RWLOCK = Path(".dvc/tmp/rwlock")
@@ -50,11 +50,11 @@ def run_dvc(folder: Path, *arguments: str) -> Finished:
     Raises:
         ToolError: dvc is missing, or the other one still holds the folder after PATIENCE seconds.
     """
-    return follow(_dvc_lines(folder, *arguments, streamed=False), lambda line: None)
+    return follow(_dvc_lines(folder, *arguments), lambda line: None)
 
 
-def _dvc_lines(folder: Path, *arguments: str, streamed: bool) -> Generator[str, None, Finished]:
-    """`run_dvc`: each line that is written, where they are asked for; once, for whom it waits.
+def _dvc_lines(folder: Path, *arguments: str) -> Generator[str, None, Finished]:
+    """`run_dvc`: each line that is written; once, for whom it waits.
 
     Raises:
         ToolError: dvc is missing, or the other one still holds the folder after PATIENCE seconds.
@@ -62,10 +62,7 @@ def _dvc_lines(folder: Path, *arguments: str, streamed: bool) -> Generator[str, 
     command, give_up = [beside_python("dvc"), *arguments], time.monotonic() + PATIENCE
     waiting = False
     while True:
-        if streamed:
-            finished = yield from program_lines(command, folder)
-        else:
-            finished = run_program(command, folder)
+        finished = yield from program_lines(command, folder)
         holder = _holder(finished)
         if holder is None:
             return finished
@@ -101,7 +98,7 @@ def _dvc(folder: Path, *arguments: str) -> str:
 
 def _holder(finished: Finished) -> str | None:
     """The other dvc that made this one give up, HALF if it left half of its lock, None if none."""
-    text = finished.output + finished.errors
+    text = finished.output
     if finished.code and re.search(f"{HALF}|RWLock-file .+ format error", text):
         return HALF
     busy = "is busy, it is being blocked by" in text or "Unable to acquire lock" in text
@@ -143,8 +140,9 @@ def refuse_busy(folder: Path) -> None:
 
 def _failure(action: str, finished: Finished) -> ToolError:
     """An error with what dvc printed last, its own advertisements left out."""
-    text = finished.errors or finished.output
-    lines = [line for line in text.splitlines() if line and "dvc.org/support" not in line]
+    lines = [
+        line for line in finished.output.splitlines() if line and "dvc.org/support" not in line
+    ]
     errors = [line for line in lines if line.startswith("ERROR: ")] or lines
     reason = " ".join(" ".join(errors).replace("ERROR: ", "").split())
     step = next(
@@ -178,9 +176,9 @@ def reproduction(stage: str | None, folder: Path) -> Generator[str, None, None]:
         ToolError: a stage has a mistake, or dvc failed, or is held by another one for too long.
     """
     command = "repro", *([stage] if stage else [])
-    finished = yield from _dvc_lines(folder, *command, streamed=True)
+    finished = yield from _dvc_lines(folder, *command)
     if finished.code and _NO_ENTRY in finished.output and _forgot_unsaved_runs(folder):
-        finished = yield from _dvc_lines(folder, *command, streamed=True)
+        finished = yield from _dvc_lines(folder, *command)
     if finished.code:
         stopped = re.search(r"ERROR: failed to reproduce '([^']+)'", finished.output)
         refusals = re.findall(rf"^{stopped[1]}: (.+)$", finished.output, re.M) if stopped else []
@@ -215,7 +213,8 @@ def status(stage: str | None, folder: Path) -> dict[str, Any]:
         ToolError: dvc failed.
     """
     target = [stage, "--with-deps"] if stage else []
-    return json.loads(_dvc(folder, "status", *target, "--json"))
+    lines = _dvc(folder, "status", *target, "--json").splitlines()
+    return json.loads(next(line for line in lines if line.startswith("{")))  # beside warnings
 
 
 def commit_data(folder: Path) -> None:
@@ -255,9 +254,8 @@ def fetch(
     commit: str,
     target: Path,
     *,
-    remote: Remote | None,
-    cached: bool,
     path: Path = MODEL,
+    only: Remote | None = None,
 ) -> None:
     """Bring the model, or another output of the pipeline, that a commit names.
 
@@ -268,9 +266,9 @@ def fetch(
         folder: the project's folder.
         commit: the full name of a commit.
         target: where its folder appears.
-        remote: where its bytes are, as this folder knows it now; None: in the cache alone.
-        cached: whether this folder's cache may serve; if not, every byte comes from the remote.
         path: of the output in the project.
+        only: the remote from which every byte has to come; None: from this folder's cache, and
+            what that lacks from the default remote, if there is one.
 
     Raises:
         ToolError: it cannot be had from there.
@@ -278,39 +276,36 @@ def fetch(
     # For one of these files that git has lost, DVC would wait for ever.
     git(folder, "rev-list", "--objects", "--no-walk", commit, "--", "*dvc*", "*.yaml")
     arguments = ["get", ".", path.as_posix(), "--rev", commit, "-o", str(target.absolute())]
+    remote = only or dvc_remote(folder)
     with scratch_folder() as place:
         if remote:  # without one, dvc makes the cache a remote, and settings would undo that
-            settings = settings_of(folder, remote, None if cached else f"{place}/cache")
+            settings = settings_of(folder, remote, f"{place}/cache" if only else None)
             with (place / "config").open("w") as file:
                 settings.write(file)
             arguments += ["--config", file.name]
         finished = run_dvc(folder, *arguments)
     if finished.code:
-        source = "DVC's cache" if cached or not remote else f"DVC remote {remote.address}"
+        source = f"DVC remote {only.address}" if only else "DVC's cache"
         raise _failure(f"reading the {path.name} of commit {commit[:10]} from {source}", finished)
 
 
-def assign(
-    folder: Path, commit: str, identity: dict[str, str], authority: str, replaced: Tag | None
-) -> Tag:
+def assign(folder: Path, commit: str, replaced: Tag | None) -> Tag:
     """Put the model of a commit into production, as a new version unless it has one already.
 
     Args:
         folder: a git repository that holds the commit and the authority's newest tags.
         commit: the full name of a commit.
-        identity: GIT_COMMITTER_NAME, GIT_COMMITTER_EMAIL and so on.
-        authority: name of a git remote, or "." for this repository itself.
         replaced: what is in production, as far as the caller knows.
 
     Raises:
-        ReleaseError: another promotion came first, or the authority takes no tags from here.
+        ReleaseError: as `proposed`.
         ToolError: gto or git failed.
     """
     held = next((version for version, c in versions(folder).items() if c == commit), None)
     version = ["--force"] if held else ["--version", next_version(folder)]
-    with proposed(folder, identity, authority, replaced) as clone:
+    with proposed(folder, replaced) as clone:
         command = [beside_python("gto"), "assign", "-r", str(clone), NAME, commit]
-        finished = run_program([*command, "--stage", STAGE, *version], folder, identity)
+        finished = run_program([*command, "--stage", STAGE, *version], folder)
         if finished.code:
             raise _failure("gto assign", finished)
     return assignments(folder)[-1]

@@ -49,7 +49,7 @@ class Finished:
 
     code: int
     output: str
-    errors: str
+    errors: str = ""  # of a program whose two streams are not one
 
 
 def environment(**variables: str) -> dict[str, str]:
@@ -94,7 +94,6 @@ def process_group(
     command: list[str],
     folder: Path,
     output: int | IO[str],
-    errors: int,
     variables: Mapping[str, str] | None = None,
 ) -> Iterator["subprocess.Popen[str]"]:
     """Yield a program in a process group of its own, of which nothing outlives this process.
@@ -105,8 +104,7 @@ def process_group(
     Args:
         command: the program and its arguments.
         folder: where it runs.
-        output: where its standard output goes, as `subprocess` takes it.
-        errors: where its standard error goes.
+        output: where its standard output and error go, as `subprocess` takes it.
         variables: additions to the environment.
     """
     with (
@@ -123,7 +121,7 @@ def process_group(
             env=environment(**(variables or {})),
             stdin=subprocess.DEVNULL,
             stdout=output,
-            stderr=errors,
+            stderr=subprocess.STDOUT,
             start_new_session=True,
             text=True,
             errors="replace",
@@ -157,9 +155,7 @@ def run_program(
         folder: where it runs.
         variables: additions to the environment.
     """
-    with process_group(command, folder, subprocess.PIPE, subprocess.PIPE, variables) as process:
-        output, errors = process.communicate()
-    return _finished(process, output, errors)
+    return follow(program_lines(command, folder, variables), lambda line: None)
 
 
 def program_lines(
@@ -170,17 +166,12 @@ def program_lines(
     It ends with the generator that is closed.
     """
     output = ""
-    with process_group(command, folder, subprocess.PIPE, subprocess.STDOUT, variables) as process:
+    with process_group(command, folder, subprocess.PIPE, variables) as process:
         for line in process.stdout or ():
             output += line
             yield line.rstrip("\n")
-        process.wait()
-    return _finished(process, output, "")
-
-
-def _finished(process: "subprocess.Popen[str]", output: str, errors: str) -> Finished:
-    code = process.returncode
-    return Finished(code if code >= 0 else 128 - code, output, errors)
+        code = process.wait()
+    return Finished(code if code >= 0 else 128 - code, output)
 
 
 def follow(lines: Generator[str, None, Result], report: Callable[[str], None]) -> Result:
@@ -192,19 +183,13 @@ def follow(lines: Generator[str, None, Result], report: Callable[[str], None]) -
             return end.value
 
 
-def git(
-    folder: Path,
-    *arguments: str,
-    check: bool = True,
-    variables: Mapping[str, str] | None = None,
-) -> Finished:
+def git(folder: Path, *arguments: str, check: bool = True) -> Finished:
     """Run git in a folder.
 
     Args:
         folder: where it runs.
         arguments: after `git`.
         check: whether a failure is an error.
-        variables: additions to the environment.
 
     Raises:
         ToolError: git is missing, it failed and `check` is set, or it lost objects or does not
@@ -216,7 +201,7 @@ def git(
     finished = subprocess.run(
         [program, *arguments],
         cwd=folder,
-        env=environment(**(variables or {})),
+        env=environment(),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
