@@ -1,6 +1,7 @@
 """Versions and workers come and go under load, in real processes."""
 
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from pipeline.serving.state import RequestLimits
 from pipeline.serving.workers import listening, serve
 from tests.checkpoint.parts import rows
 from tests.serving.conftest import free_port
-from tests.serving.service import LOOKS, promote, served
+from tests.serving.service import HERE, LOOKS, promote, served
 from tests.whole_walk import ROOT
 
 pytestmark = pytest.mark.slow
@@ -231,16 +232,88 @@ def test_no_worker_stays_behind_with_the_version_before(made, model):
     assert said == {load(made[1]).version}
 
 
-def test_a_service_ends_with_what_it_started_however_it_ends(made):
-    for end in ("terminate", "kill"):
-        with served(made[0], "--workers", 2) as service:
-            workers = service.workers()
-            assert len(workers) == 2
-            getattr(service.process, end)()
-            _, alive = psutil.wait_procs(workers, timeout=120)
-            assert alive == []
-            service.process.wait()
-        assert (end, service.process.returncode) in {("terminate", 0), ("kill", -9)}
+@pytest.mark.parametrize(
+    ("end", "code"), [(signal.SIGTERM, 0), (signal.SIGHUP, 0), (signal.SIGKILL, -9)]
+)
+def test_a_service_ends_with_what_it_started_however_it_ends(made, end, code):
+    with served(made[0], "--workers", 2) as service:
+        workers = service.workers()
+        assert len(workers) == 2
+        service.process.send_signal(end)
+        _, alive = psutil.wait_procs(workers, timeout=120)
+        assert alive == []
+        assert service.process.wait() == code
+
+
+FAILING = """
+from pipeline.cli.main import main
+from pipeline.serving.workers import ServedFolder
+found = [ServedFolder.signature]
+def signature(served):
+    if found:
+        return found.pop()(served)
+    raise OSError("the parent has failed")
+ServedFolder.signature = signature
+main()
+"""
+
+
+def test_a_service_whose_parent_fails_ends_and_says_why(made):
+    """Its processes do not go on without it, deaf to whoever would end it."""
+    with served(made[0], adacalib=(sys.executable, "-c", FAILING)) as service:
+        assert service.process.wait(120) == 1
+    assert "the parent has failed" in service.lines[-1]
+
+
+UNHEARD = ("nohup", "bash", "-c", 'exec "$@" 2> >(head -n 1 >&2)', "bash", *HERE)
+FULL = """
+from pipeline.cli.main import main
+from pipeline.serving import state
+def full(*_):
+    raise OSError(28, "No space left on device")
+state.write_json = full
+main()
+"""
+
+
+@pytest.mark.parametrize("program", [UNHEARD, (sys.executable, "-c", FULL)])
+def test_versions_are_taken_also_where_nobody_listens_or_nothing_can_be_noted(made, model, program):
+    """stderr is a closed pipe and the terminal is lost, under nohup; or the disk is full."""
+    with served(model, adacalib=program) as service:
+        if program == UNHEARD:
+            for process in (*service.workers(), service.process):
+                process.send_signal(signal.SIGHUP)
+        promote(made[1], model)
+        looks = 0
+        while service.client.get("/health").json()["version"] != load(made[1]).version:
+            looks += 1
+            assert service.process.poll() is None
+            assert looks < LOOKS
+            sleep(0.02)
+        service.process.terminate()
+        assert service.process.wait(120) == 0
+
+
+PATIENT = """
+from pipeline.cli.main import main
+from pipeline.serving import workers
+workers.LOAD_SECONDS = 10**6
+main()
+"""
+
+
+def test_a_service_ends_also_while_a_version_is_loaded(made, model):
+    with served(model, adacalib=(sys.executable, "-c", PATIENT)) as service:
+        [first] = service.workers()
+        promote(made[1], model)
+        looks = 0
+        while not (found := {*service.workers()} - {first}):
+            looks += 1
+            assert looks < LOOKS
+            sleep(0.01)
+        found.pop().suspend()
+        service.process.terminate()
+        assert service.process.wait(120) == 0
 
 
 def test_an_accepted_connection_does_not_wait_for_acknowledgements():
