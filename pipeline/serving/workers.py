@@ -27,7 +27,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.supervisors.multiprocess import Multiprocess
 
 from pipeline.core.errors import AdaCalibError, ArtifactError, ToolError
-from pipeline.core.files import scratch_folder
+from pipeline.core.files import MANIFEST, scratch_folder
 from pipeline.core.signals import ENDING
 from pipeline.serving.state import RequestLimits, ServiceState, Swaps
 
@@ -243,10 +243,11 @@ class ServingProcesses(Multiprocess):
         self._report(f"version {self._version[:12]} of {self._served.folder} has taken over")
 
     def _refusal(self, outcome: dict[str, str]) -> str:
+        folder = self._served.folder
         return outcome.get("refused") or (
-            f"{self._served.folder} is not loaded, as the process that did so was killed or took "
-            f"more than {LOAD_SECONDS} s; is there memory for it, and room in "
-            f"{self._served.state.folder}? Replace the folder again"
+            f"{folder} is not loaded, as the process that did so was killed or took more than "
+            f"{LOAD_SECONDS} s; is there memory for it, and room in {self._served.state.folder}? "
+            f"touch {folder / MANIFEST} has it tried again"
         )
 
 

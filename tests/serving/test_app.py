@@ -3,6 +3,7 @@
 import asyncio
 import json
 import socket
+import sys
 from time import sleep
 
 import httpx
@@ -226,4 +227,25 @@ def test_a_client_that_leaves_half_way_costs_a_count_and_nothing_else(made):
             assert looks < LOOKS
         body = {"columns": columns(rows(2))}
         assert service.client.post("/score", json=body).status_code == 200
+    assert "Traceback" not in "".join(service.lines)
+
+
+HASTY = """
+from pipeline.cli.main import main
+from pipeline.serving import workers
+workers.LEAVE_SECONDS = 1
+main()
+"""
+
+
+def test_a_client_that_stalls_while_its_process_leaves_is_told_to_send_again(made):
+    with served(made[0], adacalib=(sys.executable, "-c", HASTY)) as service:
+        head = b"POST /score HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nabc"
+        with socket.create_connection(("127.0.0.1", service.client.base_url.port)) as connection:
+            connection.sendall(head)
+            service.client.get("/health")  # so the request before has begun
+            service.process.terminate()
+            answer = b"".join(iter(lambda: connection.recv(1000), b""))
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert b"send it again" in answer
     assert "Traceback" not in "".join(service.lines)

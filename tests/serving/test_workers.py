@@ -6,7 +6,8 @@ import socket
 import subprocess
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from time import sleep
 
 import httpx
@@ -21,7 +22,7 @@ from pipeline.serving.state import RequestLimits
 from pipeline.serving.workers import listening, serve
 from tests.checkpoint.parts import rows
 from tests.serving.conftest import free_port
-from tests.serving.service import HERE, LOOKS, promote, served
+from tests.serving.service import HERE, promote, served, until
 from tests.whole_walk import ROOT
 
 pytestmark = pytest.mark.slow
@@ -45,23 +46,16 @@ def before(service, folder):
     )
     with subprocess.Popen([NGINX, "-e", log, "-c", folder / "nginx.conf"]) as process:
         try:
-            until_it_answers(f"http://127.0.0.1:{port}/health", process)
+            until(lambda: answers(f"http://127.0.0.1:{port}/health"), process)
             yield f"http://127.0.0.1:{port}"
         finally:
             process.terminate()
 
 
-def until_it_answers(address, process):
-    """Return when something answers there."""
-    looks = 0
-    while True:
-        try:
-            return httpx.get(address).raise_for_status()
-        except httpx.HTTPError:
-            looks += 1
-            assert process.poll() is None
-            assert looks < LOOKS
-            sleep(0.02)
+def answers(address):
+    """Whether something answers there."""
+    with suppress(httpx.HTTPError):
+        return httpx.get(address).is_success
 
 
 @contextmanager
@@ -115,12 +109,7 @@ def kill_a_worker(service, answers):
     while len(answers) < 50:
         sleep(0.01)
     first[0].kill()
-    looks = 0
-    while len({process.pid for process in service.workers()} - {first[0].pid}) < 2:
-        looks += 1
-        sleep(0.01)
-        assert service.process.poll() is None
-        assert looks < LOOKS
+    until(lambda: len({*service.workers()} - {first[0]}) == 2, service.process)
 
 
 @pytest.fixture(scope="module")
@@ -159,11 +148,7 @@ def test_a_worker_that_hangs_is_replaced_and_requests_go_on(made):
     with served(made[0], "--workers", 2, adacalib=(sys.executable, "-c", IMPATIENT)) as service:
         stuck = service.workers()[0]
         stuck.suspend()
-        looks = 0
-        while stuck in service.workers() or len(service.workers()) < 2:
-            looks += 1
-            sleep(0.05)
-            assert looks < LOOKS
+        until(lambda: len({*service.workers()} - {stuck}) == 2, service.process)
         with load_on(service.client.base_url) as (answers, errors):
             while len(answers) < 50:
                 sleep(0.01)
@@ -220,12 +205,8 @@ def test_no_worker_stays_behind_with_the_version_before(made, model):
     with served(model, "--workers", 2) as service:
         first = {*service.workers()}
         promote(made[1], model)
-        looks = 0
-        while len(found := {*service.workers()} - first) < 2:
-            looks += 1
-            assert looks < LOOKS
-            sleep(0.01)
-        max(found, key=psutil.Process.create_time).kill()
+        until(lambda: len({*service.workers()} - first) == 2, service.process)
+        max({*service.workers()} - first, key=psutil.Process.create_time).kill()
         service.said("refused: ")
         service.said("has taken over")
         said = {httpx.get(f"{service.client.base_url}/health").json()["version"] for _ in range(20)}
@@ -284,12 +265,8 @@ def test_versions_are_taken_also_where_nobody_listens_or_nothing_can_be_noted(ma
             for process in (*service.workers(), service.process):
                 process.send_signal(signal.SIGHUP)
         promote(made[1], model)
-        looks = 0
-        while service.client.get("/health").json()["version"] != load(made[1]).version:
-            looks += 1
-            assert service.process.poll() is None
-            assert looks < LOOKS
-            sleep(0.02)
+        health, version = partial(service.client.get, "/health"), load(made[1]).version
+        until(lambda: health().json()["version"] == version, service.process)
         service.process.terminate()
         assert service.process.wait(120) == 0
 
@@ -302,16 +279,22 @@ main()
 """
 
 
+def test_a_version_whose_process_was_killed_is_tried_again_as_the_refusal_says(made, model):
+    with served(model) as service:
+        [first] = service.workers()
+        promote(made[1], model)
+        until(lambda: {*service.workers()} - {first}, service.process).pop().kill()
+        command = service.said("refused: ").partition("? ")[2].partition(" has it")[0]
+        subprocess.run(command.split(), check=True)
+        service.said("has taken over")
+        assert service.client.get("/health").json()["version"] == load(made[1]).version
+
+
 def test_a_service_ends_also_while_a_version_is_loaded(made, model):
     with served(model, adacalib=(sys.executable, "-c", PATIENT)) as service:
         [first] = service.workers()
         promote(made[1], model)
-        looks = 0
-        while not (found := {*service.workers()} - {first}):
-            looks += 1
-            assert looks < LOOKS
-            sleep(0.01)
-        found.pop().suspend()
+        until(lambda: {*service.workers()} - {first}, service.process).pop().suspend()
         service.process.terminate()
         assert service.process.wait(120) == 0
 
