@@ -56,6 +56,7 @@ class ServiceState:
 
     def seated(self) -> "ServiceState":
         """The state as a process sees it that takes the lowest seat that no living one has."""
+        self.folder.mkdir(parents=True, exist_ok=True)  # /tmp may have been cleaned since
         for number in count():
             place = os.open(self.folder / f"{number}.seat", os.O_CREAT | os.O_RDWR)
             try:

@@ -257,10 +257,17 @@ main()
 """
 
 
-@pytest.mark.parametrize("program", [UNHEARD, (sys.executable, "-c", FULL)])
-def test_versions_are_taken_also_where_nobody_listens_or_nothing_can_be_noted(made, model, program):
-    """stderr is a closed pipe and the terminal is lost, under nohup; or the disk is full."""
+@pytest.mark.parametrize("program", [HERE, UNHEARD, (sys.executable, "-c", FULL)])
+def test_versions_are_taken_also_where_nobody_listens_or_nothing_can_be_noted(
+    made, model, program, tmp_path_factory, monkeypatch
+):
+    """/tmp was cleaned; stderr is a closed pipe and the terminal is lost, under nohup; or the disk
+    is full."""
+    notes = tmp_path_factory.mktemp("notes")
+    monkeypatch.setenv("TMPDIR", str(notes))
     with served(model, adacalib=program) as service:
+        if program == HERE:
+            shutil.rmtree(next(notes.glob("adacalib-*")))
         if program == UNHEARD:
             for process in (*service.workers(), service.process):
                 process.send_signal(signal.SIGHUP)
