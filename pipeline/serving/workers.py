@@ -201,6 +201,11 @@ class ServingProcesses(Multiprocess):
         version, folder = self._version[:12], self._served.folder
         self._report(f"serving version {version} of {folder} at {self._address}")
 
+    def terminate_all(self) -> None:
+        """Have all end; who comes from now on is refused, and does not wait."""
+        self.sockets[0].close()
+        super().terminate_all()
+
     def handle_hup(self) -> None:
         """End; a newer version needs no signal."""
         self.handle_term()
