@@ -161,6 +161,8 @@ def _leave_with_parent() -> None:
 class ServingProcesses(Multiprocess):
     """The workers of a folder that is watched."""
 
+    handle_hup = Multiprocess.handle_term  # a newer version needs no signal
+
     def __init__(
         self,
         config: Config,
@@ -205,10 +207,6 @@ class ServingProcesses(Multiprocess):
         """Have all end; who comes from now on is refused, and does not wait."""
         self.sockets[0].close()
         super().terminate_all()
-
-    def handle_hup(self) -> None:
-        """End; a newer version needs no signal."""
-        self.handle_term()
 
     def keep_subprocess_alive(self) -> None:
         """Replace workers that were killed, and all where the folder has changed.
