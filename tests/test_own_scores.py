@@ -117,6 +117,13 @@ def test_a_score_that_is_none_is_refused_at_serving(request, model, score, sente
     assert "score" in answer.json()["error"]
 
 
+def test_booleans_are_no_scores_however_they_come(probabilities):
+    answer, _ = asked(probabilities, {"item": ["a"], "score": [True]})
+    assert answer.status_code == 422
+    with pytest.raises(DataError, match="column score: a boolean is no score"):
+        scored(probabilities, pa.table({"item": ["a"], "score": [True]}))
+
+
 def with_scores(scores) -> dict[str, pa.Table]:
     """The log with the scores of its third day replaced."""
     days = {day: served_day(day) for day in DAYS}

@@ -4,6 +4,7 @@ import io
 import json
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -30,9 +31,12 @@ def answer(text: str, **facts: Any) -> None:
 
 
 def note(line: str) -> None:
-    """Show how things stand, on stderr beside the answer; nothing where no answer is wanted."""
+    """Show how things stand, on stderr beside the answer; nothing where no answer is wanted, or
+    where nobody reads stderr any more.
+    """
     if not Voice.quiet:
-        typer.echo(line, err=True)
+        with suppress(OSError):
+            typer.echo(line, err=True)
 
 
 def columns_of(rows: list[dict[str, str]]) -> str:

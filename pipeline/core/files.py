@@ -291,29 +291,33 @@ def write_checksums(folder: Path, manifest: dict[str, Any]) -> None:
     write_facts(folder / MANIFEST, manifest | {"files": file_sums(folder)})
 
 
-def verify(folder: Path) -> dict[str, Any]:
+def verify(folder: Path, remedy: str = REMEDY) -> dict[str, Any]:
     """The manifest of such a folder, after every file in it was read and found as it was written.
+
+    Args:
+        folder: it.
+        remedy: what a sentence says to do.
 
     Raises:
         ArtifactError: the manifest is missing or damaged, or a file is missing, added or damaged;
             the sentence names the file.
     """
-    manifest = read_json(folder / MANIFEST)
+    manifest = read_json(folder / MANIFEST, remedy)
     if manifest.noted_sum is None:
-        raise ArtifactError(f"{folder / MANIFEST} is not as it was written; {REMEDY}")
+        raise ArtifactError(f"{folder / MANIFEST} is not as it was written; {remedy}")
     files = manifest.get("files")
     if not isinstance(files, dict) or not all(_is_inside(name) for name in files):
-        raise ArtifactError(f"{folder / MANIFEST} does not list files of its folder; {REMEDY}")
-    _refuse_strange(folder)
+        raise ArtifactError(f"{folder / MANIFEST} does not list files of its folder; {remedy}")
+    _refuse_strange(folder, remedy)
     found = file_sums(folder)
     del found[MANIFEST]
     for name, sum_then in files.items():
         if name not in found:
-            raise ArtifactError(f"{folder / name} is missing; {REMEDY}")
+            raise ArtifactError(f"{folder / name} is missing; {remedy}")
         if found.pop(name) != sum_then:
-            raise ArtifactError(f"{folder / name} is not as it was written; {REMEDY}")
+            raise ArtifactError(f"{folder / name} is not as it was written; {remedy}")
     if found:
-        raise ArtifactError(f"{folder / min(found)} does not belong to {folder}; {REMEDY}")
+        raise ArtifactError(f"{folder / min(found)} does not belong to {folder}; {remedy}")
     return manifest
 
 
@@ -322,8 +326,8 @@ def _is_inside(name: str) -> bool:
     return not path.is_absolute() and ".." not in path.parts
 
 
-def _refuse_strange(folder: Path) -> None:
+def _refuse_strange(folder: Path, remedy: str) -> None:
     """Refuse what is neither a file nor a folder of its own; a file may be a link into a cache."""
     for path in sorted(folder.rglob("*")):
         if not path.is_file() and (path.is_symlink() or not path.is_dir()):
-            raise ArtifactError(f"{path} is no file and does not belong to {folder}; {REMEDY}")
+            raise ArtifactError(f"{path} is no file and does not belong to {folder}; {remedy}")

@@ -5,7 +5,7 @@ The spelling never depends on how a file happened to store a column, so the id 7
 that holds integers, on a day that holds text, and in a serving request.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
@@ -178,6 +178,21 @@ def _column(table: pa.Table, name: str) -> pa.ChunkedArray:
     if name not in table.column_names:
         raise DataError(f"column {name} is missing; the table has {table.column_names}")
     return table.column(name)
+
+
+def refuse_doubled(taken: Iterable[str], names: Sequence[str]) -> None:
+    """Refuse rows that have a column twice.
+
+    Args:
+        taken: the columns that are read.
+        names: all that the rows have.
+
+    Raises:
+        DataError: one of those that are read is there more than once.
+    """
+    twice = next((name for name in taken if names.count(name) > 1), None)
+    if twice is not None:
+        raise DataError(f"column {twice} is there more than once; keep one of them")
 
 
 def counts(

@@ -103,7 +103,7 @@ def make_app(
 
     POST /score takes rows as `pipeline.serving.requests` says and answers with the columns of
     `SCHEMA` and the `version`, in the request's format; what is wrong with a request is
-    `{"error": sentence}` with 404, 405, 413 or 422.
+    `{"error": sentence}` with 404, 405, 408, 413 or 422.
 
     Args:
         predictor: the model.
@@ -137,6 +137,8 @@ class _Calls:
             body = await _body(request, self.limits.body_bytes)
         except ClientDisconnect:
             return self._refusal(499, "the client left before its request had come")
+        except asyncio.CancelledError:  # this process leaves and has waited for it
+            return self._refusal(408, "the request did not come to its end in time; send it again")
         if body is None:
             sentence = f"the request has more than {self.limits.body_bytes} bytes; send several"
             return self._refusal(413, sentence)

@@ -21,12 +21,13 @@ from pipeline.core.errors import ArtifactError, DataError
 from pipeline.core.files import publish, refuse_pipe, remove_unfinished
 from pipeline.core.work import made_ahead
 from pipeline.encoding.reading import Reading
-from pipeline.encoding.values import placed
+from pipeline.encoding.values import placed, refuse_doubled
 from pipeline.serving.predictor import SCHEMA, Predictor, ServedScores, verified
 
 BATCH_ROWS = 65_536
 BLOCK_BYTES = 8 << 20  # of a CSV file
 CSV = (".csv", ".csv.gz")
+UNWRITTEN = (".tsv", ".txt", ".json", ".jsonl", ".gz", ".bz2", ".xz", ".zst", ".zip")
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,9 @@ def _taken(
             "or leave it out of --keep"
         )
     with placed(f"{source}: "):
-        return list(dict.fromkeys([*predictor.columns_in(names), *keep]))
+        taken = list(dict.fromkeys([*predictor.columns_in(names), *keep]))
+        refuse_doubled(taken, names)
+    return taken
 
 
 def _parquet(source: Path, keep: Sequence[str], predictor: Predictor) -> Iterator[RowBatch]:
@@ -299,10 +302,17 @@ def _below(folder: Path) -> list[Path]:
 
 
 def _refuse_replacing(source: Path | None, target: Path) -> None:
-    """Refuse a target that is the one source; where there are several, one that is there."""
+    """Refuse a target that is the one source, or whose name has another format; where there are
+    several, one that is there.
+    """
     refuse_pipe(target)
     if source and target.exists() and source.exists() and target.samefile(source):
         raise DataError(f"{target} holds the rows themselves; name another file for their scores")
+    if source and target.name.lower().endswith(UNWRITTEN) and not is_csv(target):
+        raise DataError(
+            f"{target} names a format that scores are not written in; name a .csv, .csv.gz or "
+            ".parquet file"
+        )
     if source is None and target.exists():
         raise DataError(f"{target} is there already; name a new folder for the scores of files")
 

@@ -4,7 +4,6 @@ import hashlib
 import json
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,12 +25,14 @@ from pipeline.encoding.values import (
     logged_logit,
     logged_score_column,
     placed,
+    refuse_doubled,
 )
 
 ONNX_FILE = "model.onnx"
 ONNX_FORMAT = "adacalib onnx 1"
 VECTORS_FILE = "test_vectors.json"  # rows, and what the model says of them
 TEXT, NUMBER = "text.", "number."  # what the name of an input begins with, before its column
+REMEDY = "make it again with dvc repro, or bring it to a serving host with adacalib pull --to DIR"
 BATCH_ROWS = 4_096  # of one call: what is made of them fits a cache
 
 
@@ -101,13 +102,13 @@ class Predictor:
             self.session = onnxruntime.InferenceSession(content, options, ["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime's have no class of their own in common
             raise ArtifactError(
-                f"{ONNX_FILE} is no model that onnxruntime can run ({error}); run dvc repro merge"
+                f"{ONNX_FILE} is no model that onnxruntime can run ({error}); {REMEDY}"
             ) from None
         self.metadata: Mapping[str, str] = self.session.get_modelmeta().custom_metadata_map
         if self.metadata.get("format") != ONNX_FORMAT:
             raise ArtifactError(
                 f"{ONNX_FILE} has format {self.metadata.get('format')!r}, this code reads "
-                f"{ONNX_FORMAT!r}; run dvc repro merge"
+                f"{ONNX_FORMAT!r}; {REMEDY}"
             )
         self.version, self.folder = version, Path()
         self.vectors: Mapping[str, Any] = {}
@@ -201,10 +202,7 @@ class Predictor:
         Raises:
             DataError: as `predict`.
         """
-        taken = self.columns_in(table.schema.names)
-        twice = [n for n in taken if len(table.schema.get_all_field_indices(n)) > 1]
-        if twice:
-            raise DataError(f"column {twice[0]} is there more than once; keep one of them")
+        refuse_doubled(self.columns_in(table.schema.names), table.schema.names)
         inputs = {}
         for name in self.text_columns:
             with placed(f"column {name}: "):
@@ -215,6 +213,8 @@ class Predictor:
         for name in self.number_columns:
             with placed(f"column {name}: "):
                 column = self.spelled(self.column(table, name))
+                if pa.types.is_boolean(column.type) and self._score and self._score[0] == name:
+                    raise DataError("a boolean is no score; write the column as numbers")
                 inputs[f"{NUMBER}{name}"] = self.numbers(name, as_numbers(column))
         return inputs
 
@@ -273,19 +273,19 @@ def _by_row(read: Callable[[Any], Column], rows: Any) -> Column:
         DataError: `read` refuses the rows.
     """
 
-    def refused(first: int) -> bool:
-        with suppress(DataError, pa.ArrowException):
+    def refusal(first: int) -> str:
+        try:
             read(rows.slice(0, first))
-            return False
-        return True
+        except (DataError, pa.ArrowException) as error:
+            return str(error).splitlines()[0]
+        return ""
 
     try:
         return read(rows)
-    except (DataError, pa.ArrowException) as error:
-        first = bisect_left(range(len(rows) + 1), True, key=refused)
-        place = f"row {first - 1}: " if first else ""  # else the type is the reason
-        why = str(error).splitlines()[0]
-    raise DataError(f"{place}{why}; give what the log's files have there, or null")
+    except (DataError, pa.ArrowException):
+        first = bisect_left(range(len(rows)), True, key=lambda n: bool(refusal(n)))
+    place = f"row {first - 1}: " if first else ""  # else the type is the reason
+    raise DataError(f"{place}{refusal(first)}; give what the log's files have there, or null")
 
 
 def verified(folder: Path) -> tuple[str, str]:
@@ -299,9 +299,9 @@ def verified(folder: Path) -> tuple[str, str]:
             f"{folder} holds no model; dvc repro makes one in artifacts/model, and on a serving "
             "host adacalib pull --to DIR brings the one in production, for --model DIR"
         )
-    manifest = verify(folder)
+    manifest = verify(folder, REMEDY)
     if ONNX_FILE not in manifest["files"]:
-        raise ArtifactError(f"{folder / MANIFEST} names no {ONNX_FILE}; run dvc repro merge")
+        raise ArtifactError(f"{folder / MANIFEST} names no {ONNX_FILE}; {REMEDY}")
     return sha256_of(folder / MANIFEST), manifest["files"][ONNX_FILE]
 
 

@@ -117,7 +117,7 @@ def _parsed(body: bytes) -> dict[str, Any]:
         request = orjson.loads(body)
         json.loads(body, object_pairs_hook=_refuse_doubled)
     except (orjson.JSONDecodeError, RecursionError) as error:
-        raise DataError(f"the request is not JSON: {error}") from None
+        raise DataError(f"the request is not JSON: {error}; a stream says so: {ARROW}") from None
     return request if isinstance(request, dict) else {}
 
 

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -55,6 +56,7 @@ class ServiceState:
 
     def seated(self) -> "ServiceState":
         """The state as a process sees it that takes the lowest seat that no living one has."""
+        self.folder.mkdir(parents=True, exist_ok=True)  # /tmp may have been cleaned since
         for number in count():
             place = os.open(self.folder / f"{number}.seat", os.O_CREAT | os.O_RDWR)
             try:
@@ -71,8 +73,9 @@ class ServiceState:
         return Swaps(**self._read("swaps"))
 
     def record(self, swaps: Swaps) -> None:
-        """Tell the other processes."""
-        write_json(self.folder / "swaps.json", asdict(swaps))
+        """Tell the other processes, where there is room to."""
+        with suppress(OSError):
+            write_json(self.folder / "swaps.json", asdict(swaps))
 
     def loaded(self, **outcome: str) -> None:
         """Leave `version`, or why it was `refused`, for the parent process."""

@@ -17,6 +17,7 @@ import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.supervisors.multiprocess import Multiprocess
 
 from pipeline.core.errors import AdaCalibError, ArtifactError, ToolError
-from pipeline.core.files import scratch_folder
+from pipeline.core.files import MANIFEST, scratch_folder
+from pipeline.core.signals import ENDING
 from pipeline.serving.state import RequestLimits, ServiceState, Swaps
 
 BACKLOG = 2048  # connections that wait to be accepted
@@ -105,12 +107,14 @@ class ServedFolder:
         Raises:
             SystemExit: there is no whole model in the folder; the state says why.
         """
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a lost terminal's: the parent says when
         threading.Thread(target=_leave_with_parent, daemon=True).start()
         with ThreadPoolExecutor(1, initializer=os.nice, initargs=(BACKGROUND,)) as background:
             try:
                 return background.submit(self._app).result()
             except (AdaCalibError, OSError) as error:
-                self.state.loaded(refused=str(error))
+                with suppress(OSError):
+                    self.state.loaded(refused=str(error))
         raise SystemExit(1)
 
     def _app(self) -> Any:
@@ -137,6 +141,17 @@ class ServedFolder:
         return served + _signature(self.shadow) if served and self.shadow else served
 
 
+class _Asked(threading.Event):
+    """Set as soon as a signal has come that ends the service, also while a version is loaded."""
+
+    def __init__(self, came: list[int]) -> None:
+        super().__init__()
+        self._came = came
+
+    def is_set(self) -> bool:
+        return super().is_set() or not {*ENDING}.isdisjoint(self._came)
+
+
 def _leave_with_parent() -> None:
     if parent := multiprocessing.parent_process():
         parent.join()
@@ -146,6 +161,8 @@ def _leave_with_parent() -> None:
 class ServingProcesses(Multiprocess):
     """The workers of a folder that is watched."""
 
+    handle_hup = Multiprocess.handle_term  # a newer version needs no signal
+
     def __init__(
         self,
         config: Config,
@@ -154,7 +171,11 @@ class ServingProcesses(Multiprocess):
         report: Callable[[str], None],
     ) -> None:
         """Workers that are yet to be run."""
+        ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN  # as nohup has it
         super().__init__(config, [place])
+        if ignored:
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        self.should_exit = _Asked(self.signal_queue)
         host, port = place.getsockname()[:2]
         self._address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         self._served, self._report = served, report
@@ -173,16 +194,19 @@ class ServingProcesses(Multiprocess):
             ArtifactError: a file of the folder is missing or damaged.
         """
         super().init_processes()
-        if not all(process.wait_until_ready(LOAD_SECONDS) for process in self.processes):
-            self._end(self._served.state.outcome())
+        stop = self.should_exit
+        if not all(process.wait_until_ready(LOAD_SECONDS, stop) for process in self.processes):
+            if stop.is_set():
+                return
+            raise ArtifactError(self._refusal(self._served.state.outcome()))
         self._version = self._served.state.outcome()["version"]
         version, folder = self._version[:12], self._served.folder
         self._report(f"serving version {version} of {folder} at {self._address}")
 
-    def _end(self, outcome: dict[str, str]) -> None:
-        self.terminate_all()
-        self.join_all()
-        raise ArtifactError(self._refusal(outcome))
+    def terminate_all(self) -> None:
+        """Have all end; who comes from now on is refused, and does not wait."""
+        self.sockets[0].close()
+        super().terminate_all()
 
     def keep_subprocess_alive(self) -> None:
         """Replace workers that were killed, and all where the folder has changed.
@@ -195,7 +219,7 @@ class ServingProcesses(Multiprocess):
         super().keep_subprocess_alive()
         outcome = self._served.state.outcome()
         if "refused" in outcome and not any(process.is_ready() for process in self.processes):
-            self._end(outcome)
+            raise ArtifactError(self._refusal(outcome))
         signature = self._served.signature()
         if signature and signature != self._seen and not self.should_exit.is_set():
             self._seen = signature
@@ -205,6 +229,8 @@ class ServingProcesses(Multiprocess):
         state, before, served = self._served.state, [*self.processes], self.config.app
         self._point_at(self._served.folder)
         self.restart_all()
+        if self.should_exit.is_set():
+            return
         outcome, swaps = state.outcome(), state.swaps
         if before[-1] is self.processes[-1]:
             self.config.app = served
@@ -220,9 +246,11 @@ class ServingProcesses(Multiprocess):
         self._report(f"version {self._version[:12]} of {self._served.folder} has taken over")
 
     def _refusal(self, outcome: dict[str, str]) -> str:
+        folder = self._served.folder
         return outcome.get("refused") or (
-            f"{self._served.folder} is not loaded, as the process that did so was killed or took "
-            f"more than {LOAD_SECONDS} s; is there memory for it? Replace the folder again"
+            f"{folder} is not loaded, as the process that did so was killed or took more than "
+            f"{LOAD_SECONDS} s; is there memory for it, and room in {self._served.state.folder}? "
+            f"touch {folder / MANIFEST} has it tried again"
         )
 
 
@@ -264,7 +292,12 @@ def serve(
             timeout_worker_healthcheck=LOAD_SECONDS,
         )
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # `report` says it better
-        ServingProcesses(config, place, served, report).run()
+        processes = ServingProcesses(config, place, served, report)
+        try:
+            processes.run()
+        finally:  # whatever ends the parent ends what answers
+            processes.terminate_all()
+            processes.join_all()
 
 
 def _signature(folder: Path) -> Signature:

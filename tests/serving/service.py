@@ -3,11 +3,13 @@
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Thread
+from time import sleep
+from typing import TypeVar
 
 import httpx
 import psutil
@@ -15,6 +17,7 @@ import psutil
 from pipeline.core.files import publish
 from tests.serving.conftest import free_port
 
+T = TypeVar("T")
 LOOKS = 20_000  # for something that comes in a few seconds, before a test gives up
 
 
@@ -25,6 +28,16 @@ def _answers(process: psutil.Process) -> bool:
         return "resource_tracker" not in " ".join(process.cmdline())
     except psutil.NoSuchProcess:
         return False
+
+
+def until(condition: Callable[[], T], process: subprocess.Popen[str]) -> T:
+    """What a condition says as soon as that is true, while a process lives."""
+    for _ in range(LOOKS):
+        if said := condition():
+            return said
+        assert process.poll() is None
+        sleep(0.02)
+    raise AssertionError("it has not come true")
 
 
 @dataclass
@@ -48,13 +61,7 @@ class Service:
 
     def said(self, word: str, times: int = 1) -> str:
         """The last line that has `word`, when there are so many of them."""
-        looks = 0
-        while sum(word in line for line in self.lines) < times:
-            looks += 1
-            assert self.process.poll() is None, self.lines
-            assert looks < LOOKS, self.lines
-            with suppress(subprocess.TimeoutExpired):
-                self.process.wait(0.02)
+        until(lambda: sum(word in line for line in self.lines) >= times, self.process)
         return next(line for line in reversed(self.lines) if word in line)
 
 

@@ -1,8 +1,10 @@
 """What the service answers: the predictor's scores, in every format, and clear refusals."""
 
 import asyncio
+import errno
 import json
 import socket
+import sys
 from time import sleep
 
 import httpx
@@ -13,7 +15,7 @@ import pytest
 from pipeline.serving.app import make_app
 from pipeline.serving.predictor import load
 from tests.checkpoint.parts import rows
-from tests.serving.service import LOOKS, served
+from tests.serving.service import LOOKS, served, until
 
 
 @pytest.fixture(scope="module")
@@ -226,4 +228,44 @@ def test_a_client_that_leaves_half_way_costs_a_count_and_nothing_else(made):
             assert looks < LOOKS
         body = {"columns": columns(rows(2))}
         assert service.client.post("/score", json=body).status_code == 200
+    assert "Traceback" not in "".join(service.lines)
+
+
+def leaving(seconds):
+    """What has a service whose processes wait so long for what they have begun."""
+    program = f"""
+from pipeline.cli.main import main
+from pipeline.serving import workers
+workers.LEAVE_SECONDS = {seconds}
+main()
+"""
+    return sys.executable, "-c", program
+
+
+def test_who_comes_while_a_service_ends_is_refused_and_does_not_wait(made):
+    """It does not end, as a client stalls."""
+    with served(made[0], adacalib=leaving(10**6)) as service:
+        address = "127.0.0.1", service.client.base_url.port
+        with socket.create_connection(address) as stalled:
+            stalled.sendall(b"POST /score HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nabc")
+            service.client.get("/health")  # so the request before has begun
+            service.process.terminate()
+
+            def refused():
+                with socket.socket() as other:
+                    return other.connect_ex(address) == errno.ECONNREFUSED
+
+            until(refused, service.process)
+
+
+def test_a_client_that_stalls_while_its_process_leaves_is_told_to_send_again(made):
+    with served(made[0], adacalib=leaving(1)) as service:
+        head = b"POST /score HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nabc"
+        with socket.create_connection(("127.0.0.1", service.client.base_url.port)) as connection:
+            connection.sendall(head)
+            service.client.get("/health")  # so the request before has begun
+            service.process.terminate()
+            answer = b"".join(iter(lambda: connection.recv(1000), b""))
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert b"send it again" in answer
     assert "Traceback" not in "".join(service.lines)

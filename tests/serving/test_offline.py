@@ -165,6 +165,10 @@ def test_a_wrong_csv_file_is_named_and_nothing_is_left(made, tmp_path):
         ("carrier,origin\nAA,JFK\n", "distance"),
         ("carrier,origin,distance\nAA,JFK,far\n", "'far'"),
         ("carrier,origin,distance\nAA,JFK\n", "Expected 3 columns"),
+        (
+            "carrier,carrier,origin,distance\nAA,B6,JFK,1\n",
+            "column carrier is there more than once",
+        ),
         ('"carrier";"origin";"distance"\n"AA";"JFK";1\n', "column carrier is missing"),
         ("", "in.csv is no whole file of rows"),
         (HEADER + '7,"A "A"",JFK,1,\n', "in.csv, line 2: .*; double the quotes"),
@@ -176,6 +180,10 @@ def test_a_wrong_csv_file_is_named_and_nothing_is_left(made, tmp_path):
         source.write_text(content)
         with pytest.raises(DataError, match=sentence):
             score_files(predictor, [source], tmp_path / "out.csv")
+    source.write_text("carrier,origin,distance\nAA,JFK,1\n")
+    for name in ("out.csv.zst", "out.tsv", "out.gz"):  # as Parquet files they would surprise
+        with pytest.raises(DataError, match="names a format"):
+            score_files(predictor, [source], tmp_path / name)
     assert [path.name for path in tmp_path.iterdir()] == ["in.csv"]
 
 
@@ -202,6 +210,9 @@ def test_what_is_kept_travels_beside_the_scores_as_it_is(made, tmp_path):
         pq.write_table(renamed, tmp_path / "in.parquet")
         with pytest.raises(DataError, match=sentence):
             score_files(load(made[0]), [tmp_path / "in.parquet"], tmp_path / "o.parquet", keep=keep)
+    pq.write_table(table.append_column("id", table["id"]), tmp_path / "in.parquet")
+    with pytest.raises(DataError, match="column id is there more than once"):
+        score_files(load(made[0]), [tmp_path / "in.parquet"], tmp_path / "o.parquet", keep=["id"])
 
 
 def test_what_no_csv_file_can_hold_is_not_said_of_the_rows(made, tmp_path):

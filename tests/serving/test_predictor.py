@@ -18,8 +18,8 @@ def test_a_file_cut_by_100_bytes_is_refused_by_its_checksum(model):
     for name in ("model.onnx", "weights.safetensors"):
         content = (model / name).read_bytes()
         (model / name).write_bytes(content[:-100])
-        with pytest.raises(ArtifactError, match=f"{name} is not as it was written"):
-            load(model)
+        with pytest.raises(ArtifactError, match=f"{name} is not as it was written.*adacalib pull"):
+            load(model)  # where no DVC is
         (model / name).write_bytes(content)
     assert len(load(model).predict(rows(3))) == 3
 

@@ -89,7 +89,7 @@ def test_rows_of_the_files_are_scored_as_the_landed_ones(predictor):
 @pytest.mark.parametrize(("column", "spelled"), [("distance", "12"), ("ts", STAMPS[0])])
 def test_a_text_that_is_no_number_or_stamp_is_named_by_its_row(predictor, row, column, spelled):
     values = [spelled] * 9
-    values[row] = "wrong"
+    values[row:] = ["wrong", *["worse"] * (8 - row)]
     sent = {"carrier": ["AA"] * 9, "origin": ["JFK"] * 9, column: values}
     for form in ({"columns": sent}, {"records": pa.table(sent).to_pylist()}):
         with pytest.raises(DataError, match=rf"row {row}: .*'wrong'"):

@@ -1,11 +1,13 @@
 """Versions and workers come and go under load, in real processes."""
 
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from time import sleep
 
 import httpx
@@ -20,7 +22,7 @@ from pipeline.serving.state import RequestLimits
 from pipeline.serving.workers import listening, serve
 from tests.checkpoint.parts import rows
 from tests.serving.conftest import free_port
-from tests.serving.service import LOOKS, promote, served
+from tests.serving.service import HERE, promote, served, until
 from tests.whole_walk import ROOT
 
 pytestmark = pytest.mark.slow
@@ -44,23 +46,16 @@ def before(service, folder):
     )
     with subprocess.Popen([NGINX, "-e", log, "-c", folder / "nginx.conf"]) as process:
         try:
-            until_it_answers(f"http://127.0.0.1:{port}/health", process)
+            until(lambda: answers(f"http://127.0.0.1:{port}/health"), process)
             yield f"http://127.0.0.1:{port}"
         finally:
             process.terminate()
 
 
-def until_it_answers(address, process):
-    """Return when something answers there."""
-    looks = 0
-    while True:
-        try:
-            return httpx.get(address).raise_for_status()
-        except httpx.HTTPError:
-            looks += 1
-            assert process.poll() is None
-            assert looks < LOOKS
-            sleep(0.02)
+def answers(address):
+    """Whether something answers there."""
+    with suppress(httpx.HTTPError):
+        return httpx.get(address).is_success
 
 
 @contextmanager
@@ -114,12 +109,7 @@ def kill_a_worker(service, answers):
     while len(answers) < 50:
         sleep(0.01)
     first[0].kill()
-    looks = 0
-    while len({process.pid for process in service.workers()} - {first[0].pid}) < 2:
-        looks += 1
-        sleep(0.01)
-        assert service.process.poll() is None
-        assert looks < LOOKS
+    until(lambda: len({*service.workers()} - {first[0]}) == 2, service.process)
 
 
 @pytest.fixture(scope="module")
@@ -158,11 +148,7 @@ def test_a_worker_that_hangs_is_replaced_and_requests_go_on(made):
     with served(made[0], "--workers", 2, adacalib=(sys.executable, "-c", IMPATIENT)) as service:
         stuck = service.workers()[0]
         stuck.suspend()
-        looks = 0
-        while stuck in service.workers() or len(service.workers()) < 2:
-            looks += 1
-            sleep(0.05)
-            assert looks < LOOKS
+        until(lambda: len({*service.workers()} - {stuck}) == 2, service.process)
         with load_on(service.client.base_url) as (answers, errors):
             while len(answers) < 50:
                 sleep(0.01)
@@ -219,28 +205,105 @@ def test_no_worker_stays_behind_with_the_version_before(made, model):
     with served(model, "--workers", 2) as service:
         first = {*service.workers()}
         promote(made[1], model)
-        looks = 0
-        while len(found := {*service.workers()} - first) < 2:
-            looks += 1
-            assert looks < LOOKS
-            sleep(0.01)
-        max(found, key=psutil.Process.create_time).kill()
+        until(lambda: len({*service.workers()} - first) == 2, service.process)
+        max({*service.workers()} - first, key=psutil.Process.create_time).kill()
         service.said("refused: ")
         service.said("has taken over")
         said = {httpx.get(f"{service.client.base_url}/health").json()["version"] for _ in range(20)}
     assert said == {load(made[1]).version}
 
 
-def test_a_service_ends_with_what_it_started_however_it_ends(made):
-    for end in ("terminate", "kill"):
-        with served(made[0], "--workers", 2) as service:
-            workers = service.workers()
-            assert len(workers) == 2
-            getattr(service.process, end)()
-            _, alive = psutil.wait_procs(workers, timeout=120)
-            assert alive == []
-            service.process.wait()
-        assert (end, service.process.returncode) in {("terminate", 0), ("kill", -9)}
+@pytest.mark.parametrize(
+    ("end", "code"), [(signal.SIGTERM, 0), (signal.SIGHUP, 0), (signal.SIGKILL, -9)]
+)
+def test_a_service_ends_with_what_it_started_however_it_ends(made, end, code):
+    with served(made[0], "--workers", 2) as service:
+        workers = service.workers()
+        assert len(workers) == 2
+        service.process.send_signal(end)
+        _, alive = psutil.wait_procs(workers, timeout=120)
+        assert alive == []
+        assert service.process.wait() == code
+
+
+FAILING = """
+from pipeline.cli.main import main
+from pipeline.serving.workers import ServedFolder
+found = [ServedFolder.signature]
+def signature(served):
+    if found:
+        return found.pop()(served)
+    raise OSError("the parent has failed")
+ServedFolder.signature = signature
+main()
+"""
+
+
+def test_a_service_whose_parent_fails_ends_and_says_why(made):
+    """Its processes do not go on without it, deaf to whoever would end it."""
+    with served(made[0], adacalib=(sys.executable, "-c", FAILING)) as service:
+        assert service.process.wait(120) == 1
+    assert "the parent has failed" in service.lines[-1]
+
+
+UNHEARD = ("nohup", "bash", "-c", 'exec "$@" 2> >(head -n 1 >&2)', "bash", *HERE)
+FULL = """
+from pipeline.cli.main import main
+from pipeline.serving import state
+def full(*_):
+    raise OSError(28, "No space left on device")
+state.write_json = full
+main()
+"""
+
+
+@pytest.mark.parametrize("program", [HERE, UNHEARD, (sys.executable, "-c", FULL)])
+def test_versions_are_taken_also_where_nobody_listens_or_nothing_can_be_noted(
+    made, model, program, tmp_path_factory, monkeypatch
+):
+    """/tmp was cleaned; stderr is a closed pipe and the terminal is lost, under nohup; or the disk
+    is full."""
+    notes = tmp_path_factory.mktemp("notes")
+    monkeypatch.setenv("TMPDIR", str(notes))
+    with served(model, adacalib=program) as service:
+        if program == HERE:
+            shutil.rmtree(next(notes.glob("adacalib-*")))
+        if program == UNHEARD:
+            for process in (*service.workers(), service.process):
+                process.send_signal(signal.SIGHUP)
+        promote(made[1], model)
+        health, version = partial(service.client.get, "/health"), load(made[1]).version
+        until(lambda: health().json()["version"] == version, service.process)
+        service.process.terminate()
+        assert service.process.wait(120) == 0
+
+
+PATIENT = """
+from pipeline.cli.main import main
+from pipeline.serving import workers
+workers.LOAD_SECONDS = 10**6
+main()
+"""
+
+
+def test_a_version_whose_process_was_killed_is_tried_again_as_the_refusal_says(made, model):
+    with served(model) as service:
+        [first] = service.workers()
+        promote(made[1], model)
+        until(lambda: {*service.workers()} - {first}, service.process).pop().kill()
+        command = service.said("refused: ").partition("? ")[2].partition(" has it")[0]
+        subprocess.run(command.split(), check=True)
+        service.said("has taken over")
+        assert service.client.get("/health").json()["version"] == load(made[1]).version
+
+
+def test_a_service_ends_also_while_a_version_is_loaded(made, model):
+    with served(model, adacalib=(sys.executable, "-c", PATIENT)) as service:
+        [first] = service.workers()
+        promote(made[1], model)
+        until(lambda: {*service.workers()} - {first}, service.process).pop().suspend()
+        service.process.terminate()
+        assert service.process.wait(120) == 0
 
 
 def test_an_accepted_connection_does_not_wait_for_acknowledgements():
