@@ -151,6 +151,12 @@ def test_data_and_cache_are_those_of_the_checkout(checkout):
         assert not (release / ".dvc/cache").exists()
 
 
+def test_a_branch_that_takes_the_name_of_release_is_named_with_what_mends_it(history):
+    git(history, "branch", "release/1.0")
+    with pytest.raises(ToolError, match=r"release/1\.0.*; rename the branch"):
+        release_worktree(history, "a run").__enter__()
+
+
 def test_a_folder_without_git_is_refused_in_one_sentence(tmp_path):
     with pytest.raises(ToolError, match="not a git repository"), release_worktree(tmp_path, "test"):
         pass

@@ -28,7 +28,8 @@ MODEL = Path("artifacts/model")
 RWLOCK = Path(".dvc/tmp/rwlock")
 HALF = "Unable to read RWLock-file"  # what DVC says of a lock that a kill left half-written
 RUNNING = re.compile(r"^Running stage '([^']+)':$")  # what dvc writes before a stage runs
-SAID_AGAIN = re.compile(r"^ERROR: |dvc\.org/support")  # in the error that comes of it
+# What comes again in the error, and what DVC would have people do, which promotion does.
+SAID_AGAIN = re.compile(r"^ERROR: |dvc\.org/support|^To .+, run:$|^\t(git add|dvc config) ")
 STEPS = {
     "dvc.lock' (is invalid|validation failed)": "remove dvc.lock and run dvc repro, which takes "
     "from DVC's cache what was made before; or git restore dvc.lock",
@@ -145,8 +146,10 @@ def _failure(action: str, finished: Finished) -> ToolError:
     """An error with what dvc printed last, its own advertisements left out."""
     text = finished.errors or finished.output
     lines = [line for line in text.splitlines() if line and "dvc.org/support" not in line]
-    errors = [line for line in lines if line.startswith("ERROR: ")] or lines
-    reason = " ".join(" ".join(errors).replace("ERROR: ", "").split())
+    errors = [line for line in lines if line.startswith("ERROR: ")]
+    if finished.code > 128 and not errors:  # what it wrote before is not why
+        lines = [f"killed by signal {finished.code - 128}; run it again"]
+    reason = " ".join(" ".join(errors or lines).replace("ERROR: ", "").split())
     step = next(
         (f"; {step}" for fault, step in STEPS.items() if re.search(fault, f"{action} {reason}")), ""
     )
