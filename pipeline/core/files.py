@@ -18,7 +18,9 @@ from typing import Any
 from pipeline.core.errors import ArtifactError, ArtifactKeyError, DataError
 from pipeline.core.signals import uninterrupted
 
-REMEDY = "bring it back with dvc checkout, or make it again with dvc repro"
+# DVC leaves alone what is there: it looks at size and time stamp, or asks for --force.
+AGAIN = "dvc repro brings it back or makes it again"
+REMEDY = f"remove it, and {AGAIN}"
 
 
 def _sync(path: Path) -> None:
@@ -186,7 +188,7 @@ def read_json(path: Path, remedy: str = REMEDY) -> Any:
             f"{path} does not exist; run the stage that writes it: dvc repro"
         ) from None
     except IsADirectoryError:
-        raise ArtifactError(f"{path} is a folder, not a file; remove it, and {remedy}") from None
+        raise ArtifactError(f"{path} is a folder, not a file; {remedy}") from None
 
 
 def parse_json(content: str | bytes, place: str, remedy: str = REMEDY) -> Any:
@@ -309,7 +311,7 @@ def verify(folder: Path) -> dict[str, Any]:
     del found[MANIFEST]
     for name, sum_then in files.items():
         if name not in found:
-            raise ArtifactError(f"{folder / name} is missing; {REMEDY}")
+            raise ArtifactError(f"{folder / name} is missing; {AGAIN}")
         if found.pop(name) != sum_then:
             raise ArtifactError(f"{folder / name} is not as it was written; {REMEDY}")
     if found:

@@ -166,6 +166,20 @@ def test_a_lock_that_a_killed_git_left_is_in_no_landings_way(checkout):
     assert not json.loads(dvc(checkout, "status", "--json", "data.dvc"))
 
 
+def test_a_damaged_manifest_is_mended_as_the_sentence_says_and_noted_by_no_drop(checkout):
+    manifest, noted = checkout / "data/manifest.json", (checkout / "data.dvc").read_bytes()
+    good = manifest.read_bytes()
+    manifest.chmod(0o644)
+    manifest.write_bytes(good[:-3])
+    drop = [sys.executable, "-m", "pipeline.cli.main", "drop", DAY]
+    done = subprocess.run(drop, cwd=checkout, capture_output=True, text=True, check=False)
+    assert (done.returncode, (checkout / "data.dvc").read_bytes()) == (1, noted)
+    assert "remove it, and dvc checkout data.dvc" in done.stderr
+    manifest.unlink()
+    dvc(checkout, "checkout", "--quiet", "data.dvc")
+    assert manifest.read_bytes() == good
+
+
 def test_what_a_drop_that_was_killed_took_out_is_noted_by_the_next(checkout):
     drop_days(checkout / "data", [DAY])  # as far as it came
     again = [sys.executable, "-m", "pipeline.cli.main", "drop", DAY]

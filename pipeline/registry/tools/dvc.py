@@ -35,6 +35,8 @@ STEPS = {
     "from DVC's cache what was made before; or git restore dvc.lock",
     r"\[Errno (13|28|30)\]": "make room there, or give the right to write, and run again",
     "config(uration)? (file )?error": "correct .dvc/config.local or .dvc/config",
+    "is outside of git repository": "DVC knows no worktree of a submodule: run this in a clone of "
+    "its own",
     "^dvc add": "the log in data is whole, DVC has yet to note it: mend that, then dvc add data",
     "^dvc push": "adacalib doctor says whether DVC's remote answers; run again when it does",
     "^reading .* from DVC's cache": "send its bytes to DVC's remote from a clone that has them: "
