@@ -136,6 +136,16 @@ def test_the_commit_of_a_day_says_who_made_it(history):
     assert git_output(history, "log", "-1", "--format=%an %cn", "release") == "Robot Robot"
 
 
+def test_a_day_that_nobody_may_sign_says_what_to_do(history):
+    git(history, "config", "commit.gpgsign", "true")
+    git(history, "config", "gpg.program", "false")
+    with (
+        release_worktree(history, "a run") as release,
+        pytest.raises(ToolError, match=r"git commit failed.*; unlock the key"),
+    ):
+        commit_day(release, "2013-09-30", WHO)
+
+
 def test_a_log_that_dvc_has_lost_is_reported(checkout):
     shutil.rmtree(checkout / ".dvc/cache")
     said: list[str] = []
