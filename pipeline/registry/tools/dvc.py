@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -149,7 +150,7 @@ def _failure(action: str, finished: Finished) -> ToolError:
     text = finished.errors or finished.output
     lines = [line for line in text.splitlines() if line and "dvc.org/support" not in line]
     errors = [line for line in lines if line.startswith("ERROR: ")]
-    if finished.code > 128 and not errors:  # what it wrote before is not why
+    if 0 < finished.code - 128 < signal.NSIG and not errors:  # what it wrote before is not why
         lines = [f"killed by signal {finished.code - 128}; run it again"]
     reason = " ".join(" ".join(errors or lines).replace("ERROR: ", "").split())
     step = next(
