@@ -73,8 +73,9 @@ def release_worktree(
             _make(checkout, branch)
         _tidy(worktree)
         share_cache(worktree, checkout)
-        if (worktree / "data.dvc").exists() and not (worktree / "data").exists():
-            restore_data(worktree)  # what DVC does not have is landed again
+        lost = (worktree / "data.dvc").exists() and not (worktree / "data").exists()
+        if lost and not restore_data(worktree):
+            report("DVC has not the log that data.dvc names; what comes begins another")
         yield worktree
 
 

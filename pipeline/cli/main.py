@@ -168,10 +168,14 @@ def drop(days: Annotated[list[str], typer.Argument(metavar="DAY...")]) -> None:
     from pipeline.data.log_store.store import drop_days
     from pipeline.registry.tools.dvc import commit_data
 
-    rows = sum(entry.rows for entry in drop_days(Path("data"), days).values())
-    holds = read_manifest(Path("data") / MANIFEST).extent()
-    answer(f"took out {', '.join(days)}: {rows:,} rows; data {holds}")
-    commit_data(Path())
+    manifest = Path("data") / MANIFEST
+    read_manifest(manifest)  # where it is damaged, nothing is noted
+    try:
+        rows = sum(entry.rows for entry in drop_days(Path("data"), days).values())
+        holds = read_manifest(manifest).extent()
+        answer(f"took out {', '.join(days)}: {rows:,} rows; data {holds}")
+    finally:  # what an earlier one took out, too, that was killed before this
+        commit_data(Path())
 
 
 @app.command()

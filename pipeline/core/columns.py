@@ -98,7 +98,7 @@ def read_parquet(path: Path, stage: str, *schemas: pa.Schema) -> pa.Table:
         ArtifactError: the file is missing, damaged, or has other columns; the sentence names the
             stage that makes it.
     """
-    remedy = f"run dvc repro {stage}"
+    remedy = f"run dvc repro {stage} (where it finds nothing changed, remove the file first)"
     table = read_columns(path, remedy, schemas[0].names if schemas else None)
     if schemas and table.schema not in schemas:
         types = dict(zip(table.column_names, map(str, table.schema.types), strict=True))

@@ -18,7 +18,9 @@ from typing import Any
 from pipeline.core.errors import ArtifactError, ArtifactKeyError, DataError
 from pipeline.core.signals import uninterrupted
 
-REMEDY = "bring it back with dvc checkout, or make it again with dvc repro"
+# DVC leaves alone what is there: it looks at size and time stamp, or asks for --force.
+AGAIN = "dvc repro brings it back or makes it again"
+REMEDY = f"remove it, and {AGAIN}"
 
 
 def _sync(path: Path) -> None:
@@ -186,7 +188,7 @@ def read_json(path: Path, remedy: str = REMEDY) -> Any:
             f"{path} does not exist; run the stage that writes it: dvc repro"
         ) from None
     except IsADirectoryError:
-        raise ArtifactError(f"{path} is a folder, not a file; remove it, and {remedy}") from None
+        raise ArtifactError(f"{path} is a folder, not a file; {remedy}") from None
 
 
 def parse_json(content: str | bytes, place: str, remedy: str = REMEDY) -> Any:
@@ -291,17 +293,18 @@ def write_checksums(folder: Path, manifest: dict[str, Any]) -> None:
     write_facts(folder / MANIFEST, manifest | {"files": file_sums(folder)})
 
 
-def verify(folder: Path, remedy: str = REMEDY) -> dict[str, Any]:
+def verify(folder: Path, again: str = AGAIN) -> dict[str, Any]:
     """The manifest of such a folder, after every file in it was read and found as it was written.
 
     Args:
         folder: it.
-        remedy: what a sentence says to do.
+        again: what a sentence says brings a file back.
 
     Raises:
         ArtifactError: the manifest is missing or damaged, or a file is missing, added or damaged;
             the sentence names the file.
     """
+    remedy = f"remove it, and {again}"
     manifest = read_json(folder / MANIFEST, remedy)
     if manifest.noted_sum is None:
         raise ArtifactError(f"{folder / MANIFEST} is not as it was written; {remedy}")
@@ -313,7 +316,7 @@ def verify(folder: Path, remedy: str = REMEDY) -> dict[str, Any]:
     del found[MANIFEST]
     for name, sum_then in files.items():
         if name not in found:
-            raise ArtifactError(f"{folder / name} is missing; {remedy}")
+            raise ArtifactError(f"{folder / name} is missing; {again}")
         if found.pop(name) != sum_then:
             raise ArtifactError(f"{folder / name} is not as it was written; {remedy}")
     if found:

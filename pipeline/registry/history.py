@@ -295,7 +295,8 @@ def released(folder: Path, path: Path) -> str:
     Raises:
         ReleaseError: no refreshed day left that file.
     """
-    for branch in ("release", f"{commits.authority(folder)}/release", "HEAD"):
+    there = f"refs/remotes/{commits.authority(folder)}/release"
+    for branch in ("refs/heads/release", there, "HEAD"):  # a tag may be called so, too
         shown = git(folder, "show", f"{branch}:{path.as_posix()}", check=False)
         if not shown.code:
             return shown.output

@@ -242,12 +242,14 @@ def wait_for_the_clock(history: list[Tag]) -> None:
     Raises:
         ReleaseError: the newest assignment lies in this clock's future.
     """
-    newest = max((a.seconds for a in history), default=0)
-    ahead = newest + 1 - time.time()
-    if ahead > _CLOCK_WAIT:
+    newest = max(history, key=lambda tag: tag.seconds, default=None)
+    ahead = newest.seconds + 1 - time.time() if newest else 0.0
+    if newest and ahead > _CLOCK_WAIT:
         raise ReleaseError(
             f"production was assigned {ahead:.0f} s in the future of this machine's clock; set the "
-            "clock right and promote again"
+            "clock right and promote again; where it is right, another's was wrong: take that back "
+            f"in every clone, git tag -d {newest.name}, and at its remote, git push REMOTE "
+            f":refs/tags/{newest.name}"
         )
     time.sleep(max(0.0, ahead))
 

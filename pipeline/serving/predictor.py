@@ -32,7 +32,7 @@ ONNX_FILE = "model.onnx"
 ONNX_FORMAT = "adacalib onnx 1"
 VECTORS_FILE = "test_vectors.json"  # rows, and what the model says of them
 TEXT, NUMBER = "text.", "number."  # what the name of an input begins with, before its column
-REMEDY = "make it again with dvc repro, or bring it to a serving host with adacalib pull --to DIR"
+REMEDY = "dvc repro brings it back or makes it again, on a serving host adacalib pull --to DIR"
 BATCH_ROWS = 4_096  # of one call: what is made of them fits a cache
 
 

@@ -192,10 +192,12 @@ def test_stray_rows_decide_no_day_and_a_command_takes_them_out(tmp_path, stray):
         drop_days(tmp_path / "data", [stray])
 
 
-def test_a_day_is_dropped_whole_or_no_day_is(tmp_path):
+@pytest.mark.parametrize("also", [DAYS[1], f"{DAYS[0]}/", f"{DAYS[0]}/../.."])
+def test_a_day_is_dropped_whole_or_no_day_is(tmp_path, also):
+    """A path is no day, whatever folder it leads to."""
     arrive(tmp_path, DAYS[0])
     land(tmp_path, DAYS[0])
-    before = files_of(tmp_path / "data")
-    with pytest.raises(DataError, match=DAYS[1]):
-        drop_days(tmp_path / "data", DAYS[:2])
-    assert files_of(tmp_path / "data") == before
+    before = files_of(tmp_path)
+    with pytest.raises(DataError, match=also):
+        drop_days(tmp_path / "data", [DAYS[0], also])
+    assert files_of(tmp_path) == before

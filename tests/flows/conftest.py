@@ -132,7 +132,7 @@ def checkout(template: Path, tmp_path: Path) -> Path:
 def history(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout with some code and a record of its own, where DVC is left out."""
     monkeypatch.setattr("flows.worktree.share_cache", lambda *_: None)
-    monkeypatch.setattr("flows.worktree.restore_data", lambda *_: None)
+    monkeypatch.setattr("flows.worktree.restore_data", lambda *_: True)
     (checkout / "code.py").write_text("first\n")
     (checkout / "dvc.lock").write_text("of a person\n")
     (checkout / "reports").mkdir()

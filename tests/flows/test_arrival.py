@@ -51,6 +51,15 @@ def test_a_day_is_spelled_as_the_names_of_files_have_it(tmp_path):
         assert files_of(source, "2013-09-29", tmp_path) == []
 
 
+def test_a_folder_with_the_name_of_a_pattern_is_that_folder(tmp_path):
+    for folder in ("ads[prod] *", "adsp x"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "2013-09-30.csv").touch()
+    for source in ("{day}.csv", "{day}*"):
+        found = files_of(f"{tmp_path}/ads[prod] */{source}", "2013-09-30", tmp_path)
+        assert found == [f"{tmp_path}/ads[prod] */2013-09-30.csv"]
+
+
 def test_a_day_that_came_late_is_taken_along_with_the_next_one(tmp_path):
     landed(tmp_path, "2013-09-26", "2013-09-28")
     arrive(tmp_path, "2013-09-27", "2013-09-28", "2013-09-29")

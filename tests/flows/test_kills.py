@@ -1,5 +1,6 @@
 """Kill anything, any time: the next run needs no hand work, and ends as if nothing had been."""
 
+import json
 import os
 import signal
 import subprocess
@@ -15,13 +16,14 @@ from prefect.runtime import flow_run
 from flows.local import end_orphaned_runs
 from flows.refresh import refresh
 from pipeline.core.errors import ToolError
+from pipeline.data.log_store.store import drop_days
 from pipeline.params.params_file import set_values
 from pipeline.registry.history import last_refresh
-from pipeline.registry.tools.dvc import reproduce
+from pipeline.registry.tools.dvc import commit_data, reproduce
 from pipeline.registry.tools.programs import git, run_lock
 from pipeline.registry.verdicts import production
 from tests.dvc_here import dvc
-from tests.flows.conftest import SECONDS, add_remotes, known_database, until
+from tests.flows.conftest import SECONDS, add_remotes, known_database, land_tiny_log, until
 
 DAY = "2013-09-29"
 
@@ -97,7 +99,7 @@ def kill_below(mark: Path, release: Path, victim: str) -> None:
 
     killer = threading.Thread(target=kill)
     killer.start()
-    with pytest.raises(ToolError, match="dvc repro merge failed"):
+    with pytest.raises(ToolError, match=r"dvc repro merge failed: (killed|failed to)"):
         reproduce("merge", release)
     killer.join()
     until(lambda: all_ended(family))
@@ -154,6 +156,37 @@ def test_a_run_that_was_killed_with_its_worker_gives_its_turn_back(prefect_serve
     end_orphaned_runs(prefect_server.api)
     (ended,) = prefect_server.ask("flow_runs/filter", flow_runs={"id": {"any_": [run]}})
     assert (ended["state_type"], turns()) == ("CRASHED", [0])
+
+
+def test_a_lock_that_a_killed_git_left_is_in_no_landings_way(checkout):
+    """Nor one of a git at work: DVC leaves git's index to people, and to promotion."""
+    land_tiny_log(checkout / "data", [DAY])
+    (checkout / ".git/index.lock").touch()
+    commit_data(checkout)
+    assert not json.loads(dvc(checkout, "status", "--json", "data.dvc"))
+
+
+def test_a_damaged_manifest_is_mended_as_the_sentence_says_and_noted_by_no_drop(checkout):
+    manifest, noted = checkout / "data/manifest.json", (checkout / "data.dvc").read_bytes()
+    good = manifest.read_bytes()
+    manifest.chmod(0o644)
+    manifest.write_bytes(good[:-3])
+    drop = [sys.executable, "-m", "pipeline.cli.main", "drop", DAY]
+    done = subprocess.run(drop, cwd=checkout, capture_output=True, text=True, check=False)
+    assert (done.returncode, (checkout / "data.dvc").read_bytes()) == (1, noted)
+    assert "remove it, and dvc checkout data.dvc" in done.stderr
+    manifest.unlink()
+    dvc(checkout, "checkout", "--quiet", "data.dvc")
+    assert manifest.read_bytes() == good
+
+
+def test_what_a_drop_that_was_killed_took_out_is_noted_by_the_next(checkout):
+    drop_days(checkout / "data", [DAY])  # as far as it came
+    again = [sys.executable, "-m", "pipeline.cli.main", "drop", DAY]
+    done = subprocess.run(again, cwd=checkout, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert DAY in done.stderr
+    assert not json.loads(dvc(checkout, "status", "--json", "data.dvc"))
 
 
 TAKE_OVER = """

@@ -12,7 +12,7 @@ import pytest
 
 from flows.local import down, end_orphaned_runs, up
 from pipeline.core.errors import ToolError
-from tests.flows.conftest import SECONDS, free_port
+from tests.flows.conftest import SECONDS, free_port, known_database
 from tests.read_only import read_only
 
 
@@ -63,6 +63,26 @@ def test_several_first_starts_at_once_from_one_cold_home_all_run(project_of_its_
     assert [process.returncode for process in several] == [0] * 2, [words for _, words in ended]
     assert any("waiting for the start of a server" in words for _, words in ended)
     assert not list((project_of_its_own / ".prefect").glob("server-*"))
+
+
+STOPPED_AT_THE_END = """
+import atexit, signal
+from flows.local import some_server
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+with some_server():
+    atexit.register(signal.setitimer, signal.ITIMER_REAL, 0.1)
+"""
+
+
+@pytest.mark.slow
+def test_a_run_that_is_stopped_while_its_server_ends_leaves_neither_words_nor_files(
+    prefect_server, tmp_path
+):
+    named = known_database(prefect_server, tmp_path / "home")
+    command = [sys.executable, "-c", STOPPED_AT_THE_END]
+    done = subprocess.run(command, env=os.environ | named, capture_output=True, check=True)
+    assert (done.stdout, done.stderr) == (b"", b"")
+    assert not list((tmp_path / "home").glob("server-*"))
 
 
 def test_down_leaves_another_process_alone_that_has_the_number_now(project_of_its_own):

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -18,6 +19,7 @@ from flows import refresh, watch
 from flows.notifications import NEXT_STEPS, News, notify
 from flows.settings import NOTIFY, masked
 from flows.states import failing_in_one_sentence
+from pipeline.registry.tags import when
 from pipeline.registry.tools.programs import git
 from pipeline.registry.verdicts import Production
 from tests.flows.conftest import save
@@ -126,9 +128,12 @@ def test_no_log_record_holds_a_secret(monkeypatch, caplog):
 
 @pytest.mark.parametrize(
     ("since", "name"),
-    [("2999-01-01 00:00 UTC", "InOrder"), ("2013-10-01 09:30 UTC", "Overdue"), (None, "Overdue")],
-)
+    [(0, "InOrder"), ("2013-10-01 09:30 UTC", "Overdue"), (None, "Overdue"),
+     ("2999-01-01 00:00 UTC", "Overdue")],
+)  # fmt: skip
 def test_people_are_notified_when_nothing_was_promoted_for_days(tmp_path, monkeypatch, since, name):
+    """A promotion by a clock of the future is none of these days."""
+    since = f"{when(time.time())} UTC" if since == 0 else since
     held = Production("v0.0.1", "a" * 40, since, "2013-09-30", "b" * 64) if since else None
     sent: list[News] = []
     monkeypatch.setattr("flows.watch.production", lambda folder: held)

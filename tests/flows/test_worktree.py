@@ -1,6 +1,7 @@
 """The release worktree: whose code, whose record, one at a time, days that only move forward."""
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -11,6 +12,7 @@ import pytest
 
 from flows.worktree import BACKFILL, commit_day, git_output, newest_day, release_worktree, take_code
 from pipeline.core.errors import ToolError
+from pipeline.registry.tools.dvc import commit_data
 from pipeline.registry.tools.programs import git
 from pipeline.registry.tools.stores import dvc_remote
 from tests.flows.conftest import run_day, save
@@ -112,7 +114,7 @@ def test_a_removed_worktree_is_made_again_with_its_days(history):
 def test_a_second_process_learns_who_is_at_work(history):
     program = (
         "import sys; from pathlib import Path; from flows import worktree\n"
-        "worktree.share_cache = worktree.restore_data = lambda *_: None\n"
+        "worktree.share_cache = worktree.restore_data = lambda *_: True\n"
         "with worktree.release_worktree(Path(sys.argv[1]), 'refresh of 2013-09-30'):\n"
         "    print('holding', flush=True); sys.stdin.read()"
     )
@@ -136,6 +138,24 @@ def test_the_commit_of_a_day_says_who_made_it(history, monkeypatch):
     assert git_output(history, "log", "-1", "--format=%an %cn", "release") == "Robot Robot"
 
 
+def test_a_day_that_nobody_may_sign_says_what_to_do(history):
+    git(history, "config", "commit.gpgsign", "true")
+    git(history, "config", "gpg.program", "false")
+    with (
+        release_worktree(history, "a run") as release,
+        pytest.raises(ToolError, match=r"git commit failed.*; unlock the key"),
+    ):
+        commit_day(release, "2013-09-30")
+
+
+def test_a_log_that_dvc_has_lost_is_reported(checkout):
+    shutil.rmtree(checkout / ".dvc/cache")
+    said: list[str] = []
+    with release_worktree(checkout, "a run", report=said.append) as release:
+        assert not (release / "data/manifest.json").exists()
+    assert "data.dvc" in said[0]
+
+
 def test_a_relative_dvc_remote_is_the_checkouts_own_and_may_be_moved(checkout):
     config, usual = checkout / ".dvc/config", (checkout / ".dvc/config").read_text()
     for minute, place in enumerate(("store", "other"), 1):
@@ -151,6 +171,26 @@ def test_data_and_cache_are_those_of_the_checkout(checkout):
     with release_worktree(checkout, "test") as release:
         assert (release / "data/manifest.json").is_file()
         assert not (release / ".dvc/cache").exists()
+
+
+def test_a_branch_that_takes_the_name_of_release_is_named_with_what_mends_it(history):
+    git(history, "branch", "release/1.0")
+    with pytest.raises(ToolError, match=r"release/1\.0.*; rename the branch"):
+        release_worktree(history, "a run").__enter__()
+
+
+def test_the_worktree_of_a_submodule_which_dvc_cannot_follow_is_refused_with_what_to_do(
+    checkout, tmp_path
+):
+    around = tmp_path / "around"
+    git(tmp_path, "init", "--quiet", str(around))
+    allowed = "-c", "protocol.file.allow=always"
+    git(around, *allowed, "submodule", "--quiet", "add", str(checkout), "ads")
+    with (
+        release_worktree(around / "ads", "a run") as release,
+        pytest.raises(ToolError, match="submodule: run this in a clone of its own"),
+    ):
+        commit_data(release)
 
 
 def test_a_folder_without_git_is_refused_in_one_sentence(tmp_path):

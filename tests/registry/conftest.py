@@ -56,7 +56,7 @@ stages:
 artifacts:
   model: {path: artifacts/model, type: model}
 """
-SETTINGS = "[core]\n    analytics = false\n    check_update = false\n    autostage = true\n"
+SETTINGS = "[core]\n    analytics = false\n    check_update = false\n"
 PERSON = {
     f"GIT_{role}_{part}": value
     for role in ("AUTHOR", "COMMITTER")

@@ -1,6 +1,7 @@
 """Promotion with real git, dvc and gto."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -62,16 +63,38 @@ def test_only_true_is_a_pass(folder, passed):
 
 
 def test_a_clock_that_was_set_back_orders_no_assignment_before_the_newest(folder):
-    """The newest was made an hour ahead: nothing changes until the clock has passed it."""
+    """The newest was made an hour ahead: nothing changes until the clock has passed it, or until
+    somebody does what the sentence says.
+    """
     promote(folder)
     newest = git(folder, "tag", "--list", "*#*").strip()
     later = f"{int(time.time()) + 3600} +0000"
     again = "tag", "--annotate", "--force", "--message", "promoted", newest, f"{newest}^{{}}"
     git(folder, *again, GIT_COMMITTER_DATE=later)
     next_model(folder, copies=2)
-    refused(folder, "in the future of this machine's clock; set the clock right")
+    named = re.escape(f"git tag -d {newest}")
+    refused(folder, f"in the future of this machine's clock; set the clock right.*{named}")
     assert production(folder).version == "v0.0.1"
     assert "v0.0.1" in status(folder)
+    git(folder, "tag", "--delete", newest)
+    assert promote(folder).startswith("v0.0.2 is in production")
+
+
+@pytest.mark.parametrize("keep_stamp", [True, False])
+@pytest.mark.parametrize("name", ["artifacts/model/weights.txt", "artifacts/model/manifest.json"])
+def test_a_damaged_file_is_mended_as_the_sentence_says(folder, name, keep_stamp):
+    """Also where DVC takes it for the same by its size and time stamp."""
+    file = folder / name
+    stamp, good = file.stat(), file.read_bytes()
+    file.chmod(0o644)
+    file.write_bytes(good[:-2] + b"?" + good[-1:])
+    if keep_stamp:
+        os.utime(file, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+    refused(folder, f"{file.name} is not.*; remove it, and dvc repro", ArtifactError)
+    file.unlink()
+    dvc(folder, "repro", "--quiet")
+    assert file.read_bytes() == good
+    assert promote(folder).startswith("v0.0.1")
 
 
 def test_without_a_verdict_nothing_is_promoted(folder):

@@ -35,4 +35,5 @@ def test_the_release_branch_is_read_wherever_one_stands(judged, tmp_path):
     git(clone, "add", "trend.csv")
     git(clone, "commit", "--quiet", "--message", "day=2026-01-02")
     git(clone, "switch", "--quiet", "-")
+    git(clone, "tag", "release", "HEAD~1")  # of a person's, which knows no day
     assert released(clone, Path("trend.csv")) == "day\n"

@@ -231,7 +231,10 @@ def names_of(source: str, folder: Path = Path()) -> list[str]:
         ToolError: the store does not answer.
     """
     if "://" not in source:
-        found = glob(str(Path(escape(str(folder))) / source), recursive=True)
+        path = folder / source  # names that are there are no patterns
+        there = next(place for place in (path, *path.parents) if place.exists())
+        fitting = Path(escape(str(there))) / path.relative_to(there)
+        found = glob(str(fitting), recursive=True)
         return sorted(name for name in found if Path(name).is_file())
     with _asked(source) as (store, pattern):
         store.invalidate_cache()

@@ -15,7 +15,7 @@ from pipeline.encoding.stamps import wall_instants, zone_of
 from pipeline.encoding.values import Column
 from pipeline.formats.days import EPOCH, day_name, day_number
 
-REMEDY = "land the day again, or dvc pull"
+REMEDY = "land the day again, or remove its folder and dvc pull"
 
 
 def day_boundaries(day: str, time_zone: str) -> tuple[datetime, datetime]:

@@ -19,7 +19,7 @@ from pipeline.core.files import read_json, sha256_of, write_json
 MANIFEST = "manifest.json"
 COMING = ".manifest.json.coming"  # what a landing is about to make of it
 PART = "part-0.parquet"
-REMEDY = "bring it back with dvc checkout data.dvc, or land the log again"
+REMEDY = "remove it, and dvc checkout data.dvc brings it back"
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from pipeline.data.log_store.manifest import (
     write_manifest,
 )
 from pipeline.data.log_store.splits import labels_until, with_labels
+from pipeline.formats.days import day_number
 
 Staged: TypeAlias = Mapping[str, tuple[Path, DayEntry]]  # day → its file beside the log, its entry
 
@@ -146,11 +147,13 @@ def drop_days(folder: Path, days: Sequence[str]) -> dict[str, DayEntry]:
     """Take days out of a log; what was taken out comes back.
 
     Raises:
-        DataError: a day is neither in the manifest nor in the folder; nothing is taken out then.
+        DataError: a day is misspelled, or neither in the manifest nor in the folder; nothing is
+            taken out then.
     """
     with landing_lock(folder):
         manifest = read_manifest(folder / MANIFEST)
         for day in days:
+            day_number(day)  # never another path
             if not day_folder(folder, day).exists():
                 manifest.entry(day)
         gone = {day: manifest.days[day] for day in days if day in manifest.days}

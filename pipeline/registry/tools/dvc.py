@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -28,12 +29,15 @@ MODEL = Path("artifacts/model")
 RWLOCK = Path(".dvc/tmp/rwlock")
 HALF = "Unable to read RWLock-file"  # what DVC says of a lock that a kill left half-written
 RUNNING = re.compile(r"^Running stage '([^']+)':$")  # what dvc writes before a stage runs
-SAID_AGAIN = re.compile(r"^ERROR: |dvc\.org/support")  # in the error that comes of it
+# What comes again in the error, and what DVC would have people do, which promotion does.
+SAID_AGAIN = re.compile(r"^ERROR: |dvc\.org/support|^To .+, run:$|^\t(git add|dvc config) ")
 STEPS = {
     "dvc.lock' (is invalid|validation failed)": "remove dvc.lock and run dvc repro, which takes "
     "from DVC's cache what was made before; or git restore dvc.lock",
     r"\[Errno (13|28|30)\]": "make room there, or give the right to write, and run again",
     "config(uration)? (file )?error": "correct .dvc/config.local or .dvc/config",
+    "is outside of git repository": "DVC knows no worktree of a submodule: run this in a clone of "
+    "its own",
     "^dvc add": "the log in data is whole, DVC has yet to note it: mend that, then dvc add data",
     "^dvc push": "adacalib doctor says whether DVC's remote answers; run again when it does",
     "^reading .* from DVC's cache": "send its bytes to DVC's remote from a clone that has them: "
@@ -143,8 +147,10 @@ def _failure(action: str, finished: Finished) -> ToolError:
     lines = [
         line for line in finished.output.splitlines() if line and "dvc.org/support" not in line
     ]
-    errors = [line for line in lines if line.startswith("ERROR: ")] or lines
-    reason = " ".join(" ".join(errors).replace("ERROR: ", "").split())
+    errors = [line for line in lines if line.startswith("ERROR: ")]
+    if 0 < finished.code - 128 < signal.NSIG and not errors:  # what it wrote before is not why
+        lines = [f"killed by signal {finished.code - 128}; run it again"]
+    reason = " ".join(" ".join(errors or lines).replace("ERROR: ", "").split())
     step = next(
         (f"; {step}" for fault, step in STEPS.items() if re.search(fault, f"{action} {reason}")), ""
     )

@@ -39,6 +39,9 @@ _STEPS = {
     _LOST: "this clone lacks objects of git's: remove the damaged file, if one is named, and bring "
     "them with git fetch --refetch, or clone anew",
     "not a git repository": "it is no clone of the project; run this in one",
+    "failed to sign|cannot run gpg": "unlock the key for whoever runs this, or git config "
+    "commit.gpgsign false",
+    "exists; cannot create": "rename the branch that takes that name: git branch -m",
 }
 """By what git says when it fails, what mends it."""
 
