@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,10 @@ gc.disable()
 
 # Two processes on two cores: a thread that waits must sleep, not spin.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+# A runner in the background is deaf to interrupts and lost terminals; what is started here is not.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # A busy machine is slow, not wrong. Each run draws other examples; bench.fuzz draws them for hours.
 settings.register_profile("any machine", deadline=None, max_examples=40)

@@ -76,6 +76,7 @@ def data(
     from pipeline.data.ingest.sources import land, land_sources, local_files
     from pipeline.data.log_store.landing import LandingOptions, one_by_one
     from pipeline.engine.day_map import map_days, processes
+    from pipeline.formats.champion import start_pin
     from pipeline.params.params_file import read_params
     from pipeline.registry.tools.dvc import commit_data
 
@@ -93,6 +94,7 @@ def data(
     else:
         answer(land(log_format, Path("data"), **given))
     commit_data(Path())
+    start_pin(Path())
 
 
 @app.command()

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -29,13 +28,10 @@ DAY = "2013-09-29"
 
 
 @pytest.fixture
-def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where a stage writes its process id when half of its output is written; then it sleeps."""
     monkeypatch.setenv("CHEAP_MARK", str(tmp_path / "mark"))
-    # Tests run in the background are deaf to interrupts; what this one starts shall hear them.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield tmp_path / "mark"
-    signal.signal(signal.SIGINT, before)
+    return tmp_path / "mark"
 
 
 def family_of(mark: Path) -> dict[str, psutil.Process]:

@@ -75,10 +75,7 @@ def test_no_descendant_outlives_the_one_who_asked(tmp_path, how):
         "from pipeline.registry.tools.programs import run_program\n"
         f"run_program([sys.executable, '-c', {SLEEPER!r}], Path())"
     )
-    # Tests run in the background are deaf to interrupts; what this one starts shall hear them.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     asker = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.DEVNULL)
-    signal.signal(signal.SIGINT, before)
     process = psutil.Process(asker.pid)
     wait_for(lambda: len(children(process)) == 3)
     running = children(process)

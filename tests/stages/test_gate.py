@@ -116,7 +116,7 @@ def test_many_field_values_get_fewer_scores_each(evidence, monkeypatch):
 def test_a_checkpoint_without_the_file_that_is_deployed_gets_no_verdict(tmp_path, evidence):
     merge(*write_parts(tmp_path / "bare"), tmp_path / "bare" / "model")
     write_evaluation(evidence[1], tmp_path / "bare" / "model")
-    with pytest.raises(ArtifactError, match=r"names no model\.onnx; run dvc repro merge"):
+    with pytest.raises(ArtifactError, match=r"names no model\.onnx"):
         run(*evidence[:2], tmp_path / "bare" / "model", tmp_path / "gate.json", params=PARAMS)
 
 
