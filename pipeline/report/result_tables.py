@@ -97,9 +97,9 @@ def extent(evaluation: dict[str, Any]) -> str:
         kept += f" kept, which stand for {whole['impressions']:,.0f}"
     kept += f"; {evaluation['responses']:,} responses"
     if parents := evaluation.get("parents"):
-        kept += "; {ids:,} parents, {moved:,} field values moved, ".format(**parents)
-        kept += "{pairs:,} are pairs of one and its parents, ".format(**parents)
-        kept += "{several:,} that are none had several on one day".format(**parents)
+        kept += "; {ids:,} parents; of the field values {moved:,} moved, ".format(**parents)
+        kept += "{pairs:,} are pairs of a value and its parents".format(**parents)
+        kept += ", {several:,} others had several".format(**parents) if parents["several"] else ""
     return kept
 
 

@@ -170,6 +170,19 @@ def test_counts_that_would_fit_are_named(n, maturity_days, every):
     assert sum(map(len, splits.values())) == n + maturity_days
 
 
+@pytest.mark.parametrize("asked", [(10, 7, 3), (1, 10, 9)])
+@pytest.mark.parametrize(("landed", "every"), [(21, 1), (16, 1), (23, 7)])
+def test_no_count_that_would_fit_is_above_the_one_that_was_asked(asked, landed, every):
+    """Labels that take two days: the counts are named as they were asked, the gap beside them."""
+    days = [day_name(20_003 + number) for number in range(landed + 2)]
+    counts = dict(zip(("training", "calibration", "test"), asked, strict=True))
+    shape = "/".join(map(str, asked))
+    with pytest.raises(NotEnoughDataError, match=rf"split {shape} .*maturity_days") as refused:
+        by_count(days, counts, maturity_days=2, retrain_every_days=every)
+    fewer = map(int, re.search(r"to (\d+)/(\d+)/(\d+) for", str(refused.value)).groups())
+    assert all(new <= old for new, old in zip(fewer, counts.values(), strict=True))
+
+
 def test_a_day_that_the_zone_left_out_is_asked_of_nobody():
     """Samoa went from 2011-12-29 to 2011-12-31."""
     days = ["2011-12-28", "2011-12-29", "2011-12-31", "2012-01-01"]

@@ -32,6 +32,7 @@ def ran(stage: str | None, folder: Path) -> list[str]:
     """The stages that ran when all was made fresh."""
     lines: list[str] = []
     reproduce(stage, folder, lines.append)
+    assert all(line.strip() for line in lines)
     return [line.split("'")[1] for line in lines if line.startswith("Running stage '")]
 
 

@@ -265,7 +265,10 @@ class _Roles:
         self._say(f"field: {best[0].name}, {best[0].different:,} values in {best[0].rows:,} rows")
         if best[1:]:
             others = ", ".join(f"{c.name} ({c.different:,})" for c in best[1:6])
-            self._unknown(f"which field is priced by: {others} could be log.field, too")
+            self._unknown(
+                f"which field is priced by: {others} could be log.field, too, or what "
+                f"{best[0].name} belongs to (log.field_parents)"
+            )
         return best[0].name
 
     def _text(self, day: dict[str, Any], landed: dict[str, str]) -> str:

@@ -178,24 +178,24 @@ def split_by_count(
         NotEnoughDataError: a needed day is missing; the sentence names it and its split.
     """
     gap = maturity.maturity_days
-    counts = {**counts, "calibration": counts["calibration"] + gap}
     end = min(last_day or maturity.reference_day, maturity.newest_mature_day)
-    later = calendar_days(end, counts["calibration"] + counts["test"] + 1, time_zone)
+    later = calendar_days(end, gap + counts["calibration"] + counts["test"] + 1, time_zone)
     number = day_number(later[0])
     until = day_name(number - (number - SUNDAY) % retrain_every_days)
     if training_until is not None and training_until <= later[0]:
         until = max(until, training_until)
     waited = days_between(until, later[0], time_zone)[1:]
-    needed, shape = sum(counts.values()) + len(waited), "/".join(map(str, counts.values()))
+    needed, shape = gap + sum(counts.values()) + len(waited), "/".join(map(str, counts.values()))
     if waited:
         shape += f" of a base trained up to {until} (retrain_every_days: 1 trains up to {later[0]})"
+    shape += f" and {gap} of log.maturity_days" if gap else ""
     have = sorted(day for day in days if day <= end)
     if len(have) < needed:
         raise NotEnoughDataError(
             f"split {shape} needs {needed} days up to {end}, the log has {len(have)}"
             + (f": {have[0]}..{have[-1]}" if have else "")
             + f"{_waiting(maturity)}; land more days, or lower the counts of the split section"
-            + _for_example(len(have) - gap, retrain_every_days)
+            + _for_example(len(have) - gap, counts, retrain_every_days)
         )
     names = calendar_days(end, needed, time_zone)
     first, test = counts["training"], needed - counts["test"]
@@ -207,13 +207,17 @@ def split_by_count(
     return splits
 
 
-def _for_example(days: int, retrain_every_days: int) -> str:
-    """Counts that so many days fit, as the end of a sentence; nothing where none do."""
-    quarter = days // 4
-    if quarter < 1:
+def _for_example(days: int, counts: Mapping[str, int], retrain_every_days: int) -> str:
+    """Counts that so many days fit, the largest lowered, as a sentence's end; else nothing."""
+    if days < len(counts):
         return ""
-    fewer = f", to {days - 2 * quarter}/{quarter}/{quarter} for example"
-    return fewer + (" with retrain_every_days: 1" if retrain_every_days > 1 else "")
+    fewer = dict(counts)
+    while sum(fewer.values()) > days:
+        fewer[max(reversed(fewer), key=fewer.__getitem__)] -= 1
+    shape = "/".join(map(str, fewer.values()))
+    return f", to {shape} for example" + (
+        " with retrain_every_days: 1" if retrain_every_days > 1 else ""
+    )
 
 
 def _waiting(maturity: LabelMaturity) -> str:

@@ -29,8 +29,9 @@ MODEL = Path("artifacts/model")
 RWLOCK = Path(".dvc/tmp/rwlock")
 HALF = "Unable to read RWLock-file"  # what DVC says of a lock that a kill left half-written
 RUNNING = re.compile(r"^Running stage '([^']+)':$")  # what dvc writes before a stage runs
-# What comes again in the error, and what DVC would have people do, which promotion does.
-SAID_AGAIN = re.compile(r"^ERROR: |dvc\.org/support|^To .+, run:$|^\t(git add|dvc config) ")
+# What comes again in the error, what DVC would have people do, which promotion does, and what is
+# around it: empty lines.
+SAID_AGAIN = re.compile(r"^ERROR: |dvc\.org/support|^To .+, run:$|^\t(git add|dvc config) |^\s*$")
 STEPS = {
     "dvc.lock' (is invalid|validation failed)": "remove dvc.lock and run dvc repro, which takes "
     "from DVC's cache what was made before; or git restore dvc.lock",
