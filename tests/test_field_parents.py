@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.__main__ import run_stage
+from pipeline.core.errors import DataError
 from pipeline.core.files import read_json, read_report
 from pipeline.encoding.parents import count_field, counts_of, nearest_parents, tree_of
 from pipeline.encoding.vocabulary import Vocabulary
@@ -258,6 +259,14 @@ def test_a_row_that_lacks_the_near_parent_is_neither_a_move_nor_a_second_parent(
     assert tree["moves"] == {"3": [[ids["x"]], [ids["\x1e\x1f2"]]],
                              "4": [[ids["x"]], [ids["\x1e\x1fq\x1f2"]]]}  # fmt: skip
     assert tree["several"] == 0
+
+
+@pytest.mark.parametrize("column", ["c", "a"])
+def test_a_value_or_parent_that_holds_the_separator_is_refused_by_its_row(column):
+    """Two pairs could share a name."""
+    parts = {"c": ["x", "y"], "a": ["p", "q"]} | {column: ["x", "y\x1fz"]}
+    with pytest.raises(DataError, match=f"column {column} .* row 1"):
+        count_field(pa.table(parts), ["c"], ["a"])
 
 
 def test_the_parent_of_a_value_is_the_one_with_the_most_rows():
