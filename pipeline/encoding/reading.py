@@ -100,8 +100,9 @@ class Reading:
             whole = pc.replace_substring(text, thousands, "")
             text = pc.if_else(pc.match_substring_regex(text, grouped), whole, text)
         for sign in "xX." if decimal == "," else "xX":  # Arrow takes 0x1f for a whole number
-            odd = pc.binary_join_element_wise(text, "no number", " is ")
-            text = pc.if_else(pc.match_substring(text, sign), odd, text)
+            if pc.any(odd := pc.match_substring(text, sign)).as_py():
+                said = pc.binary_join_element_wise(text, "no number", " is ")
+                text = pc.if_else(odd, said, text)
         if decimal == ",":
             text = pc.replace_substring(text, ",", ".")
         try:

@@ -132,10 +132,12 @@ def _measured(
     """The measurement of each method, and counts by value of the base model and of what ships."""
     truth, value, features = columns
     ships = "uncalibrated" if chosen == "identity" else chosen
-    here = None if processes() else rows  # who measures elsewhere reads them there
+    here = [] if processes() else [rows]  # who measures elsewhere reads them there, once
 
     def look(name: str) -> tuple[Measurement, ResponseCounts | None]:
-        of = here or _rows(scores)
+        if not here:
+            here.append(_rows(scores))
+        of = here[0]
         logit, ids = of.uncalibrated_logit, of.field_value_id
         if name == "frozen":
             logit = frozen[chosen](logit, ids) + features
