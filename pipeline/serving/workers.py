@@ -11,7 +11,6 @@ import gc
 import logging
 import multiprocessing
 import os
-import re
 import signal
 import socket
 import threading
@@ -23,12 +22,12 @@ from pathlib import Path
 from typing import Any
 
 from uvicorn import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.supervisors.multiprocess import Multiprocess
 
 from pipeline.core.errors import AdaCalibError, ArtifactError, ToolError
 from pipeline.core.files import MANIFEST, scratch_folder
 from pipeline.core.signals import ENDING
+from pipeline.serving.connections import HeldConnections, WorkerProtocol
 from pipeline.serving.state import RequestLimits, ServiceState, Swaps
 
 BACKLOG = 2048  # connections that wait to be accepted
@@ -57,30 +56,10 @@ def listening(host: str, port: int) -> socket.socket:
 
 
 LOAD_SECONDS = 120  # a version that is not ready by then is refused; so is a worker that hangs
-IDLE_SECONDS = 2.0  # a connection is kept so long for one more request before its process ends
 LEAVE_SECONDS = 30  # what a process has begun may take so long then
+CONNECTIONS = "connections"  # where in their folder processes hand them over
 BACKGROUND = 10  # niceness of loading beside requests
-CLOSE = (b"connection", b"close")
-OFFER = re.compile(rb"\A((?:[^\r\n]+\r\n)+?)upgrade:[^\r\n]*\r\n", re.IGNORECASE)
 Signature = tuple[tuple[str, int, int, int], ...]
-
-
-class LeavingProtocol(HttpToolsProtocol):
-    """A connection of HTTP/1 alone, which says so where an answer closes it: no request meets a
-    closed door."""
-
-    def data_received(self, data: bytes) -> None:
-        """Take what has come, without a request's offer, which Java's client makes, to go on in
-        another protocol: httptools would take the body for that protocol's."""
-        if self.cycle is None or self.cycle.response_complete:
-            data = OFFER.sub(rb"\1", data)
-        super().data_received(data)
-
-    def shutdown(self) -> None:
-        """Answer what comes next and close; where nothing comes, close after a while."""
-        if CLOSE not in self.server_state.default_headers:
-            self.server_state.default_headers.append(CLOSE)
-        self.loop.call_later(IDLE_SECONDS, super().shutdown)
 
 
 @dataclass(frozen=True)
@@ -109,6 +88,7 @@ class ServedFolder:
         """
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a lost terminal's: the parent says when
         threading.Thread(target=_leave_with_parent, daemon=True).start()
+        WorkerProtocol.join(self.state.folder / CONNECTIONS)
         with ThreadPoolExecutor(1, initializer=os.nice, initargs=(BACKGROUND,)) as background:
             try:
                 return background.submit(self._app).result()
@@ -280,11 +260,13 @@ def serve(
     """
     with listening(host, port) as place, scratch_folder() as shared:
         state = ServiceState(shared)
+        with suppress(OSError):  # without, those of a worker that is killed are reset
+            HeldConnections(shared / CONNECTIONS).start()
         served = ServedFolder(folder, limits, state, shadow, shadow_limit)
         config = Config(
             served,
             factory=True,
-            http=LeavingProtocol,
+            http=WorkerProtocol,
             workers=workers,
             log_level="warning",
             access_log=False,
