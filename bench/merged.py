@@ -1,8 +1,9 @@
 """python -m bench.merged [--json OUT]: what calibration costs beside the base network alone.
 
 The whole model against the same model cut off at the uncalibrated logit, in turn, on one thread: in
-ONNX runtime from ids and from raw columns (its outputs are all those that are served). Then the calibration step alone on many rows in numpy, on two threads. Seconds are
-medians; those of the processor (`cpu_…`) hardly feel what else the machine does.
+ONNX runtime from ids and from raw columns (its outputs are all those that are served). Then the
+calibration step alone on many rows in numpy, on two threads. Seconds are medians; those of the
+processor (`cpu_…`) hardly feel what else the machine does.
 """
 
 import argparse
