@@ -134,8 +134,7 @@ class Vocabulary:
             above: of some rows the names of pairs and of parents, from near to far, text each.
         """
         keys = as_text(keys)
-        places = pc.index_in(keys, value_set=self._value_set).fill_null(len(self._value_set))
-        ids = self._id_at[places.to_numpy(zero_copy_only=False)]
+        ids = self.named(keys)
         unknown = np.flatnonzero(ids == 0)
         for names in above(pa.array(unknown)) if above and len(unknown) else ():
             ids[unknown] = np.where(ids[unknown], ids[unknown], self.named(names))
@@ -144,9 +143,12 @@ class Vocabulary:
         return ids
 
     def named(self, names: Column) -> np.ndarray:
-        """The id that has each of some names [n]: int32, 0 where there is none."""
+        """The id that has each of some names [n], pooled values among them: int32, 0 where there is
+        none.
+        """
         places = pc.index_in(names, value_set=self._all_names).fill_null(-1)
-        return places.to_numpy(zero_copy_only=False).astype(np.int32) + 1
+        ids = places.to_numpy(zero_copy_only=False).astype(np.int32) + 1
+        return np.where(ids > len(self), np.int32(self.pooled_id), ids)
 
     def is_pooled(self, ids: np.ndarray) -> np.ndarray:
         """Whether each of the `ids` [n] is the one that pooled values share: bool [n]."""
@@ -208,18 +210,8 @@ class Vocabulary:
         return len(self.own)
 
     @cached_property
-    def _value_set(self) -> pa.StringArray:
-        return pa.array([*self.values, *self.pooled], pa.string())
-
-    @cached_property
     def _all_names(self) -> pa.StringArray:
-        return pa.array(self.own, pa.string())
-
-    @cached_property
-    def _id_at(self) -> np.ndarray:
-        """The ids of `_value_set`, in its order, and of what is not in it: int32."""
-        pooled = np.full(len(self.pooled), self.pooled_id, np.int32)
-        return np.concatenate([self.value_ids, pooled, [0]], dtype=np.int32)
+        return pa.array([*self.own, *self.pooled], pa.string())
 
 
 def _is_value(name: str) -> bool:
