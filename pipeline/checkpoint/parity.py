@@ -136,23 +136,17 @@ def probes(serving_map: PiecewiseLinearMap) -> Points:
         logit float64 and field value id int64, [6 V + 6 k] of V field values with k knots in all.
     """
     everyone = np.arange(serving_map.n_field_values)
-    logit, ids = around_knots(serving_map)
-    far = np.repeat(FAR, len(everyone))
-    return np.append(far, logit), np.append(np.tile(everyone, len(FAR)), ids)
-
-
-def around_knots(serving_map: PiecewiseLinearMap) -> Points:
-    """The part of `probes` at the knots: [6 k] each."""
     ids, _ = np.nonzero(serving_map.knots < np.inf)
     knots = serving_map.knots[serving_map.knots < np.inf]
     near = knots.astype(np.float32)
     points = [
+        np.repeat(FAR, len(everyone)),
         *(np.nextafter(knots, end) for end in (-np.inf, np.inf)),
         *(np.nextafter(near, np.float32(end)).astype(np.float64) for end in (-np.inf, np.inf)),
         near.astype(np.float64),
         knots,
     ]
-    return np.concatenate(points), np.tile(ids, len(points))
+    return np.concatenate(points), np.append(np.tile(everyone, len(FAR)), np.tile(ids, 6))
 
 
 def _compare_steps(

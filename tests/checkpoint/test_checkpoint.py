@@ -10,7 +10,7 @@ import torch
 
 from pipeline.calibration.paper.paper_network import AuxiliaryNetwork
 from pipeline.checkpoint.bundle import load, merge
-from pipeline.checkpoint.parity import Runtime, around_knots, prove_parity
+from pipeline.checkpoint.parity import FAR, Runtime, probes, prove_parity
 from pipeline.checkpoint.serving_table import read_table
 from pipeline.core.errors import ArtifactError, DataError
 from pipeline.core.files import file_sums, read_json, verify, write_json
@@ -246,9 +246,9 @@ def test_parity_notices_a_network_that_is_not_the_base(parts, checkpoint):
 
 def test_knots_are_looked_at_from_both_sides_in_both_widths():
     serving_map = bent_map(3)
-    logit, ids = around_knots(serving_map)
+    logit, ids = probes(serving_map)
     knots = serving_map.knots[serving_map.knots < np.inf]
-    assert len(logit) == len(ids) == 6 * len(knots)
+    assert len(logit) == len(ids) == 6 * len(knots) + 3 * len(FAR)
     assert set(knots) <= set(logit)
     for knot in knots:
         assert {np.nextafter(knot, -9), np.nextafter(knot, 9)} <= set(logit)

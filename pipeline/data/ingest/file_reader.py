@@ -199,15 +199,15 @@ def _refuse_no_response(column: pa.ChunkedArray, label: str) -> None:
         )
 
 
-def _day_in_name(pattern: str, path: Path) -> int:
+def _day_in_name(pattern: re.Pattern[str], path: Path) -> int:
     """The day that a file's name, or else its path, holds, in days since 1970-01-01.
 
     Raises:
         DataError: it holds none.
     """
-    found = re.search(pattern, path.name) or re.search(pattern, path.as_posix())
+    found = pattern.search(path.name) or pattern.search(path.as_posix())
     if found is None:
-        raise DataError(f"{path}: the name does not match file_day {pattern!r}")
+        raise DataError(f"{path}: the name does not match file_day {pattern.pattern!r}")
     text = found.group(1)
     try:
         numbered = text.isdigit() and len(text) != len("20240401")

@@ -146,7 +146,7 @@ class Mapping(Section):
     max_rejected: Annotated[int, Field(ge=0)] = 0
     time: TimeRule | None = None
     date: DateRule | None = None
-    file_day: str | None = None
+    file_day: re.Pattern[str] | None = None
     row_blocks: Annotated[int, Field(ge=1)] | None = None
     keep: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     drop_null: tuple[str, ...] = ()
@@ -173,15 +173,9 @@ class Mapping(Section):
 
     @field_validator("file_day")
     @classmethod
-    def _one_group(cls, pattern: str | None) -> str | None:
-        try:
-            groups = re.compile(pattern).groups if pattern is not None else 1
-        except re.error as error:
-            raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
-        if groups != 1:
-            raise ValueError(
-                f"{pattern!r} has {groups} groups; the one group holds the day's number"
-            )
+    def _one_group(cls, pattern: re.Pattern[str] | None) -> re.Pattern[str] | None:
+        if pattern and pattern.groups != 1:
+            raise ValueError(f"it has {pattern.groups} groups; the one group holds the day")
         return pattern
 
     @model_validator(mode="after")
