@@ -73,13 +73,10 @@ class Vocabulary:
 
     def __post_init__(self) -> None:
         everything = (*self.own, *self.pooled)
-        if len(set(everything)) < len(everything):
-            raise DataError("a vocabulary has each value once; build it again")
-        if (POOLED_NAME in self.own) != bool(self.pooled):
+        one_id = self.own.count(POOLED_NAME) == bool(self.pooled)
+        if len(set(everything)) < len(everything) or not one_id:
             raise DataError(
-                f"a vocabulary has {len(self.pooled)} pooled values for "
-                f"{self.own.count(POOLED_NAME)} ids, and they share one; build it again (a "
-                "published model.onnx needs none of it)"
+                "a vocabulary has each value once, and one id for pooled ones; build it again"
             )
 
     @classmethod

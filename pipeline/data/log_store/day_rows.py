@@ -11,7 +11,7 @@ from pipeline.core.columns import read_columns
 from pipeline.core.errors import DataError
 from pipeline.core.files import sha256_of
 from pipeline.data.log_store.manifest import MANIFEST, Manifest, day_folder, read_manifest
-from pipeline.encoding.stamps import wall_instants, zone_of
+from pipeline.encoding.stamps import zone_of
 from pipeline.encoding.values import Column
 from pipeline.formats.days import EPOCH, day_name, day_number
 
@@ -44,15 +44,10 @@ def local_days(stamps: Column, time_zone: str) -> np.ndarray:
         stamps: [n] Arrow time stamps with a zone, without nulls.
 
     Raises:
-        DataError: a stamp is null, far from any calendar, or has no zone.
+        DataError: a stamp is far from any calendar.
     """
-    if stamps.null_count:
-        raise DataError(f"{stamps.null_count} time stamps are null; drop or repair those rows")
-    if stamps.type.tz is None:
-        stamps = wall_instants(stamps, None)
-    seconds = (
-        stamps.cast(pa.timestamp("us", tz=stamps.type.tz)).cast(pa.int64()).to_numpy() // 10**6
-    )
+    micros = stamps.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
+    seconds = micros.to_numpy() // 10**6
     near = np.unique(seconds // 86400)
     candidates = np.unique(np.concatenate([near + shift for shift in (-1, 0, 1, 2)]))
     starts = [day_boundaries(day_name(day), time_zone)[0].timestamp() for day in candidates]
