@@ -162,8 +162,7 @@ def _ids(
 ) -> str:
     """The ids of values; of null, which `absent` stands for, where that is given."""
     null = {} if absent is None else {absent: vocabulary.null_id}
-    ids = null | dict(zip(vocabulary.values, vocabulary.value_ids.tolist(), strict=True))
-    ids |= dict.fromkeys(vocabulary.pooled, vocabulary.pooled_id)
+    ids = null | vocabulary.value_ids | dict.fromkeys(vocabulary.pooled, vocabulary.pooled_id)
     return _encoded(graph, texts, [*ids], [*ids.values()], name)
 
 

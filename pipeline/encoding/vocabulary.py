@@ -153,8 +153,13 @@ class Vocabulary:
 
     @cached_property
     def values(self) -> tuple[str, ...]:
-        """The values with ids of their own, in the order of `value_ids`."""
-        return tuple(name for name in self.own if _is_value(name))
+        """The values with ids of their own, in the order of these."""
+        return tuple(self.value_ids)
+
+    @cached_property
+    def value_ids(self) -> dict[str, int]:
+        """The ids of `values`."""
+        return {name: n for n, name in enumerate(self.own, 1) if _is_value(name)}
 
     @cached_property
     def pairs(self) -> dict[str, int]:
@@ -178,12 +183,6 @@ class Vocabulary:
         """
         parts = [name.count(SEPARATOR) if name.startswith(PARENT) else 0 for name in self.own]
         return np.array([depth + 1, *(part and depth + 1 - part for part in parts)])
-
-    @cached_property
-    def value_ids(self) -> np.ndarray:
-        """int32: the ids of `values`."""
-        named = [n for n, name in enumerate(self.own, 1) if _is_value(name)]
-        return np.array(named, dtype=np.int32)
 
     @cached_property
     def null_id(self) -> int:

@@ -6,7 +6,7 @@ docs/data.md says what each key means.
 
 import re
 from codecs import lookup
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict, fields
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
@@ -214,35 +214,23 @@ class Mapping(Section):
     @property
     def source_types(self) -> dict[str, pa.DataType]:
         """Source columns that are read, and the one type each is read as."""
+        given = [(rule.source, TYPES[rule.type]) for rule in self.columns.values()]
+        given += [(self.time.column, self.time.rule.type)] if self.time else []
+        given += [(self.date.column, pa.string())] if self.date else []
         types: dict[str, pa.DataType] = {}
-        for source, kind in self._readings():
+        for source, kind in given:
             if types.setdefault(source, kind) != kind:
                 raise ValueError(
-                    f"source column {source} is read as {types[source]} and as {kind}; one type "
-                    f"each"
+                    f"source column {source} is read as {types[source]} and as {kind}: one type"
                 )
-        return types
+        raw = {c: kind for name in self.made for c, (kind, _) in self.reading.raw(name).items()}
+        counts = dict.fromkeys([*self.at_most, *self.at_most.values()], pa.float64())
+        return dict.fromkeys([*self.keep, *self.drop_null], pa.string()) | counts | raw | types
 
     @property
     def reading(self) -> Reading:
         """What of this travels with a model, see `pipeline.encoding.reading`."""
         return Reading.of(self.model_dump(include={field.name for field in fields(Reading)}))
-
-    def _readings(self) -> Iterator[tuple[str, pa.DataType]]:
-        for rule in self.columns.values():
-            yield rule.source, TYPES[rule.type]
-        if self.time:
-            yield self.time.column, self.time.rule.type
-        if self.date:
-            yield self.date.column, pa.string()
-        declared = {rule.source: TYPES[rule.type] for rule in self.columns.values()}
-        for name in self.made:
-            for column, (kind, _) in self.reading.raw(name).items():
-                yield column, declared.setdefault(column, kind)
-        for name in [*self.at_most, *self.at_most.values()]:
-            yield name, declared.setdefault(name, pa.float64())
-        for name in [*self.keep, *self.drop_null]:
-            yield name, declared.get(name, pa.string())
 
     def log_kind(self) -> LogKind:
         """What all days of the log have in common; no command alone can bring it again."""

@@ -24,7 +24,7 @@ from pipeline.data.log_store.manifest import (
     type_name,
     write_manifest,
 )
-from pipeline.data.log_store.merging import LARGEST_SHRINK, DayMerge
+from pipeline.data.log_store.merging import LARGEST_SHRINK, REPLACE, DayMerge
 from pipeline.data.log_store.splits import labels_until, ordinary_days, with_labels
 from pipeline.data.log_store.store import Staged, commit, landing_lock, standing_log
 from pipeline.encoding.values import as_numbers
@@ -242,8 +242,7 @@ def _refuse_lost_responses(day: str, before: int | None, now: int | None) -> Non
         raise DataError(
             f"day {day} has {before:,} responses and would have {now:,}: where a file comes again "
             "that later ones have corrected, name all files of the day in one call, the newest "
-            "last; where the day shall lose them, add --allow-shrink, by which what comes takes "
-            "the place of the day; nothing was landed"
+            f"last; where the day shall lose them, {REPLACE}"
         )
 
 

@@ -227,7 +227,8 @@ class ContentDigest:
         """Add the next rows.
 
         Raises:
-            DataError: a column has a type other than text, numbers, booleans or lists of these.
+            DataError: a column has a type other than text, numbers, booleans, time stamps or lists of
+                these.
         """
         size = block_rows(table.schema)
         for start in range(0, max(len(table), 1), size):
@@ -272,8 +273,8 @@ def _bytes_of(name: str, column: pa.Array) -> list[bytes | memoryview]:
     if pa.types.is_string(column.type):
         lengths = pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False)
         return [lengths.astype("<i8").tobytes(), _text_of(column.drop_null())]
-    if pa.types.is_boolean(column.type):
-        column = column.cast(pa.uint8())
+    if pa.types.is_boolean(column.type) or pa.types.is_timestamp(column.type):
+        column = column.cast(pa.uint8() if pa.types.is_boolean(column.type) else pa.int64())
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
         raise DataError(f"column {name} has type {column.type}, which a log's manifest cannot hash")
     numbers = column.fill_null(pa.scalar(0).cast(column.type)).to_numpy(zero_copy_only=False)
