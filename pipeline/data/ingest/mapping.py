@@ -223,7 +223,8 @@ class Mapping(Section):
                 raise ValueError(
                     f"source column {source} is read as {types[source]} and as {kind}: one type"
                 )
-        raw = {c: kind for name in self.made for c, (kind, _) in self.reading.raw(name).items()}
+        of_made = [self.reading.raw(name) for name in reversed(self.made)]  # the first one decides
+        raw = {column: kind for each in of_made for column, (kind, _) in each.items()}
         counts = dict.fromkeys([*self.at_most, *self.at_most.values()], pa.float64())
         return dict.fromkeys([*self.keep, *self.drop_null], pa.string()) | counts | raw | types
 

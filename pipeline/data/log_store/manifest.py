@@ -227,8 +227,7 @@ class ContentDigest:
         """Add the next rows.
 
         Raises:
-            DataError: a column has a type other than text, numbers, booleans, time stamps or lists of
-                these.
+            DataError: a column has a type other than text, numbers, booleans, time stamps or lists.
         """
         size = block_rows(table.schema)
         for start in range(0, max(len(table), 1), size):
