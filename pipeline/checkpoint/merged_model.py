@@ -97,15 +97,13 @@ def vectors_of(model: MergedModel) -> dict[str, Any]:
         far a logit may lie from that.
     """
     encoder = model.encoder
-    field = _field_columns(encoder)
-    rows = len(field[encoder.field[0]])
-    columns = {
-        n: _repeated(_some(values), rows) for n, values in encoder.categorical.items()
-    } | field
+    columns: dict[str, list[Any]] = {n: _some(known) for n, known in encoder.categorical.items()}
+    columns |= _field_columns(encoder)
     for column in encoder.numeric:
         both = columns.get(column.name)
-        numbers = _numbers(column) if both is None else [*map(_as_number, both)]
-        columns[column.name] = _repeated(numbers, rows)
+        columns[column.name] = [*map(_as_number, both)] if both else _numbers(column)
+    rows = range(max(map(len, columns.values())))
+    columns = {name: [some[row % len(some)] for row in rows] for name, some in columns.items()}
     said = model.predict(pa.table(columns))
     steepest = float(np.abs(model.serving_map.segment_slopes).max())
     return {
@@ -117,21 +115,22 @@ def vectors_of(model: MergedModel) -> dict[str, Any]:
 
 def _field_columns(encoder: Encoder) -> dict[str, list[Any]]:
     """Known field values, then pairs, and unseen ones of known parents."""
-    values, width = encoder.field_values, len(encoder.field)
-    keys, all_columns = _some(values), [*encoder.field, *encoder.parents]
-    unknown = [UNSEEN] * len(all_columns)
-    parts = (k.split(SEPARATOR) for k in _spread([*values.pairs]) + _spread([*values.parents]))
-    above = [(unknown + of_key)[-len(all_columns) :] for of_key in parts]
-    above += [unknown] * bool(encoder.parents)
-    columns: dict[str, list[Any]] = {}
-    for place, name in enumerate(all_columns):
-        of_above = [each[place] for each in above]
-        if place < width:
-            known = [_part(key, place, width) for key in keys]
-        else:
-            known = columns.get(name, _repeated(of_above, len(keys)))[: len(keys)]
-        columns[name] = known + of_above
-    return columns
+    values, names = encoder.field_values, [*encoder.field, *encoder.parents]
+    unknown: list[Any] = [UNSEEN] * len(names)
+    keys = _spread([*values.pairs]) + _spread([*values.parents])
+    parts = [(unknown + key.split(SEPARATOR))[-len(names) :] for key in keys]
+    above = [dict(zip(names, each, strict=True)) for each in [*parts, unknown]]
+    rows = [
+        above[row % len(above)] | dict(zip(encoder.field, _parts(key, encoder), strict=True))
+        for row, key in enumerate(_some(values))
+    ]
+    rows += above if encoder.parents else []
+    return {name: [row[name] for row in rows] for name in names}
+
+
+def _parts(key: str | None, encoder: Encoder) -> Sequence[Any]:
+    alone = key is None or key == UNSEEN or len(encoder.field) == 1
+    return [key] * len(encoder.field) if alone else str(key).split(SEPARATOR)
 
 
 def _some(vocabulary: Vocabulary) -> list[str | None]:
@@ -142,10 +141,6 @@ def _spread(names: Sequence[str]) -> list[str]:
     """Some names from all over, in their order."""
     places = np.linspace(0, len(names) - 1, min(VALUES, len(names))).round().astype(int)
     return [names[place] for place in dict.fromkeys(places.tolist())]
-
-
-def _part(key: str | None, position: int, parts: int) -> str | None:
-    return key if key is None or key == UNSEEN or parts == 1 else key.split(SEPARATOR)[position]
 
 
 def _numbers(column: Scaling | LoggedScore) -> list[float]:
@@ -163,7 +158,3 @@ def _as_number(text: str | None) -> float | None:
     except ValueError:
         return None
     return number if number.is_integer() and str(int(number)) == text else None
-
-
-def _repeated(values: Sequence[Any], n: int) -> list[Any]:
-    return [values[row % len(values)] for row in range(n)]
