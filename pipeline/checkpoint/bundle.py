@@ -137,8 +137,7 @@ def load(folder: Path) -> MergedModel:
     manifest = files.verify(folder)
     if manifest["format"] != FORMAT:
         raise ArtifactError(
-            f"{folder / MANIFEST} has format {manifest['format']!r}, this code reads {FORMAT!r}; "
-            "run dvc repro merge"
+            f"{folder / MANIFEST} has format {manifest['format']!r}, not {FORMAT!r}; rerun merge"
         )
     tensors = load_file(folder / WEIGHTS)
     encoder = Encoder.from_manifest(manifest["base"])

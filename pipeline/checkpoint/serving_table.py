@@ -28,8 +28,7 @@ def read_table(folder: Path, n_field_values: int) -> PiecewiseLinearMap:
     (table,) = read_maps(folder / TABLE).values()
     if table.n_field_values != n_field_values:
         raise ArtifactError(
-            f"{folder / TABLE} is not made for its checkpoint's {n_field_values} field values; "
-            "rerun dvc repro merge"
+            f"{folder / TABLE} has no row for each of {n_field_values} values; rerun merge"
         )
     return table
 

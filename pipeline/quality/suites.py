@@ -216,8 +216,7 @@ def _breach(suite: Suite, config: Any, result: Any, field_values: Sequence[str |
         )
     if "partial_unexpected_index_list" not in found:
         return (
-            f"{suite.name}: it could not be evaluated whether {config.description} "
-            f"({result.exception_info})"
+            f"{suite.name}: cannot evaluate whether {config.description} ({result.exception_info})"
         )
     rows = suite.frame.iloc[found["partial_unexpected_index_list"][:SHOWN]].to_dict("records")
     sentences = [f"{_place(row, field_values)}: {meta['breach'].format(**row)}" for row in rows]

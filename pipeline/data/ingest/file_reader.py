@@ -212,8 +212,7 @@ def _day_in_name(pattern: re.Pattern[str], path: Path) -> int:
         return int(text) if numbered else (date.fromisoformat(text) - EPOCH).days
     except ValueError:
         raise DataError(
-            f"{path}: file_day finds {text!r} in the name, which is no day's number and no date "
-            "like 2024-04-01 or 20240401"
+            f"{path}: file_day finds {text!r}, no day's number nor like 2024-04-01 or 20240401"
         ) from None
 
 

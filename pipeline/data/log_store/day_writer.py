@@ -156,8 +156,7 @@ class DayFiles:
         except duckdb.Error as error:
             said = str(error).splitlines()[0]
             raise DataError(
-                f"{self._paths[0]} cannot be read again: {said}; land the day again with "
-                "--allow-shrink, or dvc checkout"
+                f"{self._paths[0]} cannot be read: {said}; land its day with --allow-shrink"
             ) from None
 
     def rewritten(self, query: str, files: Sequence[SourceRows], target: Path) -> DayEntry:

@@ -142,8 +142,7 @@ def land_log(
             return standing, False
         if standing and not standing.origin:
             raise DataError(
-                f"{folder} holds a log of format {standing.format} that cannot be brought again; "
-                f"move it away before landing {kind.format}"
+                f"{folder} holds a log ({standing.format}) that nothing brings again; move it away"
             )
         with publish(folder) as temporary:
             manifest = kind.manifest(
