@@ -121,11 +121,7 @@ def _auxiliary_tensors(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def _below(prefix: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    return {
-        name.removeprefix(prefix): tensor
-        for name, tensor in tensors.items()
-        if name.startswith(prefix)
-    }
+    return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
 
 
 def load(folder: Path) -> MergedModel:

@@ -62,9 +62,7 @@ def unread(reason: str) -> str:
 
 def open_bytes(path: Path) -> IO[bytes]:
     """The bytes of a file, decompressed as the end of its name says."""
-    codec = CODECS.get(path.suffix.lower())
-    raw = pa.OSFile(str(path))
-    return pa.CompressedInputStream(raw, codec) if codec else raw
+    return pa.input_stream(str(path), compression=CODECS.get(path.suffix.lower()))
 
 
 def _refuse_no_text(path: Path, encoding: str) -> None:

@@ -255,8 +255,9 @@ def is_other_kind(folder: Path, kind: LogKind) -> bool:
     standing = standing_log(folder)
     if standing is None:
         return False
-    alike = kind.manifest(standing.days)
-    return standing != replace(alike, origin=standing.origin, reading=standing.reading)
+    return kind.manifest(standing.days) != replace(
+        standing, origin=kind.origin, reading=kind.reading
+    )
 
 
 def _refuse_other_kind(folder: Path, kind: LogKind) -> None:
