@@ -242,16 +242,16 @@ class _Roles:
 
     def _sparse(self, features: dict[str, str]) -> dict[str, float]:
         """The limit of params.yaml under which every feature of these rows passes, if it is not."""
-        looks = [self._looks[name] for name in features]
-        shares = {look.name: look.nulls / max(len(look.texts), 1) for look in looks}
+        shares = {n: self._looks[n].nulls / max(len(self._looks[n].texts), 1) for n in features}
         sparse = {name: share for name, share in shares.items() if share > SPARSE}
-        for name, share in sparse.items():
-            self._unknown(
-                f"why {name} has no value in {share:.0%} of rows (validate.max_null_share is "
-                "raised for it): a column that is filled for responses alone must be no feature"
-            )
-        most = max(sparse.values(), default=0.0)
-        return {"validate.max_null_share": min(round(most + 0.1, 1), 1.0)} if sparse else {}
+        if not sparse:
+            return {}
+        named = ", ".join(f"{name} (no value in {share:.0%})" for name, share in sparse.items())
+        self._unknown(
+            f"why so much is missing in {named}; validate.max_null_share is raised for it, and a "
+            "column that is filled for responses alone must be no feature"
+        )
+        return {"validate.max_null_share": min(round(max(sparse.values()) + 0.1, 1), 1.0)}
 
     def _field(self, features: dict[str, str]) -> str:
         able = [c for c in self._rest.values() if features.get(c.name) == "text"]

@@ -122,13 +122,12 @@ def read_manifest(path: Path) -> Manifest:
 
 def _coming(folder: Path) -> Manifest | None:
     """What a landing that has not ended is about to make of the manifest; None where none runs."""
-    path = folder / COMING
     try:
-        return _read(path) if path.exists() else None
+        return _read(folder / COMING)
     except DataError:
-        if path.exists():
+        if (folder / COMING).exists():
             raise
-        return None  # it has ended meanwhile
+        return None
 
 
 def _is_there(folder: Path, day: str, entry: DayEntry) -> bool:
