@@ -90,13 +90,11 @@ class MadeRule(Section):
 
     @model_validator(mode="after")
     def _complete(self) -> "MadeRule":
-        needed = {"above": {"of", "limit"}, "within": {"of", "seconds"}}
-        needed |= {rule: {"of", "values"} for rule in ("equals", "marked")}
-        names = ("of", "limit", "values", "seconds")
-        keys = {name for name in names if getattr(self, name) is not None}
-        if keys != needed.get(self.rule, set()):
-            expected = sorted(needed.get(self.rule, set())) or "nothing else"
-            raise ValueError(f"the rule {self.rule} takes {expected}")
+        known = {"above": ["of", "limit"], "within": ["of", "seconds"]}
+        needed = known.get(self.rule, ["of", "values"] if self.rule in ("equals", "marked") else [])
+        given = [n for n in ("of", "limit", "values", "seconds") if getattr(self, n) is not None]
+        if given != needed:
+            raise ValueError(f"the rule {self.rule} takes {needed or 'nothing else'}")
         return self
 
 

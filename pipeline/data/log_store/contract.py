@@ -98,10 +98,9 @@ def used_days(
         manifest.entry(last_day)
     days = [day for day in manifest.days if last_day is None or day <= last_day]
     if len(days) < 2:
+        up_to = f" up to {last_day}" if last_day else ""
         raise NotEnoughDataError(
-            f"a log needs more than one day, this one has {len(days)}"
-            + (f": {days[0]}" if days else "")
-            + "; land more days"
+            f"two days{up_to} are needed, the log {manifest.extent()}; land more"
         )
     return days
 
