@@ -32,6 +32,7 @@ ODD_DELIMITERS = "\x01\x02\x1f~^#"  # of Hive and others, which no sniffer tries
 NUMBER = re.compile(r"[+-]?\d+([.,]\d+)*([eE][+-]?\d+)?")
 Signs: TypeAlias = tuple[str, str]  # the decimal sign, and what parts thousands
 SIGNS: tuple[Signs, ...] = ((".", ""), (".", ","), (",", ""), (",", "."))
+LONGEST_WHOLE = 18  # digits of a number; more are those of ids
 MOST_WORDS = 5  # in a column of stamps, such as Total and an empty one
 NESTED = re.compile(r"STRUCT|MAP|UNION|\]$")
 STAMPS = (
@@ -243,12 +244,8 @@ def _values(texts: pa.ChunkedArray) -> tuple[list[str], list[str]]:
 
 def _signs(columns: Iterable[list[str]]) -> Signs:
     """The signs by which most columns of values are numbers; the plainest of those."""
-    numbers = [values for values in columns if _are_numbers(values)]
+    numbers = [values for values in columns if values and all(map(NUMBER.fullmatch, values))]
     return max(SIGNS, key=lambda signs: sum(_read_as(pa.float64(), v, signs) for v in numbers))
-
-
-def _are_numbers(values: list[str]) -> bool:
-    return bool(values) and all(map(NUMBER.fullmatch, values))
 
 
 def _read_as(kind: pa.DataType, values: list[str], signs: Signs) -> bool:
@@ -303,9 +300,10 @@ def _plain_type(values: list[str], signs: Signs) -> str:
     """The type of texts: truth, whole numbers that keep every digit, other numbers, else text."""
     if {*values} <= {"true", "false"}:
         return "bool"
-    if not _are_numbers(values) or any(re.fullmatch(r"[+-]?0\d+", value) for value in values):
+    if any(re.fullmatch(r"[+-]?0\d+|\D*", value) for value in values):
         return "text"
-    if _read_as(pa.int64(), values, signs):
+    short = max(map(len, values)) <= LONGEST_WHOLE
+    if short and _read_as(pa.int64(), values, signs):
         return "int64"
-    pointed = any(re.search(f"[eE{signs[0]}]", value) for value in values)
-    return "float64" if pointed and _read_as(pa.float64(), values, signs) else "text"
+    short = short or any(re.search(f"[eE{signs[0]}]", value) for value in values)
+    return "float64" if short and _read_as(pa.float64(), values, signs) else "text"
