@@ -45,7 +45,7 @@ class PiecewiseLinearMap(Columns):
     @property
     def is_shared(self) -> bool:
         """Whether all field values have one row in memory, as in a `shared_map`."""
-        return _is_shared(self.knots)
+        return self.knots.strides[0] == 0
 
     def corrected(self, offset: float, slope: float) -> "PiecewiseLinearMap":
         """The map whose calibrated logit is offset + slope · this one's; slope > 0."""
@@ -104,7 +104,7 @@ class PiecewiseLinearMap(Columns):
         """
         width = self.knots.shape[1]
         row = np.array(field_value_id, dtype=np.int64)
-        if _is_shared(self.knots):
+        if self.is_shared:
             row[:] = 0
         place = row * width - 1  # of the last knot that is known to be reached
         last = place + width
@@ -117,14 +117,9 @@ class PiecewiseLinearMap(Columns):
         return place + row + 1  # a row has one segment more than knots
 
 
-def _is_shared(array: np.ndarray) -> bool:
-    """Whether all rows are one row in memory, as in a `shared_map`."""
-    return array.strides[0] == 0
-
-
 def _at(array: np.ndarray, places: np.ndarray) -> np.ndarray:
     """The numbers at places in an array [V, M] that is read row by row."""
-    rows = array[:1] if _is_shared(array) else array
+    rows = array[:1] if array.strides[0] == 0 else array  # as in a `shared_map`
     return rows.reshape(-1).take(places)
 
 
