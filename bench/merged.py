@@ -1,9 +1,9 @@
 """python -m bench.merged [--json OUT]: what calibration costs beside the base network alone.
 
 The whole model against the same model cut off at the uncalibrated logit, in turn, on one thread: in
-ONNX runtime from ids and from raw columns (its outputs are all those that are served), and eager in
-torch. Then the calibration step alone on many rows in numpy, on two threads. Seconds are
-medians; those of the processor (`cpu_…`) hardly feel what else the machine does.
+ONNX runtime from ids and from raw columns (its outputs are all those that are served). Then the
+calibration step alone on many rows in numpy, on two threads. Seconds are medians; those of the
+processor (`cpu_…`) hardly feel what else the machine does.
 """
 
 import argparse
@@ -18,11 +18,9 @@ from typing import Any
 
 import numpy as np
 import onnx
-import torch
 
 from bench.serving_model import FIELD_VALUES, KNOTS, make_model, rows
 from pipeline.checkpoint.bundle import load
-from pipeline.checkpoint.merged_model import MergedModel
 from pipeline.checkpoint.onnx_graph import OUTPUTS
 from pipeline.checkpoint.serving_table import IDS, part_of, read_table
 from pipeline.serving.predictor import NUMBER, ONNX_FILE
@@ -54,19 +52,7 @@ def contests(folder: Path, batch: int) -> dict[str, tuple[Work, Work]]:
     return {
         "ONNX, ids": (runner(made, ids, base), runner(made, ids | field, of_ids)),
         "ONNX, raw columns": (runner(made, raw, base), runner(made, raw, served)),
-        "eager": eager(model, encoded),
     }
-
-
-def eager(model: MergedModel, encoded: Any) -> tuple[Work, Work]:
-    """The two networks in torch."""
-    columns = encoded.categorical, encoded.numeric, encoded.field_value_id
-    categorical, numeric, field = map(torch.tensor, columns)
-    network = model.network
-    return (
-        torch.inference_mode()(lambda: network.base(categorical, numeric)),
-        torch.inference_mode()(lambda: network(categorical, numeric, field)),
-    )
 
 
 def timed(work: Work) -> tuple[float, float]:
@@ -115,7 +101,6 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as place:
         folder = make_model(Path(place) / "made", VOCABULARY, 0)
         results = [

@@ -9,9 +9,9 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
-from pipeline.checkpoint.merged_model import MergedModel, MergedNetwork, vectors_of
+from pipeline.checkpoint.merged_model import MergedModel, vectors_of
 from pipeline.checkpoint.onnx_graph import onnx_model
-from pipeline.checkpoint.serving_table import WEIGHTS, arrays_of, map_of
+from pipeline.checkpoint.serving_table import TABLE, read_table
 from pipeline.core import files
 from pipeline.core.errors import ArtifactError
 from pipeline.core.files import MANIFEST, json_sha256, read_json, sha256_of, write_json
@@ -19,7 +19,7 @@ from pipeline.encoding.features import Encoder
 from pipeline.formats.maps import PROBABILITY_CLIP, read_maps, write_maps
 from pipeline.formats.rolling import FILE, read_rolling, write_rolling
 from pipeline.model.network import fill, network_from
-from pipeline.model.scoring import base_state
+from pipeline.model.scoring import WEIGHTS, base_state
 from pipeline.params.params_file import code_of
 from pipeline.serving.predictor import ONNX_FILE, VECTORS_FILE
 
@@ -31,7 +31,6 @@ KNOWN_ELSEWHERE = (  # of a calibrator: in the lineage or with the field, or evi
     "params", "field", "made_of", "label_days", "learning_days", "responses",
 )  # fmt: skip
 FORMAT = "adacalib model 1"
-TABLE = "calibration.parquet"
 BASE, AUXILIARY = "base.", "auxiliary."
 
 SERVING = {
@@ -75,22 +74,21 @@ def merge(
     files.refuse_others(calibrator_folder, calibrator.get("made_of", {}), {"base": base_folder})
     base["field"] = calibrator["field"]
     maps, chosen = read_maps(calibrator_folder / "maps.parquet"), calibrator["chosen"]
-    if chosen not in maps:
+    sizes = {name: one.n_field_values for name, one in maps.items()}
+    if sizes.get(chosen) != len(base["field"]["values"]):
         raise ArtifactError(
-            f"{calibrator_folder} chose the map {chosen!r} and holds {sorted(maps)}; run dvc repro "
-            "calibrate"
+            f"{calibrator_folder} chose the map {chosen!r} of {len(base['field']['values'])} field "
+            f"values and holds {sizes}; run dvc repro calibrate"
         )
-    serving_map = map_of(arrays_of(maps[chosen]), len(calibrator["field"]["values"]))
     rolling = read_rolling(calibrator_folder / FILE)
     ships = chosen == "adacalib" and calibrator.get("auxiliary")
     auxiliary = _auxiliary_tensors(calibrator_folder) if ships else {}
     target.mkdir()
-    arrays = {name: torch.from_numpy(array) for name, array in arrays_of(serving_map).items()}
-    parts = {BASE: base_tensors, AUXILIARY: auxiliary, "": arrays}
+    parts = {BASE: base_tensors, AUXILIARY: auxiliary}
     tensors = {f"{prefix}{n}": t for prefix, part in parts.items() for n, t in part.items()}
     whole = {name: tensor.contiguous() for name, tensor in tensors.items()}
     (target / WEIGHTS).write_bytes(save(whole))
-    write_maps(target / TABLE, {chosen: serving_map}, base["field"]["values"])
+    write_maps(target / TABLE, {chosen: maps[chosen]}, base["field"]["values"])
     write_rolling(target / FILE, {chosen: rolling[chosen]})
     known = json_sha256([base["categorical"], base["field"]])
     files.write_checksums(
@@ -123,11 +121,7 @@ def _auxiliary_tensors(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def _below(prefix: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    return {
-        name.removeprefix(prefix): tensor
-        for name, tensor in tensors.items()
-        if name.startswith(prefix)
-    }
+    return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
 
 
 def load(folder: Path) -> MergedModel:
@@ -139,22 +133,20 @@ def load(folder: Path) -> MergedModel:
     manifest = files.verify(folder)
     if manifest["format"] != FORMAT:
         raise ArtifactError(
-            f"{folder / MANIFEST} has format {manifest['format']!r}, this code reads {FORMAT!r}; "
-            "run dvc repro merge"
+            f"{folder / MANIFEST} has format {manifest['format']!r}, not {FORMAT!r}; rerun merge"
         )
     tensors = load_file(folder / WEIGHTS)
     encoder = Encoder.from_manifest(manifest["base"])
-    base = network_from(manifest["base"]["network"])
-    fill(base, _below(BASE, tensors), folder / WEIGHTS)
-    arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
-    serving_map = map_of(arrays, len(encoder.field_values.names))
+    network = network_from(manifest["base"]["network"])
+    fill(network, _below(BASE, tensors), folder / WEIGHTS)
+    serving_map = read_table(folder, len(encoder.field_values.names))
     auxiliary = None
     if manifest["auxiliary"]:
         from pipeline.calibration.paper.paper_network import AuxiliaryNetwork
 
-        auxiliary = AuxiliaryNetwork(encoder.vocabulary_sizes, len(encoder.numeric_columns))
+        auxiliary = AuxiliaryNetwork(encoder.vocabulary_sizes, len(encoder.numeric_columns)).eval()
         fill(auxiliary, _below(AUXILIARY, tensors), folder / WEIGHTS)
-    return MergedModel(manifest, encoder, MergedNetwork(base, serving_map, auxiliary).eval())
+    return MergedModel(manifest, encoder, network.eval(), serving_map, auxiliary)
 
 
 def export(model: MergedModel, folder: Path) -> None:

@@ -1,85 +1,31 @@
-"""A merged model in memory: base network and serving map in one module, and what it predicts.
+"""A merged model in memory: base network and serving map, and what they predict.
 
 Rows that a model ships with, and what it says of them: for whoever serves it elsewhere.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import torch
+from scipy.special import expit
 from torch import nn
 
-from pipeline.checkpoint.serving_table import END_TO_END, LINES
+from pipeline.checkpoint.serving_table import END_TO_END
 from pipeline.core.columns import Columns, Float32, Float64, Int32
-from pipeline.encoding.features import Encoder, LoggedScore, Scaling
+from pipeline.encoding.features import Encoded, Encoder, LoggedScore, Scaling
 from pipeline.encoding.values import SEPARATOR
 from pipeline.encoding.vocabulary import Vocabulary
 from pipeline.formats.maps import PROBABILITY_CLIP, PiecewiseLinearMap
-from pipeline.model.network import Network
+from pipeline.model.scoring import Base
 
+BATCH_ROWS = 65_536
 VALUES = 22  # of a column, from all over its vocabulary
 DEVIATIONS = (-2.0, -1.0, 0.0, 1.0, 2.0)
 LOGITS = (-8.0, -4.0, -2.0, 0.0, 2.0)
 UNSEEN = "(a value that no log had)"
-
-
-class MergedNetwork(nn.Module):
-    """Base network, then the serving map of the row's field value, in one module.
-
-    Args:
-        base: the base network.
-        serving_map: the map of V field values.
-        auxiliary: a network on the row's features whose logit is added; None where there is none.
-    """
-
-    knots: torch.Tensor
-    lines: torch.Tensor
-
-    def __init__(
-        self, base: Network, serving_map: PiecewiseLinearMap, auxiliary: nn.Module | None
-    ) -> None:
-        super().__init__()
-        self.base = base
-        self.auxiliary = auxiliary
-        self.register_buffer("knots", torch.from_numpy(serving_map.knots))
-        lines = np.stack([getattr(serving_map, name) for name in LINES], axis=2)
-        self.register_buffer("lines", torch.from_numpy(lines.reshape(-1, len(LINES))))
-
-    def calibrate(self, logit: torch.Tensor, field_value_id: torch.Tensor) -> torch.Tensor:
-        """The map of each row's field value at its logit: float64 [n].
-
-        The segment is found by comparisons in float64, which every serving format can do, and a
-        float32 logit equals itself there: no format puts a logit on the other side of a knot.
-
-        Args:
-            logit: float32 or float64 [n].
-            field_value_id: int32 or int64 [n] in [0, V).
-        """
-        at, knots = logit.double(), self.knots
-        segment = (at.unsqueeze(1) >= knots.index_select(0, field_value_id)).sum(1)
-        row_length = knots.shape[1] + 1  # a row has one segment more than knots
-        line = segment.add(field_value_id, alpha=row_length)
-        anchor, height, slope = self.lines.index_select(0, line).unbind(1)
-        return height + slope * (at - anchor)
-
-    def forward(
-        self, categorical: torch.Tensor, numeric: torch.Tensor, field_value_id: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Uncalibrated logit, float32 [n], and calibrated logit, float64 [n].
-
-        Args:
-            categorical: int32 or int64 [n, C], ids; 0 = unseen or null.
-            numeric: float32 [n, N], standardised.
-            field_value_id: int32 or int64 [n]; 0 = unseen or null.
-        """
-        uncalibrated = self.base(categorical, numeric)
-        calibrated = self.calibrate(uncalibrated, field_value_id)
-        if self.auxiliary is not None:
-            calibrated = calibrated + self.auxiliary(categorical.long(), numeric).double()
-        return uncalibrated, calibrated
 
 
 @dataclass(frozen=True)
@@ -100,30 +46,22 @@ class Prediction(Columns):
 
 
 @dataclass(frozen=True)
-class MergedModel:
-    """A checkpoint in memory.
+class MergedModel(Base):
+    """A checkpoint in memory: a base model whose field values are known, and what calibrates it.
 
     Attributes:
-        manifest: as it was written.
-        encoder: rows of a log → what the network reads.
-        network: base network and serving map.
+        serving_map: a row for each field value.
+        auxiliary: a network on the row's features whose logit is added; None where there is none.
     """
 
-    manifest: Mapping[str, Any]
-    encoder: Encoder
-    network: MergedNetwork
+    serving_map: PiecewiseLinearMap
+    auxiliary: nn.Module | None
 
     @property
     def field_values(self) -> list[str | None]:
         """The field value of every id; None for the id 0."""
         return self.encoder.field_values.names
 
-    @property
-    def conventions(self) -> dict[str, Any]:
-        """The data contract of the log, and the rules of serving under `serving`."""
-        return self.manifest["conventions"]
-
-    @torch.inference_mode()
     def predict(self, table: pa.Table) -> Prediction:
         """The prediction for every row of a log; columns in any order, others are not read.
 
@@ -131,17 +69,18 @@ class MergedModel:
             DataError: a column is missing or does not hold what it should.
         """
         encoded = self.encoder.encode(table)
-        columns = encoded.categorical, encoded.numeric, encoded.field_value_id
-        before, after = self.network(*map(torch.tensor, columns))
-        probability = torch.sigmoid(after).clamp(PROBABILITY_CLIP, 1 - PROBABILITY_CLIP)
-        return Prediction(
-            before.numpy(), after.numpy(), probability.numpy(), encoded.field_value_id
-        )
+        logit, ids = self.uncalibrated_logit(encoded, BATCH_ROWS), encoded.field_value_id
+        calibrated = self.serving_map(logit, ids) + self.auxiliary_term(encoded)
+        inside = np.clip(expit(calibrated), PROBABILITY_CLIP, 1 - PROBABILITY_CLIP)
+        return Prediction(logit, calibrated, inside, ids)
 
     @torch.inference_mode()
-    def step(self, logit: np.ndarray, field_value_id: np.ndarray) -> np.ndarray:
-        """`MergedNetwork.calibrate` of arrays."""
-        return self.network.calibrate(torch.tensor(logit), torch.tensor(field_value_id)).numpy()
+    def auxiliary_term(self, encoded: Encoded) -> np.ndarray | float:
+        """What the auxiliary network adds to the calibrated logit of rows: float64 [n], or 0."""
+        if self.auxiliary is None:
+            return 0.0
+        ids = torch.tensor(encoded.categorical, dtype=torch.int64)
+        return self.auxiliary(ids, torch.tensor(encoded.numeric)).double().numpy()
 
 
 def end_to_end_tolerance(steepest: float) -> float:
@@ -158,17 +97,15 @@ def vectors_of(model: MergedModel) -> dict[str, Any]:
         far a logit may lie from that.
     """
     encoder = model.encoder
-    field = _field_columns(encoder)
-    rows = len(field[encoder.field[0]])
-    columns = {
-        n: _repeated(_some(values), rows) for n, values in encoder.categorical.items()
-    } | field
+    columns: dict[str, list[Any]] = {n: _some(known) for n, known in encoder.categorical.items()}
+    columns |= _field_columns(encoder)
     for column in encoder.numeric:
         both = columns.get(column.name)
-        numbers = _numbers(column) if both is None else [*map(_as_number, both)]
-        columns[column.name] = _repeated(numbers, rows)
+        columns[column.name] = [*map(_as_number, both)] if both else _numbers(column)
+    rows = range(max(map(len, columns.values())))
+    columns = {name: [some[row % len(some)] for row in rows] for name, some in columns.items()}
     said = model.predict(pa.table(columns))
-    steepest = float(model.network.lines[:, 2].abs().max())
+    steepest = float(np.abs(model.serving_map.segment_slopes).max())
     return {
         "columns": columns,
         "expected": {name: values.tolist() for name, values in vars(said).items()},
@@ -178,21 +115,22 @@ def vectors_of(model: MergedModel) -> dict[str, Any]:
 
 def _field_columns(encoder: Encoder) -> dict[str, list[Any]]:
     """Known field values, then pairs, and unseen ones of known parents."""
-    values, width = encoder.field_values, len(encoder.field)
-    keys, all_columns = _some(values), [*encoder.field, *encoder.parents]
-    unknown = [UNSEEN] * len(all_columns)
-    parts = (k.split(SEPARATOR) for k in _spread([*values.pairs]) + _spread([*values.parents]))
-    above = [(unknown + of_key)[-len(all_columns) :] for of_key in parts]
-    above += [unknown] * bool(encoder.parents)
-    columns: dict[str, list[Any]] = {}
-    for place, name in enumerate(all_columns):
-        of_above = [each[place] for each in above]
-        if place < width:
-            known = [_part(key, place, width) for key in keys]
-        else:
-            known = columns.get(name, _repeated(of_above, len(keys)))[: len(keys)]
-        columns[name] = known + of_above
-    return columns
+    values, names = encoder.field_values, [*encoder.field, *encoder.parents]
+    unknown: list[Any] = [UNSEEN] * len(names)
+    keys = _spread([*values.pairs]) + _spread([*values.parents])
+    parts = [(unknown + key.split(SEPARATOR))[-len(names) :] for key in keys]
+    above = [dict(zip(names, each, strict=True)) for each in [*parts, unknown]]
+    rows = [
+        above[row % len(above)] | dict(zip(encoder.field, _parts(key, encoder), strict=True))
+        for row, key in enumerate(_some(values))
+    ]
+    rows += above if encoder.parents else []
+    return {name: [row[name] for row in rows] for name in names}
+
+
+def _parts(key: str | None, encoder: Encoder) -> Sequence[Any]:
+    alone = key is None or key == UNSEEN or len(encoder.field) == 1
+    return [key] * len(encoder.field) if alone else str(key).split(SEPARATOR)
 
 
 def _some(vocabulary: Vocabulary) -> list[str | None]:
@@ -203,10 +141,6 @@ def _spread(names: Sequence[str]) -> list[str]:
     """Some names from all over, in their order."""
     places = np.linspace(0, len(names) - 1, min(VALUES, len(names))).round().astype(int)
     return [names[place] for place in dict.fromkeys(places.tolist())]
-
-
-def _part(key: str | None, position: int, parts: int) -> str | None:
-    return key if key is None or key == UNSEEN or parts == 1 else key.split(SEPARATOR)[position]
 
 
 def _numbers(column: Scaling | LoggedScore) -> list[float]:
@@ -224,7 +158,3 @@ def _as_number(text: str | None) -> float | None:
     except ValueError:
         return None
     return number if number.is_integer() and str(int(number)) == text else None
-
-
-def _repeated(values: Sequence[Any], n: int) -> list[Any]:
-    return [values[row % len(values)] for row in range(n)]

@@ -14,14 +14,14 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
 from pipeline.calibration.paper.paper_network import AuxiliaryNetwork
-from pipeline.checkpoint.merged_model import MergedModel, MergedNetwork
+from pipeline.checkpoint.merged_model import MergedModel
 from pipeline.checkpoint.serving_table import IDS, LOGIT64, MAPPED
 from pipeline.core.errors import ArtifactError
 from pipeline.encoding.features import LARGEST_SCALED, Encoder, LoggedScore, Scaling
 from pipeline.encoding.values import SCORE_CLIP, SEPARATOR
 from pipeline.encoding.vocabulary import Vocabulary
-from pipeline.formats.maps import PROBABILITY_CLIP
-from pipeline.model.network import LoggedScoreNetwork
+from pipeline.formats.maps import PROBABILITY_CLIP, PiecewiseLinearMap
+from pipeline.model.network import LoggedScoreNetwork, Network
 from pipeline.serving.predictor import NUMBER, ONNX_FORMAT, TEXT
 
 OPSETS = {"": 20, "ai.onnx.ml": 3}
@@ -97,7 +97,7 @@ def onnx_model(model: MergedModel) -> onnx.ModelProto:
     Raises:
         ArtifactError: the model does not fit into one file.
     """
-    graph, encoder, network = _Graph(), model.encoder, model.network
+    graph, encoder = _Graph(), model.encoder
     absent = null_text(encoder)
     numeric = _numeric(graph, encoder.numeric)
     ids = _categorical(graph, encoder, absent)
@@ -105,10 +105,10 @@ def onnx_model(model: MergedModel) -> onnx.ModelProto:
     if encoder.parents:
         levels = encoder.field_values.levels(len(encoder.parents))
         graph.op("Gather", levels, field, result="field_level")
-    logit = _base(graph, network, ids, numeric)
-    mapped = _table(graph, network, logit, field)
-    if network.auxiliary is not None:
-        term = _auxiliary(graph, network.auxiliary, ids, numeric)
+    logit = _base(graph, model.network, ids, numeric)
+    mapped = _table(graph, model.serving_map, logit, field)
+    if model.auxiliary is not None:
+        term = _auxiliary(graph, model.auxiliary, ids, numeric)
         mapped = graph.op("Add", mapped, graph.op("Cast", term, to=TensorProto.DOUBLE))
     calibrated = graph.op("Identity", mapped, result="calibrated_logit")
     inside = PROBABILITY_CLIP, 1 - PROBABILITY_CLIP
@@ -162,8 +162,7 @@ def _ids(
 ) -> str:
     """The ids of values; of null, which `absent` stands for, where that is given."""
     null = {} if absent is None else {absent: vocabulary.null_id}
-    ids = null | dict(zip(vocabulary.values, vocabulary.value_ids.tolist(), strict=True))
-    ids |= dict.fromkeys(vocabulary.pooled, vocabulary.pooled_id)
+    ids = null | vocabulary.value_ids | dict.fromkeys(vocabulary.pooled, vocabulary.pooled_id)
     return _encoded(graph, texts, [*ids], [*ids.values()], name)
 
 
@@ -231,9 +230,9 @@ def _is_unknown(graph: _Graph, ids: str) -> str:
     return graph.op("Equal", ids, 0)
 
 
-def _base(graph: _Graph, network: MergedNetwork, ids: str | None, numeric: list[str]) -> str:
+def _base(graph: _Graph, base: Network, ids: str | None, numeric: list[str]) -> str:
     """The uncalibrated logit, float32 [n]."""
-    parts, base = list(numeric), network.base
+    parts = list(numeric)
     if isinstance(base, LoggedScoreNetwork):
         return graph.op("Squeeze", *numeric, [1], result="uncalibrated_logit")
     if ids is not None:
@@ -248,9 +247,11 @@ def _base(graph: _Graph, network: MergedNetwork, ids: str | None, numeric: list[
     return graph.op("Squeeze", hidden, [1], result="uncalibrated_logit")
 
 
-def _table(graph: _Graph, network: MergedNetwork, uncalibrated: str, field: str) -> str:
-    """The serving map, float64 [n], as `MergedNetwork.calibrate` has it."""
-    knots = network.knots.numpy()
+def _table(graph: _Graph, table: PiecewiseLinearMap, uncalibrated: str, field: str) -> str:
+    """The serving map, float64 [n]; the segment is found by comparisons in float64, and a float32
+    logit equals itself there: it never comes to lie on the other side of a knot.
+    """
+    knots = table.knots
     logit = graph.op("Cast", uncalibrated, result=LOGIT64, to=TensorProto.DOUBLE)
     own = graph.op("Gather", knots, field)
     reached = graph.op("GreaterOrEqual", graph.op("Unsqueeze", logit, [1]), own)
@@ -258,7 +259,8 @@ def _table(graph: _Graph, network: MergedNetwork, uncalibrated: str, field: str)
     counted = graph.op("ReduceSum", counts, [1], keepdims=0)
     segment = graph.op("Cast", counted, to=TensorProto.INT64)
     line = graph.op("Add", graph.op("Mul", field, knots.shape[1] + 1), segment)
-    anchor, height, slope = (graph.op("Gather", column, line) for column in network.lines.numpy().T)
+    segments = table.segment_knots, table.segment_values, table.segment_slopes
+    anchor, height, slope = (graph.op("Gather", part.reshape(-1), line) for part in segments)
     rise = graph.op("Mul", slope, graph.op("Sub", logit, anchor))
     several = (knots < np.inf).sum(axis=1) > 1
     highest = np.where(several, np.where(knots < np.inf, knots, -np.inf).max(axis=1), np.inf)

@@ -7,18 +7,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import torch
 
-from pipeline.checkpoint.bundle import TABLE
-from pipeline.checkpoint.merged_model import MergedModel, end_to_end_tolerance
+from pipeline.checkpoint.merged_model import BATCH_ROWS, MergedModel, end_to_end_tolerance
 from pipeline.checkpoint.serving_table import END_TO_END, onnx_step
 from pipeline.core.errors import ArtifactError
-from pipeline.formats.maps import PiecewiseLinearMap, read_maps
+from pipeline.formats.maps import PiecewiseLinearMap
 from pipeline.model.scoring import Base
 from pipeline.serving.predictor import ONNX_FILE
 from pipeline.serving.predictor import load as load_predictor
 
-BATCH_ROWS = 65_536
 BATCHES = (0, 1, 2, 7, 256, 4096)
 ID_TYPES = (np.int32, np.int64)
 Points = tuple[np.ndarray, np.ndarray]  # logits and field value ids, [n] each
@@ -34,17 +31,17 @@ class Runtime:
     Attributes:
         name: of its file, for sentences.
         step: the calibration alone: float64 [n] of logits float64 [n] and integer ids [n].
-        predict: what it says of the rows of a log; None where there is no network.
+        predict: what it says of the rows of a log.
     """
 
     name: str
     step: Callable[[np.ndarray, np.ndarray], np.ndarray]
-    predict: Callable[[pa.Table], Any] | None
+    predict: Callable[[pa.Table], Any]
 
 
 def runtimes_of(folder: Path, model: MergedModel) -> list[Runtime]:
-    """Every runtime of the folder of a checkpoint, read from its files: the network in memory, the
-    bare table in numpy, and the ONNX file in onnxruntime.
+    """Every runtime of the folder of a checkpoint, read from its files: network and table in torch
+    and numpy, and the ONNX file in onnxruntime.
 
     Args:
         folder: a checkpoint with its exports.
@@ -55,8 +52,7 @@ def runtimes_of(folder: Path, model: MergedModel) -> list[Runtime]:
     """
     step = onnx_step(folder / ONNX_FILE)
     return [
-        Runtime("the merged model", model.step, model.predict),
-        Runtime(TABLE, read_maps(folder / TABLE)[model.manifest["map"]], None),
+        Runtime("the merged model", model.serving_map, model.predict),
         Runtime(ONNX_FILE, step, load_predictor(folder).predict),
     ]
 
@@ -100,12 +96,10 @@ def prove_parity(
         encoded = base.encoder.encode(table)
         logit = base.uncalibrated_logit(encoded, BATCH_ROWS)
         ids = encoded.field_value_id
-        two_step = serving_map(logit, ids) + _auxiliary(model, encoded.categorical, encoded.numeric)
+        two_step = serving_map(logit, ids) + model.auxiliary_term(encoded)
         for runtime in runtimes:
             at = logit.astype(np.float64), ids
             _compare_steps(runtime, serving_map, at, tolerance, ON_DAY)
-            if runtime.predict is None:
-                continue
             said, name = runtime.predict(table), f"{runtime.name} is not its parts"
             if not np.array_equal(said.field_value_id, ids):
                 raise ArtifactError(f"{name}: it reads other field values than the base model")
@@ -142,23 +136,17 @@ def probes(serving_map: PiecewiseLinearMap) -> Points:
         logit float64 and field value id int64, [6 V + 6 k] of V field values with k knots in all.
     """
     everyone = np.arange(serving_map.n_field_values)
-    logit, ids = around_knots(serving_map)
-    far = np.repeat(FAR, len(everyone))
-    return np.append(far, logit), np.append(np.tile(everyone, len(FAR)), ids)
-
-
-def around_knots(serving_map: PiecewiseLinearMap) -> Points:
-    """The part of `probes` at the knots: [6 k] each."""
     ids, _ = np.nonzero(serving_map.knots < np.inf)
     knots = serving_map.knots[serving_map.knots < np.inf]
     near = knots.astype(np.float32)
     points = [
+        np.repeat(FAR, len(everyone)),
         *(np.nextafter(knots, end) for end in (-np.inf, np.inf)),
         *(np.nextafter(near, np.float32(end)).astype(np.float64) for end in (-np.inf, np.inf)),
         near.astype(np.float64),
         knots,
     ]
-    return np.concatenate(points), np.tile(ids, len(points))
+    return np.concatenate(points), np.append(np.tile(everyone, len(FAR)), np.tile(ids, 6))
 
 
 def _compare_steps(
@@ -173,16 +161,6 @@ def _compare_steps(
         ours[rows] = runtime.step(logit[rows], ids[rows])
     what = f"{runtime.name} is not its parts: calibrated logit {place}"
     _refuse_difference(what, limit, ours, theirs, ids)
-
-
-@torch.inference_mode()
-def _auxiliary(
-    model: MergedModel, categorical: np.ndarray, numeric: np.ndarray
-) -> np.ndarray | float:
-    if model.network.auxiliary is None:
-        return 0.0
-    ids = torch.tensor(categorical, dtype=torch.int64)
-    return model.network.auxiliary(ids, torch.tensor(numeric)).double().numpy()
 
 
 def _refuse_difference(

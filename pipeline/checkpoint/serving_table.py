@@ -1,20 +1,16 @@
-"""The serving map inside a checkpoint, in its weights and its ONNX file, read without torch."""
+"""The serving map of a checkpoint, without torch: where it falls, and the ONNX file's own step."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import onnx
 import onnxruntime
-from safetensors import safe_open
 
 from pipeline.core.errors import ArtifactError
-from pipeline.formats.maps import PiecewiseLinearMap
+from pipeline.formats.maps import PiecewiseLinearMap, read_maps
 
-WEIGHTS = "weights.safetensors"
-PREFIX = "calibration."
-LINES = ("segment_knots", "segment_values", "segment_slopes")  # point, height there, slope
-ARRAYS = ("knots", *LINES)
+TABLE = "calibration.parquet"
 IDS, LOGIT64, MAPPED = "categorical_ids", "uncalibrated_logit_64", "mapped_logit"
 """Inner tensors: ids of the base network's columns; the logit before and after the map."""
 
@@ -22,56 +18,19 @@ END_TO_END = 2e-5  # float32 logits of one network differ so much between batch 
 LARGEST_FALL = 1e-9  # in calibrated logit: what rounding may cost between two neighbouring logits
 
 
-def arrays_of(serving_map: PiecewiseLinearMap) -> dict[str, np.ndarray]:
-    """The arrays of a map by their names in a checkpoint, float64."""
-    return {f"{PREFIX}{name}": np.array(getattr(serving_map, name)) for name in ARRAYS}
-
-
-def map_of(arrays: Mapping[str, np.ndarray], n_field_values: int) -> PiecewiseLinearMap:
-    """The map that `arrays_of` took apart, after its form was checked.
-
-    Raises:
-        ArtifactError: an array is missing, has another shape or holds what is no number, or the
-            knots of a field value do not ascend.
-    """
-    missing = [name for name in ARRAYS if f"{PREFIX}{name}" not in arrays]
-    if missing:
-        raise ArtifactError(
-            f"the checkpoint's serving table lacks {missing}; rerun dvc repro merge"
-        )
-    serving_map = PiecewiseLinearMap(*(arrays[f"{PREFIX}{name}"] for name in ARRAYS))
-    width = serving_map.knots.shape[-1]
-    shapes = [(n_field_values, width)] + 3 * [(n_field_values, width + 1)]
-    if [array.shape for array in arrays_of(serving_map).values()] != shapes:
-        raise ArtifactError(
-            f"the checkpoint's serving table is not made for its {n_field_values} field values; "
-            "rerun dvc repro merge"
-        )
-    _check_numbers(serving_map)
-    return serving_map
-
-
-def _check_numbers(serving_map: PiecewiseLinearMap) -> None:
-    knots = serving_map.knots
-    sorted_rows = ((knots[:, 1:] > knots[:, :-1]) | (knots[:, 1:] == np.inf)).all(axis=1)
-    finite = np.isfinite(np.hstack([getattr(serving_map, name) for name in LINES])).all(axis=1)
-    bad = np.flatnonzero(~(sorted_rows & finite & (knots > -np.inf).all(axis=1)))
-    if len(bad):
-        raise ArtifactError(
-            f"the serving table of field value id {bad[0]} must have ascending knots and finite "
-            f"values, it has the knots {knots[bad[0]].tolist()}; rerun dvc repro calibrate"
-        )
-
-
 def read_table(folder: Path, n_field_values: int) -> PiecewiseLinearMap:
-    """The serving map inside a checkpoint folder, read without torch.
+    """The serving map of a checkpoint folder.
 
     Raises:
-        ArtifactError: the checkpoint holds no such table, or a damaged one.
+        ArtifactError: the checkpoint holds no such table, a damaged one, or one for another number
+            of field values.
     """
-    with safe_open(folder / WEIGHTS, framework="numpy") as tensors:
-        names = [name for name in tensors.keys() if name.startswith(PREFIX)]  # noqa: SIM118
-        return map_of({name: tensors.get_tensor(name) for name in names}, n_field_values)
+    (table,) = read_maps(folder / TABLE).values()
+    if table.n_field_values != n_field_values:
+        raise ArtifactError(
+            f"{folder / TABLE} has no row for each of {n_field_values} values; rerun merge"
+        )
+    return table
 
 
 def falls(serving_map: PiecewiseLinearMap, field_values: list[str | None]) -> list[str]:

@@ -125,9 +125,6 @@ class Encoded:
     numeric: np.ndarray
     field_value_id: np.ndarray
 
-    def __len__(self) -> int:
-        return len(self.field_value_id)
-
 
 @dataclass(frozen=True)
 class Encoder:

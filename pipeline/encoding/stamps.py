@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 import pyarrow as pa
@@ -155,17 +154,3 @@ def refuse_other_epoch_unit(numbers: Column, unit: str) -> None:
                 f"{value} is read as {unit} since 1970, which is no time of our years, but as "
                 f"{other} it is on {day}; correct the format of the time stamps: {advice}"
             )
-
-
-def zone_of(time_zone: str) -> ZoneInfo:
-    """The time zone of a name.
-
-    Raises:
-        DataError: there is none.
-    """
-    try:
-        return ZoneInfo(time_zone)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise DataError(
-            f"there is no time zone {time_zone!r}; use a name like Europe/Berlin"
-        ) from None

@@ -55,9 +55,8 @@ def _whole(numbers: pa.Array) -> pa.Array:
 
 def _whole_decimals(numbers: pa.Array) -> pa.Array:
     """Decimal `numbers` without their places after the point."""
-    widest = pa.decimal256(76) if pa.types.is_decimal256(numbers.type) else pa.decimal128(38)
     try:
-        return numbers.cast(widest)
+        return numbers.cast(pa.decimal256(76))
     except pa.ArrowInvalid:
         raise DataError(
             "a decimal column names values only by whole numbers; write the column as text"

@@ -73,13 +73,10 @@ class Vocabulary:
 
     def __post_init__(self) -> None:
         everything = (*self.own, *self.pooled)
-        if len(set(everything)) < len(everything):
-            raise DataError("a vocabulary has each value once; build it again")
-        if (POOLED_NAME in self.own) != bool(self.pooled):
+        one_id = self.own.count(POOLED_NAME) == bool(self.pooled)
+        if len(set(everything)) < len(everything) or not one_id:
             raise DataError(
-                f"a vocabulary has {len(self.pooled)} pooled values for "
-                f"{self.own.count(POOLED_NAME)} ids, and they share one; build it again (a "
-                "published model.onnx needs none of it)"
+                "a vocabulary has each value once, and one id for pooled ones; build it again"
             )
 
     @classmethod
@@ -134,8 +131,7 @@ class Vocabulary:
             above: of some rows the names of pairs and of parents, from near to far, text each.
         """
         keys = as_text(keys)
-        places = pc.index_in(keys, value_set=self._value_set).fill_null(len(self._value_set))
-        ids = self._id_at[places.to_numpy(zero_copy_only=False)]
+        ids = self.named(keys)
         unknown = np.flatnonzero(ids == 0)
         for names in above(pa.array(unknown)) if above and len(unknown) else ():
             ids[unknown] = np.where(ids[unknown], ids[unknown], self.named(names))
@@ -144,9 +140,12 @@ class Vocabulary:
         return ids
 
     def named(self, names: Column) -> np.ndarray:
-        """The id that has each of some names [n]: int32, 0 where there is none."""
+        """The id that has each of some names [n], pooled values among them: int32, 0 where there is
+        none.
+        """
         places = pc.index_in(names, value_set=self._all_names).fill_null(-1)
-        return places.to_numpy(zero_copy_only=False).astype(np.int32) + 1
+        ids = places.to_numpy(zero_copy_only=False).astype(np.int32) + 1
+        return np.where(ids > len(self), np.int32(self.pooled_id), ids)
 
     def is_pooled(self, ids: np.ndarray) -> np.ndarray:
         """Whether each of the `ids` [n] is the one that pooled values share: bool [n]."""
@@ -154,8 +153,13 @@ class Vocabulary:
 
     @cached_property
     def values(self) -> tuple[str, ...]:
-        """The values with ids of their own, in the order of `value_ids`."""
-        return tuple(name for name in self.own if _is_value(name))
+        """The values with ids of their own, in the order of these."""
+        return tuple(self.value_ids)
+
+    @cached_property
+    def value_ids(self) -> dict[str, int]:
+        """The ids of `values`."""
+        return {name: n for n, name in enumerate(self.own, 1) if _is_value(name)}
 
     @cached_property
     def pairs(self) -> dict[str, int]:
@@ -181,12 +185,6 @@ class Vocabulary:
         return np.array([depth + 1, *(part and depth + 1 - part for part in parts)])
 
     @cached_property
-    def value_ids(self) -> np.ndarray:
-        """int32: the ids of `values`."""
-        named = [n for n, name in enumerate(self.own, 1) if _is_value(name)]
-        return np.array(named, dtype=np.int32)
-
-    @cached_property
     def null_id(self) -> int:
         """The id of null; 0 where it has none of its own."""
         return self._id_of(NULL_NAME)
@@ -208,18 +206,8 @@ class Vocabulary:
         return len(self.own)
 
     @cached_property
-    def _value_set(self) -> pa.StringArray:
-        return pa.array([*self.values, *self.pooled], pa.string())
-
-    @cached_property
     def _all_names(self) -> pa.StringArray:
-        return pa.array(self.own, pa.string())
-
-    @cached_property
-    def _id_at(self) -> np.ndarray:
-        """The ids of `_value_set`, in its order, and of what is not in it: int32."""
-        pooled = np.full(len(self.pooled), self.pooled_id, np.int32)
-        return np.concatenate([self.value_ids, pooled, [0]], dtype=np.int32)
+        return pa.array([*self.own, *self.pooled], pa.string())
 
 
 def _is_value(name: str) -> bool:

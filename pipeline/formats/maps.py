@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.core.columns import Columns, Float64, read_parquet
@@ -44,7 +45,7 @@ class PiecewiseLinearMap(Columns):
     @property
     def is_shared(self) -> bool:
         """Whether all field values have one row in memory, as in a `shared_map`."""
-        return _is_shared(self.knots)
+        return self.knots.strides[0] == 0
 
     def corrected(self, offset: float, slope: float) -> "PiecewiseLinearMap":
         """The map whose calibrated logit is offset + slope · this one's; slope > 0."""
@@ -103,7 +104,7 @@ class PiecewiseLinearMap(Columns):
         """
         width = self.knots.shape[1]
         row = np.array(field_value_id, dtype=np.int64)
-        if _is_shared(self.knots):
+        if self.is_shared:
             row[:] = 0
         place = row * width - 1  # of the last knot that is known to be reached
         last = place + width
@@ -116,14 +117,9 @@ class PiecewiseLinearMap(Columns):
         return place + row + 1  # a row has one segment more than knots
 
 
-def _is_shared(array: np.ndarray) -> bool:
-    """Whether all rows are one row in memory, as in a `shared_map`."""
-    return array.strides[0] == 0
-
-
 def _at(array: np.ndarray, places: np.ndarray) -> np.ndarray:
     """The numbers at places in an array [V, M] that is read row by row."""
-    rows = array[:1] if _is_shared(array) else array
+    rows = array[:1] if array.strides[0] == 0 else array  # as in a `shared_map`
     return rows.reshape(-1).take(places)
 
 
@@ -205,10 +201,14 @@ SCHEMA = pa.schema(
 )
 
 
-def _lists(column: pa.ChunkedArray) -> list[np.ndarray]:
-    """The arrays of a list column, without one Python object per number."""
-    array = column.combine_chunks()
-    return np.split(array.flatten().to_numpy(), array.value_lengths().to_numpy().cumsum()[:-1])
+def _points(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+    """Knots and values of rows of SCHEMA: float64 [V, M] each, +inf after the last one of a row."""
+    lists = [table[name].combine_chunks() for name in ("knots", "values")]
+    lengths = [pc.list_value_length(each).fill_null(0).to_numpy() for each in lists]
+    padded = np.full((2, len(table), np.max(lengths, initial=1)), np.inf)
+    for rows, each, length in zip(padded, lists, lengths, strict=True):
+        rows[np.arange(rows.shape[1]) < length[:, None]] = each.flatten().to_numpy()
+    return padded[0], padded[1]
 
 
 def _check(place: str, table: pa.Table) -> None:
@@ -218,19 +218,18 @@ def _check(place: str, table: pa.Table) -> None:
         raise ArtifactError(
             f"{place}: field value ids must be 0..{len(ids) - 1} in order; rerun it"
         )
-    slopes = np.column_stack([table["left_slope"].to_numpy(), table["right_slope"].to_numpy()])
-    for row, (knots, values) in enumerate(
-        zip(_lists(table["knots"]), _lists(table["values"]), strict=True)
-    ):
-        fault = ""
-        if not len(knots) or len(knots) != len(values):
-            fault = f"{len(knots)} knots and {len(values)} values are there"
-        elif not (np.isfinite(knots).all() and (np.diff(knots) > 0).all()):
-            fault = f"knots must be finite and strictly ascending, not {knots.tolist()}"
-        elif not (np.isfinite(values).all() and np.isfinite(slopes[row]).all()):
-            fault = "values and slopes must be finite"
-        if fault:
-            raise ArtifactError(f"{place}, field value id {row}: {fault}; refit it")
+    knots, values = _points(table)
+    ends = np.isposinf(knots)
+    points = np.isfinite(knots) & np.isfinite(values) | ends & np.isposinf(values)
+    ascend = (knots[:, 1:] > knots[:, :-1]) | ends[:, 1:]
+    slopes = [table[side].to_numpy() for side in ("left_slope", "right_slope")]
+    sound = points.all(axis=1) & ~ends[:, 0] & ascend.all(axis=1) & np.isfinite(slopes).all(axis=0)
+    if not sound.all():
+        row = int(np.argmin(sound))
+        raise ArtifactError(
+            f"{place}, field value id {row}: knots must be finite and strictly ascending, with as "
+            f"many finite values, and finite slopes, not {table.slice(row, 1).to_pylist()}; fit it"
+        )
 
 
 def rows_of_map(name: str, serving_map: PiecewiseLinearMap, ids: np.ndarray) -> pa.Table:
@@ -254,7 +253,7 @@ def rows_of_map(name: str, serving_map: PiecewiseLinearMap, ids: np.ndarray) -> 
 def map_of_rows(table: pa.Table) -> PiecewiseLinearMap:
     """The map whose rows of SCHEMA these are, in their order."""
     slopes = (table[side].to_numpy() for side in ("left_slope", "right_slope"))
-    return from_knots(_lists(table["knots"]), _lists(table["values"]), *slopes)
+    return from_padded(*_points(table), *slopes)
 
 
 def write_maps(

@@ -172,7 +172,7 @@ def scored_day(
     arrays |= {name: pa.array(column) for name, column in features.items()}
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table(arrays), sink, compression="zstd")
-    totals = {"impressions": _total(scores.impressions), "responses": _total(scores.responses)}
+    totals = {name: getattr(scores, name).sum().item() for name in ("impressions", "responses")}
     return {"rows": len(scores)} | totals, sink.getvalue().to_pybytes()
 
 
@@ -199,11 +199,6 @@ def _array(column: np.ndarray, kind: pa.DataType) -> pa.Array:
     if column.dtype == np.int64 and len(column) and column.max() > np.iinfo(np.int32).max:
         return pa.array(column, pa.int64())
     return pa.array(column, kind)
-
-
-def _total(column: np.ndarray) -> int | float:
-    fractional = np.issubdtype(column.dtype, np.floating)
-    return float(column.sum()) if fractional else int(column.sum(dtype=np.int64))
 
 
 def feature_columns(categorical: Sequence[str], numeric: Sequence[str]) -> list[str]:

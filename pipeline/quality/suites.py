@@ -16,7 +16,6 @@ import great_expectations as gx
 import great_expectations.expectations as gxe
 import numpy as np
 import pandas as pd
-from great_expectations.checkpoint import UpdateDataDocsAction
 from great_expectations.data_context.types.base import ProgressBarsConfig
 
 from pipeline.core.errors import ArtifactError
@@ -174,12 +173,10 @@ def build_data_docs(suites: Sequence[Suite], folder: Path) -> Path:
             data=asset.add_batch_definition_whole_dataframe("whole"),
             suite=context.suites.add(suite.expectations()),
         )
-        checkpoint = gx.Checkpoint(
-            name=suite.name,
-            validation_definitions=[context.validation_definitions.add(definition)],
-            actions=[UpdateDataDocsAction(name="pages", site_names=["pages"])],
+        context.validation_definitions.add(definition).run(
+            batch_parameters={"dataframe": suite.frame}
         )
-        context.checkpoints.add(checkpoint).run({"dataframe": suite.frame})
+    context.build_data_docs()
     return _stand_alone(folder)
 
 
@@ -219,8 +216,7 @@ def _breach(suite: Suite, config: Any, result: Any, field_values: Sequence[str |
         )
     if "partial_unexpected_index_list" not in found:
         return (
-            f"{suite.name}: it could not be evaluated whether {config.description} "
-            f"({result.exception_info})"
+            f"{suite.name}: cannot evaluate whether {config.description} ({result.exception_info})"
         )
     rows = suite.frame.iloc[found["partial_unexpected_index_list"][:SHOWN]].to_dict("records")
     sentences = [f"{_place(row, field_values)}: {meta['breach'].format(**row)}" for row in rows]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pipeline.checkpoint.bundle import export, lineage_of, load, merge
 from pipeline.checkpoint.parity import prove_parity, runtimes_of
-from pipeline.checkpoint.serving_table import falls, read_table
+from pipeline.checkpoint.serving_table import falls
 from pipeline.core.errors import ArtifactError
 from pipeline.core.files import publish, read_json, refuse_others
 from pipeline.data.log_store.day_rows import read_days
@@ -32,7 +32,7 @@ def run(
         merge(base, calibrator, folder, lineage)
         merged = load(folder)
         parts = load_base(base, merged.manifest["base"]["field"])
-        fallen = falls(read_table(folder, len(merged.field_values)), merged.field_values)
+        fallen = falls(merged.serving_map, merged.field_values)
         if fallen:
             raise ArtifactError(f"{'; '.join(fallen[:3])}; run dvc repro calibrate")
         serving_map = read_maps(calibrator / "maps.parquet")[merged.manifest["map"]]

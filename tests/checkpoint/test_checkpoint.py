@@ -10,8 +10,7 @@ import torch
 
 from pipeline.calibration.paper.paper_network import AuxiliaryNetwork
 from pipeline.checkpoint.bundle import load, merge
-from pipeline.checkpoint.merged_model import MergedNetwork
-from pipeline.checkpoint.parity import Runtime, around_knots, prove_parity
+from pipeline.checkpoint.parity import FAR, Runtime, probes, prove_parity
 from pipeline.checkpoint.serving_table import read_table
 from pipeline.core.errors import ArtifactError, DataError
 from pipeline.core.files import file_sums, read_json, verify, write_json
@@ -70,26 +69,16 @@ def test_the_merged_model_is_base_then_map_at_every_batch_size(parts, checkpoint
     assert len(prediction) == n
 
 
-@pytest.mark.parametrize("ids", [np.int32, np.int64])
-def test_torch_and_numpy_find_the_same_segment_around_every_knot(ids):
-    """In both widths of ids, and one ulp to either side of a knot."""
-    serving_map = bent_map(50, knots=12)
-    network = MergedNetwork(torch.nn.Identity(), serving_map, None)
-    logit, value = around_knots(serving_map)
-    step = network.calibrate(torch.tensor(logit), torch.tensor(value.astype(ids)))
-    np.testing.assert_array_equal(step.numpy(), serving_map(logit, value))
-
-
 def test_logits_far_out_stay_finite_ordered_and_inside_the_unit_interval(checkpoint):
-    model = load(checkpoint)
     far = np.array([-120, -20, 17, 18, 25, 120], dtype=np.float32)
 
     class Fixed(torch.nn.Module):
         def forward(self, categorical, numeric):
             return torch.tensor(far)
 
-    model.network.base = Fixed()
-    prediction = model.predict(rows(1).take(pa.array(np.zeros(len(far), int))))
+    prediction = replace(load(checkpoint), network=Fixed()).predict(
+        rows(1).take(pa.array(np.zeros(len(far), int)))
+    )
     assert (np.diff(prediction.calibrated_logit) > 0).all()
     assert ((prediction.probability > 0) & (prediction.probability < 1)).all()
     assert (np.diff(prediction.probability) >= 0).all()
@@ -140,8 +129,9 @@ def test_the_manifest_holds_conventions_and_vocabularies(checkpoint):
     assert model.field_values == [None, "AA", "B6", "DL", "UA"]
     assert {key: model.conventions[key] for key in CONVENTIONS} == CONVENTIONS
     assert model.conventions["serving"]["dtypes"]["calibrated_logit"] == "float64"
-    bare = read_maps(checkpoint / "calibration.parquet")["adacalib"]
-    np.testing.assert_array_equal(bare.knots, read_table(checkpoint, 5).knots)
+    np.testing.assert_array_equal(read_table(checkpoint, 5).knots, model.serving_map.knots)
+    with pytest.raises(ArtifactError, match="no row for each of 4"):
+        read_table(checkpoint, 4)
 
 
 @pytest.mark.parametrize("name", ["weights.safetensors", "calibration.parquet", "manifest.json"])
@@ -184,7 +174,7 @@ def test_a_calibrator_of_another_base_is_refused(parts, tmp_path):
 
 
 def prove(model, base, serving_map, tables):
-    torch_alone = Runtime("the merged model", model.step, model.predict)
+    torch_alone = Runtime("the merged model", model.serving_map, model.predict)
     prove_parity([torch_alone], model, base, serving_map, tables, tolerance=1e-6)
 
 
@@ -248,7 +238,7 @@ def test_parity_notices_a_network_that_is_not_the_base(parts, checkpoint):
     base, calibrator = parts
     model = load(checkpoint)
     with torch.no_grad():
-        model.network.base.layers[-1].bias.add_(1e-3)
+        model.network.layers[-1].bias.add_(1e-3)
     serving_map = read_maps(calibrator / "maps.parquet")["adacalib"]
     with pytest.raises(ArtifactError, match="uncalibrated logit end to end"):
         prove(model, load_parts(base, calibrator), serving_map, [rows(10)])
@@ -256,9 +246,9 @@ def test_parity_notices_a_network_that_is_not_the_base(parts, checkpoint):
 
 def test_knots_are_looked_at_from_both_sides_in_both_widths():
     serving_map = bent_map(3)
-    logit, ids = around_knots(serving_map)
+    logit, ids = probes(serving_map)
     knots = serving_map.knots[serving_map.knots < np.inf]
-    assert len(logit) == len(ids) == 6 * len(knots)
+    assert len(logit) == len(ids) == 6 * len(knots) + 3 * len(FAR)
     assert set(knots) <= set(logit)
     for knot in knots:
         assert {np.nextafter(knot, -9), np.nextafter(knot, 9)} <= set(logit)
@@ -266,6 +256,5 @@ def test_knots_are_looked_at_from_both_sides_in_both_widths():
 
 @pytest.mark.parametrize("wrong", [-1, 99])
 def test_an_id_that_is_no_field_values_is_refused_and_never_served_by_another(checkpoint, wrong):
-    network = load(checkpoint).network
-    with pytest.raises((IndexError, RuntimeError)):
-        network.calibrate(torch.zeros(1), torch.tensor([wrong]))
+    with pytest.raises((IndexError, DataError)):
+        load(checkpoint).serving_map(np.zeros(1), np.array([wrong]))

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.checkpoint.serving_table import arrays_of, falls, map_of
-from pipeline.core.errors import ArtifactError
+from pipeline.checkpoint.serving_table import falls
 from pipeline.formats.maps import PiecewiseLinearMap, from_knots, identity_map, shared_map
 from tests.checkpoint.parts import bent_map
 
@@ -102,36 +101,3 @@ def test_a_scan_of_ten_thousand_logits_finds_no_fall_that_is_not_named(seed):
     assert probed_falls(serving_map) <= named
     within = {v for v in range(3) if serving_map.segment_slopes[v, [0, 4]].min() >= 0}
     assert named & within == probed_falls(serving_map) & within
-
-
-def test_a_map_survives_its_arrays():
-    serving_map = bent_map(7)
-    arrays = arrays_of(serving_map)
-    again = map_of(arrays, 7)
-    for name, array in vars(serving_map).items():
-        np.testing.assert_array_equal(array, getattr(again, name))
-
-
-@pytest.mark.parametrize("name", ["knots", "segment_values"])
-def test_a_table_with_a_hole_is_refused(name):
-    arrays = arrays_of(bent_map(3))
-    arrays[f"calibration.{name}"][1, 0] = np.nan
-    with pytest.raises(ArtifactError, match="field value id 1"):
-        map_of(arrays, 3)
-
-
-def test_knots_out_of_order_are_refused_with_the_value():
-    """Sorted where written and where loaded."""
-    arrays = arrays_of(three([0, 1], [0, 1], 1, 1))
-    arrays["calibration.knots"][2] = [1, 0]
-    with pytest.raises(ArtifactError, match=r"field value id 2 must have ascending knots"):
-        map_of(arrays, 3)
-
-
-def test_a_table_for_other_field_values_or_without_an_array_is_refused():
-    arrays = arrays_of(bent_map(3))
-    with pytest.raises(ArtifactError, match="not made for its 4 field values"):
-        map_of(arrays, 4)
-    del arrays["calibration.knots"]
-    with pytest.raises(ArtifactError, match=r"lacks \['knots'\]"):
-        map_of(arrays, 3)

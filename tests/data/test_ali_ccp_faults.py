@@ -63,7 +63,7 @@ def test_an_index_that_is_there_twice_counts_once_and_is_refused_where_it_differ
     land_files(tmp_path / "data", "ali-ccp", files(tmp_path, lines))
     assert len(rows_of(tmp_path / "data")) == 1
     lines["common_features_train.csv"] += common("ab", USER[:1])
-    with pytest.raises(DataError, match="the index ab is there twice, with different features"):
+    with pytest.raises(DataError, match="index ab is there twice, with different features"):
         land_files(tmp_path / "data", "ali-ccp", files(tmp_path, lines))
 
 
@@ -71,7 +71,7 @@ def test_files_that_are_missing_or_equal_are_named(tmp_path):
     sources = files(tmp_path)
     with pytest.raises(DataError, match="common_features_train is not among the files"):
         land_files(tmp_path / "data", "ali-ccp", sources[:1])
-    with pytest.raises(DataError, match=r"log\.csv is neither sample_skeleton_train"):
+    with pytest.raises(DataError, match=r"log\.csv is named neither sample_skeleton_"):
         land_files(tmp_path / "data", "ali-ccp", [*sources, tmp_path / "log.csv"])
     with pytest.raises(DataError, match="does not exist"):
         land_files(tmp_path / "data", "ali-ccp", [tmp_path / "1_sample_skeleton_train", sources[1]])

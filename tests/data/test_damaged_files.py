@@ -95,7 +95,7 @@ def test_a_stamp_that_does_not_fit_the_rule_says_what_to_change_in_it(tmp_path, 
 def test_a_header_that_is_not_utf_8_is_told_from_a_missing_column(tmp_path):
     rules = mapping(columns={"gerät": "text"})
     sentence = refusal(tmp_path, rules, "ts,gerät\n5,a\n".encode("latin1"))
-    assert sentence.startswith("log.csv, line 1: the header is not UTF-8; say the file's encoding")
+    assert sentence.startswith("log.csv, line 1: the header is not UTF-8; name its encoding")
 
 
 def test_a_file_without_rows_is_no_log(tmp_path):

@@ -22,7 +22,9 @@ from pipeline.data.log_store.day_rows import (
 )
 from pipeline.data.log_store.manifest import read_manifest
 from pipeline.encoding.stamps import (
+    StampRule,
     refuse_other_epoch_unit,
+    time_stamps,
     wall_instants,
 )
 from pipeline.formats.days import day_name, day_number
@@ -73,12 +75,6 @@ def test_a_day_whose_midnight_is_skipped_begins_at_its_first_instant():
     )
 
 
-@pytest.mark.parametrize("zone", ["Mars/Olympus", "", "../etc/passwd"])
-def test_an_unknown_time_zone_is_named(zone):
-    with pytest.raises(DataError, match="no time zone"):
-        day_boundaries("2013-01-01", zone)
-
-
 def test_the_same_events_fall_on_the_days_of_their_zone():
     """23:30Z and 00:30Z."""
     events = instants("2024-03-09T23:30:00+00:00", "2024-03-10T00:30:00+00:00")
@@ -125,7 +121,7 @@ def test_the_unit_of_a_stamp_does_not_matter():
 def test_stamps_without_a_zone_are_refused_unless_their_clock_is_named():
     walls = pa.array([datetime(2013, 11, 3, 23, 30), datetime(2013, 7, 1, 0, 30)])
     with pytest.raises(DataError, match="without a zone"):
-        local_days(walls, "America/New_York")
+        time_stamps(pa.chunked_array([walls]), StampRule("t", "iso8601"))
     local = local_days(wall_instants(walls, "America/New_York"), "America/New_York")
     assert [day_name(n) for n in local] == ["2013-11-03", "2013-07-01"]
     abroad = local_days(wall_instants(walls, "UTC"), "America/New_York")
@@ -202,9 +198,7 @@ def test_an_epoch_in_its_own_unit_is_never_refused(moment, unit):
     refuse_other_epoch_unit(stamps.cast(pa.int64()), unit)
 
 
-def test_null_and_absurd_stamps_are_refused():
-    with pytest.raises(DataError, match="1 time stamps are null"):
-        local_days(pa.array([None], pa.timestamp("us", "UTC")), "UTC")
+def test_absurd_stamps_are_refused():
     with pytest.raises(DataError, match="no calendar year"):
         local_days(pa.array([2**62], pa.timestamp("us", "UTC")), "UTC")
 

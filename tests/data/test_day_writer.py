@@ -54,6 +54,6 @@ def test_a_stage_whose_filling_fails_leaves_nothing(tmp_path):
         stage.add(tiny_day(), np.zeros(4, np.int32))
         raise OSError("the disk is full")
 
-    with pytest.raises(DataError, match="data cannot be written: the disk is full; every day"):
+    with pytest.raises(DataError, match="data cannot be written: the disk is full; all its days"):
         land_days(tmp_path / "data", PRIVATE, fill)
     assert files_of(tmp_path) == before

@@ -106,7 +106,7 @@ def test_unseen_and_null_share_the_id_0(encoder):
     encoded = encoder.encode(table(item=["a", None, "", "c", "b"], price=[1.0] * 5))
     assert encoded.categorical.tolist() == [[1], [0], [0], [0], [2]]
     assert encoded.field_value_id.tolist() == [1, 0, 0, 0, 2]
-    assert len(encoded) == 5
+    assert len(encoded.field_value_id) == 5
 
 
 def test_a_day_without_rows_is_encoded_as_no_rows(encoder):

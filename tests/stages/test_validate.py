@@ -259,8 +259,8 @@ def test_a_day_with_too_few_impressions_stops_the_run(tmp_path):
 def test_no_data_and_one_day_of_data_are_refused(tmp_path):
     assert "there is no data" in refusal(tmp_path / "data")
     sentence = refusal(write_log(tmp_path / "one", {DAYS[0]: tiny_day()}), NotEnoughDataError)
-    assert "needs more than one day, this one has 1: 2024-01-01" in sentence
-    assert "has 0" in refusal(write_log(tmp_path / "none", {}), NotEnoughDataError)
+    assert "two days are needed, the log has 1 day: 2024-01-01..2024-01-01" in sentence
+    assert "has no days" in refusal(write_log(tmp_path / "none", {}), NotEnoughDataError)
 
 
 def test_a_truncated_file_is_named_with_its_day(tmp_path):

@@ -195,8 +195,7 @@ def _files_of(sources: Sequence[Path]) -> Mapping[tuple[str, str], list[Path]]:
         found = NAME.search(path.name)
         if found is None:
             raise DataError(
-                f"{path} is neither sample_skeleton_train, common_features_train nor one of test; "
-                f"a file's name says which it is"
+                f"{path} is named neither sample_skeleton_ nor common_features_, train or test"
             )
         files[found[1], found[2]].append(path)
     for what, name in product(LINES, {name for _, name in files}):
@@ -283,8 +282,7 @@ def _once(common: pa.Table) -> pa.Table:
     counted = pc.value_counts(known[KEY])
     for index in counted.filter(pc.greater(counted.field("counts"), 1)).field("values"):
         raise DataError(
-            f"common features: the index {index} is there twice, with different features; remove "
-            "one of the two lines"
+            f"common features: index {index} is there twice, with different features; remove one"
         )
     return known
 

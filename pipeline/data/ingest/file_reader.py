@@ -42,14 +42,12 @@ class LogRows:
         days: int32 [n], days since 1970-01-01.
         dropped: rule → the days of the rows it left out, int32.
         dayless: rule → how many rows it left out that have no day.
-        source: name and sha256 of the file that they are from.
     """
 
     table: pa.Table
     days: np.ndarray
     dropped: Names[str, np.ndarray]
     dayless: Names[str, int]
-    source: tuple[str, str]
 
 
 def land_files(
@@ -94,16 +92,17 @@ def _parts_of(
         own = Path(mkdtemp(dir=place))  # another one where the work begins again elsewhere
         writer, files = DayWriter(own, mapping.schema), []
         for path in paths:
-            without, sha256 = Counter[str](), ""
+            without, came = Counter[str](), False
+            sha256 = sha256_of(here / path) if (here / path).is_file() else ""
             found = read_rows(mapping, path, options, here, (before.get(path, 0), total))
             with closing(prefetched(found)) as ahead:
                 for rows in ahead:
-                    writer.add(rows.table, rows.days, rows.source)
+                    writer.add(rows.table, rows.days, (_name_of(path), sha256))
                     for rule, days in rows.dropped.items():
                         writer.drop(rule, days)
                     without.update(rows.dayless)
-                    sha256 = rows.source[1]
-            files.append((path, sha256, without))
+                    came = True
+            files.append((path, sha256 if came else "", without))
         return dict(writer.parts()), files
 
     together = [sources] if over is one_by_one else [[path] for path in sources]
@@ -161,7 +160,6 @@ def read_rows(
     """
     file, label = folder / path, options.label if not options.impressions else None
     file_day = _day_in_name(mapping.file_day, path) if mapping.file_day else None
-    source = _name_of(path), sha256_of(file) if file.is_file() else ""
     before, total = place
 
     def days_of_next(rows: int) -> np.ndarray | None:
@@ -174,13 +172,13 @@ def read_rows(
         return (numbers * mapping.row_blocks // total).astype(np.int32)
 
     def work(table: pa.Table) -> LogRows:
-        return transform(mapping, table, days_of_next(len(table)), label, source)
+        return transform(mapping, table, days_of_next(len(table)), label)
 
     with opened(file, mapping) as log:
         yield from log.worked(work, options.report)
         if log.rejected:
             empty, none = mapping.schema.empty_table(), np.zeros(0, np.int32)
-            yield LogRows(empty, none, {}, {REJECTED: log.rejected}, source)
+            yield LogRows(empty, none, {}, {REJECTED: log.rejected})
 
 
 def _name_of(path: Path) -> str:
@@ -199,32 +197,27 @@ def _refuse_no_response(column: pa.ChunkedArray, label: str) -> None:
         )
 
 
-def _day_in_name(pattern: str, path: Path) -> int:
+def _day_in_name(pattern: re.Pattern[str], path: Path) -> int:
     """The day that a file's name, or else its path, holds, in days since 1970-01-01.
 
     Raises:
         DataError: it holds none.
     """
-    found = re.search(pattern, path.name) or re.search(pattern, path.as_posix())
+    found = pattern.search(path.name) or pattern.search(path.as_posix())
     if found is None:
-        raise DataError(f"{path}: the name does not match file_day {pattern!r}")
+        raise DataError(f"{path}: the name does not match file_day {pattern.pattern!r}")
     text = found.group(1)
     try:
         numbered = text.isdigit() and len(text) != len("20240401")
         return int(text) if numbered else (date.fromisoformat(text) - EPOCH).days
     except ValueError:
         raise DataError(
-            f"{path}: file_day finds {text!r} in the name, which is no day's number and no date "
-            "like 2024-04-01 or 20240401"
+            f"{path}: file_day finds {text!r}, no day's number nor like 2024-04-01 or 20240401"
         ) from None
 
 
 def transform(
-    mapping: Mapping,
-    table: pa.Table,
-    days: np.ndarray | None,
-    label: str | None,
-    file: tuple[str, str],
+    mapping: Mapping, table: pa.Table, days: np.ndarray | None, label: str | None
 ) -> LogRows:
     """Rows of a file as rows of the log.
 
@@ -234,7 +227,6 @@ def transform(
         table: columns of `mapping.source_types`, [n] rows; of text files as text.
         days: int32 [n], where the mapping has no time and no date column.
         label: the column with responses, in which nothing may be a no that is missing.
-        file: name and sha256 of the file that they are from.
 
     Raises:
         DataError: a value does not fit its type, a time stamp or day is null or is not spelled as
@@ -261,7 +253,7 @@ def transform(
         columns[name] = mapping.reading.make(name, kept, stamps)
     if label in columns:
         _refuse_no_response(columns[label], str(label))
-    return LogRows(pa.table(columns, schema=mapping.schema), known, dropped, dayless, file)
+    return LogRows(pa.table(columns, schema=mapping.schema), known, dropped, dayless)
 
 
 def _refuse_missing(column: pa.ChunkedArray, name: str, values: Iterable[str]) -> None:

@@ -32,6 +32,7 @@ ODD_DELIMITERS = "\x01\x02\x1f~^#"  # of Hive and others, which no sniffer tries
 NUMBER = re.compile(r"[+-]?\d+([.,]\d+)*([eE][+-]?\d+)?")
 Signs: TypeAlias = tuple[str, str]  # the decimal sign, and what parts thousands
 SIGNS: tuple[Signs, ...] = ((".", ""), (".", ","), (",", ""), (",", "."))
+LONGEST_WHOLE = 18  # digits of a number; more are those of ids
 MOST_WORDS = 5  # in a column of stamps, such as Total and an empty one
 NESTED = re.compile(r"STRUCT|MAP|UNION|\]$")
 STAMPS = (
@@ -51,53 +52,41 @@ class ColumnLook:
     Attributes:
         name: of the column.
         type: of the mapping's; "time" and "date" where it holds these.
-        rows: how many were looked at.
-        nulls: how many of them have no value.
-        values: the three most frequent.
-        different: how many there are.
-        texts: the values themselves, [rows].
+        texts: of the rows that were looked at, null where they have no value.
+        values: the different ones, the most frequent first; spellings of a missing one last.
         missing: spellings of a missing number, and of stamps all words, such as Total.
         stamp: how time stamps or dates are spelled.
     """
 
     name: str
     type: str
-    rows: int
-    nulls: int
-    values: tuple[str, ...]
-    different: int
     texts: pa.StringArray
-    missing: tuple[str, ...] = ()
-    stamp: StampRule | None = None
+    values: list[str]
+    missing: list[str]
+    stamp: StampRule | None
+
+    @property
+    def nulls(self) -> int:
+        """How many rows have no value."""
+        return self.texts.null_count
 
     def __str__(self) -> str:
-        shown = ", ".join(self.values)[:60]
+        shown = ", ".join(self.values[:3])[:60]
         without = f", {self.nulls:,} without" if self.nulls else ""
-        return f"{self.different:,} different{without}: {shown}"
-
-
-@dataclass(frozen=True)
-class LogLook:
-    """What the first rows of a log's files look like.
-
-    Attributes:
-        dialect: keys of a mapping, by which the files are read.
-        columns: what they hold.
-        nested: names of those with lists and records, which only a `select` reaches.
-    """
-
-    dialect: dict[str, Any]
-    columns: list[ColumnLook]
-    nested: list[str]
+        return f"{len(self.values):,} different{without}: {shown}"
 
 
 FileLook: TypeAlias = tuple[dict[str, Any], pa.Table, list[str]]  # its dialect, texts, the nested
 
 
-def look_at(paths: Sequence[Path]) -> LogLook:
-    """What the first rows of a log's files look like: how they are written, what columns hold.
+def look_at(paths: Sequence[Path]) -> tuple[dict[str, Any], list[ColumnLook], list[str]]:
+    """What the first rows of a log's files look like.
 
     Files are looked at until there are enough rows: the first, some in between, and the last one.
+
+    Returns:
+        Keys of a mapping by which the files are read, what their columns hold, and the names of
+        those with lists and records, which only a `select` reaches.
 
     Raises:
         DataError: a file is missing or empty, no rows can be made out, or files differ in columns.
@@ -121,7 +110,7 @@ def look_at(paths: Sequence[Path]) -> LogLook:
     decimal, thousands = signs = _signs(_values(texts[name])[0] for name in names)
     dialect |= {"decimal": decimal} if decimal == "," else {}
     dialect |= {"thousands": thousands} if thousands else {}
-    return LogLook(dialect, [_look(name, texts[name], signs) for name in names], nested)
+    return dialect, [_look(name, texts[name], signs) for name in names], nested
 
 
 def _file_look(path: Path) -> FileLook:
@@ -256,17 +245,17 @@ def _values(texts: pa.ChunkedArray) -> tuple[list[str], list[str]]:
 def _signs(columns: Iterable[list[str]]) -> Signs:
     """The signs by which most columns of values are numbers; the plainest of those."""
     numbers = [values for values in columns if values and all(map(NUMBER.fullmatch, values))]
-
-    def read(signs: Signs) -> int:
-        return sum(all(map(_number(signs).fullmatch, values)) for values in numbers)
-
-    return max(SIGNS, key=read)
+    return max(SIGNS, key=lambda signs: sum(_read_as(pa.float64(), v, signs) for v in numbers))
 
 
-def _number(signs: Signs) -> re.Pattern[str]:
-    point, part = map(re.escape, signs)
-    whole = rf"(\d+|[1-9]\d{{0,2}}({part}\d{{3}})+)" if part else r"\d+"
-    return re.compile(rf"[+-]?({whole}({point}\d*)?|{point}\d+)([eE][+-]?\d+)?")
+def _read_as(kind: pa.DataType, values: list[str], signs: Signs) -> bool:
+    """Whether a landing reads texts as numbers of a type."""
+    reading = Reading(decimal=signs[0], thousands=signs[1] or None)
+    try:
+        reading.typed(pa.array(values), kind)
+    except pa.ArrowException:
+        return False
+    return True
 
 
 def _look(name: str, texts: pa.ChunkedArray, signs: Signs) -> ColumnLook:
@@ -280,17 +269,8 @@ def _look(name: str, texts: pa.ChunkedArray, signs: Signs) -> ColumnLook:
         present = spelled
     elif present:
         kind = _plain_type(present, signs)
-    return ColumnLook(
-        name=name,
-        type=kind,
-        rows=len(texts),
-        nulls=texts.null_count,
-        values=tuple([*present, *missing][:3]),
-        different=len(present) + len(missing),
-        texts=texts.combine_chunks(),
-        missing=tuple(missing) if kind != "text" else (),
-        stamp=stamp,
-    )
+    spellings = missing if kind != "text" else []
+    return ColumnLook(name, kind, texts.combine_chunks(), [*present, *missing], spellings, stamp)
 
 
 def _stamp_of(values: list[str], name: str) -> StampRule | None:
@@ -320,10 +300,10 @@ def _plain_type(values: list[str], signs: Signs) -> str:
     """The type of texts: truth, whole numbers that keep every digit, other numbers, else text."""
     if {*values} <= {"true", "false"}:
         return "bool"
-    number, point = _number(signs), re.compile(f"[eE{signs[0]}]")
-    fits = all(number.fullmatch(value) and len(value) < 40 for value in values)
-    if not fits or any(re.fullmatch(r"[+-]?0\d+", value) for value in values):
+    if any(re.fullmatch(r"[+-]?0\d+|\D*", value) for value in values):
         return "text"
-    if any(map(point.search, values)):
-        return "float64"
-    return "int64" if max(map(len, values)) <= 18 else "text"
+    short = max(map(len, values)) <= LONGEST_WHOLE
+    if short and _read_as(pa.int64(), values, signs):
+        return "int64"
+    short = short or any(re.search(f"[eE{signs[0]}]", value) for value in values)
+    return "float64" if short and _read_as(pa.float64(), values, signs) else "text"

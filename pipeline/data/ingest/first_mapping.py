@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 
 from pipeline.core.errors import DataError
-from pipeline.data.ingest.first_look import ColumnLook, LogLook, look_at
+from pipeline.data.ingest.first_look import ColumnLook, look_at
 
 LABELS = (
     r"click|clk|klick",
@@ -34,7 +34,7 @@ FEWEST = 100  # rows that tell whether values are ids of events, or one value is
 SPARSE = 0.15  # share of rows without a value from which more of them may break the limit shipped
 
 
-@dataclass
+@dataclass(frozen=True)
 class FirstMapping:
     """What was found.
 
@@ -45,10 +45,10 @@ class FirstMapping:
         unknown: what the rows could not say.
     """
 
-    mapping: str = ""
-    params: dict[str, Any] = field(default_factory=dict)
-    found: list[str] = field(default_factory=list)
-    unknown: list[str] = field(default_factory=list)
+    mapping: str
+    params: dict[str, Any]
+    found: list[str]
+    unknown: list[str]
 
 
 def first_mapping(paths: Sequence[Path], name: str) -> FirstMapping:
@@ -61,28 +61,30 @@ def first_mapping(paths: Sequence[Path], name: str) -> FirstMapping:
     Raises:
         DataError: a file cannot be read, or files differ in their columns.
     """
-    return _Roles(look_at(paths), paths[0], name).result()
+    return _Roles(paths, name).result()
 
 
 class _Roles:
     """Who is what among the columns of a file."""
 
-    def __init__(self, look: LogLook, path: Path, name: str) -> None:
-        self._dialect, self._path, self._name = look.dialect, path, name
-        self._looks = {column.name: column for column in look.columns}
+    def __init__(self, paths: Sequence[Path], name: str) -> None:
+        self._dialect, columns, nested = look_at(paths)
+        self._path, self._name = paths[0], name
+        self._looks = {column.name: column for column in columns}
         self._rest = dict(self._looks)
-        self._said = FirstMapping()
-        self._say, self._unknown = self._said.found.append, self._said.unknown.append
+        self._found: list[str] = []
+        self._not_known: list[str] = []
+        self._say, self._unknown = self._found.append, self._not_known.append
         self._later: list[ColumnLook] = []  # stamps of what not all rows have come to
         self._made: dict[str, Any] = {}
         self._keys: dict[str, Any] = {}
         self._responded = np.zeros(0, bool)  # of each row, where a row is one impression
         self._by_hand = "write the mapping as docs/data.md says"
-        if look.nested:
-            inside = f"what is in {', '.join(look.nested)}"
+        if nested:
+            inside = f"what is in {', '.join(nested)}"
             self._unknown(f"{inside} (select of the mapping reaches it)")
             self._by_hand += f", where select reaches {inside}"
-        if sign := look.dialect.get("thousands"):
+        if sign := self._dialect.get("thousands"):
             self._unknown(f"whether {sign!r} in numbers parts thousands, or is the decimal sign")
 
     def result(self) -> FirstMapping:
@@ -99,21 +101,20 @@ class _Roles:
             "numeric": [name for name, kind in features.items() if kind != "text"],
             **dict.fromkeys(("truth", "served_logit", "served_probability", "weight")),
         }
-        self._said.params = {f"log.{key}": value for key, value in log.items()}
-        self._said.params |= {"split.last_day": None} | self._sparse(features)
+        params: dict[str, Any] = {f"log.{key}": value for key, value in log.items()}
+        params |= {"split.last_day": None} | self._sparse(features)
         landed = {**({event: "text"} if event else {}), **features}
         for name in (impressions, label):
             if name in self._looks:
                 kind = self._looks[name].type
                 landed[name] = "int64" if kind == "float64" else kind
-        self._said.mapping = self._text(day, landed)
-        self._said.unknown += [
+        self._not_known += [
             "in which time zone days begin (time_zone in both files; UTC is written)",
             "which columns are known after the impression alone: take them out of the features",
             "when labels are final (log.maturity_days), how the log was sampled (log.keep_rate)",
             "how many days the log has: split's counts of days are those of params.yaml",
         ]
-        return self._said
+        return FirstMapping(self._text(day, landed), params, self._found, self._not_known)
 
     def _day(self) -> dict[str, Any]:
         """The mapping's rule for the day of a row."""
@@ -163,7 +164,7 @@ class _Roles:
             return shown[0].name, counts[0].name
         for pattern in (*LABELS, ""):
             able = [c for c in self._rest.values() if re.search(pattern, c.name, re.I)]
-            able = [c for c in able if _yes_of(c) and (pattern or c.different == 2)]
+            able = [c for c in able if _yes_of(c) and (pattern or len(c.values) == 2)]
             if able:
                 column = min(able, key=_contrary)
                 return None, self._labelled(column, _yes_of(column), sure=bool(pattern))
@@ -178,11 +179,11 @@ class _Roles:
     def _labelled(self, column: ColumnLook, yes: str, *, sure: bool) -> str:
         del self._rest[column.name]
         self._responded = np.asarray(pc.equal(column.texts, yes).fill_null(False))
-        kinds, share = ", ".join(column.values), self._responded.mean()
+        kinds, share = ", ".join(column.values[:3]), self._responded.mean()
         self._say(f"label: {column.name}, {yes} of {kinds} is a response, {share:.2%} of rows")
         if not sure:
             self._unknown(f"whether {column.name} is the response: its name does not say so")
-        marked = column.different == 1 and column.nulls > 0
+        marked = len(column.values) == 1 and column.nulls > 0
         if marked:
             self._say(f"rows where {column.name} is empty, {column.nulls:,} here, count as none")
             self._unknown(f"whether an empty {column.name} is none, or a label that is to come")
@@ -206,11 +207,11 @@ class _Roles:
 
     def _event(self) -> str | None:
         for column in [*self._rest.values()]:
-            there = column.rows - column.nulls
+            there = len(column.texts) - column.nulls
             is_id = ID.search(column.name) and not FIELDS.search(column.name.removeprefix("id"))
-            if is_id and there >= FEWEST and column.different > 0.95 * there:
+            if is_id and there >= FEWEST and len(column.values) > 0.95 * there:
                 del self._rest[column.name]
-                self._say(f"event_id: {column.name}, {column.different:,} ids in {there:,} rows")
+                self._say(f"event_id: {column.name}, {len(column.values):,} ids in {there:,} rows")
                 return column.name
         self._unknown("whether a column has the ids of events (log.event_id)")
         return None
@@ -223,9 +224,9 @@ class _Roles:
                 self._say(f"no feature: {column.name}, which looks like another response")
             elif self._tells(column):
                 self._say(f"no feature: {column.name}, which nearly responses alone have or change")
-            elif column.different > max(column.rows / 2, 2) and column.type == "text":
-                self._say(f"no feature: {column.name}, {column.different:,} values are too many")
-            elif column.different < 2 and column.rows >= FEWEST:
+            elif len(column.values) > max(len(column.texts) / 2, 2) and column.type == "text":
+                self._say(f"no feature: {column.name}, {len(column.values):,} values are too many")
+            elif len(column.values) < 2 and len(column.texts) >= FEWEST:
                 self._say(f"no feature: {column.name}, which has one value, or none")
             elif column.type == "float64" or (column.type == "int64" and not _is_name(column)):
                 found[column.name] = column.type
@@ -235,36 +236,37 @@ class _Roles:
 
     def _tells(self, column: ColumnLook) -> bool:
         """Whether a column is filled, or other than usual, where there was a response alone."""
-        usual = "" if column.nulls > column.rows / 2 else column.values[0]
+        usual = "" if column.nulls > len(column.texts) / 2 else column.values[0]
         odd, yes = np.asarray(pc.not_equal(column.texts.fill_null(""), usual)), self._responded
         return bool(yes.sum() >= 10 and odd[yes].mean() > 0.5 and odd[~yes].mean() < 0.01)
 
     def _sparse(self, features: dict[str, str]) -> dict[str, float]:
         """The limit of params.yaml under which every feature of these rows passes, if it is not."""
-        looks = [self._looks[name] for name in features]
-        shares = {look.name: look.nulls / max(look.rows, 1) for look in looks}
+        shares = {n: self._looks[n].nulls / max(len(self._looks[n].texts), 1) for n in features}
         sparse = {name: share for name, share in shares.items() if share > SPARSE}
-        for name, share in sparse.items():
-            self._unknown(
-                f"why {name} has no value in {share:.0%} of rows (validate.max_null_share is "
-                "raised for it): a column that is filled for responses alone must be no feature"
-            )
-        most = max(sparse.values(), default=0.0)
-        return {"validate.max_null_share": min(round(most + 0.1, 1), 1.0)} if sparse else {}
+        if not sparse:
+            return {}
+        named = ", ".join(f"{name} (no value in {share:.0%})" for name, share in sparse.items())
+        self._unknown(
+            f"why so much is missing in {named}; validate.max_null_share is raised for it, and a "
+            "column that is filled for responses alone must be no feature"
+        )
+        return {"validate.max_null_share": min(round(max(sparse.values()) + 0.1, 1), 1.0)}
 
     def _field(self, features: dict[str, str]) -> str:
         able = [c for c in self._rest.values() if features.get(c.name) == "text"]
-        enough = [c for c in able if 1 < c.different <= c.rows / FEWEST_ROWS] or able
+        enough = [c for c in able if 1 < len(c.values) <= len(c.texts) / FEWEST_ROWS] or able
         named = [c for c in enough if FIELDS.search(c.name)]
-        best = sorted(named or enough, key=lambda column: -column.different)
+        best = sorted(named or enough, key=lambda column: -len(column.values))
         if not best:
             raise DataError(
                 f"{self._path} has no column that names things, such as a campaign, whose "
                 f"probabilities could be calibrated; {self._by_hand}"
             )
-        self._say(f"field: {best[0].name}, {best[0].different:,} values in {best[0].rows:,} rows")
+        values, rows = best[0].values, best[0].texts
+        self._say(f"field: {best[0].name}, {len(values):,} values in {len(rows):,} rows")
         if best[1:]:
-            others = ", ".join(f"{c.name} ({c.different:,})" for c in best[1:6])
+            others = ", ".join(f"{c.name} ({len(c.values):,})" for c in best[1:6])
             self._unknown(
                 f"which field is priced by: {others} could be log.field, too, or what "
                 f"{best[0].name} belongs to (log.field_parents)"
@@ -300,7 +302,7 @@ def _yes_of(column: ColumnLook) -> str:
     if set(values) == {"0.0", "1.0"}:  # whole numbers that had gaps
         return values["1.0"]
     yes = [values[value] for value in values if value in YES]
-    two = column.different + (column.nulls > 0) >= 2 and column.different <= 2
+    two = len(column.values) + (column.nulls > 0) >= 2 and len(column.values) <= 2
     return yes[0] if two and len(yes) == 1 else ""
 
 
@@ -311,5 +313,5 @@ def _contrary(column: ColumnLook) -> tuple[bool, bool]:
 
 def _is_name(column: ColumnLook) -> bool:
     """Whether whole numbers are names: of few kinds, or called so."""
-    few = column.different <= min(50, max(column.rows / FEWEST_ROWS, 2))
+    few = len(column.values) <= min(50, max(len(column.texts) / FEWEST_ROWS, 2))
     return few or bool(ID.search(column.name) or FIELDS.search(column.name))

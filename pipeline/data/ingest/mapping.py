@@ -6,7 +6,7 @@ docs/data.md says what each key means.
 
 import re
 from codecs import lookup
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict, fields
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
@@ -90,13 +90,11 @@ class MadeRule(Section):
 
     @model_validator(mode="after")
     def _complete(self) -> "MadeRule":
-        needed = {"above": {"of", "limit"}, "within": {"of", "seconds"}}
-        needed |= {rule: {"of", "values"} for rule in ("equals", "marked")}
-        names = ("of", "limit", "values", "seconds")
-        keys = {name for name in names if getattr(self, name) is not None}
-        if keys != needed.get(self.rule, set()):
-            expected = sorted(needed.get(self.rule, set())) or "nothing else"
-            raise ValueError(f"the rule {self.rule} takes {expected}")
+        known = {"above": ["of", "limit"], "within": ["of", "seconds"]}
+        needed = known.get(self.rule, ["of", "values"] if self.rule in ("equals", "marked") else [])
+        given = [n for n in ("of", "limit", "values", "seconds") if getattr(self, n) is not None]
+        if given != needed:
+            raise ValueError(f"the rule {self.rule} takes {needed or 'nothing else'}")
         return self
 
 
@@ -146,7 +144,7 @@ class Mapping(Section):
     max_rejected: Annotated[int, Field(ge=0)] = 0
     time: TimeRule | None = None
     date: DateRule | None = None
-    file_day: str | None = None
+    file_day: re.Pattern[str] | None = None
     row_blocks: Annotated[int, Field(ge=1)] | None = None
     keep: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     drop_null: tuple[str, ...] = ()
@@ -173,15 +171,9 @@ class Mapping(Section):
 
     @field_validator("file_day")
     @classmethod
-    def _one_group(cls, pattern: str | None) -> str | None:
-        try:
-            groups = re.compile(pattern).groups if pattern is not None else 1
-        except re.error as error:
-            raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
-        if groups != 1:
-            raise ValueError(
-                f"{pattern!r} has {groups} groups; the one group holds the day's number"
-            )
+    def _one_group(cls, pattern: re.Pattern[str] | None) -> re.Pattern[str] | None:
+        if pattern and pattern.groups != 1:
+            raise ValueError(f"it has {pattern.groups} groups; the one group holds the day")
         return pattern
 
     @model_validator(mode="after")
@@ -220,35 +212,24 @@ class Mapping(Section):
     @property
     def source_types(self) -> dict[str, pa.DataType]:
         """Source columns that are read, and the one type each is read as."""
+        given = [(rule.source, TYPES[rule.type]) for rule in self.columns.values()]
+        given += [(self.time.column, self.time.rule.type)] if self.time else []
+        given += [(self.date.column, pa.string())] if self.date else []
         types: dict[str, pa.DataType] = {}
-        for source, kind in self._readings():
+        for source, kind in given:
             if types.setdefault(source, kind) != kind:
                 raise ValueError(
-                    f"source column {source} is read as {types[source]} and as {kind}; one type "
-                    f"each"
+                    f"source column {source} is read as {types[source]} and as {kind}: one type"
                 )
-        return types
+        of_made = [self.reading.raw(name) for name in reversed(self.made)]  # the first one decides
+        raw = {column: kind for each in of_made for column, (kind, _) in each.items()}
+        counts = dict.fromkeys([*self.at_most, *self.at_most.values()], pa.float64())
+        return dict.fromkeys([*self.keep, *self.drop_null], pa.string()) | counts | raw | types
 
     @property
     def reading(self) -> Reading:
         """What of this travels with a model, see `pipeline.encoding.reading`."""
         return Reading.of(self.model_dump(include={field.name for field in fields(Reading)}))
-
-    def _readings(self) -> Iterator[tuple[str, pa.DataType]]:
-        for rule in self.columns.values():
-            yield rule.source, TYPES[rule.type]
-        if self.time:
-            yield self.time.column, self.time.rule.type
-        if self.date:
-            yield self.date.column, pa.string()
-        declared = {rule.source: TYPES[rule.type] for rule in self.columns.values()}
-        for name in self.made:
-            for column, (kind, _) in self.reading.raw(name).items():
-                yield column, declared.setdefault(column, kind)
-        for name in [*self.at_most, *self.at_most.values()]:
-            yield name, declared.setdefault(name, pa.float64())
-        for name in [*self.keep, *self.drop_null]:
-            yield name, declared.get(name, pa.string())
 
     def log_kind(self) -> LogKind:
         """What all days of the log have in common; no command alone can bring it again."""

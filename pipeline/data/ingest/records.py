@@ -53,23 +53,6 @@ def too_many(rejected: int, mapping: Mapping) -> str:
     return f"; so {rejected:,} cannot be read, max_rejected allows {most:,}" if most else ""
 
 
-def _first_refused(table: pa.Table, work: Callable[[pa.Table], object]) -> tuple[int, str]:
-    """The position of the first row that `work` refuses, and why; there is one."""
-    low, high, fault = 0, len(table), "the rows from here on cannot be read together"
-    while high - low > 1:
-        middle = (low + high) // 2
-        try:
-            work(table.slice(low, middle - low))
-            low = middle
-        except (DataError, pa.ArrowException):
-            high = middle
-    try:
-        work(table.slice(low, 1))
-    except (DataError, pa.ArrowException) as error:
-        fault = str(error).splitlines()[0]
-    return low, fault
-
-
 class LogFile:
     """A file of CSV, of one JSON object a line, or of Parquet.
 
@@ -106,23 +89,30 @@ class LogFile:
         size, reported = self.path.stat().st_size, 0
         with closing(prefetched(self.blocks(rows))) as blocks:
             for block, read in blocks:
-                table = block
-                while len(table):
-                    fit = len(table)
-                    try:
-                        made = work(table)
-                    except (DataError, pa.ArrowException):
-                        fit, fault = _first_refused(table, work)
-                        self._reject(f"{self._place_of(self.row + fit + 1)}: {fault}", 1)
-                        made = work(table.slice(0, fit))
-                    yield made
-                    done = min(fit + 1, len(table))
-                    self.row, table = self.row + done, table.slice(done)
+                yield from self._accepted(block, work)
                 report(int(size * read) - reported)
                 reported = max(reported, int(size * read))
         if self._unparted:
             self._reject(f"record {self._unparted[0]} cannot be read", len(self._unparted))
         report(size - reported)
+
+    def _accepted(
+        self, rows: pa.Table, work: Callable[[pa.Table], Item]
+    ) -> Generator[Item, None, None]:
+        """What `work` makes of rows: of all together, or of either half where it refuses some."""
+        try:
+            made = work(rows)
+        except (DataError, pa.ArrowException) as error:
+            if (half := len(rows) // 2) == 0:
+                fault = str(error).splitlines()[0]
+                self._reject(f"{self._place_of(self.row + 1)}: {fault}", 1)
+                self.row += 1
+                return
+            yield from self._accepted(rows.slice(0, half), work)
+            yield from self._accepted(rows.slice(half), work)
+        else:
+            self.row += len(rows)
+            yield made
 
     def _reject(self, sentence: str, records: int) -> None:
         self.rejected += records

@@ -53,8 +53,7 @@ def land(log_format: str, folder: Path, **size: int) -> str:
     """
     if log_format in [*shipped(), *ali_ccp.FORMATS] or log_format.endswith((".yaml", ".yml")):
         raise DataError(
-            f"{log_format} is read from files, and none is named; call adacalib data {log_format} "
-            "FILE..."
+            f"{log_format} is read from files, and none is named: adacalib data {log_format} FILE"
         )
     if log_format not in FORMATS:
         raise DataError(
@@ -68,10 +67,8 @@ def land(log_format: str, folder: Path, **size: int) -> str:
     manifest, changed = land_log(
         folder, log.kind(), lambda: followed(log.tables(), "made", log.days, "days")
     )
-    return (
-        f"{folder} {'now holds' if changed else 'already held'} {log_format}: "
-        f"{_extent(manifest.days)}"
-    )
+    holds = "now holds" if changed else "already held"
+    return f"{folder} {holds} {log_format}: {_extent(manifest.days)}"
 
 
 def land_sources(

@@ -62,9 +62,7 @@ def unread(reason: str) -> str:
 
 def open_bytes(path: Path) -> IO[bytes]:
     """The bytes of a file, decompressed as the end of its name says."""
-    codec = CODECS.get(path.suffix.lower())
-    raw = pa.OSFile(str(path))
-    return pa.CompressedInputStream(raw, codec) if codec else raw
+    return pa.input_stream(str(path), compression=CODECS.get(path.suffix.lower()))
 
 
 def _refuse_no_text(path: Path, encoding: str) -> None:
@@ -143,8 +141,7 @@ def header_of(path: Path, mapping: Mapping, place: Path) -> tuple[list[str], int
         names = names_in(lines[line].decode().rstrip("\r"), mapping)
     except UnicodeDecodeError:
         raise DataError(
-            f"{path}, line {line}: the header is not UTF-8; say the file's encoding in the "
-            "mapping, for example encoding: latin-1"
+            f"{path}, line {line}: the header is not UTF-8; name its encoding in the mapping"
         ) from None
     for name in () if mapping.select else mapping.source_types:
         if fault := column_fault(name, names):
@@ -170,10 +167,7 @@ def column_fault(name: str, names: list[str]) -> str:
         return ""
     alike = [other for other in names if normalize("NFKC", other) == normalize("NFKC", name)]
     if alike and name not in names:
-        return (
-            f"column {name} is there in another spelling of Unicode, {alike[0]!a}; copy the "
-            "name from the file into the mapping"
-        )
+        return f"column {name} is there in other Unicode, {alike[0]!a}; copy it into the mapping"
     if name not in names and (record := name.partition(".")[0]) in names:
         return f"column {name} is missing; select of the mapping reaches what is in {record}"
     return f"column {name} is {'there twice' if name in names else 'missing'}"

@@ -98,10 +98,9 @@ def used_days(
         manifest.entry(last_day)
     days = [day for day in manifest.days if last_day is None or day <= last_day]
     if len(days) < 2:
+        up_to = f" up to {last_day}" if last_day else ""
         raise NotEnoughDataError(
-            f"a log needs more than one day, this one has {len(days)}"
-            + (f": {days[0]}" if days else "")
-            + "; land more days"
+            f"two days{up_to} are needed, the log {manifest.extent()}; land more"
         )
     return days
 
@@ -240,23 +239,18 @@ def _score_range(table: pa.Table, score: LoggedScore) -> tuple[float, float] | N
     return (float(scores.min()), float(scores.max())) if len(scores) else None
 
 
-NEVER = -(1 << 31)
-
-
 class ValueNovelty:
-    """The field values of the days so far, and the last day that had each.
+    """The field values of the recent days, and the last day that had each.
 
-    Memory: every value that has been seen, once.
+    Memory: every value of these days, once.
     """
 
     def __init__(self, recent_days: int) -> None:
         """Args:
         recent_days: days of the log before a day whose values are not new on it.
         """
-        self._recent_days = recent_days
-        self._values = pa.array([], pa.string())
-        self._last_seen = np.zeros(0, np.int64)
-        self._day = 0
+        self._recent_days, self._day = recent_days, 0
+        self._seen = pa.schema({"values": pa.string(), "day": pa.int64()}).empty_table()
 
     def add(self, counted: pa.Table) -> int:
         """Rows of the next day with a value that none of its recent days has; its values are then
@@ -265,15 +259,10 @@ class ValueNovelty:
         Args:
             counted: `values`, each once, and `counts`: in how many rows each is.
         """
-        values, rows = counted["values"].combine_chunks(), counted["counts"].to_numpy()
-        found = pc.index_in(values, value_set=self._values)
-        known = found.is_valid().to_numpy(zero_copy_only=False)
-        place = found.drop_null().to_numpy()
-        last_seen = np.full(len(values), NEVER)
-        last_seen[known] = self._last_seen[place]
-        new = rows[self._day - last_seen > self._recent_days].sum()
-        self._last_seen[place] = self._day
-        self._values = pa.concat_arrays([self._values, values.filter(pa.array(~known))])
-        self._last_seen = np.append(self._last_seen, np.full(int((~known).sum()), self._day))
-        self._day += 1
-        return int(new)
+        first = self._day - self._recent_days
+        known = self._seen.filter(pc.greater_equal(self._seen["day"], first))
+        new = counted.join(known, "values", join_type="left anti")
+        today = counted.select(["values"]).append_column("day", pa.repeat(self._day, len(counted)))
+        seen = pa.concat_tables([known, today]).group_by("values").aggregate([("day", "max")])
+        self._seen, self._day = seen.rename_columns({"day_max": "day"}), self._day + 1
+        return pc.sum(new["counts"]).as_py() or 0

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +12,6 @@ from pipeline.core.columns import read_columns
 from pipeline.core.errors import DataError
 from pipeline.core.files import sha256_of
 from pipeline.data.log_store.manifest import MANIFEST, Manifest, day_folder, read_manifest
-from pipeline.encoding.stamps import wall_instants, zone_of
 from pipeline.encoding.values import Column
 from pipeline.formats.days import EPOCH, day_name, day_number
 
@@ -25,14 +25,14 @@ def day_boundaries(day: str, time_zone: str) -> tuple[datetime, datetime]:
     so a day of a clock change has 23 or 25 hours, and the end of a day is the start of the next.
 
     Raises:
-        DataError: the day or the time zone does not exist.
+        DataError: the day does not exist.
     """
     first = EPOCH + timedelta(days=day_number(day))
     return _midnight(first, time_zone), _midnight(first + timedelta(days=1), time_zone)
 
 
 def _midnight(day: date, time_zone: str) -> datetime:
-    return datetime(day.year, day.month, day.day, tzinfo=zone_of(time_zone)).astimezone(UTC)
+    return datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(time_zone)).astimezone(UTC)
 
 
 def local_days(stamps: Column, time_zone: str) -> np.ndarray:
@@ -44,15 +44,10 @@ def local_days(stamps: Column, time_zone: str) -> np.ndarray:
         stamps: [n] Arrow time stamps with a zone, without nulls.
 
     Raises:
-        DataError: a stamp is null, far from any calendar, or has no zone.
+        DataError: a stamp is far from any calendar.
     """
-    if stamps.null_count:
-        raise DataError(f"{stamps.null_count} time stamps are null; drop or repair those rows")
-    if stamps.type.tz is None:
-        stamps = wall_instants(stamps, None)
-    seconds = (
-        stamps.cast(pa.timestamp("us", tz=stamps.type.tz)).cast(pa.int64()).to_numpy() // 10**6
-    )
+    micros = stamps.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
+    seconds = micros.to_numpy() // 10**6
     near = np.unique(seconds // 86400)
     candidates = np.unique(np.concatenate([near + shift for shift in (-1, 0, 1, 2)]))
     starts = [day_boundaries(day_name(day), time_zone)[0].timestamp() for day in candidates]
@@ -77,7 +72,7 @@ def calendar_days(last_day: str, count: int, time_zone: str) -> list[str]:
     A day that the zone left out (Pacific/Apia had no 2011-12-30) is none of them.
 
     Raises:
-        DataError: the calendar does not reach so far back, or the day or the zone does not exist.
+        DataError: the calendar does not reach so far back, or the day does not exist.
     """
     days: list[str] = []
     number = day_number(last_day)
@@ -94,7 +89,7 @@ def days_between(first: str, last: str, time_zone: str) -> list[str]:
     """The days of `time_zone` from `first` to `last`, both with it, ascending.
 
     Raises:
-        DataError: a day or the zone does not exist.
+        DataError: a day does not exist.
     """
     days = calendar_days(last, max(day_number(last) - day_number(first) + 1, 0), time_zone)
     return [day for day in days if day >= first]

@@ -27,8 +27,9 @@ from pipeline.formats.days import day_name
 
 BUDGET = 192 << 20  # bytes of rows that wait in memory, over all days; more go to the disk
 REPEATED = """
-SELECT count(*) - count(DISTINCT {what}) FROM read_parquet([{files}]) WHERE {id} IS NOT NULL
+SELECT count(*) > count(DISTINCT hash({id})) FROM read_parquet([{files}]) WHERE {id} IS NOT NULL
 """
+ALL = "SELECT r, place AS source FROM given"
 ONCE = """
 , again AS (
     SELECT row, min(row) OVER (PARTITION BY id) AS first,
@@ -149,12 +150,13 @@ class DayFiles:
         try:
             with engine() as database:
                 database.register("facts", self._facts)
-                yield from database.sql(f"{self._given} {query}").to_arrow_reader(1 << 16)
+                yield from database.sql(f"{self._given} {query}").to_arrow_reader(
+                    block_rows(self._schema)
+                )
         except duckdb.Error as error:
             said = str(error).splitlines()[0]
             raise DataError(
-                f"{self._paths[0]} cannot be read again: {said}; land the day again with "
-                "--allow-shrink, or dvc checkout"
+                f"{self._paths[0]} cannot be read: {said}; land its day with --allow-shrink"
             ) from None
 
     def rewritten(self, query: str, files: Sequence[SourceRows], target: Path) -> DayEntry:
@@ -182,15 +184,12 @@ class DayFiles:
         return replace(entry, sources=tuple(runs) if any(run.file for run in runs) else ())
 
 
-def _repeated(paths: Sequence[Path], event_id: str) -> int:
-    """How many rows of files have the id of another one before."""
-    column, files = name(event_id), ", ".join(text(str(path)) for path in paths)
+def _may_repeat(paths: Sequence[Path], event_id: str) -> bool:
+    """Whether an event is there twice, or two have ids with the same hash."""
+    files = ", ".join(text(str(path)) for path in paths)
     with engine() as database:
-        for what in (f"hash({column})", column):  # hashes are quick: most days have no id twice
-            query = REPEATED.format(what=what, files=files, id=column)
-            if not (found := database.execute(query).fetchall()[0][0]):
-                break
-    return found
+        (found,) = database.execute(REPEATED.format(id=name(event_id), files=files)).fetchall()
+        return found[0]
 
 
 @dataclass(frozen=True)
@@ -222,21 +221,14 @@ def whole(parts: Sequence[Part], schema: pa.Schema, event_id: str | None) -> tup
     dropped = sum((Counter(part.entry.dropped) for part in parts), Counter[str]())
     held = [part for part in parts if part.entry.rows] or parts[:1]
     paths, entry, target = [part.path for part in held], held[0].entry, held[0].path
-    sources = [source for part in held for source in part.entry.sources]
-    again = _repeated(paths, event_id) if event_id else 0
+    again = event_id is not None and _may_repeat(paths, event_id)
     if again or len(held) > 1 or held[0].is_cut:  # into a file of its own: it may be begun again
         target = Path(mkdtemp(dir=target.parent)) / PART
-    if again:
-        facts = pa.table({"place": places_of(sources)})
-        entry = DayFiles(paths, schema, facts, event_id).rewritten(ONCE, sources, target)
-        dropped[f"{event_id} came before"] += again
-    elif target not in paths:
-        writer = PartWriter(target, schema)
-        for path in paths:
-            with pq.ParquetFile(path) as rows:
-                for batch in rows.iter_batches(writer.block):
-                    writer.add(pa.Table.from_batches([batch], schema))
-        entry = replace(writer.entry(), sources=tuple(sources))
+        sources = [source for part in held for source in part.entry.sources]
+        rows = DayFiles(paths, schema, pa.table({"place": places_of(sources)}), event_id)
+        entry = rows.rewritten(ONCE if again else ALL, sources, target)
+        before = sum(part.entry.rows for part in held)
+        dropped += Counter({f"{event_id} came before": before - entry.rows})
     known = entry.sources if any(source.file for source in entry.sources) else ()
     return target, replace(entry, dropped=dict(dropped), sources=known)
 

@@ -17,12 +17,12 @@ def engine() -> duckdb.DuckDBPyConnection:
             "memory_limit": "1GB",
             "temp_directory": str(Path(gettempdir()) / "adacalib-spill"),
             "autoinstall_known_extensions": False,
+            "python_enable_replacements": False,  # a name is no Python variable
         }
     )
     database.execute("SET enable_progress_bar = true")  # counted,
     database.execute("SET enable_progress_bar_print = false")  # not shown
     database.execute("SET TimeZone = 'UTC'")  # which stamps with a zone are given in
-    database.execute("SET python_enable_replacements = false")  # a name is no Python variable
     return database
 
 

@@ -24,7 +24,7 @@ from pipeline.data.log_store.manifest import (
     type_name,
     write_manifest,
 )
-from pipeline.data.log_store.merging import LARGEST_SHRINK, DayMerge
+from pipeline.data.log_store.merging import LARGEST_SHRINK, REPLACE, DayMerge
 from pipeline.data.log_store.splits import labels_until, ordinary_days, with_labels
 from pipeline.data.log_store.store import Staged, commit, landing_lock, standing_log
 from pipeline.encoding.values import as_numbers
@@ -142,8 +142,7 @@ def land_log(
             return standing, False
         if standing and not standing.origin:
             raise DataError(
-                f"{folder} holds a log of format {standing.format} that cannot be brought again; "
-                f"move it away before landing {kind.format}"
+                f"{folder} holds a log ({standing.format}) that nothing brings again; move it away"
             )
         with publish(folder) as temporary:
             manifest = kind.manifest(
@@ -242,8 +241,7 @@ def _refuse_lost_responses(day: str, before: int | None, now: int | None) -> Non
         raise DataError(
             f"day {day} has {before:,} responses and would have {now:,}: where a file comes again "
             "that later ones have corrected, name all files of the day in one call, the newest "
-            "last; where the day shall lose them, add --allow-shrink, by which what comes takes "
-            "the place of the day; nothing was landed"
+            f"last; where the day shall lose them, {REPLACE}"
         )
 
 
@@ -257,8 +255,9 @@ def is_other_kind(folder: Path, kind: LogKind) -> bool:
     standing = standing_log(folder)
     if standing is None:
         return False
-    alike = kind.manifest(standing.days)
-    return standing != replace(alike, origin=standing.origin, reading=standing.reading)
+    return kind.manifest(standing.days) != replace(
+        standing, origin=kind.origin, reading=kind.reading
+    )
 
 
 def _refuse_other_kind(folder: Path, kind: LogKind) -> None:

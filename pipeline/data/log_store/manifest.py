@@ -122,13 +122,12 @@ def read_manifest(path: Path) -> Manifest:
 
 def _coming(folder: Path) -> Manifest | None:
     """What a landing that has not ended is about to make of the manifest; None where none runs."""
-    path = folder / COMING
     try:
-        return _read(path) if path.exists() else None
+        return _read(folder / COMING)
     except DataError:
-        if path.exists():
+        if (folder / COMING).exists():
             raise
-        return None  # it has ended meanwhile
+        return None
 
 
 def _is_there(folder: Path, day: str, entry: DayEntry) -> bool:
@@ -227,8 +226,7 @@ class ContentDigest:
         """Add the next rows.
 
         Raises:
-            DataError: a column has a type other than text, numbers, booleans, dates, time stamps or
-                lists of these.
+            DataError: a column has a type other than text, numbers, booleans, time stamps or lists.
         """
         size = block_rows(table.schema)
         for start in range(0, max(len(table), 1), size):
@@ -246,8 +244,6 @@ def _block_sha256(table: pa.Table) -> str:
     digest = hashlib.sha256(f"{table.num_rows} rows".encode())
     for name in table.column_names:
         column = table.column(name).combine_chunks()
-        if pa.types.is_large_string(column.type):
-            column = column.cast(pa.string())
         digest.update(f"\n{name}: {type_name(column.type)}\n".encode())
         digest.update(_validity(column))
         for part in _bytes_of(name, column):
@@ -275,9 +271,8 @@ def _bytes_of(name: str, column: pa.Array) -> list[bytes | memoryview]:
     if pa.types.is_string(column.type):
         lengths = pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False)
         return [lengths.astype("<i8").tobytes(), _text_of(column.drop_null())]
-    stored = [(pa.types.is_timestamp, pa.int64()), (pa.types.is_date32, pa.int32())]
-    for is_type, kind in [*stored, (pa.types.is_boolean, pa.uint8())]:
-        column = column.cast(kind) if is_type(column.type) else column
+    if pa.types.is_boolean(column.type) or pa.types.is_timestamp(column.type):
+        column = column.cast(pa.uint8() if pa.types.is_boolean(column.type) else pa.int64())
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
         raise DataError(f"column {name} has type {column.type}, which a log's manifest cannot hash")
     numbers = column.fill_null(pa.scalar(0).cast(column.type)).to_numpy(zero_copy_only=False)

@@ -17,6 +17,7 @@ from pipeline.data.log_store.engine import engine
 from pipeline.data.log_store.manifest import DayEntry, SourceRows, amount
 from pipeline.encoding.values import as_text
 
+REPLACE = "add --allow-shrink, by which what comes takes the place of the day; nothing was landed"
 LARGEST_SHRINK = 0.1  # share of its responses that a day may lose; of its rows, of unknown files
 FEW = 0.1  # share of a day: so many rows of another file may be equal to rows of the day
 LARGEST_OVERLAP = 0.5  # share of rows of another file that are equal to rows of the day
@@ -111,8 +112,7 @@ class DayMerge:
                 raise DataError(
                     f"day {self._day} has {amount(before[place], 'row')}"
                     f"{f' of {source.file}' if source.file else ''} and would have {source.rows:,}"
-                    "; fetch the file again, or where the day shall shrink, add --allow-shrink, by "
-                    "which what comes takes the place of the day; nothing was landed"
+                    f"; fetch the file again, or where the day shall shrink, {REPLACE}"
                 )
 
     def _refuse_overlap(self, rows: DayFiles) -> None:
@@ -129,10 +129,9 @@ class DayMerge:
             names = ", ".join(self._came[place].file for place in first)
             raise DataError(
                 f"day {self._day} has {amount(stays, 'row')}, and {shared:,} of the "
-                f"{others:,} that {names} brings are equal to rows of it: where they are the "
-                "same events, keep the name of a file that comes again, name log.event_id in "
-                "params.yaml, or add --allow-shrink, by which what comes takes the place of the "
-                "day; where they are not, name all files of the day in one call; nothing was landed"
+                f"{others:,} that {names} brings are equal to rows of it: where these are other "
+                "events, name all files of the day in one call, and where they are the same, keep "
+                f"the name of a file that comes again, name log.event_id, or {REPLACE}"
             )
 
 

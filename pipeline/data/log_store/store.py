@@ -51,8 +51,7 @@ def landing_lock(folder: Path) -> Iterator[None]:
     except OSError as error:
         reason = (error.strerror or str(error)).splitlines()[0]
         raise DataError(
-            f"{folder} cannot be written: {reason}; every day in it is whole, the old one or the "
-            f"new: mend that and land again"
+            f"{folder} cannot be written: {reason}; all its days are whole: mend that, land again"
         ) from error
 
 
