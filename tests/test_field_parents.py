@@ -238,6 +238,16 @@ def test_a_far_parent_is_one_where_no_near_one_is_known():
     assert tree["parent"] == [0, 3, 0, 0]
 
 
+def test_parents_of_several_lines_have_parents():
+    """A line break is a character like any other."""
+    table = pa.table({"c": ["x"], "a": ["p\nq"], "v": ["home\ngarden"]})
+    found = count_field(table, ["c"], ["a", "v"])
+    known = Vocabulary(()).extended(counts_of([found]))
+    tree = tree_of(known, 2, [("2024-03-04", nearest_parents(found))])
+    assert known.names == [None, "x", "\x1e\x1fhome\ngarden", "\x1e\x1fp\nq\x1fhome\ngarden"]
+    assert tree["parent"] == [0, 3, 0, 2]
+
+
 def test_a_row_that_lacks_the_near_parent_is_neither_a_move_nor_a_second_parent():
     """Of a day on which all rows lack it, too; another far parent is a move."""
 
