@@ -3,7 +3,7 @@
 import hashlib
 import json
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -118,6 +118,7 @@ class Predictor:
         self.number_columns = [n.removeprefix(NUMBER) for n in names if n.startswith(NUMBER)]
         reading = self.conventions.get("reading")
         self.reading = Reading.of(reading) if reading else None
+        self._types = self.conventions.get("column_types", {})
         self._score = logged_score_column(self.conventions)
         self._field = [f"{TEXT}{column}" for column in json.loads(self.metadata["field"])]
 
@@ -238,7 +239,7 @@ class Predictor:
             return column
         return _by_row(partial(self.reading.typed, kind=pa.float64()), column)
 
-    def texts(self, values: Iterable[str | None], name: str) -> list[str]:
+    def texts(self, values: Collection[str | None], name: str) -> list[str]:
         """The values of the text column `name` as the session takes them.
 
         `null_text` stands for null, as do the spellings that were null in the log's files; who
@@ -246,7 +247,8 @@ class Predictor:
         """
         known = {None: self.null_text, self.null_text: f"{self.null_text}{SEPARATOR}"}
         if self.reading and name not in self.reading.made:
-            known |= dict.fromkeys(self.reading.nulls, self.null_text)
+            names = self.reading.names(values, self._types.get(name, "string"))
+            known = {text: known.get(meant, meant) for text, meant in names.items()} | known
         return [known.get(value, value) for value in values]  # type: ignore[misc]
 
     def numbers(self, name: str, values: np.ndarray) -> np.ndarray:
