@@ -10,6 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pipeline.__main__ import run_stage
 from pipeline.core.errors import DataError
@@ -17,6 +19,7 @@ from pipeline.core.files import read_json, read_report
 from pipeline.encoding.parents import count_field, counts_of, nearest_parents, tree_of
 from pipeline.encoding.vocabulary import Vocabulary
 from pipeline.engine import day_map
+from pipeline.formats.maps import read_maps
 from pipeline.formats.tables import FieldTree
 from pipeline.serving.predictor import load
 from tests.tiny_logs import files_of
@@ -95,6 +98,9 @@ def rows_of(*rows):
     }
 
 
+SCHEMA = pa.schema(
+    [*((n, pa.string()) for n in ("item", "advertiser", "vertical")), ("score", "f8")]
+)
 ASKED = rows_of(
     ("c1", "a1", "v0"),  # known
     ("c7", "a1", "v0"),  # of two advertisers: known by each pair
@@ -138,6 +144,26 @@ def test_http_and_files_say_the_same(walked):
     answers, _ = scored(walked, pa.table(ASKED))
     np.testing.assert_array_equal(answers["field_level"], LEVELS)
     np.testing.assert_allclose(answers["probability"], answer.json()["probability"], rtol=1e-12)
+
+
+PARTS = st.sampled_from(
+    ["c1", "c7", "a1", "a2", "v0", "v1", "new", "", "\x1f", "\x1e(null)", "c7\x1fa1", None]
+)
+
+
+@settings(max_examples=20, deadline=None)
+@given(rows=st.lists(st.tuples(PARTS, PARTS, PARTS), min_size=1, max_size=20))
+def test_every_way_to_ask_gives_the_same(walked, rows):
+    """The file by predict, by HTTP and by adacalib score; the bare table from the same ids."""
+    columns, model = rows_of(*rows), walked / "artifacts/model"
+    said = load(model).predict(pa.table(columns, schema=SCHEMA))
+    answer = asked(walked, columns)[0].json()
+    scores, _ = scored(walked, pa.table(columns, schema=SCHEMA))
+    for name in ("field_value_id", "field_level", "unseen", "calibrated_logit", "probability"):
+        assert answer[name] == scores[name].tolist() == getattr(said, name).tolist()
+    (table,) = read_maps(model / "calibration.parquet").values()
+    expected = table(said.uncalibrated_logit, said.field_value_id)
+    np.testing.assert_allclose(said.calibrated_logit, expected, atol=1e-9)
 
 
 def test_a_campaign_of_two_advertisers_is_served_by_each_as_it_is_there(walked):
