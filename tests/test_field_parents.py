@@ -5,6 +5,7 @@ import re
 import shutil
 from collections import Counter
 from pathlib import Path
+from time import sleep
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,9 @@ from pipeline.engine import day_map
 from pipeline.formats.maps import read_maps
 from pipeline.formats.tables import FieldTree
 from pipeline.serving.predictor import load
+from pipeline.serving.requests import inputs_of
+from pipeline.serving.shadow import Shadow
+from pipeline.serving.state import ServiceState
 from tests.tiny_logs import files_of
 from tests.whole_walk import DAYS, PATHS, asked, project, scored, walk
 
@@ -101,7 +105,7 @@ def rows_of(*rows):
 SCHEMA = pa.schema(
     [*((n, pa.string()) for n in ("item", "advertiser", "vertical")), ("score", "f8")]
 )
-ASKED = rows_of(
+ASKED_FOR = (
     ("c1", "a1", "v0"),  # known
     ("c7", "a1", "v0"),  # of two advertisers: known by each pair
     ("c7", "a2", "v0"),
@@ -113,6 +117,7 @@ ASKED = rows_of(
     (None, "a3", "v1"),
     (None, None, None),
 )
+ASKED = rows_of(*ASKED_FOR)
 LEVELS = [0, 0, 0, 1, 1, 2, 3, 3, 1, 0]
 
 
@@ -164,6 +169,21 @@ def test_every_way_to_ask_gives_the_same(walked, rows):
     (table,) = read_maps(model / "calibration.parquet").values()
     expected = table(said.uncalibrated_logit, said.field_value_id)
     np.testing.assert_allclose(said.calibrated_logit, expected, atol=1e-9)
+
+
+def test_a_shadow_names_known_values_alone(walked, tmp_path):
+    """New ones are as many as may come, whether or not their parent's map answers."""
+    model, columns = load(walked / "artifacts/model"), rows_of(*ASKED_FOR)
+    body = json.dumps({"columns": columns}).encode()
+    inputs = inputs_of(body, "application/json", model, 99)
+    shadow = Shadow(model, model, ServiceState(tmp_path).seated(), 0.5)
+    shadow.watch(body, "application/json", inputs, model.run(inputs))
+    while (found := {gauge.name: gauge for gauge in shadow.collect()})[
+        "adacalib_shadow_rows"
+    ].samples[0].value < len(ASKED_FOR):
+        sleep(0.01)
+    values = found["adacalib_shadow_field_value_difference"].samples
+    assert {v.labels["field_value"] for v in values} == {"c1", "c7", "(unseen or null)"}
 
 
 def test_a_campaign_of_two_advertisers_is_served_by_each_as_it_is_there(walked):

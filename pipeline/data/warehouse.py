@@ -109,7 +109,7 @@ def counted_mapping(log: Contract) -> str:
     """
     kinds = {name: "float64" if name == log.weight else "text" for name in _columns(log)}
     kinds |= {"logit": "float64", "impressions": "int64", "responses": "int64"}
-    said = {"columns": kinds, "weight": log.weight}
+    said: dict[str, object] = {"columns": kinds, "weight": log.weight}
     said |= {"field": log.field, "field_parents": log.field_parents}
     texts = {name: json.dumps(what, ensure_ascii=False) for name, what in said.items()}
     return MAPPING.format(zone=log.time_zone, **texts)

@@ -162,18 +162,19 @@ class Predictor:
         """
         logit, calibrated, probability, ids, beyond, *level = self.session.run(None, dict(inputs))
         levels = level[0] if level else (ids == 0).astype(np.int64)
-        null = np.zeros(len(ids), bool)
-        for name in self._field:
-            null |= inputs[name] == self.null_text
-        unseen = (levels > 0) & ~null
+        unseen = (levels > 0) & ~self._is_null(inputs)
         return ServedScores(logit, calibrated, probability, ids, beyond, unseen, levels)
 
     def field_values(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
-        """The field value of every row, object [n] of text; parts of a joint one are joined."""
-        parts = [inputs[name] for name in self._field]
-        if len(parts) == 1:
-            return parts[0]
-        return np.array([*map(SEPARATOR.join, zip(*parts, strict=True))], object)
+        """The field value of every row, object [n]: text, parts joined; None where it is null."""
+        parts = (inputs[name] for name in self._field)
+        names = np.array([*map(SEPARATOR.join, zip(*parts, strict=True))], object)
+        names[self._is_null(inputs)] = None
+        return names
+
+    def _is_null(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+        absent = [inputs[name] == self.null_text for name in self._field]
+        return np.logical_or.reduce(absent)
 
     def predict(self, table: Any) -> ServedScores:
         """The scores of every row of a log; columns in any order, others are not read.
