@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 
 from pipeline.__main__ import run_stage
 from pipeline.core.errors import DataError
-from pipeline.core.files import read_json, read_report
+from pipeline.core.files import file_sums, read_json, read_report, sha256_of
 from pipeline.encoding.parents import count_field, counts_of, nearest_parents, tree_of
 from pipeline.encoding.vocabulary import Vocabulary
 from pipeline.engine import day_map
+from pipeline.formats.champion import MODEL, TABLES, Pin, write_pin
 from pipeline.formats.maps import read_maps
 from pipeline.formats.tables import FieldTree
 from pipeline.serving.predictor import load
@@ -256,6 +257,33 @@ def test_who_has_several_parents_is_known_by_pairs_unless_known_before(tmp_path)
     day = pq.read_table(folder / f"artifacts/scores/day={DAYS[3]}.parquet")
     rows = [field["values"][each] for each in day["field_value_id"].to_pylist()]
     assert Counter(rows) == dict.fromkeys(["x", "z", *pairs[:2], "\x1e\x1fv"], 20)
+
+
+@pytest.mark.parametrize("at_first", [1, 2])
+def test_a_value_that_got_a_second_parent_is_no_other_mix(tmp_path, at_first):
+    """Held against a champion that knows it by itself, or the other way round."""
+    folders = []
+    for parents in (at_first, 3 - at_first):
+        rng = np.random.default_rng(parents)
+        item, click = rng.choice(["x", "y"], 4000), rng.integers(0, 2, 4000)
+        owner = np.where(item == "x", rng.integers(0, parents, 4000), 0).astype(str)
+        table = pa.table(
+            {"item": item, "owner": owner, "score": rng.normal(size=4000), "click": click}
+        )
+        more = {"log__field_parents": ["owner"], "log__served_logit": "score"}
+        folders.append(project(tmp_path / str(parents), dict.fromkeys(DAYS, table), **more))
+    champion, folder = walk(folders[0], "merge"), folders[1]
+    for name in ("model", "tables"):
+        shutil.copytree(
+            champion / "artifacts" / name, folder / {"model": MODEL, "tables": TABLES}[name]
+        )
+    version = sha256_of(folder / MODEL / "manifest.json")
+    pin = Pin("v0.0.3", "0" * 40, "2024-01-01", version, file_sums(folder / TABLES))
+    write_pin(folder / "champion.json", pin)
+    walk(folder, "check_tables")
+    drift = read_report(folder / "reports/tables.json")["drift"]
+    assert (drift["mix_beyond_noise"] < 0.01, drift["field_values"]) == (True, 2)
+    assert drift["rate_beyond_noise"] < 0.1
 
 
 def test_values_without_an_id_have_that_of_their_parent(walked):
