@@ -24,7 +24,7 @@ kind: {kind}
 time_zone: UTC
 date: {{column: date, format: "%Y-%m-%d"}}
 columns:
-  item: text
+  item: {item}
   score: float64
   click: int8
 """
@@ -58,8 +58,8 @@ def landed_from_parquet(folder, items, kind, **values):
     return landed(folder, "parquet", "log.parquet", **values)
 
 
-def landed(folder, kind, source, **values):
-    (folder / "mine.yaml").write_text(MAPPING.format(kind=kind))
+def landed(folder, kind, source, item="text", **values):
+    (folder / "mine.yaml").write_text(MAPPING.format(kind=kind, item=item))
     land_sources(str(folder / "mine.yaml"), folder / "data", [folder / source])
     return project(folder, None, log__served_logit="score", **values)
 
@@ -156,6 +156,29 @@ def test_a_value_of_a_request_is_the_key_of_the_log(ids, value, found):
     answer, _ = asked(ids, {"item": [value], "score": [0.0]})
     assert answer.json()["field_value_id"] == [found]
     assert 0 < answer.json()["probability"][0] < 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "cells", "known"),
+    [
+        ("int64", ["7", "007", " 7", "-8", "", "1582218195625938945"],
+         [3, 3, 3, 1, 4, 2]),
+        ("bool", ["True", "FALSE", "1", "0", "true", ""], [2, 1, 2, 1, 2, 3]),
+        ("float64", ["7.0", "7", "7e0", "nan", "-0.0", ""], [2, 2, 2, 3, 1, 3]),
+    ],
+)  # fmt: skip
+def test_values_of_a_column_of_numbers_may_be_spelled_as_in_the_log_s_files(
+    tmp_path, kind, cells, known
+):
+    """What cannot be in the log is a value that nobody has seen, and refuses nothing."""
+    folder = walk(landed_from_csv(tmp_path, cells, item=kind), "merge")
+    odd = ["wrong", "1x", NULL_NAME, "\x1f", "300000000000000000000"]
+    asking = {"item": [*cells, *odd], "score": [0.1] * (len(cells) + len(odd))}
+    answer, _ = asked(folder, asking)
+    assert answer.json()["field_value_id"] == [*known, *[0] * len(odd)]
+    assert scored(folder, pa.table(asking))[0]["field_value_id"].tolist() == [*known, 0, 0, 0, 0, 0]
+    values = [None if cell == "" else cell for cell in cells]
+    assert asked(folder, asking | {"item": [*values, *odd]})[0].json() == answer.json()
 
 
 @pytest.mark.parametrize("value", [7.5, 1582218195625938946.0, 1e300, [7], {"id": 7}])

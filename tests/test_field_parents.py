@@ -5,20 +5,28 @@ import re
 import shutil
 from collections import Counter
 from pathlib import Path
+from time import sleep
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pipeline.__main__ import run_stage
 from pipeline.core.errors import DataError
-from pipeline.core.files import read_json, read_report
+from pipeline.core.files import file_sums, read_json, read_report, sha256_of
 from pipeline.encoding.parents import count_field, counts_of, nearest_parents, tree_of
 from pipeline.encoding.vocabulary import Vocabulary
 from pipeline.engine import day_map
+from pipeline.formats.champion import MODEL, TABLES, Pin, write_pin
+from pipeline.formats.maps import read_maps
 from pipeline.formats.tables import FieldTree
 from pipeline.serving.predictor import load
+from pipeline.serving.requests import inputs_of
+from pipeline.serving.shadow import Shadow
+from pipeline.serving.state import ServiceState
 from tests.tiny_logs import files_of
 from tests.whole_walk import DAYS, PATHS, asked, project, scored, walk
 
@@ -95,7 +103,10 @@ def rows_of(*rows):
     }
 
 
-ASKED = rows_of(
+SCHEMA = pa.schema(
+    [*((n, pa.string()) for n in ("item", "advertiser", "vertical")), ("score", "f8")]
+)
+ASKED_FOR = (
     ("c1", "a1", "v0"),  # known
     ("c7", "a1", "v0"),  # of two advertisers: known by each pair
     ("c7", "a2", "v0"),
@@ -107,6 +118,7 @@ ASKED = rows_of(
     (None, "a3", "v1"),
     (None, None, None),
 )
+ASKED = rows_of(*ASKED_FOR)
 LEVELS = [0, 0, 0, 1, 1, 2, 3, 3, 1, 0]
 
 
@@ -138,6 +150,41 @@ def test_http_and_files_say_the_same(walked):
     answers, _ = scored(walked, pa.table(ASKED))
     np.testing.assert_array_equal(answers["field_level"], LEVELS)
     np.testing.assert_allclose(answers["probability"], answer.json()["probability"], rtol=1e-12)
+
+
+PARTS = st.sampled_from(
+    ["c1", "c7", "a1", "a2", "v0", "v1", "new", "", "\x1f", "\x1e(null)", "c7\x1fa1", None]
+)
+
+
+@settings(max_examples=20, deadline=None)
+@given(rows=st.lists(st.tuples(PARTS, PARTS, PARTS), min_size=1, max_size=20))
+def test_every_way_to_ask_gives_the_same(walked, rows):
+    """The file by predict, by HTTP and by adacalib score; the bare table from the same ids."""
+    columns, model = rows_of(*rows), walked / "artifacts/model"
+    said = load(model).predict(pa.table(columns, schema=SCHEMA))
+    answer = asked(walked, columns)[0].json()
+    scores, _ = scored(walked, pa.table(columns, schema=SCHEMA))
+    for name in ("field_value_id", "field_level", "unseen", "calibrated_logit", "probability"):
+        assert answer[name] == scores[name].tolist() == getattr(said, name).tolist()
+    (table,) = read_maps(model / "calibration.parquet").values()
+    expected = table(said.uncalibrated_logit, said.field_value_id)
+    np.testing.assert_allclose(said.calibrated_logit, expected, atol=1e-9)
+
+
+def test_a_shadow_names_known_values_alone(walked, tmp_path):
+    """New ones are as many as may come, whether or not their parent's map answers."""
+    model, columns = load(walked / "artifacts/model"), rows_of(*ASKED_FOR)
+    body = json.dumps({"columns": columns}).encode()
+    inputs = inputs_of(body, "application/json", model, 99)
+    shadow = Shadow(model, model, ServiceState(tmp_path).seated(), 0.5)
+    shadow.watch(body, "application/json", inputs, model.run(inputs))
+    while (found := {gauge.name: gauge for gauge in shadow.collect()})[
+        "adacalib_shadow_rows"
+    ].samples[0].value < len(ASKED_FOR):
+        sleep(0.01)
+    values = found["adacalib_shadow_field_value_difference"].samples
+    assert {v.labels["field_value"] for v in values} == {"c1", "c7", "(unseen or null)"}
 
 
 def test_a_campaign_of_two_advertisers_is_served_by_each_as_it_is_there(walked):
@@ -212,6 +259,33 @@ def test_who_has_several_parents_is_known_by_pairs_unless_known_before(tmp_path)
     assert Counter(rows) == dict.fromkeys(["x", "z", *pairs[:2], "\x1e\x1fv"], 20)
 
 
+@pytest.mark.parametrize("at_first", [1, 2])
+def test_a_value_that_got_a_second_parent_is_no_other_mix(tmp_path, at_first):
+    """Held against a champion that knows it by itself, or the other way round."""
+    folders = []
+    for parents in (at_first, 3 - at_first):
+        rng = np.random.default_rng(parents)
+        item, click = rng.choice(["x", "y"], 4000), rng.integers(0, 2, 4000)
+        owner = np.where(item == "x", rng.integers(0, parents, 4000), 0).astype(str)
+        table = pa.table(
+            {"item": item, "owner": owner, "score": rng.normal(size=4000), "click": click}
+        )
+        more = {"log__field_parents": ["owner"], "log__served_logit": "score"}
+        folders.append(project(tmp_path / str(parents), dict.fromkeys(DAYS, table), **more))
+    champion, folder = walk(folders[0], "merge"), folders[1]
+    for name in ("model", "tables"):
+        shutil.copytree(
+            champion / "artifacts" / name, folder / {"model": MODEL, "tables": TABLES}[name]
+        )
+    version = sha256_of(folder / MODEL / "manifest.json")
+    pin = Pin("v0.0.3", "0" * 40, "2024-01-01", version, file_sums(folder / TABLES))
+    write_pin(folder / "champion.json", pin)
+    walk(folder, "check_tables")
+    drift = read_report(folder / "reports/tables.json")["drift"]
+    assert (drift["mix_beyond_noise"] < 0.01, drift["field_values"]) == (True, 2)
+    assert drift["rate_beyond_noise"] < 0.1
+
+
 def test_values_without_an_id_have_that_of_their_parent(walked):
     """Of 24 campaigns 20 have ids of their own; the others are no unseen ones in the scores."""
     manifest = read_json(walked / "artifacts/scores/manifest.json")
@@ -236,6 +310,16 @@ def test_a_far_parent_is_one_where_no_near_one_is_known():
     assert known.names == [None, "x", "y", "\x1e\x1f1"]
     assert tree["level"] == [3, 0, 0, 2]
     assert tree["parent"] == [0, 3, 0, 0]
+
+
+def test_parents_of_several_lines_have_parents():
+    """A line break is a character like any other."""
+    table = pa.table({"c": ["x"], "a": ["p\nq"], "v": ["home\ngarden"]})
+    found = count_field(table, ["c"], ["a", "v"])
+    known = Vocabulary(()).extended(counts_of([found]))
+    tree = tree_of(known, 2, [("2024-03-04", nearest_parents(found))])
+    assert known.names == [None, "x", "\x1e\x1fhome\ngarden", "\x1e\x1fp\nq\x1fhome\ngarden"]
+    assert tree["parent"] == [0, 3, 0, 2]
 
 
 def test_a_row_that_lacks_the_near_parent_is_neither_a_move_nor_a_second_parent():

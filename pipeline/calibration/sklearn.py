@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from numpy.typing import ArrayLike
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -181,11 +182,7 @@ class AdaCalib(ClassifierMixin, BaseEstimator):
         """Calibrated probabilities of classes 0 and 1 in (0, 1), float64 [n, 2].
 
         Field values that were not seen are served by the unseen value's own map; so is null where
-        no row of `fit` had it.
-
-        Raises:
-            NotFittedError: `fit` was not called.
-            DataError: columns have different lengths, or a logit is not finite.
+        no row of `fit` had it. Raises as `calibrated_logit`.
         """
         logit = self.calibrated_logit(uncalibrated_logit, field_value)
         both = expit(np.stack([-logit, logit], axis=1))
@@ -194,12 +191,7 @@ class AdaCalib(ClassifierMixin, BaseEstimator):
     def predict(
         self, uncalibrated_logit: ArrayLike, field_value: ArrayLike | None = None
     ) -> np.ndarray:
-        """1 where a response is likelier than not, int64 [n].
-
-        Raises:
-            NotFittedError: `fit` was not called.
-            DataError: columns have different lengths, or a logit is not finite.
-        """
+        """1 where a response is likelier than not, int64 [n]; raises as `calibrated_logit`."""
         return (self.calibrated_logit(uncalibrated_logit, field_value) > 0).astype(np.int64)
 
     def plot(self, field_value: Any) -> "alt.LayerChart":
@@ -254,6 +246,15 @@ def text_of(value: Any) -> str | None:
     return str(value)
 
 
+def _cells(table: Any) -> np.ndarray:
+    """A table or column in which texts, numbers and nulls beside each other stay what they are."""
+    if isinstance(table, pa.Array | pa.ChunkedArray):
+        table = table.to_pylist()
+    elif not isinstance(table, np.ndarray) and hasattr(table, "astype"):  # pandas'
+        table = table.astype(object)
+    return np.asanyarray(table, None if hasattr(table, "dtype") else object)
+
+
 def _plain(name: str, column: Any, n_rows: int) -> np.ndarray:
     """A column of `n_rows`, with NaN where it is masked."""
     masked = isinstance(column, np.ma.MaskedArray)
@@ -288,7 +289,7 @@ def columns_of(
     """Logits float32 [n] and texts of field values [n]."""
     table: Any = uncalibrated_logit
     if field_value is None:
-        table = np.asarray(table)
+        table = _cells(table)
         if table.ndim != 2 or table.shape[1] != 2:
             raise DataError(
                 f"field_value is missing and the logits have shape {table.shape}; "
@@ -300,7 +301,7 @@ def columns_of(
         logit = given.astype(np.float32)
     _refuse(~np.isfinite(logit), "uncalibrated_logit must be finite", given)
     try:
-        values = _plain("field_value", field_value, len(logit)).astype(object)
+        values = _plain("field_value", _cells(field_value), len(logit)).astype(object)
         return logit, [text_of(value) for value in values]
     except UnicodeDecodeError:
         raise DataError("bytes name field values only in UTF-8; give text") from None

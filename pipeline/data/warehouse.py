@@ -30,8 +30,8 @@ GROUP BY CAST(log_day AS TEXT), {columns}, (FLOOR(log_logit * {cells}) + 0.5) / 
 MAPPING = """\
 # What the query gives, written as Parquet files. In params.yaml, log:
 #   {{format: counted, time_zone: {zone}, label: responses, impressions: impressions,
-#    field: {field}, categorical: [], numeric: [], weight: {weight},
-#    served_logit: logit, served_probability: null, event_id: null}}
+#    field: {field}, field_parents: {field_parents}, categorical: [], numeric: [], weight: {weight},
+#    served_logit: logit, served_probability: null, event_id: null, truth: null, value: null}}
 format: counted
 kind: parquet
 time_zone: {zone}
@@ -109,7 +109,8 @@ def counted_mapping(log: Contract) -> str:
     """
     kinds = {name: "float64" if name == log.weight else "text" for name in _columns(log)}
     kinds |= {"logit": "float64", "impressions": "int64", "responses": "int64"}
-    said = {"columns": kinds, "field": log.field, "weight": log.weight}
+    said: dict[str, object] = {"columns": kinds, "weight": log.weight}
+    said |= {"field": log.field, "field_parents": log.field_parents}
     texts = {name: json.dumps(what, ensure_ascii=False) for name, what in said.items()}
     return MAPPING.format(zone=log.time_zone, **texts)
 

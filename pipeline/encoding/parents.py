@@ -164,6 +164,6 @@ def _known(vocabulary: Vocabulary, names: pa.Array) -> np.ndarray:
 
 def _above(names: pa.Array) -> pa.Array:
     """The names of parents' parents, null of the farthest."""
-    pattern = f"^{PARENT}[^{SEPARATOR}]*{SEPARATOR}(?P<above>.*)$"
+    pattern = f"(?s)^{PARENT}[^{SEPARATOR}]*{SEPARATOR}(?P<above>.*)$"
     above = pc.struct_field(pc.extract_regex(names, pattern), "above")
     return pc.binary_join_element_wise(pa.scalar(PARENT), above, "")

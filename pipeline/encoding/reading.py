@@ -3,7 +3,7 @@ columns. It travels with a model, so that rows that are scored are read as the l
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
@@ -88,6 +88,27 @@ class Reading:
         if is_stamp and pa.types.is_floating(column.type):
             column = pc.floor(column)
         return column.cast(kind)
+
+    def names(self, texts: Iterable[str | None], kind: str) -> dict[str, str | None]:
+        """What texts of a column to be scored are in the log, where that is another text or null.
+
+        Args:
+            texts: values of the column.
+            kind: its type in the log. Of numbers and booleans every spelling that the log could
+                have is the one value; what could not be in the log stays what it is.
+        """
+        if kind == "string":
+            return dict.fromkeys(self.nulls)
+        usual = re.compile("true|false" if kind == "bool" else r"0|-?[1-9]\d*")
+        odd = [text for text in {*texts} if text is not None and not usual.fullmatch(text)]
+        return dict(zip(odd, self._named(odd, pa.type_for_alias(kind)), strict=True))
+
+    def _named(self, texts: list[str], kind: pa.DataType) -> list[str | None]:
+        try:
+            return as_text(self.typed(pa.array(texts, pa.string()), kind)).to_pylist()
+        except (DataError, pa.ArrowException):
+            several = texts if len(texts) > 1 else []
+            return [name for text in several for name in self._named([text], kind)] or [*texts]
 
     def _numbers(self, text: pa.StringArray, kind: pa.DataType, is_stamp: bool) -> pa.Array:
         """Spelled numbers, white space around them passed over; of stamps the whole part."""

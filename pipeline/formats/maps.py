@@ -77,14 +77,14 @@ class PiecewiseLinearMap(Columns):
         """The calibrated logit, float64 [n], of logits [n] at field value ids [n] in [0, V).
 
         Raises:
-            DataError: an id is negative.
+            DataError: an id is none of these.
         """
         logits, ids = np.asarray(uncalibrated_logit), np.asarray(field_value_id)
-        if len(ids) and ids.min() < 0:
-            row = int(np.argmax(ids < 0))
+        if len(ids) and not (ids.min() >= 0 and ids.max() < self.n_field_values):
+            row = int(np.argmin((ids >= 0) & (ids < self.n_field_values)))
             raise DataError(
-                f"field value ids are 0 or more, row {row} has {ids[row]}; the id of null and of "
-                "an unseen value is 0"
+                f"field value ids are 0 to {self.n_field_values - 1}, row {row} has {ids[row]}; "
+                "the id of null and of an unseen value is 0"
             )
         calibrated = np.empty(len(logits))
         for start in range(0, len(logits), BLOCK_ROWS):

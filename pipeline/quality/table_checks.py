@@ -176,6 +176,8 @@ def table_drift(
 
     Field values are matched by their text, ids of the two tables never meet.
 
+    Ids of one name count together in the mix, and their rates are not compared.
+
     - `mix`: the population stability index Σ (p − q) ln(p / q) of the field values' shares of
       impressions, half an impression added to each; `mix_noise` is its expectation without drift,
       (V − 1)(1/N + 1/M). `mix_beyond_noise` is the difference, at least 0.
@@ -205,7 +207,9 @@ def table_drift(
     )
     shared = int(shares.notna().all(axis=1).sum())
     mix, noise = _stability(shares.fillna(0).to_numpy(float)) if shared else (np.nan, np.nan)
-    matched = ours.merge(theirs, on=["name", "effective_bins", "bin_id"], suffixes=("", "_then"))
+    of_bin = ["name", "effective_bins", "bin_id"]
+    once = (table[~table.duplicated(["name", "bin_id"], keep=False)] for table in (ours, theirs))
+    matched = next(once).merge(next(once), on=of_bin, suffixes=("", "_then"))
     rate, surely = _spread(matched)
     return {
         "mix": mix,

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -118,6 +118,7 @@ class Predictor:
         self.number_columns = [n.removeprefix(NUMBER) for n in names if n.startswith(NUMBER)]
         reading = self.conventions.get("reading")
         self.reading = Reading.of(reading) if reading else None
+        self._types = self.conventions.get("column_types", {})
         self._score = logged_score_column(self.conventions)
         self._field = [f"{TEXT}{column}" for column in json.loads(self.metadata["field"])]
 
@@ -161,18 +162,19 @@ class Predictor:
         """
         logit, calibrated, probability, ids, beyond, *level = self.session.run(None, dict(inputs))
         levels = level[0] if level else (ids == 0).astype(np.int64)
-        null = np.zeros(len(ids), bool)
-        for name in self._field:
-            null |= inputs[name] == self.null_text
-        unseen = (levels > 0) & ~null
+        unseen = (levels > 0) & ~self._is_null(inputs)
         return ServedScores(logit, calibrated, probability, ids, beyond, unseen, levels)
 
     def field_values(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
-        """The field value of every row, object [n] of text; parts of a joint one are joined."""
-        parts = [inputs[name] for name in self._field]
-        if len(parts) == 1:
-            return parts[0]
-        return np.array([*map(SEPARATOR.join, zip(*parts, strict=True))], object)
+        """The field value of every row, object [n]: text, parts joined; None where it is null."""
+        parts = (inputs[name] for name in self._field)
+        names = np.array([*map(SEPARATOR.join, zip(*parts, strict=True))], object)
+        names[self._is_null(inputs)] = None
+        return names
+
+    def _is_null(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+        absent = [inputs[name] == self.null_text for name in self._field]
+        return np.logical_or.reduce(absent)
 
     def predict(self, table: Any) -> ServedScores:
         """The scores of every row of a log; columns in any order, others are not read.
@@ -238,7 +240,7 @@ class Predictor:
             return column
         return _by_row(partial(self.reading.typed, kind=pa.float64()), column)
 
-    def texts(self, values: Iterable[str | None], name: str) -> list[str]:
+    def texts(self, values: Collection[str | None], name: str) -> list[str]:
         """The values of the text column `name` as the session takes them.
 
         `null_text` stands for null, as do the spellings that were null in the log's files; who
@@ -246,7 +248,8 @@ class Predictor:
         """
         known = {None: self.null_text, self.null_text: f"{self.null_text}{SEPARATOR}"}
         if self.reading and name not in self.reading.made:
-            known |= dict.fromkeys(self.reading.nulls, self.null_text)
+            names = self.reading.names(values, self._types.get(name, "string"))
+            known = {text: known.get(meant, meant) for text, meant in names.items()} | known
         return [known.get(value, value) for value in values]  # type: ignore[misc]
 
     def numbers(self, name: str, values: np.ndarray) -> np.ndarray:

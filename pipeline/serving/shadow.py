@@ -88,10 +88,11 @@ class Shadow(Collector):
         self._seen.update(rows=len(difference), beyond=beyond)
         for side, logit in enumerate(logits):
             self._bins[side] += np.bincount(np.searchsorted(EDGES, logit), minlength=len(EDGES) + 1)
-        ids, first, place = np.unique(scores.field_value_id, return_index=True, return_inverse=True)
+        _, first, place = np.unique(scores.field_value_id, return_index=True, return_inverse=True)
         sums = np.bincount(place, difference)
-        for known, row, total, rows in zip(ids, first, sums, np.bincount(place), strict=True):
-            seen = self._values.setdefault(names[row] if known else UNNAMED, [0, 0.0])
+        names[scores.field_level > 0] = UNNAMED  # as many as may come
+        for row, total, rows in zip(first, sums, np.bincount(place), strict=True):
+            seen = self._values.setdefault(UNNAMED if names[row] is None else names[row], [0, 0.0])
             seen[0] += int(rows)
             seen[1] += float(total)
 

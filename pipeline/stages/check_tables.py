@@ -21,6 +21,7 @@ from pipeline.core.files import (
     sha256_of,
     write_report,
 )
+from pipeline.encoding.values import PAIR, SEPARATOR
 from pipeline.engine.day_map import map_days
 from pipeline.engine.reuse import Made, Reuse
 from pipeline.formats.champion import MODEL, TABLES, pinned
@@ -44,6 +45,7 @@ from pipeline.quality.memorisation import memorisation
 from pipeline.quality.suites import build_data_docs
 from pipeline.quality.table_checks import (
     LogSums,
+    Names,
     bin_drift,
     check_tables,
     table_drift,
@@ -151,8 +153,22 @@ def _drift(newest: BinTable, log: LogSums, pin: Path) -> dict[str, Any] | None:
         then = _newest(pin.parent / TABLES)
     except ArtifactError as error:
         return {"version": champion.version, "why": str(error).partition(";")[0]}
-    names = model["base"]["field"]["values"]
-    return {"version": champion.version, **table_drift(newest, log.field_values, then, names)}
+    field, ours = model["base"]["field"], log.field_values
+    theirs, width = field["values"], len(field["columns"])
+    names = _as_known(ours, theirs, width), then, _as_known(theirs, ours, width)
+    return {"version": champion.version, **table_drift(newest, *names)}
+
+
+def _as_known(names: Names, others: Names, width: int) -> Names:
+    """The names of ids; of pairs that the others do not know their field value's alone, which may
+    have got a second parent, or lost it, since.
+    """
+    known = {*others}
+    return [
+        name if name in known or not name or not name.startswith(PAIR)
+        else SEPARATOR.join(name.removeprefix(PAIR).split(SEPARATOR)[:width])
+        for name in names
+    ]  # fmt: skip
 
 
 def _memorisation(scores: Path, kept: Reuse) -> dict[str, Any]:

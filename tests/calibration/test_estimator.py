@@ -256,6 +256,7 @@ def test_the_picture_of_a_field_value_is_what_it_predicts():
         {"day": [True, False]},
         {"day": ["2024-03-01", "2024-03-02nd"]},
         {"field_value": [b"a", b"\xff"]},
+        {"field_value": ["a", ["b"]]},
         {"field_value": pd.Series([["a"], ["b"]])},
         {"field_value": [{"a": 1}, {"b": 1}]},
         {"field_value": pd.to_datetime(["2024-01-01", "2024-01-02"])},
@@ -266,6 +267,33 @@ def test_what_cannot_be_read_is_refused_in_one_sentence(change):
     with pytest.raises(DataError) as refused:
         AdaCalib(**QUICK).fit(**(columns | change))
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("column", [
+    pa.array, lambda ids: pa.chunked_array([ids]), lambda ids: pd.array(ids, "Int64"),
+    lambda ids: pd.Series(ids, dtype="Int64"),
+    lambda ids: pd.Series(ids, dtype=pd.ArrowDtype(pa.int64())),
+])  # fmt: skip
+def test_ids_of_64_bits_beside_nulls_keep_every_digit(column):
+    """Numpy makes floats of them."""
+    ids = [1582218195625938945, 1582218195625938946, None]
+    fitted = AdaCalib(**QUICK).fit([0.0, 1.0, 2.0], [0, 1, 0], column(ids))
+    assert set(fitted.field_values_) == {None, *map(str, ids[:2])}
+
+
+def test_a_list_of_texts_numbers_and_nulls_is_what_its_cells_are(rows):
+    """Numpy makes texts of all of them, and floats of ids beside floats."""
+    logit, label, _, _ = rows
+    cells = ["NA", float("nan"), True, 7.0, b"x", 1582218195625938945, "nan", None]
+    columns = [cells[place % len(cells)] for place in range(len(logit))]
+    fitted = AdaCalib(**QUICK).fit(logit.tolist(), label.tolist(), columns)
+    known = {None, "NA", "true", "7", "x", "1582218195625938945", "nan"}
+    assert set(fitted.field_values_) == known
+    pairs = [list(pair) for pair in zip(logit.tolist(), columns, strict=True)]
+    frame = pd.DataFrame({"logit": logit, "id": np.arange(len(logit)) % 3 + 1582218195625938945})
+    of_frame = AdaCalib(**QUICK).fit(frame, label).field_values_
+    assert AdaCalib(**QUICK).fit(pairs, label).field_values_.keys() == known
+    assert set(of_frame) == {f"158221819562593894{digit}" for digit in (5, 6, 7)}
 
 
 def test_a_masked_field_value_is_null(rows):

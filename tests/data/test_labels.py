@@ -37,9 +37,9 @@ def arrive(folder, day, rows=100, clicks=10, also=""):
     (folder / f"{day}.csv").write_text("at,id,shop,click\n" + "".join(lines) + also)
 
 
-def land(folder, *days, as_of=None, event_id=None, label="click"):
+def land(folder, *days, as_of=None, event_id=None, label="click", more=""):
     """The log after the files of these days have landed, and what was said."""
-    (folder / "clicks.yaml").write_text(MAPPING)
+    (folder / "clicks.yaml").write_text(MAPPING + more)
     files = [folder / f"{day}.csv" for day in days]
     options = LandingOptions("clicks", event_id, label, as_of=as_of)
     said = land_sources(str(folder / "clicks.yaml"), folder / "data", files, options=options)
@@ -190,6 +190,23 @@ def test_stray_rows_decide_no_day_and_a_command_takes_them_out(tmp_path, stray):
     assert not (tmp_path / "data" / f"day={stray}").exists()
     with pytest.raises(DataError, match=stray):
         drop_days(tmp_path / "data", [stray])
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_stray_rows_of_more_days_than_a_file_has_do_not_say_when_labels_are_known(tmp_path, kept):
+    """Clocks that are reset differ, and rows that a rule drops have days, too."""
+    strays = ["1970-01-01", "2000-01-01", "2038-01-19", "2106-02-07"]
+    shop = "shop0" if kept else "heartbeat"
+    also = "".join(f"{stray}T00:00:00Z,{stray},{shop},0\n" for stray in strays)
+    rule = 'keep: {shop: ["shop0", "shop1", "shop2"]}\n'
+    for day in DAYS[:5]:
+        arrive(tmp_path, day, also=also)
+        manifest, _ = land(tmp_path, day, more=rule)
+    assert {day: labels_until(manifest.days[day]) for day in DAYS[:5]} == dict(
+        zip(DAYS[:5], DAYS[:5], strict=True)
+    )
+    assert len(stray_rows(manifest.days)) == kept * len(strays)
+    assert maturity_of(manifest, 3, None).reference_day == DAYS[4]
 
 
 @pytest.mark.parametrize("also", [DAYS[1], f"{DAYS[0]}/", f"{DAYS[0]}/../.."])

@@ -154,6 +154,20 @@ def test_a_day_that_another_tool_has_written_is_merged_and_every_row_has_its_fil
     assert read_day(tmp_path / "data", "1970-01-01")["item"].to_pylist() == [*ids, "y", "z"]
 
 
+def test_rows_without_an_id_are_those_of_their_file_however_its_rows_lie_among_others(tmp_path):
+    """An event that two files have takes the place of the first and the row of the last."""
+    columns = {"id": {"source": "item", "type": "text"}, "click": "int8"}
+    rules, paths = mapping(columns=columns), [tmp_path / f"{name}.csv" for name in "ab"]
+    for click in (0, 1):
+        for path, ids in zip(paths, ([None, "x", None, None], ["x", None]), strict=True):
+            written(path, HEADER + "".join(f"10,{event or ''},1,{click}\n" for event in ids))
+        options = LandingOptions("mine", "id")
+        land_files(tmp_path / "data", rules, paths, options=options)
+        table = read_day(tmp_path / "data", "1970-01-01")
+        assert table["id"].to_pylist() == [None, "x", None, None, None]
+        assert table["click"].to_pylist() == [click] * 5
+
+
 EVENTS = 72
 START = datetime(2024, 3, 28, 5, tzinfo=UTC)  # clocks of Berlin change on the 31st
 CUTS = ("arrival", "UTC", "Europe/Berlin", "America/New_York", "at random")

@@ -1,5 +1,6 @@
 """Counting in a warehouse: one query in every dialect, the product's conventions, and its end."""
 
+import json
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
@@ -11,6 +12,7 @@ import pytest
 import sqlglot
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
 from pipeline.cli.main import app
@@ -22,6 +24,7 @@ from pipeline.data.log_store.day_rows import local_days
 from pipeline.data.warehouse import DIALECTS, counted_mapping, counting_query
 from pipeline.encoding.values import logged_logit
 from pipeline.formats.days import day_name
+from pipeline.params.sections import LogParams
 from tests.tiny_logs import tiny_log_params
 from tests.whole_walk import DAYS, project, walk
 
@@ -215,6 +218,17 @@ def test_the_mapping_reads_columns_of_any_name(tmp_path):
     (tmp_path / "counted.yaml").write_text(counted_mapping(log(field=names, weight="w, g")))
     rules = read_mapping(str(tmp_path / "counted.yaml"))
     assert [*rules.columns] == [*names, "w, g", "logit", "impressions", "responses"]
+
+
+def test_the_parameters_that_the_mapping_names_are_of_the_columns_that_are_counted():
+    section = log(field_parents=("advertiser", "vertical"), value="bid", truth="truth")
+    text = counted_mapping(section)
+    said = "\n".join(line.removeprefix("#") for line in text.splitlines() if line[:4] == "#   ")
+    keys = YAML(typ="safe", pure=True).load(said)
+    counted = LogParams.model_validate_json(json.dumps(keys))
+    assert counted.field_parents == section.field_parents
+    query = counting_query("ads", "duckdb", section, time="ts", date=None)
+    assert {*counted.columns()} <= {*sqlglot.parse_one(query, read="duckdb").named_selects}
 
 
 def test_the_command_prints_query_and_mapping(tmp_path, monkeypatch):

@@ -114,12 +114,13 @@ def test_a_file_that_is_not_a_map_is_named(tmp_path, bent, damage):
         read_maps(path)
 
 
-def test_a_negative_field_value_id_is_refused_and_takes_no_other_values_map(bent):
+@pytest.mark.parametrize("wrong", [-1, 3, 2**63, np.nan])
+def test_an_id_that_is_none_is_refused_and_takes_no_other_values_map(bent, wrong):
     """-1 is the code of null in pandas; as an index it would be the last value's row."""
-    logit, sentence = np.zeros(3), r"ids are 0 or more, row 1 has -1; the id of null"
+    logit, sentence = np.zeros(3), rf"ids are 0 to 2, row 1 has {wrong}; the id of null"
     for serving_map in (bent, identity_map(3), shared_map(np.zeros(1), np.ones(1), 1.0, 1.0, 3)):
         with pytest.raises(DataError, match=sentence):
-            serving_map(logit, np.array([0, -1, 2]))
+            serving_map(logit, np.array([0, wrong, 2], np.uint64 if wrong == 2**63 else None))
         assert len(serving_map(logit[:0], np.array([], np.int64))) == 0
 
 

@@ -206,7 +206,7 @@ def _as_they_will_be(
 
     Where only some of a day's files came, its labels are known as far as they were before.
     """
-    came = {day: entry for day, (_, entry) in staged.items()}
+    came = {day: entry for day, (_, entry) in staged.items() if entry.rows}
     as_of = options.as_of or max(ordinary_days(came), default="")
     days, changes = {}, []
     for day, (file, coming) in staged.items():

@@ -63,8 +63,9 @@ class DayMerge:
         self._before = standing.sources or (SourceRows("", "", standing.rows),)
         self._came = coming.sources or (SourceRows("", "", coming.rows),)
         self._again = _again(self._before, self._came)
-        mapped = [len(self._before) + p if p >= 0 else i for i, p in enumerate(self._again)]
-        came = range(len(self._before), len(self._before) + len(self._came))
+        n, bytes_of = len(self._before), [source.sha256 for source in self._came]
+        mapped = [n + p if p >= 0 else i for i, p in enumerate(self._again)]
+        came = [n + bytes_of.index(sha256) for sha256 in bytes_of]  # rows of several may alternate
         self._now = np.array([*mapped, *came])  # of each file, the position of its newest rows
 
     def write(self, old: Sequence[Path], file: Path, schema: pa.Schema) -> DayEntry:

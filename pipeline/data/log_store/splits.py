@@ -3,6 +3,7 @@
 Parts: which whole days train, calibrate and test, of the days whose labels are mature.
 """
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from statistics import median
@@ -26,7 +27,10 @@ def ordinary_days(days: Mapping[str, DayEntry]) -> list[str]:
     """
     if not days:
         return []
-    least = ORDINARY * median(entry.rows for entry in days.values())
+    runs = defaultdict[int, list[int]](list)  # rows of the days without one missing in between
+    for place, day in enumerate(sorted(days)):
+        runs[day_number(day) - place].append(days[day].rows)
+    least = ORDINARY * median(max(runs.values(), key=sum))
     ordinary = [day for day, entry in days.items() if entry.rows >= least]
     first = min(ordinary)
     for day in sorted((day for day in days if day < first), reverse=True):
