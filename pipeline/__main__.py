@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from pipeline.core.errors import AdaCalibError
+from pipeline.core.files import MANIFEST
 from pipeline.core.signals import interrupt_on_signals
 from pipeline.params.params_file import STAGES, read_params, section
 
@@ -16,10 +17,12 @@ def run_stage(stage: str, paths: list[Path], params_path: Path = Path("params.ya
     """Call `pipeline.stages.<stage>.run(*paths, params=…)`, with `log=…` and `split=…` where asked.
 
     Raises:
-        AdaCalibError: the stage is unknown, its paths do not fit, or the stage itself refused.
+        AdaCalibError: the stage is unknown, its paths do not fit, the stage itself refused, or what
+            it read is another by now, for which DVC would take the outputs.
     """
     if stage not in STAGES:
         raise AdaCalibError(f"no stage {stage!r}; the stages are {', '.join(STAGES)}")
+    before = _written([params_path, *paths[:1]])
     params = read_params(params_path)  # first: what is wrong there is said before libraries load
     run = importlib.import_module(f"pipeline.stages.{stage}").run
     if not gc.isenabled():
@@ -33,6 +36,18 @@ def run_stage(stage: str, paths: list[Path], params_path: Path = Path("params.ya
     if os.environ.get("ADACALIB_DASK"):  # worker processes are in other folders
         paths = [path.absolute() for path in paths]
     run(*paths, params=section(params, stage), **{name: getattr(params, name) for name in shared})
+    after = _written([params_path, *paths[:1]])
+    loaded = {getattr(module, "__file__", None) for module in [*sys.modules.values()]}
+    changed = [file for file, when in before.items() if after.get(file) != when]
+    for file in [file for file in changed if file.suffix != ".py" or str(file) in loaded]:
+        raise AdaCalibError(f"{file} changed while this was at work; run dvc repro again")
+
+
+def _written(inputs: list[Path]) -> dict[Path, tuple[int, int]]:
+    """When inputs, or the manifests in them, and the code were written, and their sizes."""
+    files = [*inputs, *(path / MANIFEST for path in inputs), *Path(__file__).parent.rglob("*.py")]
+    stats = {file: file.stat() for file in files if file.is_file()}
+    return {file: (stat.st_mtime_ns, stat.st_size) for file, stat in stats.items()}
 
 
 def main() -> None:
