@@ -1,4 +1,4 @@
-"""A full disk, a signal or a change in the middle of a stage: one sentence, nothing half-written."""
+"""A full disk, a signal or a change during a stage: one sentence, nothing half-written."""
 
 import resource
 import sys

@@ -202,7 +202,7 @@ def git(folder: Path, *arguments: str, check: bool = True) -> Finished:
     if program is None:
         raise ToolError("git is not on the PATH; install it")
     finished = subprocess.run(
-        [program, *arguments],
+        [program, "-c", "log.showSignature=false", *arguments],
         cwd=folder,
         env=environment(),
         stdin=subprocess.DEVNULL,
