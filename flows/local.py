@@ -26,9 +26,10 @@ from typing import Any, Literal
 import psutil
 import typer
 
-from flows.settings import POOL, STATE, home, masked
+from flows.settings import POOL, STATE, home
 from pipeline.core.errors import AdaCalibError, ToolError
 from pipeline.core.files import make_folder, read_json, write_json
+from pipeline.core.masking import masked
 from pipeline.params.params_file import read_params
 from pipeline.registry.tools.programs import hold, process_group, run_program
 from pipeline.serving.workers import listening

@@ -11,8 +11,8 @@ from prefect.client.schemas.objects import State
 from prefect.states import Failed
 
 from flows.local import some_server
-from flows.settings import masked
 from pipeline.core.errors import AdaCalibError
+from pipeline.core.masking import masked
 from pipeline.core.signals import interrupt_on_signals
 
 P = ParamSpec("P")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pipeline.core.errors import AdaCalibError
 from pipeline.core.files import MANIFEST
+from pipeline.core.masking import masked
 from pipeline.core.signals import interrupt_on_signals
 from pipeline.params.params_file import STAGES, read_params, section
 
@@ -62,7 +63,7 @@ def main() -> None:
     try:
         run_stage(sys.argv[1], [Path(argument) for argument in sys.argv[2:]])
     except AdaCalibError as error:
-        sys.exit(f"{sys.argv[1]}: {error}")
+        sys.exit(f"{sys.argv[1]}: {masked(str(error))}")
     except KeyboardInterrupt:
         if "TORCHELASTIC_RUN_ID" in os.environ:
             sys.exit(1)  # what started it says why

@@ -165,6 +165,12 @@ def test_several_remotes_of_which_none_is_meant_are_refused(folder):
     refused(folder, "none is tracked")
 
 
+def test_the_only_remote_is_meant_whatever_its_name(shared):
+    git(shared, "remote", "rename", "origin", "company")
+    git(shared, "switch", "--quiet", "--create", "release")  # as in the worktree of days
+    assert "follows git remote 'company'" in promote(shared)
+
+
 def test_a_remote_that_does_not_answer_is_refused(folder):
     git(folder, "remote", "add", "origin", str(folder.parent / "nowhere"))
     refused(folder, "does not answer")
