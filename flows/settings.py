@@ -7,6 +7,7 @@ from typing import Any
 
 from pipeline.core.files import read_json
 from pipeline.core.masking import masked
+from pipeline.registry.tools.programs import reach_this_machine
 
 POOL = "adacalib"
 STATE = "local.json"  # in home(): what flows.local started, and the address of its server
@@ -37,6 +38,7 @@ def home() -> Path:
 def use_defaults() -> None:
     """Put the project's settings into the environment where they are not set yet."""
     os.environ["PREFECT_HOME"] = str(home())
+    reach_this_machine()
     if (home() / STATE).exists():
         os.environ.setdefault("PREFECT_API_URL", f"{read_json(home() / STATE)['url']}/api")
     for name, value in DEFAULTS.items():

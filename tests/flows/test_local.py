@@ -5,6 +5,8 @@ import os
 import socket
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import psutil
@@ -22,6 +24,37 @@ def project_of_its_own(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(checkout)
     monkeypatch.setenv("PREFECT_HOME", str(checkout / ".prefect"))
     return checkout
+
+
+ASK = """
+import flows, sys, urllib.request
+from pipeline.cli.doctor import diagnoses
+print(urllib.request.urlopen(sys.argv[1]).status, [said for name, _, said in diagnoses()][7])
+"""
+
+
+@pytest.mark.parametrize("spared", ["", "example.org", "*"])
+def test_a_proxy_stands_before_no_server_of_this_machine(project_of_its_own, spared):
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = b'[{"status": "ONLINE"}]'
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_POST = do_GET  # noqa: N815
+
+    with HTTPServer(("127.0.0.1", 0), Answer) as server:
+        threading.Thread(target=server.serve_forever).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        named = {"http_proxy": "http://127.0.0.1:9", "no_proxy": spared, "PREFECT_API_URL": url}
+        command = [sys.executable, "-c", ASK, url]
+        said = subprocess.run(
+            command, env=os.environ | named, capture_output=True, text=True, check=False
+        )
+        server.shutdown()
+    assert said.stdout == f"200 server {url}, 1 worker\n", said.stderr
 
 
 def test_a_port_that_is_taken_is_refused_and_nothing_is_started(project_of_its_own):

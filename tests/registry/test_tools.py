@@ -26,6 +26,14 @@ from tests.registry.conftest import params
 SLEEPER = (
     "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(99)'])"
 )
+NAMELESS = """
+import pwd
+
+def unknown(uid):
+    raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+pwd.getpwuid = unknown
+"""
 
 
 def ran(stage: str | None, folder: Path) -> list[str]:
@@ -234,6 +242,17 @@ def test_a_probe_that_finds_a_full_disk_leaves_nothing(tmp_path):
     with pytest.raises(ToolError, match="No space left"):
         Store("the remote", full).probe()
     assert not [*tmp_path.iterdir()]
+
+
+def test_a_user_without_a_name_as_containers_have_is_told_what_dvc_wants(folder, monkeypatch):
+    (folder / "sitecustomize.py").write_text(NAMELESS)
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    with pytest.raises(ToolError, match="export USER=adacalib"):
+        commit_data(folder)
+    monkeypatch.setenv("USER", "adacalib")
+    commit_data(folder)
 
 
 def test_a_default_remote_that_is_not_there_is_no_remote_left_out(folder):
