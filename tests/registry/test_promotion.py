@@ -133,6 +133,16 @@ def test_a_note_beside_the_code_is_nobodys_business(folder):
     refused(folder, "the verdict is not about what is here: gate")  # it got past the code
 
 
+def test_a_hook_that_refuses_the_commit_is_quoted_and_passed_as_the_sentence_says(folder):
+    hook = folder / ".git/hooks/pre-commit"
+    hook.write_text("#!/bin/sh\necho reports/gate.json is no house style; exit 1\n")
+    hook.chmod(0o755)
+    next_model(folder, copies=2)
+    refused(folder, r"gate.json is no house style; .*git commit --no-verify", ToolError)
+    git(folder, "commit", "--quiet", "--no-verify", "--all", "--message", "As it was made")
+    assert promote(folder).startswith("v0.0.1 is in production")
+
+
 def test_an_unknown_promoter_is_refused(folder, monkeypatch):
     for role in ("AUTHOR", "COMMITTER"):
         monkeypatch.delenv(f"GIT_{role}_NAME")

@@ -42,6 +42,7 @@ _STEPS = {
     "failed to sign|cannot run gpg": "unlock the key for whoever runs this, or git config "
     "commit.gpgsign false",
     "exists; cannot create": "rename the branch that takes that name: git branch -m",
+    "^git commit ": "where a hook refused, commit that yourself (git commit --no-verify) and go on",
 }
 """By what git says when it fails, what mends it."""
 
@@ -219,10 +220,11 @@ def git(folder: Path, *arguments: str, check: bool = True) -> Finished:
         check=False,
     )
     if finished.returncode and (check or re.search(f"{_LOST}|{_FOREIGN}", finished.stderr)):
-        output = " ".join((finished.stderr or finished.stdout).split())
-        step = next((f"; {step}" for fault, step in _STEPS.items() if re.search(fault, output)), "")
         verb = arguments[2 if arguments[0] == "-c" else 0]
-        raise ToolError(f"git {verb} failed in {folder.resolve()}: {output}{step}")
+        output = " ".join((finished.stderr or finished.stdout).split())
+        said = f"git {verb} failed in {folder.resolve()}: {output}"
+        step = next((f"; {step}" for fault, step in _STEPS.items() if re.search(fault, said)), "")
+        raise ToolError(f"{said}{step}")
     return Finished(finished.returncode, finished.stdout, finished.stderr)
 
 
