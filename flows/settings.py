@@ -40,7 +40,8 @@ def use_defaults() -> None:
     os.environ["PREFECT_HOME"] = str(home())
     reach_this_machine()
     if (home() / STATE).exists():
-        os.environ.setdefault("PREFECT_API_URL", f"{read_json(home() / STATE)['url']}/api")
+        noted = read_json(home() / STATE, "remove it, end what listens on its port, and make up")
+        os.environ.setdefault("PREFECT_API_URL", f"{noted['url']}/api")
     for name, value in DEFAULTS.items():
         os.environ.setdefault(name, value)
 

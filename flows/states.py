@@ -103,8 +103,8 @@ def run_and_print(name: str, start: Callable[[], State], given: Iterable[Any] = 
         sys.exit(f"{name}: {failed(error).message}")
     except RuntimeError as error:  # Prefect's own: a flow's mistakes are in its state
         sys.exit(
-            f"{name}: {masked(str(error))}; start that server (python -m flows.local up), or unset "
-            "PREFECT_API_URL to run without one"
+            f"{name}: {masked(str(error))}; start that server (python -m flows.local up), or, to "
+            "run without one, python -m flows.local down and unset PREFECT_API_URL"
         )
     if not state.is_completed():
         named = "" if state.name in ("Failed", "Crashed") else f"{state.name}. "

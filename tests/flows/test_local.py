@@ -14,6 +14,7 @@ import pytest
 
 from flows.local import down, end_orphaned_runs, up
 from pipeline.core.errors import ToolError
+from pipeline.core.files import write_json
 from tests.flows.conftest import SECONDS, free_port, known_database
 from tests.read_only import read_only
 
@@ -66,6 +67,25 @@ def test_a_port_that_is_taken_is_refused_and_nothing_is_started(project_of_its_o
         with pytest.raises(ToolError, match=sentence):
             up(port)
     assert not (project_of_its_own / ".prefect/local.json").exists()
+
+
+@pytest.mark.slow
+def test_a_server_that_is_gone_is_told_with_what_runs_without_one(project_of_its_own):
+    """As after a restart of the machine; then as where the note of it was damaged, too."""
+
+    def run(*words: str) -> str:
+        command = [sys.executable, *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return done.stdout + done.stderr
+
+    note = project_of_its_own / ".prefect/local.json"
+    write_json(note, {"url": f"http://127.0.0.1:{free_port()}", "processes": {}})
+    assert "python -m flows.local down" in run("-m", "flows.watch")
+    assert run("-m", "flows.local", "down") == "nothing was up\n"
+    assert run("-c", "import os, flows; print(os.environ.get('PREFECT_API_URL'))") == "None\n"
+    note.write_text("{")
+    assert "local.json is not JSON" in (said := run("-m", "flows.watch"))
+    assert ("Traceback" in said, "make up" in said) == (False, True)
 
 
 @pytest.mark.slow
