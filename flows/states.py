@@ -12,7 +12,7 @@ from prefect.states import Failed
 
 from flows.local import some_server
 from pipeline.core.errors import AdaCalibError
-from pipeline.core.masking import masked
+from pipeline.core.masking import masked, refuse_secrets
 from pipeline.core.signals import interrupt_on_signals
 
 P = ParamSpec("P")
@@ -47,21 +47,6 @@ def failed(error: Exception) -> State:
     """The state of a run that was refused, or met a full disk or a place that it may not write."""
     step = "; make room or give the right, run again" if isinstance(error, OSError) else ""
     return Failed(message=masked(f"{error}{step}"))
-
-
-def refuse_secrets(given: Iterable[Any]) -> None:
-    """Refuse parameters of a run that hold a secret: Prefect stores parameters in clear.
-
-    Raises:
-        AdaCalibError: one does.
-    """
-    for value in given:
-        if isinstance(value, str) and masked(value) != value:
-            raise AdaCalibError(
-                f"{masked(value)} holds a secret, and parameters of runs are stored in clear: name "
-                "the address without it, and give keys in the environment or in the store's own "
-                "settings"
-            )
 
 
 def command_line(*flows: Flow[..., State]) -> None:

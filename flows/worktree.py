@@ -259,7 +259,7 @@ def share(folder: str) -> State:
         for commit in commits:
             push_data(release, commit)
     spec = f"HEAD:refs/heads/{RELEASE}"
-    pushed = git(release, "push", "--quiet", remote, spec, check=False)
+    pushed = git(release, "push", "--quiet", "--no-follow-tags", remote, spec, check=False)
     if pushed.code:
         raise ToolError(f"git remote {remote!r} took no days: {' '.join(pushed.errors.split())}")
     git(release, "update-ref", _remote_branch(remote), "HEAD")

@@ -2,7 +2,11 @@
 
 import os
 import re
+from collections.abc import Iterable
+from typing import Any
 from urllib.parse import unquote
+
+from pipeline.core.errors import AdaCalibError
 
 MASK = "***"
 NOTIFY = "ADACALIB_NOTIFY"
@@ -46,3 +50,18 @@ def _parts(value: str) -> set[str]:
         words += re.split(r"[/?&=]", place)[1:]
         found |= {form for word in words for form in (word, unquote(word)) if len(word) >= 2}
     return found
+
+
+def refuse_secrets(given: Iterable[Any]) -> None:
+    """Refuse parameters of a run that hold a secret: Prefect stores parameters in clear.
+
+    Raises:
+        AdaCalibError: one does.
+    """
+    for value in given:
+        if isinstance(value, str) and masked(value) != value:
+            raise AdaCalibError(
+                f"{masked(value)} holds a secret, and parameters of runs are stored in clear: name "
+                "the address without it, and give keys in the environment or in the store's own "
+                "settings"
+            )

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from flows.local import down, end_orphaned_runs, up
-from pipeline.core.errors import ToolError
+from pipeline.core.errors import AdaCalibError, ToolError
 from pipeline.core.files import write_json
 from tests.flows.conftest import SECONDS, free_port, known_database
 from tests.read_only import read_only
@@ -66,6 +66,15 @@ def test_a_port_that_is_taken_is_refused_and_nothing_is_started(project_of_its_o
         sentence = f"port {port} of 127.0.0.1 is in use; .*: make up PORT=4300$"
         with pytest.raises(ToolError, match=sentence):
             up(port)
+    assert not (project_of_its_own / ".prefect/local.json").exists()
+
+
+def test_a_secret_among_the_parameters_that_would_be_deployed_is_refused(project_of_its_own):
+    declared = Path("prefect.yaml").read_text()
+    source = '{source: "https://bob:hunter2@example.org/{day}.csv"}'
+    Path("prefect.yaml").write_text(declared.replace("parameters: {}", f"parameters: {source}", 1))
+    with pytest.raises(AdaCalibError, match=r"https://\*\*\*@example.org"):
+        up(free_port())
     assert not (project_of_its_own / ".prefect/local.json").exists()
 
 

@@ -212,6 +212,14 @@ def test_without_a_git_remote_a_promotion_is_this_clones_own_and_says_so(folder)
 
 
 @pytest.mark.slow
+def test_a_promotion_sends_no_tags_of_a_persons_own(shared, tmp_path):
+    git(shared, "config", "push.followTags", "true")
+    git(shared, "tag", "--annotate", "--message", "mine", "before-the-trip")
+    promote(shared)
+    tags = git(tmp_path / "remote.git", "tag", "--list").split()
+    assert tags == ["model#prod#1", "model@v0.0.1"]
+
+
 def test_versions_follow_one_another_and_rollback_goes_back_and_never_forward(twice):
     """An older day never replaces a newer version, whoever promotes it late."""
     second = production(twice)

@@ -121,6 +121,14 @@ def test_git_works_on_the_folder_it_is_given_also_inside_a_hook(folder, monkeypa
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
     top = programs.git(folder, "rev-parse", "--show-toplevel").output.strip()
     assert Path(top) == folder.resolve()
+    monkeypatch.setenv("GIT_LITERAL_PATHSPECS", "1")
+    assert programs.git(folder, "ls-files", "--", "*.dvc").output == "data.dvc\n"
+
+
+def test_git_speaks_english_whatever_a_person_prefers(folder, monkeypatch):
+    monkeypatch.setenv("LANGUAGE", "de")
+    said = programs.git(folder, "fetch", "nowhere", check=False).errors
+    assert said.startswith("fatal: 'nowhere' does not appear to be a git repository")
 
 
 @pytest.mark.slow

@@ -23,11 +23,11 @@ from pipeline.core.errors import ToolError
 
 Result = TypeVar("Result")
 
-# Set while git runs a hook; they would point every git below at another repository.
+# Set while git runs a hook; they would point every git below at another repository, or files.
 _GIT_PLACES = {
     f"GIT_{name}"
     for name in ("DIR", "WORK_TREE", "INDEX_FILE", "OBJECT_DIRECTORY", "COMMON_DIR", "NAMESPACE")
-} | {"GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_PREFIX"}
+} | {"GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_PREFIX", "GIT_LITERAL_PATHSPECS"}
 
 # What git says of an object that it should have.
 _LOST = (
@@ -66,6 +66,7 @@ def environment(**variables: str) -> dict[str, str]:
     return inherited | {
         "PATH": os.pathsep.join([programs, os.environ.get("PATH", os.defpath)]),
         "LC_ALL": "C.UTF-8",
+        "LANGUAGE": "C",  # which counts more for some
         "SHELL": "/bin/sh",
         "GIT_TERMINAL_PROMPT": "0",
         "DVC_NO_ANALYTICS": "1",
