@@ -30,6 +30,7 @@ from flows.settings import POOL, STATE, home
 from pipeline.core.errors import AdaCalibError, ToolError
 from pipeline.core.files import make_folder, read_json, write_json
 from pipeline.core.masking import masked, refuse_secrets
+from pipeline.core.signals import deaf_children
 from pipeline.core.typed_yaml import read_keys
 from pipeline.params.params_file import read_params
 from pipeline.registry.tools.programs import hold, process_group, run_program
@@ -241,7 +242,8 @@ def some_server() -> Iterator[None]:
     with _first_start():
         log = NamedTemporaryFile("w", dir=home(), prefix="server-")  # noqa: SIM115
         ending.enter_context(log)
-        server = ending.enter_context(process_group(command, Path(), log.file))
+        with deaf_children():  # this run says in what it ends, and then ends its server
+            server = ending.enter_context(process_group(command, Path(), log.file))
         ending.callback(_end, server)
         health = f"http://{HOST}:{port}/api/health"
         _await_part("server", server.poll, lambda: _ask(health), Path(log.name))

@@ -49,7 +49,12 @@ def all_ended(family: dict[str, psutil.Process]) -> bool:
 
 
 def stop(
-    mark: Path, how: signal.Signals, named: dict[str, str], module: str, *arguments: str
+    mark: Path,
+    how: signal.Signals,
+    named: dict[str, str],
+    module: str,
+    *arguments: str,
+    everyone: bool = False,
 ) -> list[str]:
     """Send a flow a signal in the middle of a stage; what it said, when nothing of it is left.
 
@@ -61,6 +66,7 @@ def stop(
         named: what of Prefect the environment names.
         module: of flows/.
         arguments: of its command line.
+        everyone: whether all that it started get the signal, too, as from a service manager.
     """
     mark.unlink(missing_ok=True)
     command = [sys.executable, "-m", f"flows.{module}", *arguments]
@@ -75,6 +81,8 @@ def stop(
         family = family_of(mark)
         children = psutil.Process(flow.pid).children(recursive=True)
         family |= {str(child.pid): child for child in children}
+        for process in [*family.values()] if everyone else []:
+            process.send_signal(how)
         flow.send_signal(how)
         output = flow.communicate(timeout=SECONDS)[1]
     # a shell calls death by SIGINT 130, too: so Python ends where that met a text run as code
@@ -113,6 +121,9 @@ def test_whatever_is_killed_the_next_run_ends_as_an_undisturbed_one(
     for victim in ("dvc", "stage"):
         kill_below(mark, checkout / ".release", victim)
     merge = ("merge", "--folder", str(checkout / ".release"))
+    said = stop(mark, signal.SIGTERM, alone, "stages", *merge, everyone=True)
+    assert "merge: stopped; the next run begins where this one was" in said
+    assert not [line for line in said if "Traceback" in line]
     served = {"PREFECT_API_URL": prefect_server.api}
     said = stop(mark, signal.SIGINT, served, "stages", *merge)
     assert "merge: stopped; the next run begins where this one was" in said
