@@ -122,8 +122,7 @@ def _make(checkout: Path, branch: str) -> None:
         known = not git(checkout, "rev-parse", "--verify", "--quiet", there, check=False).code
         git(checkout, "branch", "--no-track", branch, there if known else "HEAD")
     # Twice forced: git locks a worktree while it makes it, and a killed git leaves that lock.
-    forced = ("--quiet", "--force", "--force")
-    git(checkout, *NO_HOOKS, "worktree", "add", *forced, f".{branch}", branch)
+    git(checkout, *NO_HOOKS, "worktree", "add", "--quiet", "-ff", f".{branch}", branch)
 
 
 def _tidy(worktree: Path) -> None:
@@ -183,8 +182,7 @@ def commit_day(release: Path, day: str) -> None:
     add_files(release, present)
     last = committed_days(release)[:1]
     if git_output(release, "diff", "--cached", "--name-only") or last != [day]:
-        options = ("--quiet", "--allow-empty", "--message", f"day={day}")
-        git(release, *NO_HOOKS, "commit", *options)
+        git(release, *NO_HOOKS, "commit", "--quiet", "--allow-empty", "-m", f"day={day}")
 
 
 def _remote_branch(remote: str) -> str:

@@ -121,9 +121,6 @@ def test_whatever_is_killed_the_next_run_ends_as_an_undisturbed_one(
     for victim in ("dvc", "stage"):
         kill_below(mark, checkout / ".release", victim)
     merge = ("merge", "--folder", str(checkout / ".release"))
-    said = stop(mark, signal.SIGTERM, alone, "stages", *merge, everyone=True)
-    assert "merge: stopped; the next run begins where this one was" in said
-    assert not [line for line in said if "Traceback" in line]
     served = {"PREFECT_API_URL": prefect_server.api}
     said = stop(mark, signal.SIGINT, served, "stages", *merge)
     assert "merge: stopped; the next run begins where this one was" in said
@@ -142,6 +139,17 @@ def test_whatever_is_killed_the_next_run_ends_as_an_undisturbed_one(
         assert (checkout / ".release" / name).read_bytes() == (checkout / name).read_bytes(), name
     half_written = set((checkout / ".release").glob("**/.*.tmp-*"))
     assert half_written <= {checkout / ".release/.data.tmp-lock"}  # landing's lock file stays
+
+
+@pytest.mark.slow
+def test_a_stop_that_reaches_every_process_at_once_ends_in_one_sentence(
+    checkout, prefect_server, mark
+):
+    alone = known_database(prefect_server, checkout.parent / "prefect")
+    day = ("--day", DAY, "--folder", str(checkout))
+    said = stop(mark, signal.SIGTERM, alone, "refresh", *day, everyone=True)
+    assert "refresh: stopped; the next run begins where this one was" in said
+    assert not [line for line in said if "Traceback" in line]
 
 
 @pytest.mark.slow
