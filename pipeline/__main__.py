@@ -6,12 +6,14 @@ import inspect
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from pipeline.core.errors import AdaCalibError
 from pipeline.core.files import MANIFEST
 from pipeline.core.masking import masked
 from pipeline.core.signals import interrupt_on_signals
 from pipeline.params.params_file import STAGES, read_params, section
+from pipeline.params.sections import Params
 
 
 def run_stage(stage: str, paths: list[Path], params_path: Path = Path("params.yaml")) -> None:
@@ -23,7 +25,9 @@ def run_stage(stage: str, paths: list[Path], params_path: Path = Path("params.ya
     """
     if stage not in STAGES:
         raise AdaCalibError(f"no stage {stage!r}; the stages are {', '.join(STAGES)}")
-    before = _written([params_path, *paths[:1]])
+    # the log, or what stands in its place; training holds the days it reads against its contract
+    inputs = [] if stage == "train_base" else [*paths[:1], *(path / MANIFEST for path in paths[:1])]
+    before = _written(inputs)
     params = read_params(params_path)  # first: what is wrong there is said before libraries load
     run = importlib.import_module(f"pipeline.stages.{stage}").run
     if not gc.isenabled():
@@ -36,17 +40,25 @@ def run_stage(stage: str, paths: list[Path], params_path: Path = Path("params.ya
     shared = signature.parameters.keys() - {*expected, "params"}
     if os.environ.get("ADACALIB_DASK"):  # worker processes are in other folders
         paths = [path.absolute() for path in paths]
-    run(*paths, params=section(params, stage), **{name: getattr(params, name) for name in shared})
-    after = _written([params_path, *paths[:1]])
+    given = _given(params, stage, shared)
+    run(*paths, **given)
+    after = _written(inputs)
     loaded = {getattr(module, "__file__", None) for module in [*sys.modules.values()]}
     changed = [file for file, when in before.items() if after.get(file) != when]
-    for file in [file for file in changed if file.suffix != ".py" or str(file) in loaded]:
-        raise AdaCalibError(f"{file} changed while this was at work; run dvc repro again")
+    changed = [file for file in changed if file.suffix != ".py" or str(file) in loaded]
+    changed += [params_path] if _given(read_params(params_path), stage, shared) != given else []
+    if changed:
+        raise AdaCalibError(f"{changed[0]} changed while this was at work; run dvc repro again")
+
+
+def _given(params: Params, stage: str, shared: set[str]) -> dict[str, Any]:
+    """The parameters of a stage, by the names under which it takes them."""
+    return {"params": section(params, stage), **{name: getattr(params, name) for name in shared}}
 
 
 def _written(inputs: list[Path]) -> dict[Path, tuple[int, int]]:
-    """When inputs, or the manifests in them, and the code were written, and their sizes."""
-    files = [*inputs, *(path / MANIFEST for path in inputs), *Path(__file__).parent.rglob("*.py")]
+    """When inputs and the code were written, and their sizes."""
+    files = [*inputs, *Path(__file__).parent.rglob("*.py")]
     stats = {file: file.stat() for file in files if file.is_file()}
     return {file: (stat.st_mtime_ns, stat.st_size) for file, stat in stats.items()}
 

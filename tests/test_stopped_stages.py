@@ -14,7 +14,7 @@ import pytest
 
 from pipeline.__main__ import run_stage
 from pipeline.core.errors import AdaCalibError
-from pipeline.params.params_file import STAGES
+from pipeline.params.params_file import STAGES, set_values
 from pipeline.stages import validate
 from tests.read_only import read_only
 from tests.ready_processes import stage_process
@@ -108,14 +108,18 @@ def test_a_stage_whose_inputs_change_while_it_is_at_work_is_refused(tmp_path, mo
     @wraps(run)
     def meanwhile(*paths: Path, **values: object) -> None:
         run(*paths, **values)
+        set_values(folder / "params.yaml", {"gate.min_test_responses": 21})  # of another stage
+        if changed == "params.yaml":
+            set_values(folder / changed, {"validate.max_null_share": 0.5})
         for name in filter(None, (changed, "pipeline/other.py")):  # the latter nobody loaded
             with (folder / name).open("a") as file:
                 file.write("\n")
 
     monkeypatch.setattr(validate, "run", meanwhile)
-    paths = [folder / path for path in PATHS["validate"]]
+    monkeypatch.chdir(folder)
+    paths = PATHS["validate"]
     if changed is None:
-        run_stage("validate", paths, folder / "params.yaml")
+        run_stage("validate", paths)
         return
     with pytest.raises(AdaCalibError, match=f"{changed} changed while"):
-        run_stage("validate", paths, folder / "params.yaml")
+        run_stage("validate", paths)
