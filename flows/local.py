@@ -26,9 +26,12 @@ from typing import Any, Literal
 import psutil
 import typer
 
-from flows.settings import POOL, STATE, home, masked
+from flows.settings import POOL, STATE, home
 from pipeline.core.errors import AdaCalibError, ToolError
 from pipeline.core.files import make_folder, read_json, write_json
+from pipeline.core.masking import masked, refuse_secrets
+from pipeline.core.signals import deaf_children
+from pipeline.core.typed_yaml import read_keys
 from pipeline.params.params_file import read_params
 from pipeline.registry.tools.programs import hold, process_group, run_program
 from pipeline.serving.workers import listening
@@ -50,6 +53,7 @@ def up(port: int) -> str:
     Raises:
         ToolError: it is up already, the port is taken, or a part did not start; whatever this call
             started is stopped again.
+        AdaCalibError: prefect.yaml cannot be read, or a parameter there holds a secret.
     """
     state = _state()
     alive = [name for name, entry in state["processes"].items() if _process(entry)]
@@ -61,6 +65,8 @@ def up(port: int) -> str:
         listening(HOST, port).close()
     except ToolError as error:
         raise ToolError(f"{error}: make up PORT=4300") from None
+    for deployed in read_keys(Path("prefect.yaml"), ToolError).get("deployments") or []:
+        refuse_secrets((deployed.get("parameters") or {}).values())
     url = f"http://{HOST}:{port}"
     write_json(home() / STATE, {"url": url, "processes": {}})
     os.environ.pop("ADACALIB_HOME", None)  # what is set while deploying would be stored
@@ -236,7 +242,8 @@ def some_server() -> Iterator[None]:
     with _first_start():
         log = NamedTemporaryFile("w", dir=home(), prefix="server-")  # noqa: SIM115
         ending.enter_context(log)
-        server = ending.enter_context(process_group(command, Path(), log.file))
+        with deaf_children():  # this run says in what it ends, and then ends its server
+            server = ending.enter_context(process_group(command, Path(), log.file))
         ending.callback(_end, server)
         health = f"http://{HOST}:{port}/api/health"
         _await_part("server", server.poll, lambda: _ask(health), Path(log.name))

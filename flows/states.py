@@ -11,8 +11,8 @@ from prefect.client.schemas.objects import State
 from prefect.states import Failed
 
 from flows.local import some_server
-from flows.settings import masked
 from pipeline.core.errors import AdaCalibError
+from pipeline.core.masking import masked, refuse_secrets
 from pipeline.core.signals import interrupt_on_signals
 
 P = ParamSpec("P")
@@ -47,21 +47,6 @@ def failed(error: Exception) -> State:
     """The state of a run that was refused, or met a full disk or a place that it may not write."""
     step = "; make room or give the right, run again" if isinstance(error, OSError) else ""
     return Failed(message=masked(f"{error}{step}"))
-
-
-def refuse_secrets(given: Iterable[Any]) -> None:
-    """Refuse parameters of a run that hold a secret: Prefect stores parameters in clear.
-
-    Raises:
-        AdaCalibError: one does.
-    """
-    for value in given:
-        if isinstance(value, str) and masked(value) != value:
-            raise AdaCalibError(
-                f"{masked(value)} holds a secret, and parameters of runs are stored in clear: name "
-                "the address without it, and give keys in the environment or in the store's own "
-                "settings"
-            )
 
 
 def command_line(*flows: Flow[..., State]) -> None:
@@ -103,8 +88,8 @@ def run_and_print(name: str, start: Callable[[], State], given: Iterable[Any] = 
         sys.exit(f"{name}: {failed(error).message}")
     except RuntimeError as error:  # Prefect's own: a flow's mistakes are in its state
         sys.exit(
-            f"{name}: {masked(str(error))}; start that server (python -m flows.local up), or unset "
-            "PREFECT_API_URL to run without one"
+            f"{name}: {masked(str(error))}; start that server (python -m flows.local up), or, to "
+            "run without one, python -m flows.local down and unset PREFECT_API_URL"
         )
     if not state.is_completed():
         named = "" if state.name in ("Failed", "Crashed") else f"{state.name}. "

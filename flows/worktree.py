@@ -6,6 +6,7 @@ the branch's own. At the git remote the branch has the days of every clone. Back
 and a branch of its own.
 """
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -32,6 +33,7 @@ VERSIONED = ("dvc.yaml", "dvc.lock", "data.dvc")
 WRITTEN = ("data", "artifacts", "reports")
 
 
+NO_HOOKS = ("-c", f"core.hooksPath={os.devnull}")  # they are for what people do
 RELEASE, BACKFILL = "release", "backfill"  # branches; the worktree of each is `.BRANCH`
 
 
@@ -62,10 +64,15 @@ def release_worktree(
         branch: whose worktree.
 
     Raises:
-        ReleaseError: git does not know who would commit there.
+        ReleaseError: git does not know who would commit there, or the checkout is on the branch.
         ToolError: another process works there (the sentence says which), or git refuses.
     """
     identity(checkout)  # known before hours of work
+    if git_output(checkout, "branch", "--show-current") == branch:
+        raise ReleaseError(
+            f"{checkout.resolve()} is on branch {branch}, to which runs commit their days in "
+            f".{branch}: switch to another (git switch main), and run again"
+        )
     with hold(run_lock(checkout, branch), purpose, f".{branch}", patience, report):
         worktree = checkout / f".{branch}"
         (git_folder(checkout) / f"refs/heads/{branch}.lock").unlink(missing_ok=True)
@@ -115,7 +122,7 @@ def _make(checkout: Path, branch: str) -> None:
         known = not git(checkout, "rev-parse", "--verify", "--quiet", there, check=False).code
         git(checkout, "branch", "--no-track", branch, there if known else "HEAD")
     # Twice forced: git locks a worktree while it makes it, and a killed git leaves that lock.
-    git(checkout, "worktree", "add", "--quiet", "--force", "--force", f".{branch}", branch)
+    git(checkout, *NO_HOOKS, "worktree", "add", "--quiet", "-ff", f".{branch}", branch)
 
 
 def _tidy(worktree: Path) -> None:
@@ -146,7 +153,7 @@ def take_code(checkout: Path, release: Path) -> None:
     git(release, "read-tree", "--reset", "-u", head)
     if recorded:
         git(release, "rm", "-r", "--force", "--quiet", "--ignore-unmatch", "--", *recorded)
-        git(release, "checkout", "HEAD", "--", *recorded)
+        git(release, *NO_HOOKS, "checkout", "HEAD", "--", *recorded)
     if not newest:
         restore_data(release)
 
@@ -175,8 +182,7 @@ def commit_day(release: Path, day: str) -> None:
     add_files(release, present)
     last = committed_days(release)[:1]
     if git_output(release, "diff", "--cached", "--name-only") or last != [day]:
-        options = ("--quiet", "--allow-empty", "--no-verify")
-        git(release, "commit", *options, "--message", f"day={day}")
+        git(release, *NO_HOOKS, "commit", "--quiet", "--allow-empty", "-m", f"day={day}")
 
 
 def _remote_branch(remote: str) -> str:
@@ -251,7 +257,7 @@ def share(folder: str) -> State:
         for commit in commits:
             push_data(release, commit)
     spec = f"HEAD:refs/heads/{RELEASE}"
-    pushed = git(release, "push", "--quiet", remote, spec, check=False)
+    pushed = git(release, "push", "--quiet", "--no-follow-tags", remote, spec, check=False)
     if pushed.code:
         raise ToolError(f"git remote {remote!r} took no days: {' '.join(pushed.errors.split())}")
     git(release, "update-ref", _remote_branch(remote), "HEAD")
@@ -262,7 +268,7 @@ def push_data(release: Path, commit: str) -> None:
     """Send the data and models that a commit names to DVC's remote; from the cache, by its lock."""
     files = [name for name in VERSIONED if git_output(release, "ls-tree", commit, "--", name)]
     try:
-        git(release, "checkout", "--quiet", commit, "--", *files)
+        git(release, *NO_HOOKS, "checkout", "--quiet", commit, "--", *files)
         push(release)
     finally:
         git(release, "reset", "--hard", "--quiet", "HEAD")

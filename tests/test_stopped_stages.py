@@ -1,17 +1,21 @@
-"""A full disk, and a signal in the middle, in each stage: one sentence, nothing half-written."""
+"""A full disk, a signal or a change during a stage: one sentence, nothing half-written."""
 
 import resource
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import wraps
 from pathlib import Path
+from types import ModuleType
 
 import psutil
 import pytest
 
 from pipeline.__main__ import run_stage
 from pipeline.core.errors import AdaCalibError
-from pipeline.params.params_file import STAGES
+from pipeline.params.params_file import STAGES, set_values
+from pipeline.stages import validate
 from tests.read_only import read_only
 from tests.ready_processes import stage_process
 from tests.stages.worlds import busy_day
@@ -86,3 +90,36 @@ def test_a_stage_that_may_not_write_says_so_in_one_sentence(tmp_path):
     assert process.exitcode == 1
     assert words.read_text().startswith("validate: ")
     assert words.read_text().count("\n") == 1
+
+
+@pytest.mark.parametrize("changed", ["params.yaml", "data/manifest.json", "pipeline/part.py", None])
+def test_a_stage_whose_inputs_change_while_it_is_at_work_is_refused(tmp_path, monkeypatch, changed):
+    """DVC notes inputs as they are at the end, and would take the outputs for made of these."""
+    folder, run = small_project(tmp_path / "project"), validate.run
+    loaded, other = folder / "pipeline/part.py", folder / "pipeline/other.py"
+    loaded.parent.mkdir()
+    part = ModuleType("part")
+    part.__file__ = str(loaded)
+    monkeypatch.setattr("pipeline.__main__.__file__", str(folder / "pipeline/__main__.py"))
+    monkeypatch.setitem(sys.modules, "part", part)
+    for file in (loaded, other):
+        file.touch()
+
+    @wraps(run)
+    def meanwhile(*paths: Path, **values: object) -> None:
+        run(*paths, **values)
+        set_values(folder / "params.yaml", {"gate.min_test_responses": 21})  # of another stage
+        if changed == "params.yaml":
+            set_values(folder / changed, {"validate.max_null_share": 0.5})
+        for name in filter(None, (changed, "pipeline/other.py")):  # the latter nobody loaded
+            with (folder / name).open("a") as file:
+                file.write("\n")
+
+    monkeypatch.setattr(validate, "run", meanwhile)
+    monkeypatch.chdir(folder)
+    paths = PATHS["validate"]
+    if changed is None:
+        run_stage("validate", paths)
+        return
+    with pytest.raises(AdaCalibError, match=f"{changed} changed while"):
+        run_stage("validate", paths)

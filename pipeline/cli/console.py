@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from pipeline.core.masking import masked
+
 if TYPE_CHECKING:
     from pipeline.registry.history import Version
 
@@ -25,9 +27,9 @@ class Voice:
 def answer(text: str, **facts: Any) -> None:
     """Give the answer of a command: `text`, or in JSON `said` and the facts beside it."""
     if Voice.as_json:
-        typer.echo(json.dumps({"said": text, **facts}, ensure_ascii=False, indent=2))
-    elif not Voice.quiet:
-        typer.echo(text)
+        text = json.dumps({"said": text, **facts}, ensure_ascii=False, indent=2)
+    if Voice.as_json or not Voice.quiet:
+        typer.echo(masked(text))
 
 
 def note(line: str) -> None:

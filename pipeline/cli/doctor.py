@@ -17,7 +17,7 @@ from pipeline.data.ingest.sources import FORMATS, names_of, of_day
 from pipeline.params.params_file import read_params
 from pipeline.registry import commits
 from pipeline.registry.pull import home_of
-from pipeline.registry.tools.programs import git, hold, run_lock
+from pipeline.registry.tools.programs import git, hold, reach_this_machine, run_lock
 from pipeline.registry.tools.stores import stores
 
 HERE = Path()
@@ -111,6 +111,7 @@ def _prefect() -> str:
     api = api or (f"{read_json(note)['url']}/api" if note.exists() else None)
     if api is None:
         raise ToolError(f"no server is up ({note} is not there); make up starts one and a worker")
+    reach_this_machine()
     head = {"Content-Type": "application/json"}
     query = urllib.request.Request(f"{api}/work_pools/{POOL}/workers/filter", b"{}", head)
     with urllib.request.urlopen(query, timeout=10) as answer:

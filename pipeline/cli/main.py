@@ -12,6 +12,7 @@ import typer
 from pipeline.cli import release
 from pipeline.cli.console import Voice, answer, note
 from pipeline.core.errors import AdaCalibError
+from pipeline.core.masking import masked
 from pipeline.core.signals import interrupt_on_signals
 
 app = typer.Typer(
@@ -310,7 +311,7 @@ def main() -> None:
     except (AdaCalibError, OSError, ModuleNotFoundError) as error:
         if debug or str(getattr(error, "name", "")).startswith("pipeline"):
             raise
-        sys.exit(f"adacalib: {_sentence(error)}")
+        sys.exit(f"adacalib: {masked(_sentence(error))}")
 
 
 def _sentence(error: Exception) -> str:

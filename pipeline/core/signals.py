@@ -19,6 +19,18 @@ def interrupt_on_signals() -> None:
 
 
 @contextmanager
+def deaf_children() -> Iterator[None]:
+    """Have what is started meanwhile end by Ctrl+C or a kill of whoever started it alone: a service
+    manager's stop goes to every process of a service at once.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
 def uninterrupted() -> Iterator[None]:
     """Let a few steps that belong together come to their end: a signal that comes meanwhile takes
     effect after them. In threads none does anyway.

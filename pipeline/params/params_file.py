@@ -63,7 +63,7 @@ def set_values(path: Path, values: dict[str, Any]) -> None:
         type(None),
         lambda representer, _: representer.represent_scalar("tag:yaml.org,2002:null", "null"),
     )
-    document = yaml.load(path.read_text())
+    document = yaml.load(path)  # UTF-8, whatever a person's other files are
     for name, value in values.items():
         *parents, key = name.split(".")
         place = reduce(lambda place, parent: place.get(parent, {}), parents, document)
@@ -71,7 +71,8 @@ def set_values(path: Path, values: dict[str, Any]) -> None:
             raise ParamsError(f"{path} has no {name}")
         place[key] = value
     with publish(path) as temporary:
-        yaml.dump(document, temporary)
+        with temporary.open("wb") as file:
+            yaml.dump(document, file)
         read_params(temporary)
 
 

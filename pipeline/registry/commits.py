@@ -97,15 +97,16 @@ def commit_files(folder: Path, names: Sequence[str], message: str) -> None:
 
 
 def authority(folder: Path) -> str:
-    """The git remote whose tags say what is in production: the branch's, else `origin`, else ".".
+    """The git remote whose tags say what is in production: the branch's, else `origin`, else the
+    only one; "." where there is none.
 
     Raises:
-        ReleaseError: there are remotes, but none of these.
+        ReleaseError: there are several, and none of these.
     """
     remotes = git(folder, "remote").output.split()
     branch = git(folder, "symbolic-ref", "--quiet", "--short", "HEAD", check=False).output.strip()
     tracked = git(folder, "config", f"branch.{branch}.remote", check=False).output.strip()
-    for name in (tracked, "origin"):
+    for name in (tracked, "origin", *(remotes if len(remotes) == 1 else ())):
         if name in remotes:
             return name
     if remotes:

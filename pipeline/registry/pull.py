@@ -286,6 +286,5 @@ def _bring(folder: Path, current: Production, store: Path, remote: stores.Remote
         copy = scratch / "model"
         bring(folder, current.commit, copy, remote)
         version = Path(tempfile.mkdtemp(prefix=f"{current.version}-", dir=store))
-        version.chmod(0o755)  # whoever serves may be another user
         copy.replace(version)
     return version

@@ -262,7 +262,7 @@ def push_tags(folder: Path, objects: dict[str, str]) -> None:
     """
     remote = authority(folder)
     specs = [f"{tag_object}:{ref}" for ref, tag_object in objects.items()]
-    pushed = git(folder, "push", "--quiet", "--atomic", remote, *specs, check=False)
+    pushed = git(folder, "push", "-q", "--atomic", "--no-follow-tags", remote, *specs, check=False)
     left = "File exists" in pushed.errors  # a lock of a git that was killed, or is at work
     if pushed.code and not left and re.search("already exists|cannot lock ref", pushed.errors):
         raise ReleaseError(_LOST)

@@ -9,6 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from pipeline.cli.console import Voice, answer
 from pipeline.cli.main import ANYWHERE, app
 from pipeline.core.errors import AdaCalibError, ArtifactError
 from pipeline.core.files import read_json, write_json
@@ -50,6 +51,19 @@ def test_results_are_a_table_a_json_object_or_nothing(folder):
     assert found["gate"]["reasons"] == ["too few responses to tell: 30 of 1,000"]
     assert found["evaluation"]["methods"]["model"]["pcoc"] == 1.01
     assert (nothing.returncode, nothing.stdout, nothing.stderr) == (0, "", "")
+
+
+def test_no_answer_and_no_refusal_holds_a_secret_of_an_address(folder, capsys):
+    address = "http://bob:hunter2@127.0.0.1:1/x.csv"
+    done = adacalib(folder, "init", address)
+    assert (done.returncode, "127.0.0.1:1/x.csv" in done.stderr) == (1, True)
+    answer(f"read back from {address}", page=address)
+    Voice.as_json = True
+    answer(f"read back from {address}", page=address)
+    Voice.as_json = False
+    said = capsys.readouterr().out
+    assert json.loads(said.partition("\n")[2])["page"] == "http://***@127.0.0.1:1/x.csv"
+    assert "hunter2" not in said + done.stderr
 
 
 def test_names_that_look_like_markup_are_shown_as_they_are(folder):

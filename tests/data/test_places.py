@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import fsspec
 import pytest
 
 from pipeline.core.errors import DataError, ToolError
@@ -41,6 +42,15 @@ def test_an_address_on_the_disk_is_fetched_and_its_file_stays(tmp_path):
         with local_files([address]) as (file,):
             assert file.read_bytes() == path.read_bytes()
         assert (file.exists(), path.exists()) == (False, True)
+
+
+def test_the_signature_of_an_address_is_in_no_name_that_the_manifest_keeps():
+    store = fsspec.filesystem("memory")
+    store.pipe("/logs/x.csv?part=2&sig=hunter2", b"rows")
+    with local_files(["memory://logs/x.csv?part=2&sig=hunter2"]) as (file,):
+        assert file.read_bytes() == b"rows"
+        assert file.name.startswith("x.csv?part=2&")
+        assert "hunter2" not in str(file)
 
 
 @pytest.fixture

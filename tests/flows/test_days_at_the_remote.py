@@ -66,6 +66,8 @@ def test_a_push_that_fails_is_finished_by_the_next_run_with_the_data_of_every_da
     tmp_path,
 ):
     refuse_pushes(remote, 2)
+    git(history, "config", "push.followTags", "true")
+    git(history, "tag", "--annotate", "--message", "a person's own", "before-the-trip")
     for day, whole in (("2013-09-28", False), ("2013-09-29", False), ("2013-09-30", True)):
         run_day(history, day)
         with release_worktree(history, "test") as release:
@@ -80,6 +82,7 @@ def test_a_push_that_fails_is_finished_by_the_next_run_with_the_data_of_every_da
     with release_worktree(history, "test") as release:
         assert unshared(release) == []
         assert share.fn(str(release)).message == "nothing to push"
+    assert not git_output(remote, "tag", "--list")
 
 
 def test_data_that_cannot_be_sent_keeps_the_branch_back(history, remote, monkeypatch):

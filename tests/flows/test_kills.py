@@ -49,7 +49,12 @@ def all_ended(family: dict[str, psutil.Process]) -> bool:
 
 
 def stop(
-    mark: Path, how: signal.Signals, named: dict[str, str], module: str, *arguments: str
+    mark: Path,
+    how: signal.Signals,
+    named: dict[str, str],
+    module: str,
+    *arguments: str,
+    everyone: bool = False,
 ) -> list[str]:
     """Send a flow a signal in the middle of a stage; what it said, when nothing of it is left.
 
@@ -61,6 +66,7 @@ def stop(
         named: what of Prefect the environment names.
         module: of flows/.
         arguments: of its command line.
+        everyone: whether all that it started get the signal, too, as from a service manager.
     """
     mark.unlink(missing_ok=True)
     command = [sys.executable, "-m", f"flows.{module}", *arguments]
@@ -75,6 +81,8 @@ def stop(
         family = family_of(mark)
         children = psutil.Process(flow.pid).children(recursive=True)
         family |= {str(child.pid): child for child in children}
+        for process in [*family.values()] if everyone else []:
+            process.send_signal(how)
         flow.send_signal(how)
         output = flow.communicate(timeout=SECONDS)[1]
     # a shell calls death by SIGINT 130, too: so Python ends where that met a text run as code
@@ -131,6 +139,17 @@ def test_whatever_is_killed_the_next_run_ends_as_an_undisturbed_one(
         assert (checkout / ".release" / name).read_bytes() == (checkout / name).read_bytes(), name
     half_written = set((checkout / ".release").glob("**/.*.tmp-*"))
     assert half_written <= {checkout / ".release/.data.tmp-lock"}  # landing's lock file stays
+
+
+@pytest.mark.slow
+def test_a_stop_that_reaches_every_process_at_once_ends_in_one_sentence(
+    checkout, prefect_server, mark
+):
+    alone = known_database(prefect_server, checkout.parent / "prefect")
+    day = ("--day", DAY, "--folder", str(checkout))
+    said = stop(mark, signal.SIGTERM, alone, "refresh", *day, everyone=True)
+    assert "refresh: stopped; the next run begins where this one was" in said
+    assert not [line for line in said if "Traceback" in line]
 
 
 @pytest.mark.slow

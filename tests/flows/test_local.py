@@ -5,13 +5,16 @@ import os
 import socket
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import psutil
 import pytest
 
 from flows.local import down, end_orphaned_runs, up
-from pipeline.core.errors import ToolError
+from pipeline.core.errors import AdaCalibError, ToolError
+from pipeline.core.files import write_json
 from tests.flows.conftest import SECONDS, free_port, known_database
 from tests.read_only import read_only
 
@@ -24,6 +27,37 @@ def project_of_its_own(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return checkout
 
 
+ASK = """
+import flows, sys, urllib.request
+from pipeline.cli.doctor import diagnoses
+print(urllib.request.urlopen(sys.argv[1]).status, [said for name, _, said in diagnoses()][7])
+"""
+
+
+@pytest.mark.parametrize("spared", ["", "example.org", "*"])
+def test_a_proxy_stands_before_no_server_of_this_machine(project_of_its_own, spared):
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = b'[{"status": "ONLINE"}]'
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_POST = do_GET  # noqa: N815
+
+    with HTTPServer(("127.0.0.1", 0), Answer) as server:
+        threading.Thread(target=server.serve_forever).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        named = {"http_proxy": "http://127.0.0.1:9", "no_proxy": spared, "PREFECT_API_URL": url}
+        command = [sys.executable, "-c", ASK, url]
+        said = subprocess.run(
+            command, env=os.environ | named, capture_output=True, text=True, check=False
+        )
+        server.shutdown()
+    assert said.stdout == f"200 server {url}, 1 worker\n", said.stderr
+
+
 def test_a_port_that_is_taken_is_refused_and_nothing_is_started(project_of_its_own):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -33,6 +67,34 @@ def test_a_port_that_is_taken_is_refused_and_nothing_is_started(project_of_its_o
         with pytest.raises(ToolError, match=sentence):
             up(port)
     assert not (project_of_its_own / ".prefect/local.json").exists()
+
+
+def test_a_secret_among_the_parameters_that_would_be_deployed_is_refused(project_of_its_own):
+    declared = Path("prefect.yaml").read_text()
+    source = '{source: "https://bob:hunter2@example.org/{day}.csv"}'
+    Path("prefect.yaml").write_text(declared.replace("parameters: {}", f"parameters: {source}", 1))
+    with pytest.raises(AdaCalibError, match=r"https://\*\*\*@example.org"):
+        up(free_port())
+    assert not (project_of_its_own / ".prefect/local.json").exists()
+
+
+@pytest.mark.slow
+def test_a_server_that_is_gone_is_told_with_what_runs_without_one(project_of_its_own):
+    """As after a restart of the machine; then as where the note of it was damaged, too."""
+
+    def run(*words: str) -> str:
+        command = [sys.executable, *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return done.stdout + done.stderr
+
+    note = project_of_its_own / ".prefect/local.json"
+    write_json(note, {"url": f"http://127.0.0.1:{free_port()}", "processes": {}})
+    assert "python -m flows.local down" in run("-m", "flows.watch")
+    assert run("-m", "flows.local", "down") == "nothing was up\n"
+    assert run("-c", "import os, flows; print(os.environ.get('PREFECT_API_URL'))") == "None\n"
+    note.write_text("{")
+    assert "local.json is not JSON" in (said := run("-m", "flows.watch"))
+    assert ("Traceback" in said, "make up" in said) == (False, True)
 
 
 @pytest.mark.slow

@@ -10,11 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from flows.worktree import BACKFILL, commit_day, git_output, newest_day, release_worktree, take_code
-from pipeline.core.errors import ToolError
+from flows.worktree import (
+    BACKFILL,
+    commit_day,
+    committed_days,
+    git_output,
+    newest_day,
+    release_worktree,
+    take_code,
+)
+from pipeline.core.errors import ReleaseError, ToolError
 from pipeline.registry.tools.dvc import commit_data
 from pipeline.registry.tools.programs import git
-from pipeline.registry.tools.stores import dvc_remote
+from pipeline.registry.tools.stores import cache_folder, dvc_remote
 from tests.flows.conftest import run_day, save
 
 
@@ -49,6 +57,51 @@ def test_a_persons_list_of_ignored_files_takes_nothing_from_a_day(history, tmp_p
         (release / "reports/trend.csv").write_text("day\n")
         commit_day(release, "2013-09-30")
     assert git_output(history, "show", "release:reports/trend.csv") == "day"
+
+
+HOOKS = {
+    "prepare-commit-msg": 'sed -i "1s/^/[TICKET-1] /" "$1"',
+    "commit-msg": "exit 1",
+    "pre-commit": "exit 1",
+    "post-checkout": "exit 2",  # as that of git-lfs where a schedule's PATH lacks it
+}
+
+
+def test_a_persons_hooks_change_and_stop_no_day(history):
+    for name, command in HOOKS.items():
+        hook = history / ".git/hooks" / name
+        hook.write_text(f"#!/bin/sh\n{command}\n")
+        hook.chmod(0o755)
+    run_day(history, "2013-09-29")
+    without = ("-c", f"core.hooksPath={os.devnull}")
+    git(history, *without, "commit", "--quiet", "--allow-empty", "--message", "New code")
+    run_day(history, "2013-09-30")
+    assert committed_days(history / ".release") == ["2013-09-30", "2013-09-29"]
+
+
+SIGN = """#!/bin/sh
+cat > /dev/null
+echo "[GNUPG:] SIG_CREATED " >&2
+echo "-----BEGIN PGP SIGNATURE-----\n\n-----END PGP SIGNATURE-----"
+"""
+
+
+def test_signed_days_are_read_also_where_git_shows_signatures(history, tmp_path):
+    (tmp_path / "sign").write_text(SIGN)
+    (tmp_path / "sign").chmod(0o755)
+    shown = {"commit.gpgsign": "true", "log.showSignature": "true"}
+    for name, value in (shown | {"gpg.program": str(tmp_path / "sign")}).items():
+        git(history, "config", name, value)
+    run_day(history, "2013-09-30")
+    assert committed_days(history / ".release") == ["2013-09-30"]
+
+
+def test_a_checkout_on_the_branch_of_days_itself_is_refused(history):
+    """Its files would be those of yesterday, and its next commit would undo today's."""
+    git(history, "switch", "--quiet", "--create", "release")
+    with pytest.raises(ReleaseError, match="git switch main"):
+        release_worktree(history, "a run").__enter__()
+    assert not (history / ".release").exists()
 
 
 def test_a_day_that_changed_nothing_is_not_committed_twice(history):
@@ -167,10 +220,13 @@ def test_a_relative_dvc_remote_is_the_checkouts_own_and_may_be_moved(checkout):
             assert dvc_remote(release).address == str(checkout.parent / place)
 
 
-def test_data_and_cache_are_those_of_the_checkout(checkout):
+@pytest.mark.parametrize("name", ["C# and more", """Ads, Inc's "prod\""""])
+def test_data_and_cache_are_those_of_the_checkout(checkout, tmp_path, name):
+    checkout = checkout.rename(tmp_path / name)
     with release_worktree(checkout, "test") as release:
         assert (release / "data/manifest.json").is_file()
         assert not (release / ".dvc/cache").exists()
+        assert cache_folder(release) == checkout / ".dvc/cache"
 
 
 def test_a_branch_that_takes_the_name_of_release_is_named_with_what_mends_it(history):

@@ -1,5 +1,8 @@
 """params.yaml is typed; what does not fit is refused with its path."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -102,6 +105,21 @@ def test_setting_a_value_keeps_every_other_line(edited):
     changed = [(b, a) for b, a in zip(before, after, strict=True) if b != a]
     assert len(changed) == 1
     assert changed[0][1].startswith('  last_day: "2013-10-01" #')
+
+
+SET = """
+import sys
+from pathlib import Path
+from pipeline.params.params_file import set_values
+set_values(Path(sys.argv[1]), {"split.last_day": "2013-10-01"})
+"""
+
+
+def test_setting_a_value_needs_no_locale(edited):
+    path = edited("label: late", "label: späte")
+    plain = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}
+    subprocess.run([sys.executable, "-c", SET, str(path)], env=os.environ | plain, check=True)
+    assert read_params(path).log.label == "späte"
 
 
 @pytest.mark.parametrize("values", [{"log.last_dy": "2013-10-01"}, {"split.last_day": "tomorrow"}])

@@ -133,6 +133,16 @@ def test_a_note_beside_the_code_is_nobodys_business(folder):
     refused(folder, "the verdict is not about what is here: gate")  # it got past the code
 
 
+def test_a_hook_that_refuses_the_commit_is_quoted_and_passed_as_the_sentence_says(folder):
+    hook = folder / ".git/hooks/pre-commit"
+    hook.write_text("#!/bin/sh\necho reports/gate.json is no house style; exit 1\n")
+    hook.chmod(0o755)
+    next_model(folder, copies=2)
+    refused(folder, r"gate.json is no house style; .*git commit --no-verify", ToolError)
+    git(folder, "commit", "--quiet", "--no-verify", "--all", "--message", "As it was made")
+    assert promote(folder).startswith("v0.0.1 is in production")
+
+
 def test_an_unknown_promoter_is_refused(folder, monkeypatch):
     for role in ("AUTHOR", "COMMITTER"):
         monkeypatch.delenv(f"GIT_{role}_NAME")
@@ -163,6 +173,12 @@ def test_several_remotes_of_which_none_is_meant_are_refused(folder):
     for name in ("one", "two"):
         git(folder, "remote", "add", name, str(folder.parent / name))
     refused(folder, "none is tracked")
+
+
+def test_the_only_remote_is_meant_whatever_its_name(shared):
+    git(shared, "remote", "rename", "origin", "company")
+    git(shared, "switch", "--quiet", "--create", "release")  # as in the worktree of days
+    assert "follows git remote 'company'" in promote(shared)
 
 
 def test_a_remote_that_does_not_answer_is_refused(folder):
@@ -196,6 +212,14 @@ def test_without_a_git_remote_a_promotion_is_this_clones_own_and_says_so(folder)
 
 
 @pytest.mark.slow
+def test_a_promotion_sends_no_tags_of_a_persons_own(shared, tmp_path):
+    git(shared, "config", "push.followTags", "true")
+    git(shared, "tag", "--annotate", "--message", "mine", "before-the-trip")
+    promote(shared)
+    tags = git(tmp_path / "remote.git", "tag", "--list").split()
+    assert tags == ["model#prod#1", "model@v0.0.1"]
+
+
 def test_versions_follow_one_another_and_rollback_goes_back_and_never_forward(twice):
     """An older day never replaces a newer version, whoever promotes it late."""
     second = production(twice)

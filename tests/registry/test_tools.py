@@ -26,6 +26,14 @@ from tests.registry.conftest import params
 SLEEPER = (
     "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(99)'])"
 )
+NAMELESS = """
+import pwd
+
+def unknown(uid):
+    raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+pwd.getpwuid = unknown
+"""
 
 
 def ran(stage: str | None, folder: Path) -> list[str]:
@@ -113,6 +121,14 @@ def test_git_works_on_the_folder_it_is_given_also_inside_a_hook(folder, monkeypa
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
     top = programs.git(folder, "rev-parse", "--show-toplevel").output.strip()
     assert Path(top) == folder.resolve()
+    monkeypatch.setenv("GIT_LITERAL_PATHSPECS", "1")
+    assert programs.git(folder, "ls-files", "--", "*.dvc").output == "data.dvc\n"
+
+
+def test_git_speaks_english_whatever_a_person_prefers(folder, monkeypatch):
+    monkeypatch.setenv("LANGUAGE", "de")
+    said = programs.git(folder, "fetch", "nowhere", check=False).errors
+    assert said.startswith("fatal: 'nowhere' does not appear to be a git repository")
 
 
 @pytest.mark.slow
@@ -234,6 +250,17 @@ def test_a_probe_that_finds_a_full_disk_leaves_nothing(tmp_path):
     with pytest.raises(ToolError, match="No space left"):
         Store("the remote", full).probe()
     assert not [*tmp_path.iterdir()]
+
+
+def test_a_user_without_a_name_as_containers_have_is_told_what_dvc_wants(folder, monkeypatch):
+    (folder / "sitecustomize.py").write_text(NAMELESS)
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    with pytest.raises(ToolError, match="export USER=adacalib"):
+        commit_data(folder)
+    monkeypatch.setenv("USER", "adacalib")
+    commit_data(folder)
 
 
 def test_a_default_remote_that_is_not_there_is_no_remote_left_out(folder):

@@ -15,6 +15,7 @@ from typing import Any
 
 from pipeline.core.errors import DataError, ToolError
 from pipeline.core.files import refuse_pipe, scratch_folder, sha256_of
+from pipeline.core.masking import masked
 from pipeline.core.work import WorkProgress, followed
 from pipeline.data.ingest import ali_ccp
 from pipeline.data.ingest.fetched import PUBLIC
@@ -248,7 +249,7 @@ def _files(source: str, place: Path) -> list[Path]:
 
 def _fetched(address: str, place: Path) -> Path:
     with _asked(address) as (store, name):
-        target = place / name.lstrip("/")  # some stores' names are absolute paths
+        target = place / masked(name).lstrip("/")  # some stores' names are absolute paths
         target.parent.mkdir(parents=True, exist_ok=True)
         store.get_file(name, str(target))
     return target

@@ -36,6 +36,7 @@ STEPS = {
     "dvc.lock' (is invalid|validation failed)": "remove dvc.lock and run dvc repro, which takes "
     "from DVC's cache what was made before; or git restore dvc.lock",
     r"\[Errno (13|28|30)\]": "make room there, or give the right to write, and run again",
+    "getpwuid": "export USER=adacalib: whoever runs this has no name here, and DVC wants one",
     "config(uration)? (file )?error": "correct .dvc/config.local or .dvc/config",
     "is outside of git repository": "DVC knows no worktree of a submodule: run this in a clone of "
     "its own",

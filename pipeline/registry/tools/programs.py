@@ -23,11 +23,11 @@ from pipeline.core.errors import ToolError
 
 Result = TypeVar("Result")
 
-# Set while git runs a hook; they would point every git below at another repository.
+# Set while git runs a hook; they would point every git below at another repository, or files.
 _GIT_PLACES = {
     f"GIT_{name}"
     for name in ("DIR", "WORK_TREE", "INDEX_FILE", "OBJECT_DIRECTORY", "COMMON_DIR", "NAMESPACE")
-} | {"GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_PREFIX"}
+} | {"GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_PREFIX", "GIT_LITERAL_PATHSPECS"}
 
 # What git says of an object that it should have.
 _LOST = (
@@ -42,6 +42,7 @@ _STEPS = {
     "failed to sign|cannot run gpg": "unlock the key for whoever runs this, or git config "
     "commit.gpgsign false",
     "exists; cannot create": "rename the branch that takes that name: git branch -m",
+    "^git commit ": "where a hook refused, commit that yourself (git commit --no-verify) and go on",
 }
 """By what git says when it fails, what mends it."""
 
@@ -65,12 +66,20 @@ def environment(**variables: str) -> dict[str, str]:
     return inherited | {
         "PATH": os.pathsep.join([programs, os.environ.get("PATH", os.defpath)]),
         "LC_ALL": "C.UTF-8",
+        "LANGUAGE": "C",  # which counts more for some
         "SHELL": "/bin/sh",
         "GIT_TERMINAL_PROMPT": "0",
         "DVC_NO_ANALYTICS": "1",
         "DO_NOT_TRACK": "1",
         **variables,
     }
+
+
+def reach_this_machine() -> None:
+    """Let no proxy that the environment names stand before what listens on this machine."""
+    spared = os.environ.get("no_proxy", os.environ.get("NO_PROXY", ""))
+    if not {"*", "127.0.0.1"} & {*spared.split(",")}:
+        os.environ["no_proxy"] = os.environ["NO_PROXY"] = f"{spared},127.0.0.1"
 
 
 def beside_python(name: str) -> str:
@@ -202,7 +211,7 @@ def git(folder: Path, *arguments: str, check: bool = True) -> Finished:
     if program is None:
         raise ToolError("git is not on the PATH; install it")
     finished = subprocess.run(
-        [program, *arguments],
+        [program, "-c", "log.showSignature=false", *arguments],
         cwd=folder,
         env=environment(),
         stdin=subprocess.DEVNULL,
@@ -212,10 +221,11 @@ def git(folder: Path, *arguments: str, check: bool = True) -> Finished:
         check=False,
     )
     if finished.returncode and (check or re.search(f"{_LOST}|{_FOREIGN}", finished.stderr)):
-        output = " ".join((finished.stderr or finished.stdout).split())
-        step = next((f"; {step}" for fault, step in _STEPS.items() if re.search(fault, output)), "")
         verb = arguments[2 if arguments[0] == "-c" else 0]
-        raise ToolError(f"git {verb} failed in {folder.resolve()}: {output}{step}")
+        output = " ".join((finished.stderr or finished.stdout).split())
+        said = f"git {verb} failed in {folder.resolve()}: {output}"
+        step = next((f"; {step}" for fault, step in _STEPS.items() if re.search(fault, said)), "")
+        raise ToolError(f"{said}{step}")
     return Finished(finished.returncode, finished.stdout, finished.stderr)
 
 

@@ -69,7 +69,8 @@ def settings_of(
 ) -> configparser.ConfigParser:
     """What DVC is to know elsewhere: the remotes of today, and credentials, which no commit has.
 
-    The address is absolute: a relative one would count from there.
+    The address is absolute: a relative one would count from there. In quotes DVC takes no sign of
+    it for a comment or a list.
     """
     found = configparser.ConfigParser(interpolation=None)
     found.read(folder / ".dvc" / "config")
@@ -78,10 +79,10 @@ def settings_of(
             found.remove_section(section)
     found.read(folder / ".dvc" / "config.local")
     if remote:
-        own = {f"'remote \"{remote.name}\"'": {"url": remote.address}}
+        own = {f"'remote \"{remote.name}\"'": {"url": f"'''{remote.address}'''"}}
         found.read_dict({"core": {"remote": remote.name}, **own})
     if cache:
-        found.read_dict({"cache": {"dir": cache}})
+        found.read_dict({"cache": {"dir": f"'''{cache}'''"}})
     return found
 
 
