@@ -9,8 +9,8 @@ from prefect import artifacts
 from prefect.logging import get_run_logger
 
 from flows.worktree import git_output
+from pipeline.core.errors import masked
 from pipeline.core.files import publish, read_json, read_report
-from pipeline.core.masking import masked
 from pipeline.registry.history import name_page
 from pipeline.registry.tools.programs import run_program
 from pipeline.report.result_tables import METRICS, gate_rows, metric_rows

@@ -27,9 +27,8 @@ import psutil
 import typer
 
 from flows.settings import POOL, STATE, home
-from pipeline.core.errors import AdaCalibError, ToolError
+from pipeline.core.errors import AdaCalibError, ToolError, masked, refuse_secrets
 from pipeline.core.files import make_folder, read_json, write_json
-from pipeline.core.masking import masked, refuse_secrets
 from pipeline.core.signals import deaf_children
 from pipeline.core.typed_yaml import read_keys
 from pipeline.params.params_file import read_params

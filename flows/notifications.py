@@ -14,7 +14,7 @@ from typing import Any
 from prefect.events import emit_event
 from prefect.logging import get_logger
 
-from pipeline.core.masking import NOTIFY, masked, remember
+from pipeline.core.errors import NOTIFY, masked, remember
 
 BLOCK = "adacalib-notify"
 NEXT_STEPS = {

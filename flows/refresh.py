@@ -34,9 +34,8 @@ from flows.evidence import build_data_docs, show, show_trend
 from flows.notifications import News, notify
 from flows.stages import run_stages
 from flows.states import command_line, failed, failing_in_one_sentence
-from pipeline.core.errors import AdaCalibError, ToolError
+from pipeline.core.errors import AdaCalibError, ToolError, masked
 from pipeline.core.files import read_json
-from pipeline.core.masking import masked
 from pipeline.core.typed_yaml import read_keys
 from pipeline.formats.days import day_name, day_number
 from pipeline.params.params_file import read_params, set_values

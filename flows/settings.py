@@ -5,8 +5,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from pipeline.core.errors import masked
 from pipeline.core.files import read_json
-from pipeline.core.masking import masked
 from pipeline.registry.tools.programs import reach_this_machine
 
 POOL = "adacalib"

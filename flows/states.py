@@ -11,8 +11,7 @@ from prefect.client.schemas.objects import State
 from prefect.states import Failed
 
 from flows.local import some_server
-from pipeline.core.errors import AdaCalibError
-from pipeline.core.masking import masked, refuse_secrets
+from pipeline.core.errors import AdaCalibError, masked, refuse_secrets
 from pipeline.core.signals import interrupt_on_signals
 
 P = ParamSpec("P")

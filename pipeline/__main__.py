@@ -8,9 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.errors import AdaCalibError
+from pipeline.core.errors import AdaCalibError, masked
 from pipeline.core.files import MANIFEST
-from pipeline.core.masking import masked
 from pipeline.core.signals import interrupt_on_signals
 from pipeline.params.params_file import STAGES, read_params, section
 from pipeline.params.sections import Params

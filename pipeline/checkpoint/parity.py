@@ -40,8 +40,8 @@ class Runtime:
 
 
 def runtimes_of(folder: Path, model: MergedModel) -> list[Runtime]:
-    """Every runtime of the folder of a checkpoint, read from its files: network and table in torch
-    and numpy, and the ONNX file in onnxruntime.
+    """Every runtime of the folder of a checkpoint, read from its files: base network and table of
+    maps, and the ONNX file in onnxruntime.
 
     Args:
         folder: a checkpoint with its exports.

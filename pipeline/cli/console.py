@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from pipeline.core.masking import masked
+from pipeline.core.errors import masked
 
 if TYPE_CHECKING:
     from pipeline.registry.history import Version

@@ -11,8 +11,7 @@ import typer
 
 from pipeline.cli import release
 from pipeline.cli.console import Voice, answer, note
-from pipeline.core.errors import AdaCalibError
-from pipeline.core.masking import masked
+from pipeline.core.errors import AdaCalibError, masked
 from pipeline.core.signals import interrupt_on_signals
 
 app = typer.Typer(

@@ -18,7 +18,7 @@ from prefect.states import Completed
 from flows import refresh, watch
 from flows.notifications import NEXT_STEPS, News, notify
 from flows.states import failing_in_one_sentence
-from pipeline.core.masking import NOTIFY, masked
+from pipeline.core.errors import NOTIFY, masked
 from pipeline.registry.tags import when
 from pipeline.registry.tools.programs import git
 from pipeline.registry.verdicts import Production

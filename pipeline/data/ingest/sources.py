@@ -13,9 +13,8 @@ from glob import escape, glob, has_magic
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.errors import DataError, ToolError
+from pipeline.core.errors import DataError, ToolError, masked
 from pipeline.core.files import refuse_pipe, scratch_folder, sha256_of
-from pipeline.core.masking import masked
 from pipeline.core.work import WorkProgress, followed
 from pipeline.data.ingest import ali_ccp
 from pipeline.data.ingest.fetched import PUBLIC
