@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import expit, log_expit
 
-from pipeline.calibration.prior.daily import DailyCounts
+from pipeline.calibration.prior.daily import DailyCounts, usual_logits
 from pipeline.calibration.prior.filter import Filter, Variances
 from pipeline.calibration.prior.forward import Guard, follow, learn_variances
 from pipeline.calibration.prior.quadrature import LEVEL, SLOPE, DayRows, mean_logit
@@ -219,6 +219,39 @@ def test_variances_of_a_log_that_moves_more_are_larger():
     assert learned[1].fast > 0.1
     assert learned[0].slow < learned[1].slow
     assert learned[0] == learn_variances(calm.counts, calm.model().usual, CENTER, flat)
+
+
+@pytest.mark.parametrize(("days", "slow"), [(7, 0.08), (14, 0.16)])
+def test_learned_variances_are_likelier_than_what_was_believed_before(days, slow):
+    """On a few days lasting offsets and slow movements stand in for one another."""
+    world = moving_world(2, n_values=900, days=days, shown=40, slow=slow)
+    usual, center = usual_logits(world.counts, world.model().tree)
+
+    def likelihood(variances):
+        model, total = Filter(variances, usual, center), 0.0
+        beliefs = model.start()
+        for day in world.counts.days.tolist():
+            rows = DayRows.of(world.counts, day, usual)
+            beliefs, of_day = model.update(model.ahead(beliefs, 1), rows)
+            total += of_day
+        return total
+
+    learned = learn_variances(world.counts, usual, center, world.model().tree)
+    assert likelihood(learned) > likelihood(Variances())
+
+
+def test_shocks_of_single_days_are_told_from_movements_that_stay():
+    """What all values share on a day says little of the next one where it is a shock."""
+    shocks, stays = (
+        moving_world(n_values=60, days=28, shown=1000, **STILL | {name: 0.15})
+        for name in ("shared_day", "shared_fast")
+    )
+    flat = shocks.model().tree
+    learned = [
+        learn_variances(w.counts, *usual_logits(w.counts, flat), flat) for w in (shocks, stays)
+    ]
+    assert learned[0].shared_day > 10 * learned[0].shared_fast
+    assert learned[1].shared_fast > 10 * learned[1].shared_day
 
 
 def test_a_farther_horizon_keeps_less_of_the_movements():

@@ -188,6 +188,7 @@ def follow(
 
 
 SPREAD = {  # standard deviations of ln variance before any evidence; what is not named is held
+    "shared_day": 1.5,
     "lasting": 0.5,
     "slow": 0.5,
     "fast": 0.5,
@@ -199,6 +200,7 @@ OF_LEVEL_DAYS = 0.01, 1.5  # what it has of single days, and its spread
 ROUNDS = 3
 PROBE = 0.5  # standard deviations by which a variance is tried
 LONGEST = 3.0  # the same, of a step
+SHARES = 1.0, 0.5, 0.25, 0.125  # of a step, of which the first that leads up is taken
 
 
 def learn_variances(
@@ -207,8 +209,10 @@ def learn_variances(
     """The variances that the counts suggest.
 
     Each round takes, for each variance by itself, the step to the top of the parabola through three
-    of its values. Where there are parents, a day's move may be that of a level or of the next:
-    steps of all variances at once would count it several times, so they are taken in turn.
+    of its values; of steps that are taken together the share that leads up. What all values share
+    on single days has the first turn, as a movement that stays explains shocks, too, and worse.
+    Where there are parents, a day's move may be that of a level or of the next: steps of all
+    variances at once would count it several times, so all are taken in turn.
 
     Args:
         counts: of the days that are known.
@@ -225,12 +229,16 @@ def learn_variances(
     def height(at: np.ndarray) -> float:
         return _log_posterior(at, days, usual, center, tree)
 
-    for of_turn in ROUNDS * ([*each[:, None]] if tree.depth else [each]):
-        here, probes = height(place), PROBE * of_turn
+    here = height(place)
+    for of_turn in ROUNDS * ([*each[:, None]] if tree.depth else [each[:1], each[1:]]):
+        probes = PROBE * of_turn
         ahead, behind = (np.array([height(at) for at in place + side * probes]) for side in (1, -1))
         bend = np.maximum(2.0 * here - ahead - behind, 1e-9)
-        step = np.clip(PROBE / 2.0 * (ahead - behind) / bend, -LONGEST, LONGEST)
-        place = place + step @ of_turn
+        step = np.clip(PROBE / 2.0 * (ahead - behind) / bend, -LONGEST, LONGEST) @ of_turn
+        for share in SHARES:  # where variances stand in for one another the whole step is too long
+            if (there := height(place + share * step)) > here:
+                place, here = place + share * step, there
+                break
     return _variances(place)
 
 
