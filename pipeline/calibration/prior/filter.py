@@ -23,7 +23,7 @@ from pipeline.calibration.prior.day_forecast import DayForecast, unseen_line
 from pipeline.calibration.prior.quadrature import FARTHEST, LEVEL, SLOPE, DayRows, mean_logit, times
 from pipeline.formats.tables import FieldTree
 
-TIME_CONSTANTS = np.array([30.0, 4.0])  # days in which a movement loses all but 1/e of itself
+TIME_CONSTANTS = np.array([30.0, 2.0])  # days in which a movement loses all but 1/e of itself
 KEPT = np.exp(-1.0 / TIME_CONSTANTS)
 SHARED_START = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 1.0])  # lasting, slow, fast, day, line; slope
 SHARED_SPREAD = np.array([1.0, 0.25, 0.25])  # variances of lasting, line and slope

@@ -188,7 +188,6 @@ def follow(
 
 
 SPREAD = {  # standard deviations of ln variance before any evidence; what is not named is held
-    "shared_day": 1.5,
     "lasting": 0.5,
     "slow": 0.5,
     "fast": 0.5,
@@ -209,10 +208,9 @@ def learn_variances(
     """The variances that the counts suggest.
 
     Each round takes, for each variance by itself, the step to the top of the parabola through three
-    of its values; of steps that are taken together the share that leads up. What all values share
-    on single days has the first turn, as a movement that stays explains shocks, too, and worse.
-    Where there are parents, a day's move may be that of a level or of the next: steps of all
-    variances at once would count it several times, so all are taken in turn.
+    of its values; of all steps together the share that leads up. Where there are parents, a day's
+    move may be that of a level or of the next: steps of all variances at once would count it
+    several times, so they are taken in turn.
 
     Args:
         counts: of the days that are known.
@@ -230,7 +228,7 @@ def learn_variances(
         return _log_posterior(at, days, usual, center, tree)
 
     here = height(place)
-    for of_turn in ROUNDS * ([*each[:, None]] if tree.depth else [each[:1], each[1:]]):
+    for of_turn in ROUNDS * ([*each[:, None]] if tree.depth else [each]):
         probes = PROBE * of_turn
         ahead, behind = (np.array([height(at) for at in place + side * probes]) for side in (1, -1))
         bend = np.maximum(2.0 * here - ahead - behind, 1e-9)
