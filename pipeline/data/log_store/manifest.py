@@ -244,6 +244,8 @@ def _block_sha256(table: pa.Table) -> str:
     digest = hashlib.sha256(f"{table.num_rows} rows".encode())
     for name in table.column_names:
         column = table.column(name).combine_chunks()
+        if pa.types.is_large_string(column.type):  # as pandas has text
+            column = column.cast(pa.string())
         digest.update(f"\n{name}: {type_name(column.type)}\n".encode())
         digest.update(_validity(column))
         for part in _bytes_of(name, column):
