@@ -56,15 +56,15 @@ class HeldConnections(threading.Thread):
     def run(self) -> None:
         """Hold what comes, for ever."""
         while True:
-            for file, _ in self._poll.poll():
-                if file == self._door.fileno():
-                    worker = self._door.accept()[0]
-                    self._workers[worker.fileno()] = worker
-                    self._poll.register(worker, select.POLLIN)
-                elif file in self._workers:
-                    self._hear(file)
-                elif file in self._held:  # its worker or its client closed it
-                    self._let_go(file).close()
+            file, _ = self._poll.poll()[0]  # one a time: the next might be of what is closed by now
+            if file == self._door.fileno():
+                worker = self._door.accept()[0]
+                self._workers[worker.fileno()] = worker
+                self._poll.register(worker, select.POLLIN)
+            elif file in self._workers:
+                self._hear(file)
+            else:  # its worker or its client closed it
+                self._let_go(file).close()
 
     def _hear(self, worker: int) -> None:
         """Take one more connection of a worker; where it has ended, answer all that it had."""

@@ -170,7 +170,11 @@ def written(
             ):
                 yield lines.write_batch
         else:
-            with pq.ParquetWriter(place, schema, compression="zstd") as columns:
+            # scores hardly come twice, so a dictionary of them takes time and room
+            coded = [each.name for each in schema if not pa.types.is_floating(each.type)]
+            with pq.ParquetWriter(
+                place, schema, compression="zstd", use_dictionary=coded
+            ) as columns:
                 yield columns.write_batch
     except pa.ArrowException as error:
         raise DataError(

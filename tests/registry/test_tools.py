@@ -93,6 +93,19 @@ def test_no_descendant_outlives_the_one_who_asked(tmp_path, how):
     wait_for(lambda: gone(running))
 
 
+def test_python_ends_also_where_nobody_ends_what_it_follows(tmp_path):
+    """An interrupt can leave the lines of a program to the end of Python, where threads are gone."""
+    program = (
+        "import sys; from pathlib import Path\n"
+        "from pipeline.registry.tools.programs import program_lines\n"
+        "lines = program_lines([sys.executable, '-c', "
+        "'import time; print(1, flush=True); time.sleep(999)'], Path())\n"
+        "print(next(lines))"
+    )
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=120)
+    assert (said.returncode, said.stdout) == (0, b"1\n")
+
+
 def test_a_child_left_behind_by_a_killed_program_is_ended(tmp_path):
     lines: list[str] = []
 

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -153,7 +154,8 @@ def process_group(
 
 
 def _close_after(process: "subprocess.Popen[str]", pipe: IO[bytes]) -> None:
-    process.wait()
+    while process.poll() is None:  # to wait holds a lock, for ever where Python ends meanwhile
+        time.sleep(0.02)
     pipe.close()
 
 
