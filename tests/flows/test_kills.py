@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -82,7 +83,8 @@ def stop(
         children = psutil.Process(flow.pid).children(recursive=True)
         family |= {str(child.pid): child for child in children}
         for process in [*family.values()] if everyone else []:
-            process.send_signal(how)
+            with suppress(psutil.NoSuchProcess):  # it has ended with one that had the signal
+                process.send_signal(how)
         flow.send_signal(how)
         output = flow.communicate(timeout=SECONDS)[1]
     # a shell calls death by SIGINT 130, too: so Python ends where that met a text run as code

@@ -94,7 +94,7 @@ def test_no_descendant_outlives_the_one_who_asked(tmp_path, how):
 
 
 def test_python_ends_also_where_nobody_ends_what_it_follows(tmp_path):
-    """An interrupt can leave the lines of a program to the end of Python, where threads are gone."""
+    """An interrupt can leave a program's lines to the end of Python, where threads are gone."""
     program = (
         "import sys; from pathlib import Path\n"
         "from pipeline.registry.tools.programs import program_lines\n"
@@ -102,7 +102,8 @@ def test_python_ends_also_where_nobody_ends_what_it_follows(tmp_path):
         "'import time; print(1, flush=True); time.sleep(999)'], Path())\n"
         "print(next(lines))"
     )
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=120)
+    command = [sys.executable, "-c", program]
+    said = subprocess.run(command, capture_output=True, timeout=120, check=False)
     assert (said.returncode, said.stdout) == (0, b"1\n")
 
 
