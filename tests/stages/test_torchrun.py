@@ -122,7 +122,7 @@ def free_port() -> int:
 def test_a_training_that_was_killed_three_times_ends_with_the_bytes_of_an_undisturbed_one(
     walked, of_two
 ):
-    """Torchrun, one of the processes, and then a stop, each after one epoch more."""
+    """Torchrun, one of the processes, and then a stop, each after an epoch more, or two."""
     target = BASE.with_name("killed")
     unfinished = walked / target.with_name(f".{target.name}.training")
     written = 0
@@ -143,7 +143,7 @@ def test_a_training_that_was_killed_three_times_ends_with_the_bytes_of_an_undist
         assert not psutil.wait_procs(family, timeout=120)[1]
         assert said.count("train_base: ") == (victim != "torchrun"), said
         assert "Traceback" not in said
-        assert (f"going on after epoch {number}, " in said) == (number > 0)
+        assert ("going on after epoch " in said) == (number > 0)
         assert not (walked / target).exists()
         written = last_written(unfinished)
     end(begin(walked, target, "--nproc-per-node 2"))
