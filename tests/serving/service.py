@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from time import sleep
 from typing import TypeVar
 
@@ -15,9 +15,11 @@ import httpx
 import psutil
 
 from pipeline.core.files import publish
+from tests.checkpoint.parts import rows
 from tests.serving.conftest import free_port
 
 T = TypeVar("T")
+BODY = {"columns": rows(8).select(["carrier", "origin", "distance"]).to_pydict()}
 LOOKS = 20_000  # for something that comes in a few seconds, before a test gives up
 
 
@@ -93,3 +95,31 @@ def promote(version: Path, folder: Path) -> None:
     """Put a version where the service looks, the way a promotion does."""
     with publish(folder) as temporary:
         shutil.copytree(version, temporary)
+
+
+@contextmanager
+def load_on(address, clients=3):
+    """Answers, and the errors of connections, that clients get while the block runs.
+
+    They leave a part of the machine to the workers that are loaded, which have a low priority.
+    """
+    answers, errors, stop = [], [], Event()
+
+    def ask():
+        with httpx.Client(base_url=address, timeout=120) as own:
+            while not stop.is_set():
+                try:
+                    answers.append(own.post("/score", json=BODY))
+                except httpx.TransportError as error:
+                    errors.append(error)
+                stop.wait(0.02)
+
+    askers = [Thread(target=ask) for _ in range(clients)]
+    for asker in askers:
+        asker.start()
+    try:
+        yield answers, errors
+    finally:
+        stop.set()
+        for asker in askers:
+            asker.join()
