@@ -1,6 +1,7 @@
 """Text files that are not what they should be: named in one sentence, and nothing lands."""
 
 import gzip
+import json
 import os
 
 import numpy as np
@@ -111,6 +112,22 @@ def test_a_faulty_line_is_named_in_any_block(tmp_path, monkeypatch):
     rows = "".join(f"{i},a,1,0\n\n" for i in range(200))
     sentence = refusal(tmp_path, mapping(), HEADER + rows + "9,a,1,2x\n", "log.csv.gz")
     assert sentence.startswith("log.csv.gz, line 402: ")
+
+
+@pytest.mark.parametrize("name", ["log.csv", "log.csv.gz"])
+def test_a_line_that_cannot_be_parted_is_named_however_late_it_comes(tmp_path, name):
+    text = HEADER + "0,a,1,0\n" * 100_000
+    sentence = refusal(tmp_path, mapping(), f"{text}1,2\n", name)
+    assert sentence.startswith(f"{name}, line 100002: Expected 4 columns, got 2: 1,2; mend the")
+    sentence = refusal(tmp_path, mapping(), text.encode() + b"1,\xff,1,0\n", name)
+    assert sentence.startswith(f"{name}, line 100002: it is not UTF-8")
+
+
+def test_an_object_that_cannot_be_read_is_named_however_late_it_comes(tmp_path):
+    text = json.dumps({"ts": 0, "item": "a", "price": 1, "click": 0}) + "\n"
+    sentence = refusal(tmp_path, mapping(kind="json"), text * 100_000 + '{"ts": }\n', "log.json")
+    assert " in line 100001: " in sentence
+    assert "each line is to be one JSON object" in sentence
 
 
 def test_the_line_of_a_fault_is_counted_over_values_with_line_breaks(tmp_path, monkeypatch):

@@ -31,7 +31,7 @@ from pyarrow import dataset
 from pipeline.core.errors import DataError
 from pipeline.core.files import scratch_folder, sha256_of
 from pipeline.data.ingest.mapping import Mapping as FileMapping
-from pipeline.data.ingest.records import Report, opened
+from pipeline.data.ingest.records import LogFile, Report
 from pipeline.data.log_store.day_writer import DayWriter, Part
 from pipeline.data.log_store.engine import engine
 from pipeline.data.log_store.landing import DEFAULTS, Landed, LandingOptions, LogKind, land_parts
@@ -244,10 +244,10 @@ def _batches(
         }
     )
     for path in paths:
-        with opened(path, lines) as file:
-            for table in file.worked(_checked, lambda size: report(size // 2), rows=BLOCK):
-                part = shares(hashes(table[KEY].combine_chunks())[:, 0], PARTS)
-                yield from table.append_column("part", pa.array(part)).to_batches()
+        file = LogFile(path, lines)
+        for table in file.worked(_checked, lambda size: report(size // 2), rows=BLOCK):
+            part = shares(hashes(table[KEY].combine_chunks())[:, 0], PARTS)
+            yield from table.append_column("part", pa.array(part)).to_batches()
 
 
 def _checked(table: pa.Table) -> pa.Table:

@@ -20,7 +20,7 @@ from pipeline.core.errors import DataError
 from pipeline.core.files import sha256_of
 from pipeline.core.work import prefetched
 from pipeline.data.ingest.mapping import MISSING, TYPES, Mapping
-from pipeline.data.ingest.records import opened, too_many
+from pipeline.data.ingest.records import AHEAD, LogFile, too_many
 from pipeline.data.log_store import landing
 from pipeline.data.log_store.day_rows import local_days
 from pipeline.data.log_store.day_writer import DayWriter, Part
@@ -95,7 +95,7 @@ def _parts_of(
             without, came = Counter[str](), False
             sha256 = sha256_of(here / path) if (here / path).is_file() else ""
             found = read_rows(mapping, path, options, here, (before.get(path, 0), total))
-            with closing(prefetched(found)) as ahead:
+            with closing(prefetched(found, AHEAD)) as ahead:
                 for rows in ahead:
                     writer.add(rows.table, rows.days, (_name_of(path), sha256))
                     for rule, days in rows.dropped.items():
@@ -132,8 +132,7 @@ def _rows_before(mapping: Mapping, sources: Sequence[Path]) -> tuple[dict[Path, 
     before, total = dict[Path, int](), 0
     for path in sources:
         before.setdefault(path, total)
-        with opened(path, mapping) as file:
-            total += file.count()
+        total += LogFile(path, mapping).count()
     return before, total
 
 
@@ -174,11 +173,11 @@ def read_rows(
     def work(table: pa.Table) -> LogRows:
         return transform(mapping, table, days_of_next(len(table)), label)
 
-    with opened(file, mapping) as log:
-        yield from log.worked(work, options.report)
-        if log.rejected:
-            empty, none = mapping.schema.empty_table(), np.zeros(0, np.int32)
-            yield LogRows(empty, none, {}, {REJECTED: log.rejected})
+    log = LogFile(file, mapping)
+    yield from log.worked(work, options.report)
+    if log.rejected:
+        empty, none = mapping.schema.empty_table(), np.zeros(0, np.int32)
+        yield LogRows(empty, none, {}, {REJECTED: log.rejected})
 
 
 def _name_of(path: Path) -> str:

@@ -20,7 +20,7 @@ from pipeline.core.errors import DataError
 from pipeline.core.files import scratch_folder
 from pipeline.data.ingest.mapping import MISSING, Mapping
 from pipeline.data.ingest.records import LogFile
-from pipeline.data.ingest.text_files import names_in, open_bytes, reading
+from pipeline.data.ingest.text_files import names_in, open_bytes
 from pipeline.data.log_store.engine import engine, text
 from pipeline.encoding.reading import Reading
 from pipeline.encoding.stamps import StampRule, time_stamps
@@ -114,7 +114,7 @@ def look_at(paths: Sequence[Path]) -> tuple[dict[str, Any], list[ColumnLook], li
 
 
 def _file_look(path: Path) -> FileLook:
-    with reading(path), open_bytes(path) as stream:
+    with open_bytes(path) as stream:
         head = stream.read(SAMPLE_BYTES)
     if head.startswith(b"PAR1"):
         return _plain("parquet", path, path)
@@ -215,10 +215,10 @@ def _looked(
     dialect: dict[str, Any], path: Path, names: Sequence[str]
 ) -> tuple[dict[str, Any], pa.Table]:
     """The first rows, read as a landing would read them, as texts; "" is null."""
-    file = LogFile(path, _mapping(dialect, names), path)
+    file = LogFile(path, _mapping(dialect, names))
     texts = pa.schema(dict.fromkeys(names, pa.string())).empty_table()
     with closing(file.blocks()) as blocks:
-        for table, _ in blocks:
+        for table in blocks:
             columns = {name: _texts(table[name]) for name in names}
             texts = pa.concat_tables([texts, pa.table(columns)])
             if len(texts) >= ROWS:

@@ -1,5 +1,6 @@
 """Files of a log as blocks of rows: DuckDB reads them as the mapping says, never by a guess."""
 
+import json
 import re
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
@@ -20,6 +21,7 @@ Item = TypeVar("Item")
 Report = Callable[[int], None]
 
 ROWS = 1 << 16  # of a block
+AHEAD = 4  # blocks that are read while days are written, which comes in bursts
 NO_NULL = "\x1e\x1f\x1e"  # that no cell is: which texts are null the mapping alone says
 WHOLE = (  # a cell of JSON as text; 7.0 is 7 and NaN null, as in Parquet
     "CASE WHEN json_type({0}) = 'DOUBLE' AND isnan({0}::DOUBLE) THEN NULL "
@@ -28,23 +30,8 @@ WHOLE = (  # a cell of JSON as text; 7.0 is 7 and NaN null, as in Parquet
     "THEN {0}::DOUBLE::BIGINT::VARCHAR ELSE {0}->>'$' END AS {0}"
 )
 NESTED = "holds a record or a list; select of the mapping reaches what is in it"
+ALONE = re.compile("\r(?!\n)")  # a carriage return that ends no line
 REJECTED = "SELECT DISTINCT line FROM reject_errors ORDER BY line"
-
-
-@contextmanager
-def opened(path: Path, mapping: Mapping) -> Iterator["LogFile"]:
-    """A file of the log; a plain copy in the temporary folder where the engine needs one.
-
-    Raises:
-        DataError: the file is missing, or is not of the mapping's kind.
-    """
-    with text_files.reading(path), path.open():
-        pass
-    if mapping.kind == "parquet":
-        yield LogFile(path, mapping, path)
-        return
-    with text_files.plain_text(path, mapping) as place:
-        yield LogFile(path, mapping, place)
 
 
 def too_many(rejected: int, mapping: Mapping) -> str:
@@ -57,19 +44,25 @@ class LogFile:
     """A file of CSV, of one JSON object a line, or of Parquet.
 
     Args:
-        path: its name in messages.
+        path: of the file.
         mapping: says how it is written.
-        place: where the engine reads it.
 
     Attributes:
         row: how many of its rows were worked on so far.
         rejected: how many records could not be read so far, where the mapping allows some.
+
+    Raises:
+        DataError: the file is missing, or is not of the mapping's kind.
     """
 
-    def __init__(self, path: Path, mapping: Mapping, place: Path) -> None:
-        self.path, self._mapping, self._place = path, mapping, place
-        self.row = self.rejected = 0
+    def __init__(self, path: Path, mapping: Mapping) -> None:
+        self.path, self._mapping = path, mapping
+        self.row = self.rejected = self._read = 0  # bytes
         self._unparted: list[int] = []  # records, from 1, with header and empty lines
+        with text_files.reading(path), path.open():
+            self._size = path.stat().st_size
+        if mapping.kind != "parquet":
+            text_files.refuse_no_text(path, mapping.encoding)
 
     def worked(
         self, work: Callable[[pa.Table], Item], report: Report, rows: int = 0
@@ -86,15 +79,15 @@ class LogFile:
         Raises:
             DataError: more records are left out than the mapping allows.
         """
-        size, reported = self.path.stat().st_size, 0
-        with closing(prefetched(self.blocks(rows))) as blocks:
-            for block, read in blocks:
+        reported = 0
+        with closing(prefetched(self.blocks(rows), AHEAD)) as blocks:
+            for block in blocks:
                 yield from self._accepted(block, work)
-                report(int(size * read) - reported)
-                reported = max(reported, int(size * read))
+                report((read := self._read) - reported)
+                reported = read
         if self._unparted:
             self._reject(f"record {self._unparted[0]} cannot be read", len(self._unparted))
-        report(size - reported)
+        report(self._size - reported)
 
     def _accepted(
         self, rows: pa.Table, work: Callable[[pa.Table], Item]
@@ -128,9 +121,9 @@ class LogFile:
         with self._rows() as (_, rows):
             return rows.count("*").fetchall()[0][0]
 
-    def blocks(self, rows: int = 0) -> Generator[tuple[pa.Table, float], None, None]:
+    def blocks(self, rows: int = 0) -> Generator[pa.Table, None, None]:
         """The rows in the order of the file, of the columns that the mapping reads, those of text
-        files as text; and the share of the file that was read so far, 0 to 1.
+        files as text.
 
         Args:
             rows: about so many at a time; 0: ROWS.
@@ -140,17 +133,21 @@ class LogFile:
         """
         with self._rows() as (database, found):
             for batch in found.to_arrow_reader(rows or ROWS):
-                read = max(database.query_progress(), 0) / 100
-                yield pa.Table.from_batches([batch]), read
+                if self._mapping.kind == "parquet":
+                    self._see(int(self._size * max(database.query_progress(), 0) / 100))
+                yield pa.Table.from_batches([batch])
             if self._mapping.kind == "csv" and self._mapping.max_rejected:
                 self._unparted = [int(line) for (line,) in database.execute(REJECTED).fetchall()]
+
+    def _see(self, read: int) -> None:
+        self._read = max(self._read, read)
 
     def _place_of(self, row: int) -> str:
         """Where a row is, in words: "line 7"."""
         if self._mapping.select:
             return f"row {row} of select"
         if self._mapping.kind == "csv":
-            return f"line {text_files.line_of(self._place, self._mapping, row=row)}"
+            return f"line {text_files.line_of(self.path, self._mapping, row=row)}"
         return f"row {row}"
 
     @contextmanager
@@ -158,30 +155,40 @@ class LogFile:
         """The columns that the mapping reads."""
         query = {"csv": self._csv, "json": self._json, "parquet": self._parquet}
         try:
-            with text_files.reading(self._place), engine() as database:
-                rows = database.sql(query[self._mapping.kind]())
+            with self._placed() as place, engine() as database:
+                # of the place nothing is a pattern, and no folder a column
+                literal = f"{text(escape(str(place)))}, hive_partitioning = false"
+                rows = database.sql(query[self._mapping.kind](literal))
                 if self._mapping.select:
                     refuse_no_select(database, self._mapping.select)
-                    shut(database, self._place)
-                    rows.create_view("log")
+                    shut(database, place)
+                    if self._mapping.kind == "parquet":
+                        rows.create_view("log")
+                    else:  # it may be asked for twice
+                        rows.create("log")
                     rows = database.sql(self._mapping.select)
                 for column in self._mapping.source_types:
                     if fault := text_files.column_fault(column, rows.columns):
                         raise DataError(f"{self.path}: {fault}; the file has {rows.columns}")
                 yield database, rows.select(*map(name, self._mapping.source_types))
-        except duckdb.Error as error:
-            raise DataError(f"{self.path}{self._fault(error, str(error))}") from None
+        except (duckdb.Error, OSError) as error:  # the latter from blocks after the first
+            raise DataError(f"{self.path}{self._fault(str(error))}") from None
 
-    def _literal(self) -> str:
-        """Where the file lies, of which nothing is a pattern and no folder a column."""
-        return f"{text(escape(str(self._place)))}, hive_partitioning = false"
+    @contextmanager
+    def _placed(self) -> Iterator[Path]:
+        """Where the engine reads the file."""
+        if self._mapping.kind == "parquet":
+            yield self.path
+            return
+        with text_files.piped(text_files.chunks(self.path, self._mapping, self._see)) as pipe:
+            yield pipe
 
-    def _parquet(self) -> str:
-        return f"SELECT * FROM read_parquet({self._literal()})"
+    def _parquet(self, literal: str) -> str:
+        return f"SELECT * FROM read_parquet({literal})"
 
-    def _csv(self) -> str:
+    def _csv(self, literal: str) -> str:
         mapping = self._mapping
-        names, skipped = text_files.header_of(self.path, mapping, self._place)
+        names, skipped = text_files.header_of(self.path, mapping)
         given = (
             [n for n in names if names.count(n) == 1] if mapping.select else mapping.source_types
         )
@@ -189,7 +196,7 @@ class LogFile:
         columns = ", ".join(f"'c{place}': 'VARCHAR'" for place in range(len(names)))
         wanted = ", ".join(f"c{names.index(n)} AS {name(n)}" for n in given)
         return (
-            f"SELECT {wanted} FROM read_csv({self._literal()}, columns = {{{columns}}}, "
+            f"SELECT {wanted} FROM read_csv({literal}, columns = {{{columns}}}, "
             f"auto_detect = false, header = false, skip = {skipped}, strict_mode = true, "
             f"delim = {text(mapping.delimiter)}, quote = {text(quote)}, "
             f"escape = {text(mapping.escape or quote if quote else '')}, "
@@ -197,22 +204,22 @@ class LogFile:
             f"buffer_size = {text_files.LONGEST_LINE}, store_rejects = {mapping.max_rejected > 0})"
         )
 
-    def _json(self) -> str:
+    def _json(self, literal: str) -> str:
         if self._mapping.select:
             largest = f"maximum_object_size = {text_files.LONGEST_LINE}"
-            return f"SELECT json FROM read_ndjson_objects({self._literal()}, {largest})"
+            return f"SELECT json FROM read_ndjson_objects({literal}, {largest})"
         columns = ", ".join(f"{text(column)}: 'JSON'" for column in self._mapping.source_types)
         cells = ", ".join(
             WHOLE.format(name(column), text(f"column {column} {NESTED}"))
             for column in self._mapping.source_types
         )
         return (
-            f"SELECT {cells} FROM read_json({self._literal()}, columns = {{{columns}}}, "
+            f"SELECT {cells} FROM read_json({literal}, columns = {{{columns}}}, "
             f"auto_detect = false, format = 'newline_delimited', records = 'true', "
             f"maximum_object_size = {text_files.LONGEST_LINE})"
         )
 
-    def _fault(self, error: duckdb.Error, said: str) -> str:
+    def _fault(self, said: str) -> str:
         """What the engine refuses, after the name of the file."""
         first = (said.partition("Error: ")[2] or said).splitlines()[0]
         if "valid UTF8" in said:
@@ -220,26 +227,37 @@ class LogFile:
                 f": a text is not in UTF-8: {first}; write the file again, in UTF-8 or with such "
                 "columns as bytes"
             )
-        if self._mapping.select and not isinstance(error, duckdb.IOException):
+        if self._mapping.select and not said.startswith("IO Error"):
             return f": select of the mapping: {first}; correct it, or the file"
         if self._mapping.kind == "parquet":
             return (
                 f" is no whole Parquet file: {first}; fetch or write it again, or say kind: csv in "
                 "the mapping where it is text"
             )
-        if isinstance(error, duckdb.IOException):
+        if said.startswith("IO Error"):
             return text_files.unread(said)
         if self._mapping.kind == "json":
-            return _fault_of_json(first)
+            return self._fault_of_json(first)
         return self._fault_of_text(said)
+
+    def _fault_of_json(self, first: str) -> str:
+        if NESTED in first:
+            return f": {first}"
+        place = re.sub(r'^.*? in file ".*?",? ?', "", first).partition(". Try")[0]
+        if line := text_files.line_where(self.path, self._mapping, _is_no_object):
+            place = re.sub(r"line \d+", f"line {line}", place)  # the engine counts one a block more
+        return (
+            f": {place}; each line is to be one JSON object, as jq -c . FILE writes them, and "
+            "jq -c '.[]' FILE those of an array"
+        )
 
     def _fault_of_text(self, said: str) -> str:
         record = said.partition("CSV Error on Line: ")[2].partition("\n")[0]
         if record:
-            line = text_files.line_of(self._place, self._mapping, record=int(record))
+            line = text_files.line_of(self.path, self._mapping, record=int(record))
             return f", line {line}: {_fault_of_record(said)}"
         if "invalid state" in said:
-            line = text_files.carriage_return(self._place)
+            line = text_files.line_where(self.path, self._mapping, ALONE.search)
             return (
                 f"{f', line {line}' if line else ''}: a carriage return ends no line, or ends some "
                 "lines alone; end all lines by \\n or all by \\r\\n, and quote others"
@@ -247,14 +265,11 @@ class LogFile:
         return f": {said.splitlines()[0]}"
 
 
-def _fault_of_json(first: str) -> str:
-    if NESTED in first:
-        return f": {first}"
-    place = re.sub(r'^.*? in file ".*?",? ?', "", first).partition(". Try")[0]
-    return (
-        f": {place}; each line is to be one JSON object, as jq -c . FILE writes them, and "
-        "jq -c '.[]' FILE those of an array"
-    )
+def _is_no_object(line: str) -> bool:
+    try:
+        return bool(line.strip()) and not isinstance(json.loads(line), dict)
+    except ValueError:
+        return True
 
 
 def _fault_of_record(said: str) -> str:

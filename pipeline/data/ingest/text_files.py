@@ -1,21 +1,23 @@
 """Text files of a log: opened as their names say, their header, and the line a record begins in."""
 
 import csv
-import re
+import os
+import sys
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager, suppress
+from functools import partial
 from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
-from shutil import copyfileobj
 from typing import IO, Any, TypeAlias
 from unicodedata import normalize
 
 import pyarrow as pa
+from isal import igzip, igzip_lib
 
 from pipeline.core.errors import DataError
-from pipeline.core.files import scratch_folder
+from pipeline.core.work import prefetched, thread_pool
 from pipeline.data.ingest.mapping import Mapping
 
 LONGEST_LINE = 64 << 20  # bytes
@@ -32,7 +34,8 @@ BEGINNINGS = {  # of files that are no text in UTF-8, and what the names of such
 }
 Records: TypeAlias = Any  # a reader of the module csv, whose class has no public name
 LONGEST_SHOWN = 300  # characters of a header
-CHUNK = 1 << 20  # bytes read at a time
+CHUNK = 1 << 20  # bytes or characters read at a time
+AHEAD = 64  # chunks that wait for the engine, which takes as many at a time
 
 
 @contextmanager
@@ -48,7 +51,7 @@ def reading(path: Path) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise DataError(f"{path} does not exist; name a file of the log") from None
-    except OSError as error:
+    except (OSError, EOFError, igzip_lib.IsalError) as error:  # type: ignore[misc] # its stub
         raise DataError(f"{path}{unread(str(error))}") from None
 
 
@@ -60,14 +63,27 @@ def unread(reason: str) -> str:
     )
 
 
-def open_bytes(path: Path) -> IO[bytes]:
-    """The bytes of a file, decompressed as the end of its name says."""
-    return pa.input_stream(str(path), compression=CODECS.get(path.suffix.lower()))
+@contextmanager
+def open_bytes(path: Path) -> Iterator[IO[bytes]]:
+    """The bytes of a file, decompressed as the end of its name says; raises as `reading`."""
+    with reading(path), path.open("rb") as file, _decompressed(file, path) as stream:
+        yield stream
 
 
-def _refuse_no_text(path: Path, encoding: str) -> None:
-    """Refuse a file that begins like one of another kind; its name or the mapping has to say it."""
-    with reading(path), open_bytes(path) as stream:
+def _decompressed(file: IO[bytes], path: Path) -> IO[bytes]:
+    codec = CODECS.get(path.suffix.lower())
+    if codec == "gzip":  # at half the cost of zlib
+        return igzip.open(file)
+    return pa.input_stream(file, compression=codec) if codec else file
+
+
+def refuse_no_text(path: Path, encoding: str) -> None:
+    """Refuse a file that begins like one of another kind; its name or the mapping has to say it.
+
+    Raises:
+        DataError: it does, or it cannot be read.
+    """
+    with open_bytes(path) as stream:
         start = stream.read(4)
     if b"\0" in start[:2] and encoding == "utf-8":
         raise DataError(f"{path} is no text in UTF-8; say encoding: utf-16-le or utf-16-be")
@@ -81,48 +97,66 @@ def _refuse_no_text(path: Path, encoding: str) -> None:
             raise DataError(f"{path} is no text: it begins like a {ending} file; {remedy}")
 
 
-@contextmanager
-def plain_text(path: Path, mapping: Mapping) -> Iterator[Path]:
-    """A file of text as the engine reads it: itself, or a copy, decompressed and in UTF-8.
+def chunks(
+    path: Path, mapping: Mapping, report: Callable[[int], object] = id
+) -> Generator[bytes, None, None]:
+    """The text of a file, decompressed and in UTF-8, some at a time.
 
-    The engine has no .bz2, takes a .zst that was cut short for whole, and knows few encodings.
+    Args:
+        report: called with how many of the file's own bytes were read so far.
 
     Raises:
-        DataError: the file begins like one of another kind, cannot be read to its end, or is not
-            in the mapping's encoding.
+        DataError: the file cannot be read to its end, or is not in the mapping's encoding.
     """
-    _refuse_no_text(path, mapping.encoding)
-    if path.suffix.lower() not in (".bz2", ".zst") and mapping.encoding == "utf-8":
-        yield path
-        return
-    with scratch_folder() as place:
-        copy = place / "log.txt"
-        _copy_as_text(path, mapping, copy)
-        yield copy
-
-
-def _copy_as_text(path: Path, mapping: Mapping, copy: Path) -> None:
-    with reading(path), open_bytes(path) as stream, copy.open("wb") as target:
+    with reading(path), path.open("rb") as file, _decompressed(file, path) as stream:
         if mapping.encoding == "utf-8":
-            copyfileobj(stream, target, CHUNK)
+            while chunk := stream.read(CHUNK):
+                report(file.tell())
+                yield chunk
             return
         text = TextIOWrapper(stream, mapping.encoding, newline="")
         try:
-            while chunk := text.read(CHUNK):
-                target.write(chunk.removeprefix("\ufeff").encode())
+            mark = text.read(1).removeprefix("\ufeff")
+            while characters := mark + text.read(CHUNK):
+                mark = ""
+                report(file.tell())
+                yield characters.encode()
         except UnicodeError as error:
             raise DataError(
                 f"{path} is not in {mapping.encoding}: {error}; correct encoding in the mapping"
             ) from None
 
 
-def header_of(path: Path, mapping: Mapping, place: Path) -> tuple[list[str], int]:
+@contextmanager
+def piped(text: Generator[bytes, None, None]) -> Iterator[Path]:
+    """The path of a pipe, to be read once, through which a text comes; threads make and write it.
+
+    The engine knows few codecs and encodings, and takes a .zst that was cut short for whole.
+
+    Raises:
+        DataError: as `text`, whatever its reader made of what had come until then.
+    """
+    read_end, write_end = os.pipe()
+    with thread_pool(1) as begin:
+        written = begin(partial(_write, text), write_end)
+        try:
+            yield Path(f"/dev/fd/{read_end}")
+        finally:
+            os.close(read_end)
+            if isinstance(sys.exception(), Exception | None):
+                written()
+
+
+def _write(text: Generator[bytes, None, None], write_end: int) -> None:
+    ahead = closing(prefetched(text, AHEAD))
+    with suppress(BrokenPipeError), open(write_end, "wb") as pipe, ahead as found:
+        for chunk in found:  # until nobody reads on
+            pipe.write(chunk)
+
+
+def header_of(path: Path, mapping: Mapping) -> tuple[list[str], int]:
     """The names of the columns of a file, without white space around them, and how many lines,
     empty ones with it, end with the header.
-
-    Args:
-        path: its name in messages.
-        place: where its text lies, in UTF-8.
 
     Raises:
         DataError: the file is empty, the header no UTF-8, or a column that the mapping names is
@@ -130,8 +164,8 @@ def header_of(path: Path, mapping: Mapping, place: Path) -> tuple[list[str], int
     """
     if mapping.positions is not None:
         return list(mapping.positions), mapping.skip
-    with reading(path), open_bytes(place) as stream:
-        text = stream.read(CHUNK)
+    with closing(chunks(path, mapping)) as found:
+        text = next(found, b"")
     lines = dict(enumerate(text.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1))
     there = (number for number, content in lines.items() if content.strip(b"\r"))
     line = next((number for number in there if number > mapping.skip), 0)
@@ -195,8 +229,8 @@ def line_of(path: Path, mapping: Mapping, *, row: int | None = None, record: int
         row: of the log's rows, from 1; a header and empty lines are none.
         record: where no row is given: of all records, from 1, empty lines and header with them.
     """
-    with reading(path), open_bytes(path) as stream:
-        lines = TextIOWrapper(stream, "utf-8", "replace", newline="\n")
+    with open_bytes(path) as stream:
+        lines = TextIOWrapper(stream, mapping.encoding, "replace", newline="\n")
         if row is not None:
             deque(islice(lines, mapping.skip), 0)
         records = _records(lines, mapping)
@@ -213,8 +247,8 @@ def line_of(path: Path, mapping: Mapping, *, row: int | None = None, record: int
         return mapping.skip + before + 1
 
 
-def carriage_return(path: Path) -> int:
-    """The first line, from 1, with a carriage return inside; 0 where there is none."""
-    with reading(path), open_bytes(path) as stream:
-        lines = enumerate(TextIOWrapper(stream, "latin-1", newline="\n"), 1)
-        return next((number for number, line in lines if re.search("\r(?!\n)", line)), 0)
+def line_where(path: Path, mapping: Mapping, is_odd: Callable[[str], object]) -> int:
+    """The first line, from 1, that is odd; 0 where there is none."""
+    with open_bytes(path) as stream:
+        lines = enumerate(TextIOWrapper(stream, mapping.encoding, "replace", newline="\n"), 1)
+        return next((number for number, line in lines if is_odd(line)), 0)
