@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pipeline.__main__ import run_stage
 from pipeline.core.errors import DataError
 from pipeline.core.files import file_sums, read_json, read_report, sha256_of
-from pipeline.encoding.parents import count_field, counts_of, nearest_parents, tree_of
+from pipeline.encoding.parents import Apart, count_field, nearest_parents, several_pairs, tree_of
 from pipeline.encoding.vocabulary import Vocabulary
 from pipeline.engine import day_map
 from pipeline.formats.champion import MODEL, TABLES, Pin, write_pin
@@ -208,7 +208,7 @@ def test_who_moved_and_who_had_two_is_told(walked):
         assert names[tree.parent[pair]] == f"\x1e\x1f{advertiser}\x1fv0"
     assert SHARED not in names
     found = read_report(walked / "reports/evaluation.json")["parents"]
-    assert found == {"ids": 7, "moved": 1, "pairs": 2, "several": 0}
+    assert found == {"ids": 7, "moved": 1, "pairs": 2}
 
 
 def test_money_at_stake_is_that_of_the_test_days(walked):
@@ -230,8 +230,8 @@ def test_money_at_stake_is_that_of_the_test_days(walked):
     assert {n: apart[n] for n in both} == pytest.approx({n: shown[n] for n in both}, abs=0.01)
 
 
-def test_who_has_several_parents_is_known_by_pairs_unless_known_before(tmp_path):
-    """Whichever day of the first ones shows it; later for those alone that come then."""
+def test_who_has_several_parents_is_known_by_pairs(tmp_path):
+    """Whichever day of the first ones shows it; later an id is that of the pair that it was."""
 
     def of_day(*rows):
         table = pa.table({**rows_of(*rows * 20), "click": [0, 1] * (10 * len(rows))})
@@ -240,23 +240,30 @@ def test_who_has_several_parents_is_known_by_pairs_unless_known_before(tmp_path)
     both = [("y", "a", "v"), ("y", "b", "v"), ("z", "a", "v"), ("y", None, "v")]
     days = {day: of_day(("x", "a", "v"), both[0], both[2]) for day in DAYS}
     days[DAYS[3]] = of_day(("x", "a", "v"), *both)
-    days[DAYS[-1]] = of_day(
-        *[("x", parent, "v") for parent in "ab"], *[("new", parent, "v") for parent in "ab"]
-    )
+    last = [(value, parent, "v") for value in ("x", "new") for parent in "ab"]
+    days[DAYS[-1]] = of_day(*last, last[1])
     parents = ["advertiser", "vertical"]
     folder = project(
         tmp_path / "project", days, log__field_parents=parents, log__served_logit="score"
     )
-    walk(folder, "score")
+    walk(folder, "merge")
     field = read_json(folder / "artifacts/scores/manifest.json")["field"]
     pairs = [f"\x1e\x1e{value}\x1f{parent}\x1fv" for value in ("y", "new") for parent in "ab"]
+    pairs.append("\x1e\x1ex\x1fb\x1fv")
     assert {*field["values"]} - {*map("\x1e\x1f".__add__, ("a\x1fv", "b\x1fv", "v"))} == {
         None, "x", "z", *pairs,
     }  # fmt: skip
-    assert field["tree"]["several"] == 1
-    day = pq.read_table(folder / f"artifacts/scores/day={DAYS[3]}.parquet")
-    rows = [field["values"][each] for each in day["field_value_id"].to_pylist()]
-    assert Counter(rows) == dict.fromkeys(["x", "z", *pairs[:2], "\x1e\x1fv"], 20)
+    of_day = {
+        day: Counter(field["values"][each] for each in rows["field_value_id"].to_pylist())
+        for day in (DAYS[3], DAYS[-1])
+        for rows in [pq.read_table(folder / f"artifacts/scores/day={day}.parquet")]
+    }
+    assert of_day[DAYS[3]] == dict.fromkeys(["x", "z", *pairs[:2], "\x1e\x1fv"], 20)
+    assert of_day[DAYS[-1]] == dict.fromkeys(["x", *pairs[2:4]], 20) | {pairs[-1]: 40}
+    names = [("x", "a", "v"), ("x", "b", "v"), ("x", "c", "v"), ("x", None, "v"), ("y", "c", "v")]
+    said = load(folder / "artifacts/model").predict(pa.table(rows_of(*names)))
+    found = [field["values"][each] for each in said.field_value_id]
+    assert found == ["x", pairs[-1], "x", "x", "\x1e\x1fv"]
 
 
 @pytest.mark.parametrize("at_first", [1, 2])
@@ -305,7 +312,7 @@ def test_vectors_ask_every_level(walked):
 def test_a_far_parent_is_one_where_no_near_one_is_known():
     table = pa.table({"c": ["x", "y"], "a": pa.nulls(2, pa.string()), "v": ["1", None]})
     found = count_field(table, ["c"], ["a", "v"])
-    known = Vocabulary(()).extended(counts_of([found]))
+    known = Vocabulary(()).extended(Apart().counts([found]))
     tree = tree_of(known, 2, [("2024-03-04", nearest_parents(found))])
     assert known.names == [None, "x", "y", "\x1e\x1f1"]
     assert tree["level"] == [3, 0, 0, 2]
@@ -316,7 +323,7 @@ def test_parents_of_several_lines_have_parents():
     """A line break is a character like any other."""
     table = pa.table({"c": ["x"], "a": ["p\nq"], "v": ["home\ngarden"]})
     found = count_field(table, ["c"], ["a", "v"])
-    known = Vocabulary(()).extended(counts_of([found]))
+    known = Vocabulary(()).extended(Apart().counts([found]))
     tree = tree_of(known, 2, [("2024-03-04", nearest_parents(found))])
     assert known.names == [None, "x", "\x1e\x1fhome\ngarden", "\x1e\x1fp\nq\x1fhome\ngarden"]
     assert tree["parent"] == [0, 3, 0, 2]
@@ -336,13 +343,13 @@ def test_a_row_that_lacks_the_near_parent_is_neither_a_move_nor_a_second_parent(
         of_day(["q"], ["2"]),
     ]
     found = [count_field(table, ["c"], ["a", "v"]) for table in days]
-    known = Vocabulary(()).extended(counts_of(found))
+    known = Vocabulary(()).extended(Apart().counts(found))
     tree = tree_of(known, 2, [(f"{n}", nearest_parents(of_day)) for n, of_day in enumerate(found)])
     ids = {name: number for number, name in enumerate(known.names)}
     assert tree["parent"][ids["x"]] == ids["\x1e\x1fp\x1f1"]
     assert tree["moves"] == {"3": [[ids["x"]], [ids["\x1e\x1f2"]]],
                              "4": [[ids["x"]], [ids["\x1e\x1fq\x1f2"]]]}  # fmt: skip
-    assert tree["several"] == 0
+    assert not any(map(several_pairs, found))
 
 
 @pytest.mark.parametrize("column", ["c", "a"])
@@ -358,6 +365,6 @@ def test_the_parent_of_a_value_is_the_one_with_the_most_rows():
                       "v": ["1", "1", "1", "1", "1", None]})  # fmt: skip
     found = nearest_parents(count_field(table, ["c"], ["a", "v"])).sort_by("values").to_pylist()
     assert found == [
-        {"values": "x", "parent": "\x1e\x1fq\x1f1", "several": 2},
-        {"values": "y", "parent": "\x1e\x1f1", "several": 1},
+        {"values": "x", "parent": "\x1e\x1fq\x1f1"},
+        {"values": "y", "parent": "\x1e\x1f1"},
     ]

@@ -195,10 +195,14 @@ def _field_value_id(graph: _Graph, encoder: Encoder, absent: str) -> str:
         return _ids(graph, key, vocabulary, absent, name)
     known = _ids(graph, key, vocabulary, None, None)
     for columns, ids in _above(encoder):  # looked up for those rows alone that need it
-        unknown = graph.op("NonZero", _is_unknown(graph, known))
-        rows = graph.op("Squeeze", unknown, [0])
+        of_pairs = ids is vocabulary.pairs
+        needed = graph.op("Gather", vocabulary.may_be_pairs, known) if of_pairs else None
+        rows = graph.op("Squeeze", graph.op("NonZero", needed or _is_unknown(graph, known)), [0])
         of_rows = [graph.op("Gather", _text(graph, column), rows) for column in columns]
         found = _encoded(graph, _joined(graph, of_rows), [*ids], [*ids.values()])
+        if of_pairs:
+            own = graph.op("Gather", known, rows)
+            found = graph.op("Where", _is_unknown(graph, found), own, found)
         known = graph.op("ScatterElements", known, rows, found)
     if not vocabulary.null_id:
         return graph.op("Identity", known, result=name)

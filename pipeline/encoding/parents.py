@@ -1,10 +1,12 @@
 """What field values belong to: which parent each has, and since when.
 
 A value that belongs to several parents on one day is not one thing: each pair of it and of what it
-belongs to has an id of its own, and the value alone has none.
+belongs to has an id of its own, and the value alone has none. Where it had one before, that is the
+id of the pair that it was.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -52,33 +54,76 @@ def several_pairs(found: pa.Table) -> set[str]:
     return {*several["values"].drop_null().to_pylist()}
 
 
-def by_pair(found: pa.Table, values: Collection[str]) -> pa.Table:
-    """The same counts, of some values by the names of their pairs; rows that have none are left
-    out.
+def newest_pairs(days: Iterable[pa.Table], values: Collection[str]) -> dict[str, str]:
+    """The pair of each of some values on the first of the days on which it has one; of several the
+    most frequent.
 
     Args:
-        found: as `count_field` gives it.
-        values: which.
+        days: as `count_field` gives them, the newest first.
     """
-    if not values:
-        return found
-    apart = pc.is_in(found["values"], value_set=pa.array([*values], pa.string()))
-    named = found.set_column(0, "values", pc.if_else(apart, found["pair"], found["values"]))
-    return named.filter(pc.or_(pc.invert(apart), pc.is_valid(found["pair"])))
-
-
-def counts_of(days: Iterable[pa.Table], paired: Collection[str] = ()) -> ValueCounts:
-    """How often each field value comes, of some values each pair, and each parent, by its name.
-
-    Args:
-        days: as `count_field` gives them.
-        paired: values.
-    """
-    counts = ValueCounts()
+    pairs = dict[str, str]()
     for found in days:
-        for each in (by_pair(found, paired), *_parents(found)):
-            counts.add_counts(each)
-    return counts
+        missing = pa.array([value for value in values if value not in pairs], pa.string())
+        if not len(missing):
+            break
+        rows = found.filter(pc.is_in(found["values"], value_set=missing)).select(
+            ["values", "pair", "counts"]
+        )
+        rows = rows.drop_null().sort_by([("counts", "ascending"), ("pair", "descending")])
+        pairs |= dict(zip(rows["values"].to_pylist(), rows["pair"].to_pylist(), strict=True))
+    return pairs
+
+
+@dataclass
+class Apart:
+    """What has the names of pairs of values and parents.
+
+    Attributes:
+        values: whose rows all have, or no id.
+        pairs: of other values.
+        kept: value → its pair that has the value's own name.
+    """
+
+    values: set[str] = field(default_factory=set)
+    pairs: set[str] = field(default_factory=set)
+    kept: dict[str, str] = field(default_factory=dict)
+
+    def add(self, found: pa.Table, known: Collection[str], before: Sequence[pa.Table]) -> None:
+        """Add the values that have several pairs on a day.
+
+        Args:
+            found: of the day, as `count_field` gives it.
+            known: values that had ids by then.
+            before: the days before, in their order.
+        """
+        several = several_pairs(found)
+        named = several & {*known} if several else several
+        self.values |= several - named
+        new = named - {*self.kept}
+        self.kept |= newest_pairs([*reversed(before), found], new)
+        pairs = found.filter(pc.is_in(found["values"], value_set=pa.array([*named], pa.string())))
+        if named:
+            self.pairs |= {*pairs["pair"].drop_null().to_pylist()} - {*self.kept.values()}
+
+    def of(self, found: pa.Table) -> pa.Table:
+        """The counts `found` of a day, with the names of pairs; rows that need one and have none
+        are left out.
+        """
+        if not self.values | self.pairs:
+            return found
+        values, pairs = (pa.array([*names], pa.string()) for names in (self.values, self.pairs))
+        whole = pc.is_in(found["values"], value_set=values)
+        apart = pc.or_(whole, pc.is_in(found["pair"], value_set=pairs))
+        named = found.set_column(0, "values", pc.if_else(apart, found["pair"], found["values"]))
+        return named.filter(pc.or_(pc.invert(apart), pc.is_valid(found["pair"])))
+
+    def counts(self, days: Iterable[pa.Table]) -> ValueCounts:
+        """How often each field value or pair comes, and each parent, by its name."""
+        counts = ValueCounts()
+        for found in days:
+            for each in (self.of(found), *_parents(found)):
+                counts.add_counts(each)
+        return counts
 
 
 def _parents(found: pa.Table) -> Iterator[pa.Table]:
@@ -93,10 +138,8 @@ def _parents(found: pa.Table) -> Iterator[pa.Table]:
 
 
 def nearest_parents(found: pa.Table) -> pa.Table:
-    """`values` (each once), `parent` and `several`.
-
-    The parent is the nearest one that any row names; of several as near, which are counted, it is
-    the one with the most rows.
+    """`values` (each once) and `parent`: the nearest one that any row names; of several as near the
+    one with the most rows.
 
     Args:
         found: as `count_field` gives it.
@@ -104,12 +147,9 @@ def nearest_parents(found: pa.Table) -> pa.Table:
     known = found.filter(pc.and_(pc.is_valid(found["values"]), pc.is_valid(found["parent"])))
     pairs = known.group_by(["values", "parent"]).aggregate([("counts", "sum")])
     pairs = pairs.append_column("near", pc.count_substring(pairs["parent"], SEPARATOR))
-    pairs = pairs.sort_by([("counts_sum", "descending"), ("parent", "ascending")])
-    of_level = pairs.group_by(["values", "near"], use_threads=False)
-    levels = of_level.aggregate([("parent", "first"), ([], "count_all")])
-    nearest = levels.sort_by([("near", "descending")]).group_by("values", use_threads=False)
-    of_value = nearest.aggregate([("parent_first", "first"), ("count_all", "first")])
-    return of_value.rename_columns(["values", "parent", "several"])
+    order = [("near", "descending"), ("counts_sum", "descending"), ("parent", "ascending")]
+    nearest = pairs.sort_by(order).group_by("values", use_threads=False)
+    return nearest.aggregate([("parent", "first")]).rename_columns(["values", "parent"])
 
 
 def tree_of(
@@ -124,10 +164,9 @@ def tree_of(
 
     Returns:
         `parent`: of every id, as of its first day; `level` of every id; `moves`: day -> ids and
-        their parents from then on, which a day that knows less of them does not change; `several`:
-        values that had several parents on one day.
+        their parents from then on, which a day that knows less of them does not change.
     """
-    parent, several = np.zeros(len(vocabulary) + 1, np.int64), set()
+    parent = np.zeros(len(vocabulary) + 1, np.int64)
     nodes = np.flatnonzero([name.startswith(PARENT) for name in vocabulary.own])
     names = pa.array(vocabulary.own, pa.string()).take(pa.array(nodes))
     parent[nodes + 1] = _known(vocabulary, _above(names))  # of parents; 0 of field values
@@ -135,7 +174,6 @@ def tree_of(
     for day, found in days:
         ids, above = vocabulary.named(found["values"]), _known(vocabulary, found["parent"])
         named = (ids > 0) & (above > 0)
-        several |= {*ids[named & (found["several"].to_numpy() > 1)].tolist()}
         first, farther = named & (now[ids] == 0), now[ids]
         for _ in range(1, depth):  # the nearest of the day may be one of those above the known one
             farther = parent[farther]
@@ -149,7 +187,6 @@ def tree_of(
         "parent": parent.tolist(),
         "level": vocabulary.levels(depth).tolist(),
         "moves": moves,
-        "several": len(several),
     }
 
 

@@ -122,7 +122,8 @@ class Vocabulary:
     def ids(
         self, keys: Column, above: Callable[[pa.Array], Iterable[Column]] | None = None
     ) -> np.ndarray:
-        """The id of every key, or else of the first known name above: int32 [n] in [0, len(self)].
+        """The id of every pair, or else of its key, or of its first known parent: int32 [n] in
+        [0, len(self)].
 
         0 where none is known; null has its own id where it has one and nothing above is known.
 
@@ -132,9 +133,11 @@ class Vocabulary:
         """
         keys = as_text(keys)
         ids = self.named(keys)
-        unknown = np.flatnonzero(ids == 0)
-        for names in above(pa.array(unknown)) if above and len(unknown) else ():
-            ids[unknown] = np.where(ids[unknown], ids[unknown], self.named(names))
+        rows = np.flatnonzero(self.may_be_pairs[ids]) if above else ids[:0]
+        for place, names in enumerate(above(pa.array(rows)) if above and len(rows) else ()):
+            named, so_far = self.named(names), ids[rows]
+            first, then = (so_far, named) if place else (named, so_far)
+            ids[rows] = np.where(first, first, then)
         if self.null_id and keys.null_count:
             ids[keys.is_null().to_numpy(zero_copy_only=False) & (ids == 0)] = self.null_id
         return ids
@@ -165,6 +168,15 @@ class Vocabulary:
     def pairs(self) -> dict[str, int]:
         """The ids of the keys of pairs."""
         return self._marked(PAIR)
+
+    @cached_property
+    def may_be_pairs(self) -> np.ndarray:
+        """Of which ids rows may have pairs with ids of their own: bool [len(self) + 1], of the id 0
+        and of values whose other pairs came later than they.
+        """
+        parts = (key.split(SEPARATOR) for key in self.pairs)
+        values = {SEPARATOR.join(key[:n]) for key in parts for n in range(1, len(key))}
+        return np.array([True, *(name in values for name in self.own)])
 
     @cached_property
     def parents(self) -> dict[str, int]:

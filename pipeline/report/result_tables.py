@@ -99,7 +99,6 @@ def extent(evaluation: dict[str, Any]) -> str:
     if parents := evaluation.get("parents"):
         kept += "; {ids:,} parents; of the field values {moved:,} moved, ".format(**parents)
         kept += "{pairs:,} are pairs of a value and its parents".format(**parents)
-        kept += ", {several:,} others had several".format(**parents) if parents["several"] else ""
     return kept
 
 

@@ -307,16 +307,15 @@ def _history(
 def _pooled(rows: Scores, manifest: dict[str, Any]) -> dict[str, Any]:
     """What the field values that share one map hold of the test rows, where there are such.
 
-    Of a field with parents: how many there are, and how many field values moved, or had several.
+    Of a field with parents: how many there are, how many field values moved, and how many pairs.
     """
     field = manifest["base"]["field"]
     values = Vocabulary.of_names(field["values"], field.get("pooled", ()))
     if "tree" in field:
         tree, moves = FieldTree.of(field), field["tree"]["moves"].values()
         moved = len({each for ids, _ in moves for each in ids})
-        found = {"ids": int((tree.level > 0).sum()) - 1, "moved": moved}
-        found |= {"pairs": len(values.pairs), "several": field["tree"]["several"]}
-        return {"parents": found}
+        ids = int((tree.level > 0).sum()) - 1
+        return {"parents": {"ids": ids, "moved": moved, "pairs": len(values.pairs)}}
     if not values.pooled:
         return {}
     found = {"field_values": len(values.pooled)}

@@ -21,11 +21,9 @@ from pipeline.data.log_store.day_rows import read_day
 from pipeline.data.log_store.manifest import MANIFEST, read_manifest
 from pipeline.encoding.features import Encoder
 from pipeline.encoding.parents import (
-    by_pair,
+    Apart,
     count_field,
-    counts_of,
     nearest_parents,
-    several_pairs,
     tree_of,
 )
 from pipeline.encoding.values import counts, field_keys, placed, weights
@@ -123,25 +121,23 @@ def _vocabularies(
 ) -> tuple[dict[str, Vocabulary], list[tuple[str, pa.Table]]]:
     """The field values that are known on each day; on the binning days those of all of them. And
     each day's `nearest_parents`, where there are any.
-
-    A value with several parents on a day has no id, if it has none by then, but its pairs have.
     """
-    known, paired = Vocabulary(()), set[str]()
-    found: dict[str, Vocabulary] = {}
-    first, with_parents = [], []
+    known, apart = Vocabulary(()), Apart()
+    found, nearest, before = dict[str, Vocabulary](), [], list[pa.Table]()
     for day, made in days:
-        several = several_pairs(made.columns)
-        paired |= several.difference(known.own) if several else several
-        if "parent" in made.columns.column_names:
-            with_parents.append((day, made.columns))
-        if day not in binning_days:
-            known = found[day] = known.extended(counts_of([made.columns], paired), max_size)
+        apart.add(made.columns, known.own, before)
+        before.append(made.columns)
+        if day in binning_days[:-1]:
             continue
-        first.append(made.columns)
-        if day == binning_days[-1]:
-            known = known.extended(counts_of(first, paired), max_size)
-            found = dict.fromkeys(binning_days, known)
-    return found, [(day, nearest_parents(by_pair(each, paired))) for day, each in with_parents]
+        first = day == binning_days[-1]
+        of, new = (binning_days, before) if first else ([day], before[-1:])
+        known = known.extended(apart.counts(new), max_size)
+        found |= dict.fromkeys(of, known)
+        if "parent" in made.columns.column_names:
+            nearest += [(d, nearest_parents(apart.of(n))) for d, n in zip(of, new, strict=True)]
+        else:
+            before = []
+    return found, nearest
 
 
 def _score(
