@@ -65,7 +65,8 @@ def release_worktree(
 
     Raises:
         ReleaseError: git does not know who would commit there, or the checkout is on the branch.
-        ToolError: another process works there (the sentence says which), or git refuses.
+        ToolError: another process works there (the sentence says which), git refuses, or DVC lacks
+            the log of days that were made.
     """
     identity(checkout)  # known before hours of work
     if git_output(checkout, "branch", "--show-current") == branch:
@@ -82,7 +83,14 @@ def release_worktree(
         share_cache(worktree, checkout)
         lost = (worktree / "data.dvc").exists() and not (worktree / "data").exists()
         if lost and not restore_data(worktree):
-            report("DVC has not the log that data.dvc names; what comes begins another")
+            missing = "DVC has not the log that data.dvc names"
+            if (worktree / "dvc.lock").exists():  # days were made of it
+                raise ToolError(
+                    f"{missing}: dvc pull data.dvc in .{branch} says what is missing at its remote;"
+                    " bring it back, or land it again in this checkout, or, to begin another log, "
+                    f"commit there without it: git -C .{branch} rm data.dvc dvc.lock"
+                )
+            report(f"{missing}; what comes begins another")
         yield worktree
 
 

@@ -27,6 +27,19 @@ def test_a_parquet_file_with_damage_inside_is_refused(tmp_path):
     assert refused(tmp_path, mapping(kind="parquet"), path).startswith("log.parquet")
 
 
+def test_a_column_that_is_there_twice_is_refused_and_letters_tell_columns_apart(tmp_path):
+    """SQL knows no upper and lower case in names."""
+    rows = [pa.array([0]), pa.array(["a"]), pa.array([1.0]), pa.array([0]), pa.array(["b"])]
+    for other in ("item", "Item"):
+        names = ["ts", other, "price", "click", "item"]
+        pq.write_table(pa.table(rows, names=names), tmp_path / f"{other}.parquet")
+    sentence = refused(tmp_path / "data", mapping(kind="parquet"), tmp_path / "item.parquet")
+    assert "column item is there twice" in sentence
+    path = tmp_path / "Item.parquet"
+    (table,) = landed(tmp_path / "other", mapping(kind="parquet"), path).values()
+    assert table["item"].to_pylist() == ["b"]
+
+
 def test_columns_of_parquet_that_are_missing_or_never_filled(tmp_path):
     """An all-null column has the declared type, a missing one is named."""
     path = stored(tmp_path / "log.parquet", price=pa.nulls(2), item=pa.nulls(2))

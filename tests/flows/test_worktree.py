@@ -202,11 +202,24 @@ def test_a_day_that_nobody_may_sign_says_what_to_do(history):
 
 
 def test_a_log_that_dvc_has_lost_is_reported(checkout):
+    """Once days were made of it no other one is begun in its place unasked."""
     shutil.rmtree(checkout / ".dvc/cache")
     said: list[str] = []
     with release_worktree(checkout, "a run", report=said.append) as release:
         assert not (release / "data/manifest.json").exists()
+        (release / "dvc.lock").write_text("stages: {}\n")
+        git(release, "add", "--force", "dvc.lock")
+        git(release, "commit", "--quiet", "--message", "a day")
     assert "data.dvc" in said[0]
+    with (
+        pytest.raises(ToolError, match="to begin another log"),
+        release_worktree(checkout, "a run"),
+    ):
+        pass
+    git(release, "rm", "--quiet", "data.dvc", "dvc.lock")
+    git(release, "commit", "--quiet", "--message", "another log")
+    with release_worktree(checkout, "a run") as release:
+        assert not (release / "data").exists()
 
 
 def test_a_relative_dvc_remote_is_the_checkouts_own_and_may_be_moved(checkout):

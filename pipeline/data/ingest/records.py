@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from pipeline.core.errors import DataError
 from pipeline.core.work import prefetched
@@ -167,10 +168,14 @@ class LogFile:
                     else:  # it may be asked for twice
                         rows.create("log")
                     rows = database.sql(self._mapping.select)
+                names, chosen = rows.columns, []
+                if self._mapping.kind == "parquet" and not self._mapping.select:
+                    names = pq.read_schema(self.path).names  # the engine renames those there twice
                 for column in self._mapping.source_types:
-                    if fault := text_files.column_fault(column, rows.columns):
-                        raise DataError(f"{self.path}: {fault}; the file has {rows.columns}")
-                yield database, rows.select(*map(name, self._mapping.source_types))
+                    if fault := text_files.column_fault(column, names):
+                        raise DataError(f"{self.path}: {fault}; the file has {names}")
+                    chosen.append(f"{name(rows.columns[names.index(column)])} AS {name(column)}")
+                yield database, rows.project(", ".join(chosen))
         except (duckdb.Error, OSError) as error:  # the latter from blocks after the first
             raise DataError(f"{self.path}{self._fault(str(error))}") from None
 
