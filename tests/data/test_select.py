@@ -33,6 +33,14 @@ def test_columns_may_be_computed_and_rows_left_out(tmp_path):
     assert table.to_pylist() == [{"site": "shop.example", "click": 0}]
 
 
+@pytest.mark.parametrize("name", ["log.csv", "log.csv.gz"])
+def test_a_select_may_ask_for_the_log_twice(tmp_path, name):
+    path = written(tmp_path / name, TEXT)
+    rules = mapping(select="SELECT * FROM log WHERE ts = (SELECT max(ts) FROM log)")
+    (table,) = landed(tmp_path / "data", rules, path).values()
+    assert table["item"].to_pylist() == ["shop.example/c"]
+
+
 def test_what_lies_deeper_in_json_becomes_a_column(tmp_path):
     line = {"ts": 0, "device": {"browser": "firefox"}, "id": 1582218195625938945}
     rules = mapping(
