@@ -53,12 +53,14 @@ def our_fits(rows: int) -> dict[str, Fit]:
 
     def adacalib(variances: Variances | None) -> Any:
         fitted = fit_adacalib(tables, settings, known_until=tables.made_until, variances=variances)
-        return [serving_map(fitted.forecasts[d], fitted.shape, settings.min_slope) for d in days]
+        return [
+            serving_map(fitted.forecasts[d], fitted.shapes.last, settings.min_slope) for d in days
+        ]
 
     return {
         "AdaCalib": lambda: adacalib(None),
         "AdaCalib, variances given": lambda: adacalib(Variances()),
-        "EB-Platt": lambda: anchor_of_cells(known, all_counts(known), FIELD_VALUES).as_map(),
+        "EB-Platt": lambda: anchor_of_cells(known, FIELD_VALUES).as_map(),
     }
 
 

@@ -84,7 +84,7 @@ def roll(
         until=max(asked),
     )  # fmt: skip
     cells = tables.cells.take(~np.isin(tables.cells.day, list(fit.refused_days)))
-    learning = sorted(fit.fold_shapes)
+    learning = sorted(fit.shapes.of_days)
     fewer, n = coarse(cells, cells.day <= known_until), tables.n_field_values
     windowed = {
         name: Windowed(of_cells, fewer, n, horizon_days, windows[name])
@@ -119,7 +119,8 @@ def _forecasters(
         return identity
 
     def adacalib(day: int) -> PiecewiseLinearMap:
-        return serving_map(fit.forecasts[day], fit.fold_shapes.get(day, fit.shape), min_slope)[0]
+        shape = fit.shapes.of_days.get(day, fit.shapes.last)
+        return serving_map(fit.forecasts[day], shape, min_slope)[0]
 
     return {"identity": unchanged, **windowed, "adacalib": adacalib}
 

@@ -128,13 +128,13 @@ def _whole(rolled: Rolled, day: int, n_field_values: int) -> dict[str, Piecewise
 
 def _about(judged: Rolled, shipped: Rolled) -> dict[str, Any]:
     """How AdaCalib came about: what ships, beside the variances that were judged."""
-    fit = shipped.fit
+    shapes, both = shipped.fit.shapes, {"judged": judged, "shipped": shipped}
     return {
-        "variances": {"judged": asdict(judged.fit.variances), "shipped": asdict(fit.variances)},
-        "spline_share": fit.spline_share,
-        "correction_share": fit.correction_share,
-        "trained_share_of_steps": fit.checkpoint,
-        "chosen_bins": fit.chosen_bins.tolist(),
+        "variances": {name: asdict(each.fit.variances) for name, each in both.items()},
+        "spline_share": shapes.spline_share,
+        "correction_share": shapes.heads.share,
+        "trained_share_of_steps": shapes.heads.checkpoint,
+        "chosen_bins": shapes.chosen_bins.tolist(),
     }
 
 

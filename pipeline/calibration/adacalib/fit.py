@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.calibration.adacalib.knot_training import FitSettings, single_thread
-from pipeline.calibration.adacalib.shapes import Shape, learn_shapes
+from pipeline.calibration.adacalib.shapes import Shapes, learn_shapes
 from pipeline.calibration.prior.daily import daily_counts, usual_logits
 from pipeline.calibration.prior.day_forecast import DayForecast
 from pipeline.calibration.prior.filter import Filter, Variances
@@ -33,26 +33,15 @@ class AdaCalibFit:
 
     Attributes:
         forecasts: day -> the line of every field value, as of horizon_days before.
-        shape: what serves on days after those that were learned from.
-        fold_shapes: learning day -> the shape as the days before it taught it; its forecasts are
-            out of sample, and across field values, too. Empty where there are too few days.
+        shapes: what is added to the lines.
         guard: how far each day moved what is served.
         variances: of the filter.
-        spline_share: how much of the splines is added.
-        correction_share: λ.
-        checkpoint: how far the network was trained, share of `steps`.
-        chosen_bins: int64 [V], the candidate of each field value; 0: no bins of its own.
     """
 
     forecasts: dict[int, DayForecast]
-    shape: Shape
-    fold_shapes: dict[int, Shape]
+    shapes: Shapes
     guard: Guard
     variances: Variances
-    spline_share: float
-    correction_share: float
-    checkpoint: float
-    chosen_bins: np.ndarray
 
     @property
     def refused_days(self) -> set[int]:
@@ -99,20 +88,8 @@ def fit_adacalib(
             known_until=known_until, horizon_days=horizon_days, accepted=accepted, until=until,
         )  # fmt: skip
         sound = known & np.isin(tables.cells.day, list(passed.fitted))
-        grid = make_grid(tables, sound)
-        learned = learn_shapes(grid, passed, settings, horizon_days)
-    requested = np.array([knots.requested_bins for knots in grid.candidates])
-    return AdaCalibFit(
-        forecasts=passed.forecasts,
-        shape=learned.last,
-        fold_shapes=learned.of_days,
-        guard=guard,
-        variances=variances,
-        spline_share=learned.spline_share,
-        correction_share=learned.heads.share,
-        checkpoint=learned.heads.checkpoint,
-        chosen_bins=np.where(grid.observed, requested[learned.chosen], 0),
-    )
+        learned = learn_shapes(make_grid(tables, sound), passed, settings, horizon_days)
+    return AdaCalibFit(passed.forecasts, learned, guard, variances)
 
 
 def _followed(

@@ -152,17 +152,18 @@ class Shapes:
     """The shapes and what they are made of.
 
     Attributes:
-        last: as all days taught it: what serves.
-        of_days: day of a fold's target -> the shape as the fold's history taught it, the network of
-            each field value by the other values.
-        chosen: int64 [V], the candidate of each field value in `last`.
+        last: as all days taught it: what serves on days after those that were learned from.
+        of_days: learning day (of a fold's target) -> the shape as the fold's history taught it, the
+            network of each field value by the other values: its forecasts are out of sample, and
+            across field values, too. Empty where there are too few days.
+        chosen_bins: int64 [V], the candidate of each field value in `last`; 0: no bins of its own.
         spline_share: how much of the splines is added.
         heads: the networks.
     """
 
     last: Shape
     of_days: dict[int, Shape]
-    chosen: np.ndarray
+    chosen_bins: np.ndarray
     spline_share: float
     heads: Heads
 
@@ -211,7 +212,9 @@ def learn_shapes(grid: Grid, passed: Pass, settings: FitSettings, horizon_days: 
         of_days |= dict.fromkeys(fold.days.tolist(), shape)
     corrections, chosen = _corrections(heads.heads, heads.share, found[-1], scale)
     last = make_shape(grid, splines[-1], share, corrections, chosen)
-    return Shapes(last, of_days, chosen, share, heads)
+    requested = np.array([knots.requested_bins for knots in grid.candidates])
+    chosen_bins = np.where(grid.observed, requested[chosen], 0)
+    return Shapes(last, of_days, chosen_bins, share, heads)
 
 
 def _splines(grid: Grid, fitted: np.ndarray, history: Counts) -> Splines:
