@@ -21,7 +21,6 @@ from typing import Any
 from bench.kernel import CANDIDATES, FIELD_VALUES, GRID, peak_mb, simulated
 from pipeline.calibration.adacalib.fit import fit_adacalib
 from pipeline.calibration.adacalib.shapes import serving_map
-from pipeline.calibration.folds import all_counts
 from pipeline.calibration.prior.anchor import anchor_of_cells
 from pipeline.calibration.prior.filter import Variances
 from pipeline.calibration.statistics.bins import tabulate

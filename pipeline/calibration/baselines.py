@@ -11,8 +11,7 @@ import numpy as np
 from scipy.optimize import isotonic_regression
 from scipy.special import logit as log_odds
 
-from pipeline.calibration.folds import Counts, all_counts
-from pipeline.calibration.prior.anchor import anchor_of_cells
+from pipeline.calibration.prior.anchor import LEAST_SLOPE, anchor_of_cells
 from pipeline.calibration.statistics.grid import (
     TARGET_CELLS,
     groups_of_cells,
@@ -24,26 +23,22 @@ from pipeline.formats.maps import PiecewiseLinearMap, identity_map, shared_map
 from pipeline.formats.tables import CellTable
 
 
-def isotonic_of_cells(
-    cells: CellTable, counts: Counts, n_field_values: int, min_slope: float = 0.05
-) -> PiecewiseLinearMap:
-    """Isotonic regression on counts of the fitting grid's cell rows, its plateaus tilted.
+def isotonic_of_cells(cells: CellTable, n_field_values: int) -> PiecewiseLinearMap:
+    """Isotonic regression on the fitting grid's cell rows, its plateaus tilted.
 
     A plateau would tie logits, which costs rank, and a map that does could not ship: every slope
-    is at least `min_slope` > 0.
+    is at least LEAST_SLOPE.
 
     Raises:
-        NotEnoughDataError: no row stands for an impression.
+        NotEnoughDataError: there are no rows.
     """
-    some = counts.impressions > 0
-    if not some.any():
+    if not len(cells):
         raise NotEnoughDataError("isotonic regression needs impressions, there are none")
-    logit = (cells.logit_sum / cells.impressions)[some]
-    n, y = counts.impressions[some], counts.responses[some]
+    n, y = cells.impressions.astype(float), cells.responses.astype(float)
     rate = (y.sum() + 0.5) / (n.sum() + 1.0)
-    knots, plateaus = isotonic_curve(logit, n, y, np.full(len(n), rate))
-    values = increasing(knots, plateaus, np.ones(len(knots)), min_slope)
-    return shared_map(knots, values, min_slope, min_slope, n_field_values)
+    knots, plateaus = isotonic_curve(cells.logit_sum / n, n, y, np.full(len(n), rate))
+    values = increasing(knots, plateaus, np.ones(len(knots)), LEAST_SLOPE)
+    return shared_map(knots, values, LEAST_SLOPE, LEAST_SLOPE, n_field_values)
 
 
 def isotonic_curve(
@@ -100,11 +95,11 @@ def increasing(
 
 
 WINDOWS = (7, 14, 28)  # days
-FitCells = Callable[[CellTable, Counts, int], PiecewiseLinearMap]
+FitCells = Callable[[CellTable, int], PiecewiseLinearMap]
 
 
-def _eb_platt(cells: CellTable, counts: Counts, n_field_values: int) -> PiecewiseLinearMap:
-    return anchor_of_cells(cells, counts, n_field_values).as_map()
+def _eb_platt(cells: CellTable, n_field_values: int) -> PiecewiseLinearMap:
+    return anchor_of_cells(cells, n_field_values).as_map()
 
 
 FITS: dict[str, FitCells] = {"isotonic": isotonic_of_cells, "eb_platt": _eb_platt}
@@ -134,8 +129,7 @@ class Windowed:
         rows = (self.cells.day <= last) & (self.cells.day > last - self.window)
         if not rows.any():
             return identity_map(self.n_field_values)
-        some = self.cells.take(rows)
-        return self.fit(some, all_counts(some), self.n_field_values)
+        return self.fit(self.cells.take(rows), self.n_field_values)
 
 
 def best_window(

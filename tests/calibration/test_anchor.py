@@ -91,8 +91,8 @@ def test_a_field_value_with_little_evidence_stays_near_the_prior_mean():
 def test_aggregated_rows_give_what_single_impressions_give():
     z, logit, n, k, n_values = world(n_values=30, rows=8, impressions=5)
     label, many, at = one_row_per_impression(n, k, z, logit)
-    together = fit_anchor(z, logit, n, k, n_values, center=-3.0)
-    single = fit_anchor(many, at, np.ones(len(label)), label, n_values, center=-3.0)
+    together = fit_anchor(z, logit, n, k, n_values)
+    single = fit_anchor(many, at, np.ones(len(label)), label, n_values)
     np.testing.assert_allclose(single.offsets, together.offsets, atol=1e-9)
     np.testing.assert_allclose(single.slopes, together.slopes, atol=1e-9)
 

@@ -13,7 +13,6 @@ from pipeline.calibration.baselines import (
     coarse,
     isotonic_curve,
 )
-from pipeline.calibration.folds import all_counts
 from pipeline.calibration.statistics.grid import log_loss_from_logits
 from tests.calibration.curved_world import curved_world, tables_of
 
@@ -64,7 +63,7 @@ def test_what_isotonic_regression_gives_up_for_rank_costs_next_to_nothing(cells)
     logit = cells.logit_sum / cells.impressions
     columns = logit, cells.impressions, cells.responses
     plateaus = isotonic_curve(*columns, np.full(len(cells), rate))
-    tilted = FITS["isotonic"](cells, all_counts(cells), 7)(logit, cells.field_value_id)
+    tilted = FITS["isotonic"](cells, 7)(logit, cells.field_value_id)
     total = [
         log_loss_from_logits(each, cells.responses, cells.impressions).sum()
         for each in (np.interp(logit, *plateaus), tilted)

@@ -26,7 +26,7 @@ from scipy.special import logit as log_odds
 from pipeline.calibration.adacalib.knot_training import single_thread
 from pipeline.calibration.baselines import increasing, isotonic_of_cells
 from pipeline.calibration.choice import Comparison
-from pipeline.calibration.folds import Fold, all_counts, forward_folds
+from pipeline.calibration.folds import Fold, forward_folds
 from pipeline.calibration.paper.paper_network import (
     AuxiliaryNetwork,
     PaperNetwork,
@@ -110,7 +110,7 @@ def fit_paper(
 def _static(scores: Scores) -> Anchor:
     """Empirical-Bayes Platt, for the row of unseen values."""
     _, cells = tabulate(scores, (1,), GRID_CELLS)
-    return anchor_of_cells(cells, all_counts(cells), scores.n_field_values)
+    return anchor_of_cells(cells, scores.n_field_values)
 
 
 def _compile(
@@ -204,12 +204,11 @@ def _comparison(
     target = _with_counts(scores, fold.target.impressions, fold.target.responses).take(later)
     fitted = fit_paper(history, settings, features.take(known) if features else None)
     _, cells = tabulate(history, (1,), GRID_CELLS)
-    counts, n = all_counts(cells), scores.n_field_values
-    logit, ids = target.uncalibrated_logit, target.field_value_id
+    n, logit, ids = scores.n_field_values, target.uncalibrated_logit, target.field_value_id
     predicted = {
         "identity": logit.astype(np.float64),
-        "isotonic": isotonic_of_cells(cells, counts, n)(logit, ids),
-        "eb_platt": anchor_of_cells(cells, counts, n)(logit, ids),
+        "isotonic": isotonic_of_cells(cells, n)(logit, ids),
+        "eb_platt": anchor_of_cells(cells, n)(logit, ids),
         "adacalib": predict(fitted, target, features.take(later) if features else None),
     }
     return Comparison(predicted, ids, target.impressions, target.responses)

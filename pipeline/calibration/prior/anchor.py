@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.calibration.folds import Counts
 from pipeline.calibration.prior.day_forecast import DayForecast, unseen_line
 from pipeline.calibration.prior.quadrature import LEVEL, SLOPE
 from pipeline.calibration.prior.random_slopes import (
@@ -26,6 +25,8 @@ from pipeline.calibration.prior.random_slopes import (
 from pipeline.formats.maps import PiecewiseLinearMap, affine_map
 from pipeline.formats.tables import CellTable
 
+LEAST_SLOPE = 0.05  # of the calibrated in the uncalibrated logit
+
 
 @dataclass(frozen=True)
 class Anchor:
@@ -34,7 +35,7 @@ class Anchor:
     Attributes:
         center: c, the impression-weighted mean logit of the calibration rows.
         offsets: float64 [V], a_z; row 0 and values without impressions carry the unseen value's.
-        slopes: float64 [V], b_z >= the least slope.
+        slopes: float64 [V], b_z >= LEAST_SLOPE.
         prior_mean: float64 [2], mean of (a, b) over field values.
         prior_covariance: float64 [2, 2].
     """
@@ -55,16 +56,14 @@ class Anchor:
         return affine_map(self.offsets, self.slopes, self.center)
 
 
-def _raise_slopes(
-    rows: GroupedRows, prior: SlopePrior, theta: np.ndarray, min_slope: float
-) -> np.ndarray:
-    """The modes with slopes of at least `min_slope`; where one is raised the offset follows."""
-    low = theta[:, 1] < min_slope
+def _raise_slopes(rows: GroupedRows, prior: SlopePrior, theta: np.ndarray) -> np.ndarray:
+    """The modes with slopes of at least LEAST_SLOPE; where one is raised the offset follows."""
+    low = theta[:, 1] < LEAST_SLOPE
     raised = theta.copy()
     if low.any():
-        start = np.column_stack([theta[low, 0], np.full(low.sum(), min_slope)])
-        raised[low] = modes(rows.take(low), prior.holding(min_slope), start)[0]
-        raised[low, 1] = min_slope
+        start = np.column_stack([theta[low, 0], np.full(low.sum(), LEAST_SLOPE)])
+        raised[low] = modes(rows.take(low), prior.holding(LEAST_SLOPE), start)[0]
+        raised[low, 1] = LEAST_SLOPE
     return raised
 
 
@@ -74,9 +73,6 @@ def fit_anchor(
     impressions: np.ndarray,
     responses: np.ndarray,
     n_field_values: int,
-    *,
-    center: float | None = None,
-    min_slope: float = 0.05,
 ) -> Anchor:
     """The anchor of rows or grid cells: empirical-Bayes estimates of all (a_z, b_z).
 
@@ -90,15 +86,13 @@ def fit_anchor(
         impressions: float or int [n], >= 0; day weights may make them fractional.
         responses: float or int [n], 0 <= responses <= impressions.
         n_field_values: V.
-        center: c; None takes the impression-weighted mean logit.
-        min_slope: least b_z, > 0.
 
     Raises:
         NotEnoughDataError: no row stands for an impression.
     """
-    rows = group_rows((field_value_id, logit, impressions, responses), center)
+    rows = group_rows((field_value_id, logit, impressions, responses), None)
     prior, theta, spread = posterior(rows)
-    lines = _raise_slopes(rows, prior, theta, min_slope)
+    lines = _raise_slopes(rows, prior, theta)
     level = np.array([rows.center, 0.0])
     total, shown = rows.sums(rows.impressions * rows.centred, rows.impressions)
     about = total / shown
@@ -106,7 +100,7 @@ def fit_anchor(
     reach = float(np.sqrt(np.average(away**2, weights=rows.impressions)))
     each = DayForecast(lines + level, spread, np.full(len(lines), rows.center))
     unseen = unseen_line(each, rows.center + about, rows.center, reach) - level
-    everywhere = np.tile(np.maximum(unseen, [-np.inf, min_slope]), (n_field_values, 1))
+    everywhere = np.tile(np.maximum(unseen, [-np.inf, LEAST_SLOPE]), (n_field_values, 1))
     own = rows.groups > 0
     everywhere[rows.groups[own]] = lines[own]
     covariance = inverse(prior.precision)
@@ -114,15 +108,14 @@ def fit_anchor(
     return Anchor(rows.center, offsets, slopes, prior.mean, covariance)
 
 
-def anchor_of_cells(cells: CellTable, counts: Counts, n_field_values: int) -> Anchor:
-    """Empirical-Bayes Platt on counts of the cell rows, the days of a cell added up first.
+def anchor_of_cells(cells: CellTable, n_field_values: int) -> Anchor:
+    """Empirical-Bayes Platt on cell rows, the days of a cell added up first.
 
     Raises:
         NotEnoughDataError: no row stands for an impression.
     """
     starts = np.flatnonzero(cells.starts)
-    logit_sum = counts.impressions * (cells.logit_sum / cells.impressions)
-    columns = (counts.impressions, counts.responses, logit_sum)
+    logit_sum = cells.impressions * (cells.logit_sum / cells.impressions)
+    columns = (cells.impressions, cells.responses, logit_sum)
     n, y, x = (np.add.reduceat(column, starts) for column in columns)
-    logit = x / np.where(n > 0, n, 1.0)
-    return fit_anchor(cells.field_value_id[starts], logit, n, y, n_field_values)
+    return fit_anchor(cells.field_value_id[starts], x / n, n, y, n_field_values)
