@@ -59,7 +59,7 @@ def our_fits(rows: int) -> dict[str, Fit]:
     return {
         "AdaCalib": lambda: adacalib(None),
         "AdaCalib, variances given": lambda: adacalib(Variances()),
-        "EB-Platt": lambda: anchor_of_cells(known, FIELD_VALUES).as_map(),
+        "EB-Platt": lambda: anchor_of_cells(known, FIELD_VALUES),
     }
 
 

@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 
 from bench.baselines.rows import binary_rows, grouped
 from pipeline.calibration.paper.paper_rows import response_rate
-from pipeline.calibration.prior.anchor import Anchor, fit_anchor
+from pipeline.calibration.prior.anchor import fit_anchor
 from pipeline.calibration.statistics.bins import tabulate
 from pipeline.calibration.statistics.grid import log_loss_from_logits
 from pipeline.formats.maps import PiecewiseLinearMap, affine_map
@@ -72,7 +72,7 @@ def eb_platt(scores: Scores) -> PiecewiseLinearMap:
     counts = (cells.impressions, cells.responses)
     return fit_anchor(
         cells.field_value_id, cells.uncalibrated_logit, *counts, scores.n_field_values
-    ).as_map()
+    )
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class _DailyCells:
     cell: np.ndarray
     n_field_values: int
 
-    def anchor(self, until: int, half_life: float) -> Anchor:
+    def anchor(self, until: int, half_life: float) -> PiecewiseLinearMap:
         """The anchor of the days before `until`, a day of age t counting 2^(-t / half-life)."""
         age = until - 1 - self.table.day
         weight = np.where(age >= 0, 0.5 ** (np.maximum(age, 0) / half_life), 0.0)
@@ -124,7 +124,7 @@ def eb_platt_forward(scores: Scores) -> PiecewiseLinearMap:
     predicted = _predicted_days(np.unique(table.day))
     losses = [sum(cells.loss(day, h) for day in predicted) for h in reversed(HALF_LIVES)]
     half_life = HALF_LIVES[::-1][int(np.argmin(losses))]
-    return cells.anchor(int(table.day.max()) + 1, half_life).as_map()
+    return cells.anchor(int(table.day.max()) + 1, half_life)
 
 
 def logistic_interaction(scores: Scores) -> PiecewiseLinearMap:

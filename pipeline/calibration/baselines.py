@@ -97,12 +97,7 @@ def increasing(
 WINDOWS = (7, 14, 28)  # days
 FitCells = Callable[[CellTable, int], PiecewiseLinearMap]
 
-
-def _eb_platt(cells: CellTable, n_field_values: int) -> PiecewiseLinearMap:
-    return anchor_of_cells(cells, n_field_values).as_map()
-
-
-FITS: dict[str, FitCells] = {"isotonic": isotonic_of_cells, "eb_platt": _eb_platt}
+FITS: dict[str, FitCells] = {"isotonic": isotonic_of_cells, "eb_platt": anchor_of_cells}
 """The baselines that AdaCalib must beat to ship, from simple to complex."""
 
 

@@ -11,6 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from bench.baselines.per_value import eb_platt, eb_platt_forward
 from bench.quality_cases import frozen_cases
 from pipeline.calibration.prior.anchor import fit_anchor
+from pipeline.calibration.prior.random_slopes import group_rows, posterior
 from pipeline.calibration.statistics.bins import tabulate
 from pipeline.calibration.statistics.grid import log_loss_from_logits
 from pipeline.core.errors import NotEnoughDataError
@@ -44,22 +45,38 @@ def world(seed=1, n_values=300, spread=(0.6, 0.2), rows=40, impressions=30):
     return z, logit, n, rng.binomial(n, expit(true)), n_values + 1
 
 
+def prior_of(z, logit, n, k, n_values):
+    """Mean and covariance of (offset, slope) over field values."""
+    prior, *_ = posterior(group_rows((z, logit, n, k), None))
+    return prior.mean, np.linalg.inv(prior.precision)
+
+
+def center_of(anchor):
+    return anchor.knots[0, 0]
+
+
+def offsets_of(anchor):
+    return anchor.segment_values[:, 0] - center_of(anchor)
+
+
+def slopes_of(anchor):
+    return anchor.segment_slopes[:, 0]
+
+
 def test_the_spread_of_field_values_is_recovered():
-    anchor = fit_anchor(*world(n_values=1000))
-    np.testing.assert_allclose(anchor.prior_mean, [0, 1], atol=0.05)
-    np.testing.assert_allclose(np.sqrt(np.diag(anchor.prior_covariance)), [0.6, 0.2], atol=0.03)
+    mean, covariance = prior_of(*world(n_values=1000))
+    np.testing.assert_allclose(mean, [0, 1], atol=0.05)
+    np.testing.assert_allclose(np.sqrt(np.diag(covariance)), [0.6, 0.2], atol=0.03)
 
 
 def test_each_field_value_is_the_mode_of_its_rows_and_the_prior():
     z, logit, n, k, n_values = world(n_values=40)
-    anchor = fit_anchor(z, logit, n, k, n_values)
+    anchor, prior = fit_anchor(z, logit, n, k, n_values), prior_of(z, logit, n, k, n_values)
     for value in (1, 7, 40):
         own = z == value
-        rows = (logit[own] - anchor.center, n[own], k[own])
-        mode = platt_under_a_normal_prior(
-            rows, anchor.center, anchor.prior_mean, anchor.prior_covariance
-        )
-        found = [anchor.offsets[value], anchor.slopes[value]]
+        rows = (logit[own] - center_of(anchor), n[own], k[own])
+        mode = platt_under_a_normal_prior(rows, center_of(anchor), *prior)
+        found = [offsets_of(anchor)[value], slopes_of(anchor)[value]]
         np.testing.assert_allclose(found, mode, atol=2e-4)
 
 
@@ -84,8 +101,8 @@ def test_a_field_value_with_little_evidence_stays_near_the_prior_mean():
     n, k = np.where(few, 0, n), np.where(few, 0, k)
     n[np.flatnonzero(few)[0]] = 1
     anchor = fit_anchor(z, logit, n, k, n_values)
-    typical = anchor.prior_mean
-    np.testing.assert_allclose([anchor.offsets[1], anchor.slopes[1]], typical, atol=0.1)
+    typical, _ = prior_of(z, logit, n, k, n_values)
+    np.testing.assert_allclose([offsets_of(anchor)[1], slopes_of(anchor)[1]], typical, atol=0.1)
 
 
 def test_aggregated_rows_give_what_single_impressions_give():
@@ -93,8 +110,8 @@ def test_aggregated_rows_give_what_single_impressions_give():
     label, many, at = one_row_per_impression(n, k, z, logit)
     together = fit_anchor(z, logit, n, k, n_values)
     single = fit_anchor(many, at, np.ones(len(label)), label, n_values)
-    np.testing.assert_allclose(single.offsets, together.offsets, atol=1e-9)
-    np.testing.assert_allclose(single.slopes, together.slopes, atol=1e-9)
+    np.testing.assert_allclose(offsets_of(single), offsets_of(together), atol=1e-9)
+    np.testing.assert_allclose(slopes_of(single), slopes_of(together), atol=1e-9)
 
 
 def test_the_order_of_rows_is_irrelevant_and_inputs_are_left_as_they_were():
@@ -103,7 +120,7 @@ def test_the_order_of_rows_is_irrelevant_and_inputs_are_left_as_they_were():
     order = np.random.default_rng(2).permutation(len(z))
     one = fit_anchor(z, logit, n, k, n_values)
     other = fit_anchor(z[order], logit[order], n[order], k[order], n_values)
-    np.testing.assert_allclose(one.offsets, other.offsets, atol=1e-9)
+    np.testing.assert_allclose(offsets_of(one), offsets_of(other), atol=1e-9)
     for column, copy in zip((z, logit, n, k), before, strict=True):
         np.testing.assert_array_equal(column, copy)
 
@@ -112,9 +129,9 @@ def test_day_weights_count_as_fractions_of_impressions():
     z, logit, n, k, n_values = world(n_values=50)
     doubled = fit_anchor(z, logit, 2 * n, 2 * k, n_values)
     twice = fit_anchor(*(np.tile(c, 2) for c in (z, logit, n, k)), n_values)
-    np.testing.assert_allclose(doubled.offsets, twice.offsets, atol=1e-9)
+    np.testing.assert_allclose(offsets_of(doubled), offsets_of(twice), atol=1e-9)
     faded = fit_anchor(z, logit, 0.5 * n, 0.5 * k, n_values)
-    assert faded.offsets[1:].std() < doubled.offsets[1:].std()
+    assert offsets_of(faded)[1:].std() < offsets_of(doubled)[1:].std()
 
 
 def test_slopes_stay_positive_where_the_data_falls():
@@ -123,7 +140,7 @@ def test_slopes_stay_positive_where_the_data_falls():
     rates = np.array([0.01, 0.05, 0.02, 0.08, 0.2, 0.1, 0.05, 0.01])
     z = np.repeat([1, 2], 4)
     anchor = fit_anchor(z, logit, np.full(8, 10_000), np.round(10_000 * rates), 3)
-    assert (anchor.slopes >= 0.05).all()
+    assert (slopes_of(anchor) >= 0.05).all()
     logits = np.linspace(-20, 20, 10_000)
     for value in range(3):
         assert (np.diff(anchor(logits, np.full(10_000, value))) > 0).all()
@@ -133,13 +150,13 @@ def test_slopes_stay_positive_where_the_data_falls():
 
 @pytest.mark.parametrize(("spread", "shortfall"), [(0.5, 0.98), (1.2, 0.85)])
 def test_unseen_field_values_get_the_mean_rate_of_values_not_the_typical_value(spread, shortfall):
-    anchor = fit_anchor(*world(3, n_values=600, spread=(spread, 0.1), impressions=100))
+    log = world(3, n_values=600, spread=(spread, 0.1), impressions=100)
+    anchor, (mean, _) = fit_anchor(*log), prior_of(*log)
     rng = np.random.default_rng(4)
     logit, offset = rng.normal(-3, 1, 200_000), rng.normal(0, spread, 200_000)
     truth = expit(logit + offset).mean()
     unseen = expit(anchor(logit, np.zeros(len(logit), int))).mean()
-    away = logit - anchor.center
-    typical = anchor.center + anchor.prior_mean[0] + anchor.prior_mean[1] * away
+    typical = center_of(anchor) + mean[0] + mean[1] * (logit - center_of(anchor))
     assert unseen == pytest.approx(truth, rel=0.1)
     assert expit(typical).mean() < shortfall * truth
 
@@ -148,7 +165,7 @@ def test_a_field_value_without_rows_is_as_good_as_unseen():
     """Unseen and null values use the global curve."""
     z, logit, n, k, n_values = world(n_values=50)
     anchor = fit_anchor(z, logit, n, k, n_values + 2)
-    assert (anchor.offsets[[n_values, n_values + 1]] == anchor.offsets[0]).all()
+    assert (offsets_of(anchor)[[n_values, n_values + 1]] == offsets_of(anchor)[0]).all()
     assert np.isfinite(anchor(np.array([-1.0, 2.0]), np.array([0, n_values]))).all()
 
 
@@ -157,7 +174,7 @@ def test_null_rows_are_evidence_for_the_unseen_but_have_no_map_of_their_own():
     z, logit, n, k, n_values = world(n_values=50)
     without = fit_anchor(z[40:], logit[40:], n[40:], k[40:], n_values)
     null = fit_anchor(np.where(z == 1, 0, z), logit, n, k, n_values)
-    assert null.offsets[0] != without.offsets[0]
+    assert offsets_of(null)[0] != offsets_of(without)[0]
 
 
 @pytest.mark.parametrize("responses", ["none", "all"])
@@ -196,12 +213,6 @@ def test_without_impressions_there_is_no_anchor():
     nothing = np.zeros(3)
     with pytest.raises(NotEnoughDataError, match="calibration days"):
         fit_anchor(np.arange(3), nothing, nothing, nothing, 3)
-
-
-def test_the_serving_map_is_the_anchor():
-    z, logit, n, k, n_values = world(n_values=50)
-    anchor = fit_anchor(z, logit, n, k, n_values)
-    np.testing.assert_allclose(anchor.as_map()(logit, z), anchor(logit, z), atol=1e-12)
 
 
 def test_grid_cells_stand_for_their_rows():

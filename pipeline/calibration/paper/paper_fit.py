@@ -41,14 +41,13 @@ from pipeline.calibration.paper.paper_rows import (
     merged,
     response_rate,
 )
-from pipeline.calibration.prior.anchor import Anchor, anchor_of_cells
+from pipeline.calibration.prior.anchor import anchor_of_cells
 from pipeline.calibration.statistics.bins import tabulate
 from pipeline.calibration.statistics.grid import bounded
 from pipeline.formats.maps import PiecewiseLinearMap, from_knots
 from pipeline.formats.scores import Scores
 
 GRID_CELLS = 160  # of the anchor
-Point = tuple[np.ndarray, np.ndarray, np.ndarray]  # knots, values there, how much each weighs
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,7 @@ def fit_paper(
         return _compile(network, families, counts, static, settings)
 
 
-def _static(scores: Scores) -> Anchor:
+def _static(scores: Scores) -> PiecewiseLinearMap:
     """Empirical-Bayes Platt, for the row of unseen values."""
     _, cells = tabulate(scores, (1,), GRID_CELLS)
     return anchor_of_cells(cells, scores.n_field_values)
@@ -117,7 +116,7 @@ def _compile(
     network: PaperNetwork,
     families: Sequence[Family],
     counts: Sequence[int],
-    static: Anchor,
+    static: PiecewiseLinearMap,
     settings: PaperSettings,
 ) -> PaperFit:
     """Knots at the bounds of each value's chosen family; a straight anchor where it has no bins.
@@ -128,24 +127,31 @@ def _compile(
     with torch.no_grad():
         heights = [knot().double().numpy() for knot in network.knots]
         chosen = network.log_attention().argmax(dim=1).numpy()
-    points: list[Point | None] = []
-    chosen_bins = np.zeros(len(static.offsets), dtype=np.int64)
-    for z in range(len(static.offsets)):
+    knots, values = list(static.knots), list(static.segment_values[:, 1:])
+    chosen_bins = np.zeros(len(knots), dtype=np.int64)
+    moved, steps = 0, [np.empty(0)]
+    for z in range(len(knots)):
         g = z if settings.adaptive_function else 0
         family, height = families[chosen[g]], heights[chosen[g]]
         n = family.n_bins[g]
         if n == 0 or (z == 0 and settings.adaptive_function):
-            points.append(None)
             continue
-        at, first = np.unique(family.bounds[g, : n + 1], return_index=True)
-        weights = np.r_[family.impressions[g, :n], family.impressions[g, n - 1]]
-        points.append((at, height[g, : n + 1][first], weights[first]))
+        knots[z], first = np.unique(family.bounds[g, : n + 1], return_index=True)
+        value = height[g, : n + 1][first]
+        weights = np.r_[family.impressions[g, :n], family.impressions[g, n - 1]][first]
+        values[z] = increasing(knots[z], value, weights, settings.min_slope)
+        moved += int((values[z] != value).sum())
+        steps.append(np.diff(value))
         chosen_bins[z] = counts[chosen[g]]
-    slopes = np.where(chosen_bins > 0, 1.0, static.slopes)
-    serving, moved = _increasing_map(points, static, slopes, settings.min_slope)
-    steps = np.concatenate([[], *(np.diff(point[1]) for point in points if point)])
-    decreasing = float((steps < 0).sum() / max(len(steps), 1))
-    return PaperFit(serving, network.auxiliary, chosen_bins, moved, decreasing)
+    slopes = np.where(chosen_bins > 0, 1.0, static.segment_slopes[:, 0])
+    falls = np.concatenate(steps) < 0
+    return PaperFit(
+        serving=from_knots(knots, values, slopes, slopes),
+        auxiliary=network.auxiliary,
+        chosen_bins=chosen_bins,
+        moved_knots=moved,
+        decreasing=float(falls.sum() / max(len(falls), 1)),
+    )
 
 
 def predict(fitted: PaperFit, scores: Scores, features: RowFeatures | None = None) -> np.ndarray:
@@ -159,31 +165,6 @@ def predict(fitted: PaperFit, scores: Scores, features: RowFeatures | None = Non
             torch.from_numpy(features.numeric.astype(np.float32)),
         )
     return logit + term.double().numpy()
-
-
-def _increasing_map(
-    points: Sequence[Point | None], anchor: Anchor, slopes: np.ndarray, min_slope: float
-) -> tuple[PiecewiseLinearMap, int]:
-    """The map through the points of each field value, made to increase, and how many were moved.
-
-    Args:
-        points: of each field value; None: it keeps its anchor.
-        anchor: offsets of those.
-        slopes: float64 [V], beyond the outer knots.
-        min_slope: least slope between knots.
-    """
-    knots, values, moved = [], [], 0
-    for z, of_value in enumerate(points):
-        if of_value is None:
-            at = np.array([anchor.center])
-            repaired = at + anchor.offsets[z]
-        else:
-            at, value, weights = of_value
-            repaired = increasing(at, value, weights, min_slope)
-            moved += int((repaired != value).sum())
-        knots.append(at)
-        values.append(repaired)
-    return from_knots(knots, values, slopes, slopes), moved
 
 
 COMPARED = 2  # of the last folds: each is one more training on rows

@@ -8,8 +8,6 @@ has the line of `unseen_line`: the prior's mean is the logit of a typical value,
 upwards, and of few values its spread is a guess.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from pipeline.calibration.prior.day_forecast import DayForecast, unseen_line
@@ -18,7 +16,6 @@ from pipeline.calibration.prior.random_slopes import (
     GroupedRows,
     SlopePrior,
     group_rows,
-    inverse,
     modes,
     posterior,
 )
@@ -26,34 +23,6 @@ from pipeline.formats.maps import PiecewiseLinearMap, affine_map
 from pipeline.formats.tables import CellTable
 
 LEAST_SLOPE = 0.05  # of the calibrated in the uncalibrated logit
-
-
-@dataclass(frozen=True)
-class Anchor:
-    """An offset and a slope on the centred logit for every field value.
-
-    Attributes:
-        center: c, the impression-weighted mean logit of the calibration rows.
-        offsets: float64 [V], a_z; row 0 and values without impressions carry the unseen value's.
-        slopes: float64 [V], b_z >= LEAST_SLOPE.
-        prior_mean: float64 [2], mean of (a, b) over field values.
-        prior_covariance: float64 [2, 2].
-    """
-
-    center: float
-    offsets: np.ndarray
-    slopes: np.ndarray
-    prior_mean: np.ndarray
-    prior_covariance: np.ndarray
-
-    def __call__(self, uncalibrated_logit: np.ndarray, field_value_id: np.ndarray) -> np.ndarray:
-        """The anchored logit, float64 [n], of logits [n] at field value ids [n] in [0, V)."""
-        centred = np.asarray(uncalibrated_logit, dtype=np.float64) - self.center
-        return self.center + self.offsets[field_value_id] + self.slopes[field_value_id] * centred
-
-    def as_map(self) -> PiecewiseLinearMap:
-        """The same function as a serving map with one knot per field value."""
-        return affine_map(self.offsets, self.slopes, self.center)
 
 
 def _raise_slopes(rows: GroupedRows, prior: SlopePrior, theta: np.ndarray) -> np.ndarray:
@@ -73,8 +42,11 @@ def fit_anchor(
     impressions: np.ndarray,
     responses: np.ndarray,
     n_field_values: int,
-) -> Anchor:
+) -> PiecewiseLinearMap:
     """The anchor of rows or grid cells: empirical-Bayes estimates of all (a_z, b_z).
+
+    A map with one knot, c, the impression-weighted mean logit. The row of id 0 and those of field
+    values without impressions are the unseen value's; every slope is at least LEAST_SLOPE.
 
     A cell of a fine grid at its mean logit stands for its rows; the cost grows with the number of
     cells alone. Inputs are left as they were.
@@ -103,12 +75,10 @@ def fit_anchor(
     everywhere = np.tile(np.maximum(unseen, [-np.inf, LEAST_SLOPE]), (n_field_values, 1))
     own = rows.groups > 0
     everywhere[rows.groups[own]] = lines[own]
-    covariance = inverse(prior.precision)
-    offsets, slopes = everywhere[:, LEVEL], everywhere[:, SLOPE]
-    return Anchor(rows.center, offsets, slopes, prior.mean, covariance)
+    return affine_map(everywhere[:, LEVEL], everywhere[:, SLOPE], rows.center)
 
 
-def anchor_of_cells(cells: CellTable, n_field_values: int) -> Anchor:
+def anchor_of_cells(cells: CellTable, n_field_values: int) -> PiecewiseLinearMap:
     """Empirical-Bayes Platt on cell rows, the days of a cell added up first.
 
     Raises:
