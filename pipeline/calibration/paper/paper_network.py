@@ -19,6 +19,9 @@ from pipeline.calibration.paper.paper_rows import LEVELS, Family, PaperRows, Row
 from pipeline.calibration.statistics.bins import bears_bins
 from pipeline.core.errors import TrainingError
 
+EMBEDDING_SIZE = 8  # numbers per id
+HIDDEN = 32  # units of each network
+
 
 class AuxiliaryNetwork(nn.Module):
     """Embeddings and two fully-connected layers; the last starts at zero, as if not there.
@@ -26,17 +29,13 @@ class AuxiliaryNetwork(nn.Module):
     Args:
         sizes: number of ids of each categorical feature, 0 = unseen or null included.
         n_numeric: number of numeric features.
-        embedding_size: numbers per categorical value.
-        hidden: units of the hidden layer.
     """
 
-    def __init__(
-        self, sizes: list[int], n_numeric: int, embedding_size: int = 8, hidden: int = 32
-    ) -> None:
+    def __init__(self, sizes: list[int], n_numeric: int) -> None:
         super().__init__()
-        self.embeddings = nn.ModuleList([nn.Embedding(size, embedding_size) for size in sizes])
-        self.hidden = nn.Linear(embedding_size * len(sizes) + n_numeric, hidden)
-        self.last = nn.Linear(hidden, 1)
+        self.embeddings = nn.ModuleList([nn.Embedding(size, EMBEDDING_SIZE) for size in sizes])
+        self.hidden = nn.Linear(EMBEDDING_SIZE * len(sizes) + n_numeric, HIDDEN)
+        self.last = nn.Linear(HIDDEN, 1)
         nn.init.zeros_(self.last.weight)
         nn.init.zeros_(self.last.bias)
 
@@ -45,10 +44,6 @@ class AuxiliaryNetwork(nn.Module):
         embedded = [layer(categorical[:, i]) for i, layer in enumerate(self.embeddings)]
         hidden = functional.relu(self.hidden(torch.cat([*embedded, numeric], dim=1)))
         return self.last(hidden).squeeze(1)
-
-
-EMBEDDING_SIZE = 8  # numbers per id
-HIDDEN = 32  # units of the knot network
 
 
 @dataclass(frozen=True)
