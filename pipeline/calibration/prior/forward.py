@@ -18,7 +18,7 @@ defaults, never from what was found yesterday, and has a fixed number of steps: 
 the same variances.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
@@ -225,7 +225,15 @@ def learn_variances(
     place, each = np.zeros(size), np.eye(size)
 
     def height(at: np.ndarray) -> float:
-        return _log_posterior(at, days, usual, center, tree)
+        """Log posterior of the variances that lie `at` standard deviations from the defaults."""
+        model = Filter(_variances(at), usual, center, tree)
+        beliefs, total = model.start(), -0.5 * float(at @ at)
+        for day, rows in days.items():
+            beliefs = model.moved(model.ahead(beliefs, 1), day)
+            if len(rows.ids):
+                beliefs, likelihood = model.update(beliefs, rows)
+                total += likelihood
+        return total
 
     here = height(place)
     for of_turn in ROUNDS * ([*each[:, None]] if tree.depth else [each]):
@@ -252,20 +260,3 @@ def _variances(place: np.ndarray) -> Variances:
         )
     )
     return Variances(**typical | found | {"levels": tuple(levels), "level_days": tuple(days)})
-
-
-def _log_posterior(
-    place: np.ndarray,
-    days: Mapping[int, DayRows],
-    usual: np.ndarray,
-    center: float,
-    tree: FieldTree,
-) -> float:
-    model = Filter(_variances(place), usual, center, tree)
-    beliefs, total = model.start(), -0.5 * float(place @ place)
-    for day, rows in days.items():
-        beliefs = model.moved(model.ahead(beliefs, 1), day)
-        if len(rows.ids):
-            beliefs, likelihood = model.update(beliefs, rows)
-            total += likelihood
-    return total
