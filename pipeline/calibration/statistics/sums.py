@@ -61,17 +61,6 @@ def sum_cells(ranges: Sequence[tuple[SortedRows, Cells]], threads: int) -> CellT
 
 
 @dataclass(frozen=True)
-class _Sums:
-    """Sums of (cell, day) pairs; a slot is cell · days + day, cells counted within the group."""
-
-    slot: np.ndarray  # int64, ascending
-    impressions: np.ndarray  # int64; 0 where the pair does not occur
-    responses: np.ndarray  # int64
-    logit_sum: np.ndarray  # float64
-    probability_sum: np.ndarray  # float64
-
-
-@dataclass(frozen=True)
 class _Group:
     """Cells summed together: they fill at most one block of rows, or are one larger cell."""
 
@@ -79,8 +68,12 @@ class _Group:
     cells: Cells
     constants: np.ndarray  # float64 [2, cells], of `_rounding_constants`
 
-    def sums(self) -> _Sums:
-        """The sums of every pair, or of those that occur where most do not."""
+    def sums(self) -> tuple[np.ndarray, list[np.ndarray]]:
+        """The sums of every (cell, day) pair, or of those that occur where most do not.
+
+        Slots cell · days + day, ascending, with cells counted within the group; and of each
+        impressions (0 where the pair does not occur), responses, logit_sum and probability_sum.
+        """
         starts = self.cells.starts
         slot = np.arange(len(self.cells) * self.rows.layout.n_days)
         n_rows = int(starts[-1] - starts[0])
@@ -95,7 +88,7 @@ class _Group:
             terms = self._block(block, lengths, doubled, len(slot))
             for column, term in zip(columns, terms, strict=True):
                 np.add(column, term, out=column)
-        return _Sums(slot, *columns)
+        return slot, columns
 
     def _doubled_slots(self, block: slice, lengths: np.ndarray) -> np.ndarray:
         """int64: 2 · slot of each row, plus 1 where the row is one impression with a response."""
@@ -154,16 +147,17 @@ def _occurring(doubled: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _write(group: _Group, table: CellTable, place: int) -> int:
     """Write the sums of a group at `place`; the place after them."""
-    sums, layout = group.sums(), group.rows.layout
-    used = np.flatnonzero(sums.impressions > 0)
+    (slot, columns), layout = group.sums(), group.rows.layout
+    used = np.flatnonzero(columns[0] > 0)
     here = slice(place, place + len(used))
-    slot = sums.slot[used]
+    slot = slot[used]
     cell = slot // layout.n_days
     table.field_value_id[here] = group.cells.field_value_id[cell]
     table.cell_id[here] = group.cells.cell_id[cell]
     table.day[here] = slot - (cell * layout.n_days - layout.first_day)
-    for name in ("impressions", "responses", "logit_sum", "probability_sum"):
-        getattr(table, name)[here] = getattr(sums, name)[used]
+    sums = (table.impressions, table.responses, table.logit_sum, table.probability_sum)
+    for whole, column in zip(sums, columns, strict=True):
+        whole[here] = column[used]
     return here.stop
 
 
