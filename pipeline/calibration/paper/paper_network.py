@@ -181,13 +181,6 @@ def penalties(knots: Sequence[Tensor], families: Sequence[Family]) -> Tensor:
     return torch.stack(each, dim=1)
 
 
-def _loss(logit: Tensor, rows: PaperRows) -> Tensor:
-    n, y = rows.impressions, rows.responses
-    if logit.dim() == 2:
-        n, y = n[:, None], y[:, None]
-    return n * functional.softplus(logit) - y * logit
-
-
 def objective(
     network: PaperNetwork, rows: PaperRows, families: Sequence[Family], weights: Tensor
 ) -> Tensor:
@@ -199,7 +192,8 @@ def objective(
     probability = probability.clamp(1e-7, 1 - 1e-7)
     n, y = rows.impressions, rows.responses
     selected = -y * probability.log() - (n - y) * torch.log1p(-probability)
-    return ((_loss(logits, rows) + decreasing).sum(dim=1) + selected).sum() / n.sum()
+    each = n[:, None] * functional.softplus(logits) - y[:, None] * logits
+    return ((each + decreasing).sum(dim=1) + selected).sum() / n.sum()
 
 
 def train(
