@@ -21,7 +21,7 @@ from typing import Any
 from bench.kernel import CANDIDATES, FIELD_VALUES, GRID, peak_mb, simulated
 from pipeline.calibration.adacalib.fit import fit_adacalib
 from pipeline.calibration.adacalib.shapes import serving_map
-from pipeline.calibration.prior.anchor import anchor_of_cells
+from pipeline.calibration.baselines import eb_platt_of_cells
 from pipeline.calibration.prior.filter import Variances
 from pipeline.calibration.statistics.bins import tabulate
 from pipeline.calibration.statistics.counting import count_cells, fitting_grid, with_later_days
@@ -59,7 +59,7 @@ def our_fits(rows: int) -> dict[str, Fit]:
     return {
         "AdaCalib": lambda: adacalib(None),
         "AdaCalib, variances given": lambda: adacalib(Variances()),
-        "EB-Platt": lambda: anchor_of_cells(known, FIELD_VALUES),
+        "EB-Platt": lambda: eb_platt_of_cells(known, FIELD_VALUES),
     }
 
 

@@ -24,7 +24,7 @@ import torch
 from scipy.special import logit as log_odds
 
 from pipeline.calibration.adacalib.knot_training import single_thread
-from pipeline.calibration.baselines import increasing, isotonic_of_cells
+from pipeline.calibration.baselines import eb_platt_of_cells, increasing, isotonic_of_cells
 from pipeline.calibration.choice import Comparison
 from pipeline.calibration.folds import Fold, forward_folds
 from pipeline.calibration.paper.paper_network import (
@@ -41,13 +41,12 @@ from pipeline.calibration.paper.paper_rows import (
     merged,
     response_rate,
 )
-from pipeline.calibration.prior.anchor import anchor_of_cells
 from pipeline.calibration.statistics.bins import tabulate
 from pipeline.calibration.statistics.grid import bounded
 from pipeline.formats.maps import PiecewiseLinearMap, from_knots
 from pipeline.formats.scores import Scores
 
-GRID_CELLS = 160  # of the anchor
+GRID_CELLS = 160  # that EB-Platt is fitted on
 
 
 @dataclass(frozen=True)
@@ -109,7 +108,7 @@ def fit_paper(
 def _static(scores: Scores) -> PiecewiseLinearMap:
     """Empirical-Bayes Platt, for the row of unseen values."""
     _, cells = tabulate(scores, (1,), GRID_CELLS)
-    return anchor_of_cells(cells, scores.n_field_values)
+    return eb_platt_of_cells(cells, scores.n_field_values)
 
 
 def _compile(
@@ -119,7 +118,7 @@ def _compile(
     static: PiecewiseLinearMap,
     settings: PaperSettings,
 ) -> PaperFit:
-    """Knots at the bounds of each value's chosen family; a straight anchor where it has no bins.
+    """Knots at the bounds of each value's chosen family; EB-Platt where it has no bins.
 
     Without adaptive function all values share the one curve, the unseen ones too. Beyond the outer
     bounds the correction of the outer knot holds: slope 1.
@@ -189,7 +188,7 @@ def _comparison(
     predicted = {
         "identity": logit.astype(np.float64),
         "isotonic": isotonic_of_cells(cells, n)(logit, ids),
-        "eb_platt": anchor_of_cells(cells, n)(logit, ids),
+        "eb_platt": eb_platt_of_cells(cells, n)(logit, ids),
         "adacalib": predict(fitted, target, features.take(later) if features else None),
     }
     return Comparison(predicted, ids, target.impressions, target.responses)

@@ -5,7 +5,7 @@ hat functions on knots shared by all, constant beyond the outer ones, and w_z ~ 
 estimated from all field values. Σ is what other field values teach: which shapes occur, and how
 large they are, so that a value with few responses departs from its line only as far as its evidence
 and theirs allow. A spline term has no line of its own: level and slope are the anchor's. EM around
-Newton's modes, as for the anchor; with few values Σ is held near a smooth covariance
+Newton's modes, as for EB-Platt; with few values Σ is held near a smooth covariance
 (inverse-Wishart).
 """
 
