@@ -121,7 +121,7 @@ class Target:
 
     Attributes:
         impressions, responses: counts, zero where a value has no such cell.
-        anchored: anchored logit.
+        anchored: anchored logit, without the error that all have in common (`make_target`).
         logit: uncalibrated logit.
     """
 
@@ -130,20 +130,17 @@ class Target:
     anchored: np.ndarray
     logit: np.ndarray
 
-    @classmethod
-    def of(cls, grid: Grid, counts: Counts, anchored: np.ndarray) -> "Target":
-        """Counts and anchored logits [n] of the cell rows, gathered into target cells."""
-        cells = grid.target_cells(counts.impressions, counts.responses, anchored)
-        return cls(*(column.astype(np.float32) for column in cells))
 
+def make_target(grid: Grid, counts: Counts, anchored: np.ndarray) -> Target:
+    """Counts and anchored logits [n] of the cell rows, gathered into target cells.
 
-def without_common_error(cells: Target) -> Target:
-    """The same cells, all anchored logits shifted alike until as much is expected as observed.
-
-    What all field values do on the same days (a campaign, a holiday) says nothing about how far
-    to trust the statistics of one, but it is the largest error of a forecast: left in, a network
-    learns the shock of the days it saw.
+    All anchored logits are shifted alike until as much is expected as observed: what all field
+    values do on the same days (a campaign, a holiday) says nothing about how far to trust the
+    statistics of one, but it is the largest error of a forecast: left in, a network learns the
+    shock of the days it saw.
     """
+    sums = grid.target_cells(counts.impressions, counts.responses, anchored)
+    cells = Target(*(column.astype(np.float32) for column in sums))
     n, y, anchored = (
         a.astype(np.float64) for a in (cells.impressions, cells.responses, cells.anchored)
     )

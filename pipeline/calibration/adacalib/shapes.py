@@ -13,12 +13,11 @@ import torch
 
 from pipeline.calibration.adacalib.knot_examples import (
     KnotEvidence,
-    Target,
     interpolation,
     knot_evidence,
     make_examples,
+    make_target,
     standardised,
-    without_common_error,
 )
 from pipeline.calibration.adacalib.knot_training import FitSettings, Head, Heads, fit_heads
 from pipeline.calibration.baselines import increasing
@@ -199,7 +198,7 @@ def learn_shapes(grid: Grid, passed: Pass, settings: FitSettings, horizon_days: 
         for history, term, morning in zip(histories, terms, mornings, strict=True)
     ]
     targets = [
-        without_common_error(Target.of(grid, fold.target, anchored + share * term))
+        make_target(grid, fold.target, anchored + share * term)
         for fold, term in zip(folds, terms, strict=False)
     ]
     found = standardised(found, grid.observed)
