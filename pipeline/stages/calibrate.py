@@ -1,6 +1,7 @@
 """calibrate: checked tables and scores → maps of AdaCalib and the baselines, and the choice."""
 
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -110,15 +111,10 @@ def _rolled(
         for day in parts["test"]
     }
     asked[min(asked)] = None  # the frozen maps are those of the first morning, whole
-    judged = roll(
-        tables, params, known_until=day_number(max(parts["calibration"])), asked=asked,
-        horizon_days=horizon, accepted=accepted,
-    )  # fmt: skip
-    newest = max(asked)
-    shipped = roll(
-        tables, params, known_until=newest, asked={newest + horizon: None}, horizon_days=horizon,
-        accepted=accepted, windows=judged.windows,
-    )  # fmt: skip
+    roll_on = partial(roll, tables, params, horizon_days=horizon, accepted=accepted)
+    judged = roll_on(known_until=day_number(max(parts["calibration"])), asked=asked)
+    newest, windows = max(asked), judged.windows
+    shipped = roll_on(known_until=newest, asked={newest + horizon: None}, windows=windows)
     return judged, shipped
 
 
