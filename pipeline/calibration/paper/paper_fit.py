@@ -169,19 +169,12 @@ def predict(fitted: PaperFit, scores: Scores, features: RowFeatures | None = Non
 COMPARED = 2  # of the last folds: each is one more training on rows
 
 
-def _with_counts(scores: Scores, impressions: np.ndarray, responses: np.ndarray) -> Scores:
-    whole = np.issubdtype(scores.impressions.dtype, np.integer)
-    dtype = np.int64 if whole else np.float64
-    return replace(scores, impressions=impressions.astype(dtype), responses=responses.astype(dtype))
-
-
 def _comparison(
     scores: Scores, fold: Fold, settings: PaperSettings, features: RowFeatures | None
 ) -> Comparison:
-    known = np.flatnonzero(fold.history.impressions > 0)
-    later = np.flatnonzero(fold.target.impressions > 0)
-    history = _with_counts(scores, fold.history.impressions, fold.history.responses).take(known)
-    target = _with_counts(scores, fold.target.impressions, fold.target.responses).take(later)
+    known = np.flatnonzero(fold.history.impressions)
+    later = np.flatnonzero(fold.target.impressions)
+    history, target = scores.take(known), scores.take(later)
     fitted = fit_paper(history, settings, features.take(known) if features else None)
     _, cells = tabulate(history, (1,), GRID_CELLS)
     n, logit, ids = scores.n_field_values, target.uncalibrated_logit, target.field_value_id
