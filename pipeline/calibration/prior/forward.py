@@ -122,9 +122,8 @@ class Guard:
         limits = spread * np.r_[DEVIATIONS, np.full(len(self.largest), of_values)]
         largest = np.nanmax(np.where(np.isfinite(sound), sound, 0.0), axis=0)
         limits[0] = min(limits[0], 1.5 * largest[0])
-        limits[1:] = np.maximum(
-            limits[1:], 2.0 * largest[1:]
-        )  # one value's moves are no bell curve
+        # one value's moves are no bell curve
+        limits[1:] = np.maximum(limits[1:], 2.0 * largest[1:])
         return np.where(known >= LEAST_DAYS, np.maximum(limits, FLOOR), np.inf)
 
 
