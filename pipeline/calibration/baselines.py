@@ -186,50 +186,42 @@ FITS: dict[str, FitCells] = {"isotonic": isotonic_of_cells, "eb_platt": eb_platt
 """The baselines that AdaCalib must beat to ship, from simple to complex."""
 
 
-class Windowed:
-    """A baseline that is fitted on the newest days before each day that it serves.
+def windowed_map(
+    fit: FitCells, cells: CellTable, n_field_values: int, last: int, window: int
+) -> PiecewiseLinearMap:
+    """A baseline's map by the newest days that are known; the identity where nothing is known yet.
 
     Args:
         fit: the baseline.
         cells: of all days.
         n_field_values: V.
-        horizon_days: h: the map of day t knows days up to t - h.
+        last: the newest day that is known.
         window: days that it is fitted on.
     """
-
-    def __init__(
-        self, fit: FitCells, cells: CellTable, n_field_values: int, horizon_days: int, window: int
-    ) -> None:
-        self.fit, self.cells, self.n_field_values = fit, cells, n_field_values
-        self.horizon_days, self.window = horizon_days, window
-
-    def __call__(self, day: int) -> PiecewiseLinearMap:
-        """The map that serves a day; the identity where nothing is known yet."""
-        last = day - self.horizon_days
-        rows = (self.cells.day <= last) & (self.cells.day > last - self.window)
-        if not rows.any():
-            return identity_map(self.n_field_values)
-        return self.fit(self.cells.take(rows), self.n_field_values)
+    rows = (cells.day <= last) & (cells.day > last - window)
+    if not rows.any():
+        return identity_map(n_field_values)
+    return fit(cells.take(rows), n_field_values)
 
 
 def best_window(
     fit: FitCells, cells: CellTable, n_field_values: int, horizon_days: int, days: Sequence[int]
-) -> Windowed:
-    """The baseline with the window that forecast `days` best; the longest wins a tie.
+) -> int:
+    """The window whose maps forecast `days` best; the longest wins a tie.
 
     Args:
-        fit, cells, n_field_values, horizon_days: as in `Windowed`.
+        fit, cells, n_field_values: as in `windowed_map`.
+        horizon_days: h: the map of day t knows days up to t - h.
         days: the learning days that are forecast, ascending; without any the longest window wins.
     """
-    each = [Windowed(fit, cells, n_field_values, horizon_days, w) for w in sorted(WINDOWS)[::-1]]
-    losses = [sum(_loss(windowed, cells, day) for day in days) for windowed in each]
-    return each[int(np.argmin(losses))]
 
+    def loss(window: int, day: int) -> float:
+        rows = cells.take(cells.day == day)
+        served = windowed_map(fit, cells, n_field_values, day - horizon_days, window)
+        logit = served(rows.logit_sum / rows.impressions, rows.field_value_id)
+        return float(log_loss_from_logits(logit, rows.responses, rows.impressions).sum())
 
-def _loss(windowed: Windowed, cells: CellTable, day: int) -> float:
-    rows = cells.take(cells.day == day)
-    logit = windowed(day)(rows.logit_sum / rows.impressions, rows.field_value_id)
-    return float(log_loss_from_logits(logit, rows.responses, rows.impressions).sum())
+    return min(sorted(WINDOWS)[::-1], key=lambda window: sum(loss(window, day) for day in days))
 
 
 def coarse(cells: CellTable, learned: np.ndarray) -> CellTable:
