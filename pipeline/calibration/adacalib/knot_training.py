@@ -204,8 +204,8 @@ def train(examples: KnotExamples, settings: FitSettings, seed: int) -> Iterator[
     generator = torch.Generator().manual_seed(seed)
     with _drawing, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        head, mean = _head(examples), _head(examples)
-    mean.load_state_dict(head.state_dict())
+        head = _head(examples)
+    mean = deepcopy(head)
     weights: list[Tensor] = list(head.parameters())
     means, squares = ([torch.zeros_like(weight) for weight in weights] for _ in range(2))
     counts = [torch.zeros(()) for _ in weights]

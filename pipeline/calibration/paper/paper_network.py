@@ -91,8 +91,7 @@ class StatisticKnots(nn.Module):
 
     def __init__(self, family: Family, start: float) -> None:
         super().__init__()
-        self.ids: Tensor
-        self.register_buffer("ids", torch.from_numpy(family.statistic))
+        self.ids = torch.from_numpy(family.statistic)
         self.rate = nn.Embedding(LEVELS, EMBEDDING_SIZE)
         self.responses = nn.Embedding(LEVELS, EMBEDDING_SIZE)
         self.hidden = nn.Linear(2 * EMBEDDING_SIZE, HIDDEN)
@@ -138,11 +137,9 @@ class PaperNetwork(nn.Module):
             StatisticKnots(f, start) if settings.posterior_guidance else FreeKnots(f)
             for f in families
         )
-        self.frequency: Tensor
-        self.register_buffer("frequency", torch.from_numpy(frequency).float()[:, None])
+        self.frequency = torch.from_numpy(frequency).float()[:, None]
         borne = bears_bins(families[0].responses, settings.counts(), settings.min_responses_per_bin)
-        self.borne: Tensor
-        self.register_buffer("borne", torch.from_numpy(borne))
+        self.borne = torch.from_numpy(borne)
         self.identity = nn.Embedding(len(frequency), EMBEDDING_SIZE)
         self.choice = nn.Linear(1 + EMBEDDING_SIZE, len(families))
         self.auxiliary = None

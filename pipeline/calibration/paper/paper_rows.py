@@ -56,11 +56,6 @@ def _statistics(table: BinTable) -> tuple[np.ndarray, np.ndarray]:
     return table.posterior, np.log1p(table.responses)
 
 
-def _edges(amounts: np.ndarray) -> np.ndarray:
-    """Inner edges that cut amounts into at most LEVELS equally filled ids."""
-    return np.unique(np.quantile(amounts, np.arange(1, LEVELS) / LEVELS))
-
-
 def make_families(bins: BinTable, counts: Sequence[int], n_groups: int) -> list[Family]:
     """The families of all candidates; ids of statistics run over LEVELS² pairs.
 
@@ -68,7 +63,8 @@ def make_families(bins: BinTable, counts: Sequence[int], n_groups: int) -> list[
     maximum values"; the maxima over *all* field values would pull the last bin of each to the rate
     of the best.)
     """
-    edges = [_edges(amounts) for amounts in _statistics(bins)]
+    shares = np.arange(1, LEVELS) / LEVELS  # which cut amounts into as many equally filled ids
+    edges = [np.unique(np.quantile(amounts, shares)) for amounts in _statistics(bins)]
     families = []
     for requested in counts:
         table = bins.candidate(requested)

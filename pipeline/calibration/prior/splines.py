@@ -121,11 +121,7 @@ def _line(
     term = splines(at, ids).reshape(distance.shape)
     probability = expit(anchored + term)
     weight = impressions * probability * (1.0 - probability)
-    w, x, xx = (
-        weight.sum(axis=1),
-        (weight * distance).sum(axis=1),
-        (weight * distance**2).sum(axis=1),
-    )
+    w, x, xx = ((weight * distance**k).sum(axis=1) for k in range(3))
     t, xt = (weight * term).sum(axis=1), (weight * distance * term).sum(axis=1)
     spread = w * xx - x**2
     wide = spread > 1e-9 * w * xx  # else all cells lie at one logit, and there is a level alone
