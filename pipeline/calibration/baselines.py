@@ -35,7 +35,6 @@ from pipeline.calibration.statistics.grid import (
     log_loss_from_logits,
     of_same_cell,
 )
-from pipeline.core.errors import NotEnoughDataError
 from pipeline.formats.maps import PiecewiseLinearMap, affine_map, identity_map, shared_map
 from pipeline.formats.tables import CellTable
 
@@ -48,11 +47,10 @@ def isotonic_of_cells(cells: CellTable, n_field_values: int) -> PiecewiseLinearM
     A plateau would tie logits, which costs rank, and a map that does could not ship: every slope
     is at least LEAST_SLOPE.
 
-    Raises:
-        NotEnoughDataError: there are no rows.
+    Args:
+        cells: one row or more.
+        n_field_values: V.
     """
-    if not len(cells):
-        raise NotEnoughDataError("isotonic regression needs impressions, there are none")
     n, y = cells.impressions.astype(float), cells.responses.astype(float)
     rate = (y.sum() + 0.5) / (n.sum() + 1.0)
     knots, plateaus = isotonic_curve(cells.logit_sum / n, n, y, np.full(len(n), rate))

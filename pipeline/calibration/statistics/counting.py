@@ -103,8 +103,6 @@ def largest_ties(scores: Scores, bins: BinTable, threads: int | None = None) -> 
         impressions = np.diff(rows.impressions_before(np.append(first, len(rows.keys))))
         for requested in np.unique(bins.requested_bins):
             of_k = np.flatnonzero(bins.requested_bins == requested)
-            if not len(of_k):  # a number that is none equals nothing
-                continue
             place = np.searchsorted(_first_heads(bins.take(of_k)), heads, side="right") - 1
             known = bins.field_value_id[of_k[place]] == rows.groups(first)
             np.maximum.at(ties, of_k[place[known]], impressions[known])
