@@ -53,7 +53,8 @@ def our_fits(rows: int) -> dict[str, Fit]:
     def adacalib(variances: Variances | None) -> Any:
         fitted = fit_adacalib(tables, settings, known_until=tables.made_until, variances=variances)
         return [
-            serving_map(fitted.forecasts[d], fitted.shapes.last, settings.min_slope) for d in days
+            serving_map(fitted.passed.forecasts[d], fitted.shapes.last, settings.min_slope)
+            for d in days
         ]
 
     return {

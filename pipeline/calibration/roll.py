@@ -118,7 +118,7 @@ def _forecasters(
 
     def adacalib(day: int) -> PiecewiseLinearMap:
         shape = fit.shapes.of_days.get(day, fit.shapes.last)
-        return serving_map(fit.forecasts[day], shape, min_slope)[0]
+        return serving_map(fit.passed.forecasts[day], shape, min_slope)[0]
 
     return {"identity": lambda day: identity, **baselines, "adacalib": adacalib}
 

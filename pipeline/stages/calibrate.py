@@ -126,7 +126,7 @@ def _about(judged: Rolled, shipped: Rolled) -> dict[str, Any]:
     """How AdaCalib came about: what ships, beside the variances that were judged."""
     shapes, both = shipped.fit.shapes, {"judged": judged, "shipped": shipped}
     return {
-        "variances": {name: asdict(each.fit.variances) for name, each in both.items()},
+        "variances": {name: asdict(each.fit.passed.model.variances) for name, each in both.items()},
         "spline_share": shapes.spline_share,
         "correction_share": shapes.heads.share,
         "trained_share_of_steps": shapes.heads.checkpoint,
@@ -141,7 +141,7 @@ def _days(
     newest = max(parts["test"])
     refused = shipped.fit.refused_days
     moves = []
-    for move in shipped.fit.guard.moves:
+    for move in shipped.fit.passed.guard.moves:
         what = "all rows" if move.field_value_id is None else str(names[move.field_value_id])
         moves.append(asdict(move) | {"day": day_name(move.day), "what": what})
     of_newest = [move for move in moves if move["day"] == newest]

@@ -24,7 +24,7 @@ class Fitted:
     def __init__(self, scores, settings=QUICK):
         tables = tables_of(scores, CANDIDATES, CELLS)
         self.fit = fit_adacalib(tables, settings, known_until=tables.made_until)
-        self.line = self.fit.forecasts[tables.made_until + 1]
+        self.line = self.fit.passed.forecasts[tables.made_until + 1]
         self.serving, self.moved_knots = serving_map(
             self.line, self.fit.shapes.last, settings.min_slope
         )

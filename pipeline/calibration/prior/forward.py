@@ -135,12 +135,14 @@ class Pass:
         forecasts: day -> forecast of the day made horizon_days before, from the first day with rows
             to horizon_days after the last, or to the last that was asked for.
         fitted: day -> float64 [V, 2], (level, slope) after the day, of the days that were learned.
-        usual: float64 [V], x̄.
+        model: the filter.
+        guard: how far each day moved what is served.
     """
 
     forecasts: dict[int, DayForecast]
     fitted: dict[int, np.ndarray]
-    usual: np.ndarray
+    model: Filter
+    guard: Guard
 
     def fitted_logit(
         self, logit: np.ndarray, field_value_id: np.ndarray, day: np.ndarray
@@ -149,7 +151,7 @@ class Pass:
         known = np.array(sorted(self.fitted))
         each = np.stack([self.fitted[d] for d in known.tolist()])
         state = each[np.searchsorted(known, day), field_value_id]
-        return state[:, LEVEL] + state[:, SLOPE] * (logit - self.usual[field_value_id])
+        return state[:, LEVEL] + state[:, SLOPE] * (logit - self.model.usual[field_value_id])
 
 
 def follow(
@@ -183,7 +185,7 @@ def follow(
                 beliefs, served = after, with_day
                 fitted[day] = model.lines(beliefs)
         forecasts[day + horizon_days] = served
-    return Pass(forecasts, fitted, model.usual)
+    return Pass(forecasts, fitted, model, guard)
 
 
 SPREAD = {  # standard deviations of ln variance before any evidence; what is not named is held
