@@ -21,8 +21,7 @@ from typing import Any
 from bench.kernel import CANDIDATES, FIELD_VALUES, GRID, peak_mb, simulated
 from pipeline.calibration.adacalib.fit import fit_adacalib
 from pipeline.calibration.adacalib.shapes import serving_map
-from pipeline.calibration.folds import all_counts
-from pipeline.calibration.prior.anchor import anchor_of_cells
+from pipeline.calibration.baselines import eb_platt_of_cells
 from pipeline.calibration.prior.filter import Variances
 from pipeline.calibration.statistics.bins import tabulate
 from pipeline.calibration.statistics.counting import count_cells, fitting_grid, with_later_days
@@ -53,12 +52,15 @@ def our_fits(rows: int) -> dict[str, Fit]:
 
     def adacalib(variances: Variances | None) -> Any:
         fitted = fit_adacalib(tables, settings, known_until=tables.made_until, variances=variances)
-        return [serving_map(fitted.forecasts[d], fitted.shape, settings.min_slope) for d in days]
+        return [
+            serving_map(fitted.passed.forecasts[d], fitted.shapes.last, settings.min_slope)
+            for d in days
+        ]
 
     return {
         "AdaCalib": lambda: adacalib(None),
         "AdaCalib, variances given": lambda: adacalib(Variances()),
-        "EB-Platt": lambda: anchor_of_cells(known, all_counts(known), FIELD_VALUES).as_map(),
+        "EB-Platt": lambda: eb_platt_of_cells(known, FIELD_VALUES),
     }
 
 

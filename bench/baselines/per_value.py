@@ -9,8 +9,8 @@ from scipy.special import expit, gammaln
 from sklearn.linear_model import LogisticRegression
 
 from bench.baselines.rows import binary_rows, grouped
+from pipeline.calibration.baselines import fit_eb_platt
 from pipeline.calibration.paper.paper_rows import response_rate
-from pipeline.calibration.prior.anchor import Anchor, fit_anchor
 from pipeline.calibration.statistics.bins import tabulate
 from pipeline.calibration.statistics.grid import log_loss_from_logits
 from pipeline.formats.maps import PiecewiseLinearMap, affine_map
@@ -63,16 +63,16 @@ def _shrinkage(observed: np.ndarray, expected: np.ndarray) -> float:
 
 
 def eb_platt(scores: Scores) -> PiecewiseLinearMap:
-    """Empirical-Bayes Platt scaling: the anchor of the rows' grid cells, all days alike.
+    """Empirical-Bayes Platt scaling of the rows' grid cells, all days alike.
 
     Raises:
         NotEnoughDataError: no row stands for an impression.
     """
     cells = grouped(scores, CELLS)
     counts = (cells.impressions, cells.responses)
-    return fit_anchor(
+    return fit_eb_platt(
         cells.field_value_id, cells.uncalibrated_logit, *counts, scores.n_field_values
-    ).as_map()
+    )
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,8 @@ class _DailyCells:
     cell: np.ndarray
     n_field_values: int
 
-    def anchor(self, until: int, half_life: float) -> Anchor:
-        """The anchor of the days before `until`, a day of age t counting 2^(-t / half-life)."""
+    def eb_platt(self, until: int, half_life: float) -> PiecewiseLinearMap:
+        """The map of the days before `until`, a day of age t counting 2^(-t / half-life)."""
         age = until - 1 - self.table.day
         weight = np.where(age >= 0, 0.5 ** (np.maximum(age, 0) / half_life), 0.0)
         columns = (self.table.impressions, self.table.responses, self.table.logit_sum)
@@ -92,12 +92,16 @@ class _DailyCells:
         kept = n > 0
         value = np.zeros(len(n), dtype=np.int64)
         value[self.cell] = self.table.field_value_id
-        return fit_anchor(value[kept], logit[kept] / n[kept], n[kept], o[kept], self.n_field_values)
+        return fit_eb_platt(
+            value[kept], logit[kept] / n[kept], n[kept], o[kept], self.n_field_values
+        )
 
     def loss(self, day: int, half_life: float) -> float:
-        """Log-loss of one day under the anchor of the days before it."""
+        """Log-loss of one day under the map of the days before it."""
         rows = self.table.take(self.table.day == day)
-        logit = self.anchor(day, half_life)(rows.logit_sum / rows.impressions, rows.field_value_id)
+        logit = self.eb_platt(day, half_life)(
+            rows.logit_sum / rows.impressions, rows.field_value_id
+        )
         return float(log_loss_from_logits(logit, rows.responses, rows.impressions).sum())
 
 
@@ -124,7 +128,7 @@ def eb_platt_forward(scores: Scores) -> PiecewiseLinearMap:
     predicted = _predicted_days(np.unique(table.day))
     losses = [sum(cells.loss(day, h) for day in predicted) for h in reversed(HALF_LIVES)]
     half_life = HALF_LIVES[::-1][int(np.argmin(losses))]
-    return cells.anchor(int(table.day.max()) + 1, half_life).as_map()
+    return cells.eb_platt(int(table.day.max()) + 1, half_life)
 
 
 def logistic_interaction(scores: Scores) -> PiecewiseLinearMap:

@@ -67,6 +67,21 @@ def forward_folds(cells: CellTable | Scores, horizon_days: int = 1) -> list[Fold
     ]
 
 
+def merged_rows(scores: Scores, *keys: np.ndarray) -> Scores:
+    """Rows that are alike in all keys as one row of all their impressions, ascending by the keys.
+
+    Args:
+        scores: rows of any order.
+        keys: [n] each; the last one orders first.
+    """
+    order = np.lexsort(keys)
+    new = np.ones(len(order), dtype=bool)
+    new[1:] = np.any([np.diff(key[order]) != 0 for key in keys], axis=0)
+    starts = np.flatnonzero(new)
+    n, y = (np.add.reduceat(c[order], starts) for c in (scores.impressions, scores.responses))
+    return replace(scores.take(order[starts]), impressions=n, responses=y)
+
+
 def scattered(scores: Scores, seed: int) -> Scores:
     """Rows as if they had come on SCATTERED_DAYS days, each impression on one of them.
 
@@ -78,16 +93,11 @@ def scattered(scores: Scores, seed: int) -> Scores:
         scores: rows of any counts; their days are passed over.
         seed: of the draw.
     """
-    order = np.lexsort((scores.uncalibrated_logit, scores.field_value_id))
-    rows = scores.take(order)
-    new = np.diff(rows.field_value_id, prepend=-1) != 0
-    new |= np.diff(rows.uncalibrated_logit.astype(np.float64), prepend=0.0) != 0
-    starts = np.flatnonzero(new)
-    n, y = (np.add.reduceat(column, starts) for column in (rows.impressions, rows.responses))
+    rows = merged_rows(scores, scores.uncalibrated_logit, scores.field_value_id)
+    n, y = rows.impressions, rows.responses
     rng, even = np.random.default_rng(seed), np.full(SCATTERED_DAYS, 1.0 / SCATTERED_DAYS)
     responses = rng.multinomial(y, even)
     impressions = responses + rng.multinomial(n - y, even)
     row, day = np.nonzero(impressions)
     drawn = impressions[row, day], responses[row, day], day.astype(np.int32)
-    of_rows = rows.take(starts[row])
-    return replace(of_rows, impressions=drawn[0], responses=drawn[1], day=drawn[2])
+    return replace(rows.take(row), impressions=drawn[0], responses=drawn[1], day=drawn[2])

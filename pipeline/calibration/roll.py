@@ -13,7 +13,7 @@ import numpy as np
 from pipeline.calibration.adacalib.fit import AdaCalibFit, fit_adacalib
 from pipeline.calibration.adacalib.knot_training import FitSettings
 from pipeline.calibration.adacalib.shapes import serving_map
-from pipeline.calibration.baselines import FITS, Windowed, best_window, coarse
+from pipeline.calibration.baselines import FITS, best_window, coarse, windowed_map
 from pipeline.calibration.choice import Choice, Comparison, choose, losses_of
 from pipeline.calibration.record import NONE, FirstDays, Record
 from pipeline.calibration.statistics.grid import mean_probability_logit
@@ -44,7 +44,7 @@ class Rolled:
     choice: Choice | None
     learned: dict[int, Comparison]
     fit: AdaCalibFit
-    windows: dict[str, int]
+    windows: Mapping[str, int]
     records: dict[str, Record]
     horizon_days: int
 
@@ -84,15 +84,18 @@ def roll(
         until=max(asked),
     )  # fmt: skip
     cells = tables.cells.take(~np.isin(tables.cells.day, list(fit.refused_days)))
-    learning = sorted(fit.fold_shapes)
+    learning = sorted(fit.shapes.of_days)
     fewer, n = coarse(cells, cells.day <= known_until), tables.n_field_values
-    windowed = {
-        name: Windowed(of_cells, fewer, n, horizon_days, windows[name])
-        if windows
-        else best_window(of_cells, fewer, n, horizon_days, learning)
+    used = windows or {
+        name: best_window(of_cells, fewer, n, horizon_days, learning)
         for name, of_cells in FITS.items()
     }
-    forecasters = _forecasters(windowed, fit, settings.min_slope, n)
+
+    def windowed(name: str) -> Forecaster:
+        return lambda day: windowed_map(FITS[name], fewer, n, day - horizon_days, used[name])
+
+    baselines = {name: windowed(name) for name in FITS}
+    forecasters = _forecasters(baselines, fit, settings.min_slope, n)
     records = {name: Record(horizon_days) for name in forecasters if name != "identity"}
     days = range(min([*learning, *asked]), max([*learning, *asked]) + 1)
     mornings = [_Morning.of(cells, day, horizon_days, tables.tree) for day in days]
@@ -102,26 +105,22 @@ def roll(
         maps[name], predicted[name] = _rolled(
             forecaster, records.get(name), mornings, learning, asked
         )
-    choice, learned = None, {day: _comparison(cells, day, predicted) for day in learning}
-    if learning:
-        choice = choose(*losses_of([*learned.values()], tables.n_field_values))
-    used = {name: each.window for name, each in windowed.items()}
+    learned = {day: _comparison(cells, day, predicted) for day in learning}
+    choice = choose(*losses_of([*learned.values()], n)) if learning else None
     return Rolled(maps, choice, learned, fit, used, records, horizon_days)
 
 
 def _forecasters(
-    windowed: Mapping[str, Windowed], fit: AdaCalibFit, min_slope: float, n_field_values: int
+    baselines: Mapping[str, Forecaster], fit: AdaCalibFit, min_slope: float, n_field_values: int
 ) -> dict[str, Forecaster]:
     """All calibrators, from simple to complex."""
     identity = identity_map(n_field_values)
 
-    def unchanged(day: int) -> PiecewiseLinearMap:
-        return identity
-
     def adacalib(day: int) -> PiecewiseLinearMap:
-        return serving_map(fit.forecasts[day], fit.fold_shapes.get(day, fit.shape), min_slope)[0]
+        shape = fit.shapes.of_days.get(day, fit.shapes.last)
+        return serving_map(fit.passed.forecasts[day], shape, min_slope)[0]
 
-    return {"identity": unchanged, **windowed, "adacalib": adacalib}
+    return {"identity": lambda day: identity, **baselines, "adacalib": adacalib}
 
 
 @dataclass(frozen=True)

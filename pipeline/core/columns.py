@@ -45,8 +45,8 @@ class Columns:
         """The arrays by their names."""
         return {f.name: getattr(self, f.name) for f in fields(self) if get_args(f.type)}
 
-    def take(self, rows: np.ndarray) -> Self:
-        """The rows that a boolean mask or an index array picks, as copies."""
+    def take(self, rows: np.ndarray | slice) -> Self:
+        """The rows that a boolean mask or an index array picks, as copies; a slice gives views."""
         return replace(self, **{name: column[rows] for name, column in self.columns().items()})
 
 

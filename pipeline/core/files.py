@@ -241,6 +241,16 @@ def read_report(path: Path, *keys: str) -> Any:
     return content
 
 
+def found(report: Any, *place: str | int) -> Any:
+    """What stands in a report under names and places in lists; None where there is nothing."""
+    for key in place:
+        try:
+            report = report[key]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return report
+
+
 def sha256_of(path: Path) -> str:
     """The sha256 of a file's bytes, in hexadecimal."""
     with path.open("rb") as file:
@@ -281,8 +291,8 @@ def refuse_others(artifact: Path, noted: Mapping[str, str], parts: Mapping[str, 
     Raises:
         ArtifactError: one of them is another, or has no manifest.
     """
-    for name, found in manifest_sums(parts).items():
-        if noted.get(name) != found:
+    for name, sha256 in manifest_sums(parts).items():
+        if noted.get(name) != sha256:
             raise ArtifactError(
                 f"{artifact} was made with other {name} than {parts[name]}; run dvc repro"
             )

@@ -173,8 +173,8 @@ def identity_map(n_field_values: int) -> PiecewiseLinearMap:
 
 def affine_map(offsets: np.ndarray, slopes: np.ndarray, center: float = 0.0) -> PiecewiseLinearMap:
     """center + offset + slope · (logit - center); offsets, slopes float64 [V], by field value."""
-    at = np.full(len(offsets), center)
-    return from_knots(list(at[:, None]), list((at + offsets)[:, None]), slopes, slopes)
+    at = np.full((len(offsets), 1), center)
+    return from_padded(at, at + offsets[:, None], slopes, slopes)
 
 
 def shared_map(

@@ -258,11 +258,8 @@ def read_field_tables(folder: Path) -> FieldTables:
     """
     made_of = read_tables_manifest(folder)
     until, n = day_number(max(made_of["days"])), made_of["n_field_values"]
-    bins, cells = (
-        _read(folder / "bins.parquet", BinTable),
-        _read(folder / "cells.parquet", CellTable),
-    )
-    return FieldTables(bins, cells, until, n)
+    bins = _read(folder / "bins.parquet", BinTable)
+    return FieldTables(bins, _read(folder / "cells.parquet", CellTable), until, n)
 
 
 def read_evidence(folder: Path) -> FieldTables:

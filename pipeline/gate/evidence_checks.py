@@ -12,7 +12,8 @@ is a no, which a person may override: what nobody measured is not passed.
 import math
 from typing import Any
 
-from pipeline.gate.verdict import Gain, GateCheck, found, gain, largest_check, number, pcoc_check
+from pipeline.core.files import found
+from pipeline.gate.verdict import Gain, GateCheck, gain, largest_check, number, pcoc_check
 from pipeline.params.sections import GateParams
 
 SHIPPED, REFERENCE = "model", "uncalibrated"

@@ -4,9 +4,10 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from pipeline.core.files import found
 from pipeline.gate.deployed import PARITY
 from pipeline.gate.evidence_checks import REFERENCE, SHIPPED, champion_checks, evidence_checks
-from pipeline.gate.verdict import Gain, GateCheck, Verdict, cause, found, gain, number
+from pipeline.gate.verdict import Gain, GateCheck, Verdict, cause, gain, number
 from pipeline.params.sections import GateParams
 
 BASELINES = ("isotonic", "eb_platt")

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from pipeline.core.files import found
 from pipeline.params.sections import GateParams
 
 Answer = Literal["within", "beyond", "cannot tell"]
@@ -104,13 +105,6 @@ class Gain:
             "there are too few test days and field values for an interval; take more test days "
             "(split.test_days)"
         )
-
-
-def found(report: Any, *names: str) -> Any:
-    """What stands under a path of names; None where there is nothing."""
-    for name in names:
-        report = report.get(name) if isinstance(report, dict) else None
-    return report
 
 
 def number(report: Any, *names: str) -> float:

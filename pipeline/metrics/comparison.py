@@ -139,11 +139,14 @@ def pcoc_evidence(
     }
 
 
-LISTED = ("field_value_id", "impressions", "responses", "expected_responses")
+LISTED = ("impressions", "responses", "expected_responses")
 
 
 def largest_field_values(
-    counts: ResponseCounts, listed: int, resampling: Resampling = USUAL
+    counts: ResponseCounts,
+    names: Sequence[str | None],
+    listed: int,
+    resampling: Resampling = USUAL,
 ) -> list[dict[str, Any]]:
     """PCOC of the field values with most impressions, each with a band; the largest first.
 
@@ -152,12 +155,13 @@ def largest_field_values(
 
     Args:
         counts: shape [days, V].
+        names: of V field values.
         listed: how many field values at most.
         resampling: whose confidence and blocks are used.
 
     Returns:
-        `field_value_id`, `impressions`, `responses`, `expected_responses`, `pcoc` (NaN without
-        responses), `low` and `high` (inf without responses) of each.
+        `field_value`, `field_value_id`, `impressions`, `responses`, `expected_responses`, `pcoc`
+        (NaN without responses), `low` and `high` (inf without responses) of each.
     """
     total = counts.sum(axis=0)
     seen = np.flatnonzero(total.impressions > 0)
@@ -165,10 +169,10 @@ def largest_field_values(
     confidence = 1 - (1 - resampling.confidence) / max(1, len(ids))
     each = pcoc_intervals(counts.take(ids), replace(resampling, confidence=confidence))
     chosen = total.take(ids)
-    sums = (getattr(chosen, name) for name in LISTED[1:])
-    names = [*LISTED, "pcoc", "low", "high"]
-    columns = (column.tolist() for column in (ids, *sums, *each))
-    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+    sums = (getattr(chosen, name) for name in LISTED)
+    keys = ("field_value", "field_value_id", *LISTED, "pcoc", "low", "high")
+    columns = ([names[i] for i in ids], *(column.tolist() for column in (ids, *sums, *each)))
+    return [dict(zip(keys, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 FEW_RESPONSES = 50  # a rate known from fewer is known to a seventh at best

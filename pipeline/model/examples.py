@@ -244,12 +244,8 @@ class Batches:
         """Places of a window's rows in the shard, and copies of its arrays as batches have them."""
         blocks = [self.shard.read(start, BLOCK) for start in starts.tolist()]
         places = [np.arange(s, s + len(b)) for s, b in zip(starts, blocks, strict=True)]
-        return (
-            np.concatenate(places),
-            np.concatenate([block.categorical for block in blocks]),
-            np.concatenate([block.numeric for block in blocks]),
-            np.concatenate([block.observed for block in blocks]).astype(np.float32),
-        )
+        *inputs, observed = (np.concatenate([getattr(b, name) for b in blocks]) for name in TYPES)
+        return np.concatenate(places), *inputs, observed.astype(np.float32)
 
     def _hidden(self, rows: int, generator: torch.Generator) -> torch.Tensor:
         """Which ids of a whole batch are replaced by 0: bool [rows, C]."""

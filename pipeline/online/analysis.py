@@ -74,12 +74,8 @@ def _traffic_row(log: ExperimentLog, place: int, arm: str) -> dict[str, Any]:
 def _wrong(log: ExperimentLog, place: int, arm: str) -> list[dict[str, Any]]:
     names = [row[0] for row in log.database.execute(LARGEST, [arm]).fetchall()]
     counts = _counts(log, place, arm, BY_VALUE, "day, field_value", names=names)
-    listed = largest_field_values(counts.reshape(-1, len(names)), LISTED)
-    wrong = [
-        {"field_value": sorted(names)[row["field_value_id"]], **row}
-        for row in listed
-        if row["low"] > 1 or row["high"] < 1
-    ]
+    listed = largest_field_values(counts.reshape(-1, len(names)), sorted(names), LISTED)
+    wrong = [row for row in listed if row["low"] > 1 or row["high"] < 1]
     return sorted(wrong, key=lambda row: -abs(row["expected_responses"] - row["responses"]))[:WORST]
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from pipeline.calibration.statistics.bins import tabulate
-from pipeline.calibration.statistics.counting import count_bins
+from pipeline.calibration.statistics.counting import count_cells
+from pipeline.core.columns import joined
 from pipeline.formats.scores import Scores
 from pipeline.formats.tables import BinTable
 
@@ -40,10 +41,13 @@ def memorisation(calibration: Scores, training: Iterable[Scores]) -> dict[str, A
         `training_days`, `steeper`, `low`, `high` and `ends_low` (NaN with fewer than three bins, or
         without training rows), and `by_bin`: `logit`, and impressions and responses of both.
     """
-    bounds, _ = tabulate(_as_one(calibration), [BINS], BINS)
-    days = [count_bins(_as_one(rows), bounds) for rows in training]
-    impressions = sum((d.impressions for d in days), np.zeros_like(bounds.impressions))
-    responses = sum((d.responses for d in days), np.zeros_like(bounds.responses))
+    bounds, known = tabulate(_as_one(calibration), [BINS], BINS)  # a cell of it is a bin
+    days = [count_cells(_as_one(rows), bounds) for rows in training]
+    cells = joined([known.take(np.zeros(0, int)), *days])
+    impressions, responses = (
+        np.bincount(cells.cell_id, column, len(bounds)).astype(column.dtype)
+        for column in (cells.impressions, cells.responses)
+    )
     logit = bounds.logit_sum / bounds.impressions
     steeper, error, ends_low = _slope(bounds, impressions, responses, logit)
     return {

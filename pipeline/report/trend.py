@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import ArtifactError, DataError
-from pipeline.core.files import publish, read_report
+from pipeline.core.files import found, publish, read_report
 from pipeline.formats.days import day_number
 from pipeline.report.result_tables import display_name
 
@@ -45,7 +45,7 @@ def add_day(folder: Path, day: str) -> list[str]:
     path = folder / TREND
     rows = {row["day"]: row for row in (trend_rows(path.read_text()) if path.exists() else [])}
     before = rows.get(day, {}).get("alarm")
-    figures = {name: _text(_at(evaluation, *place)) for name, place in FIGURES.items()}
+    figures = {name: _text(found(evaluation, *place)) for name, place in FIGURES.items()}
     model = str(gate["model_sha256"])[:10]
     rows[day] = {"day": day, "verdict": gate["verdict"], "model": model, **figures}
     rows[day]["alarm"] = "; ".join(alarms)
@@ -58,23 +58,13 @@ def add_day(folder: Path, day: str) -> list[str]:
     return alarms if rows[day]["alarm"] != before else []
 
 
-def _at(report: Any, *place: Any) -> Any:
-    """What stands in a report at a place, None where it is missing."""
-    for key in place:
-        try:
-            report = report[key]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return report
-
-
 def _text(value: Any) -> str:
     return "" if value is None else f"{value:.5g}" if isinstance(value, float) else str(value)
 
 
 def _alarms(evaluation: dict[str, Any]) -> list[str]:
     """A sentence for each PCOC of the newest served day that no sound day has."""
-    newest = _at(evaluation, "champion", "served", "newest") or []
+    newest = found(evaluation, "champion", "served", "newest") or []
     return [
         f"PCOC of {display_name(row['field_value']) if 'field_value' in row else 'all rows'} was "
         f"{_text(row['pcoc']) or 'undefined (no responses)'} on {newest[0]['day']}, of a sound day "

@@ -1,6 +1,7 @@
 """calibrate: checked tables and scores → maps of AdaCalib and the baselines, and the choice."""
 
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -110,15 +111,10 @@ def _rolled(
         for day in parts["test"]
     }
     asked[min(asked)] = None  # the frozen maps are those of the first morning, whole
-    judged = roll(
-        tables, params, known_until=day_number(max(parts["calibration"])), asked=asked,
-        horizon_days=horizon, accepted=accepted,
-    )  # fmt: skip
-    newest = max(asked)
-    shipped = roll(
-        tables, params, known_until=newest, asked={newest + horizon: None}, horizon_days=horizon,
-        accepted=accepted, windows=judged.windows,
-    )  # fmt: skip
+    roll_on = partial(roll, tables, params, horizon_days=horizon, accepted=accepted)
+    judged = roll_on(known_until=day_number(max(parts["calibration"])), asked=asked)
+    newest, windows = max(asked), judged.windows
+    shipped = roll_on(known_until=newest, asked={newest + horizon: None}, windows=windows)
     return judged, shipped
 
 
@@ -128,13 +124,13 @@ def _whole(rolled: Rolled, day: int, n_field_values: int) -> dict[str, Piecewise
 
 def _about(judged: Rolled, shipped: Rolled) -> dict[str, Any]:
     """How AdaCalib came about: what ships, beside the variances that were judged."""
-    fit = shipped.fit
+    shapes, both = shipped.fit.shapes, {"judged": judged, "shipped": shipped}
     return {
-        "variances": {"judged": asdict(judged.fit.variances), "shipped": asdict(fit.variances)},
-        "spline_share": fit.spline_share,
-        "correction_share": fit.correction_share,
-        "trained_share_of_steps": fit.checkpoint,
-        "chosen_bins": fit.chosen_bins.tolist(),
+        "variances": {name: asdict(each.fit.passed.model.variances) for name, each in both.items()},
+        "spline_share": shapes.spline_share,
+        "correction_share": shapes.heads.share,
+        "trained_share_of_steps": shapes.heads.checkpoint,
+        "chosen_bins": shapes.chosen_bins.tolist(),
     }
 
 
@@ -145,7 +141,7 @@ def _days(
     newest = max(parts["test"])
     refused = shipped.fit.refused_days
     moves = []
-    for move in shipped.fit.guard.moves:
+    for move in shipped.fit.passed.guard.moves:
         what = "all rows" if move.field_value_id is None else str(names[move.field_value_id])
         moves.append(asdict(move) | {"day": day_name(move.day), "what": what})
     of_newest = [move for move in moves if move["day"] == newest]

@@ -97,10 +97,20 @@ def _evidence(
     scores: Path, tables: Path, params: CheckTablesParams, kept: Reuse
 ) -> tuple[BinTable, CellTable, LogSums, list[int]]:
     """Both tables, sums of the log itself, and the candidates that every field value must have."""
-    manifest, found = read_tables_manifest(tables), read_field_tables(tables)
-    ties = _ties(scores, tables, manifest, found.bins, params.equal_frequency_tolerance, kept)
-    log = _sums_of_log(scores, manifest, ties, kept)
-    return found.bins, found.cells, log, manifest["candidates"]
+    made_of, found = read_tables_manifest(tables), read_field_tables(tables)
+    manifest, tolerance = read_scores_manifest(scores), params.equal_frequency_tolerance
+
+    def ties() -> Made:
+        uneven = uneven_field_values(found.bins, tolerance)
+        days = (read_day(scores, manifest, day) for day in made_of["days"])
+        suspects = [rows.take(np.isin(rows.field_value_id, uneven)) for rows in days]
+        return Made.of_columns({}, pa.table({"tie": largest_ties(joined(suspects), found.bins)}))
+
+    of = {day: manifest["days"][day]["sha256"] for day in made_of["days"]}
+    key = {"ties": of, "bins": sha256_of(tables / "bins.parquet"), "tolerance": tolerance}
+    largest_tie = kept.made(key, ties).columns["tie"].to_numpy()
+    log = _sums_of_log(scores, made_of, largest_tie, kept)
+    return found.bins, found.cells, log, made_of["candidates"]
 
 
 def build_docs(scores: Path, tables: Path, folder: Path, params: CheckTablesParams) -> Path:
@@ -212,24 +222,3 @@ def _sums_of_log(scores: Path, made_of: dict[str, Any], ties: np.ndarray, kept: 
     impressions, responses = totals.astype(whole)
     until = day_number(max(made_of["days"]))
     return LogSums(manifest["field"]["values"], impressions, responses, ties, until, frame)
-
-
-def _ties(
-    scores: Path,
-    tables: Path,
-    made_of: dict[str, Any],
-    bins: BinTable,
-    tolerance: float,
-    kept: Reuse,
-) -> np.ndarray:
-    """The most impressions at one logit in each bin of field values whose bins are uneven."""
-    manifest, uneven = read_scores_manifest(scores), uneven_field_values(bins, tolerance)
-    of = {day: manifest["days"][day]["sha256"] for day in made_of["days"]}
-
-    def make() -> Made:
-        days = (read_day(scores, manifest, day) for day in made_of["days"])
-        suspects = [rows.take(np.isin(rows.field_value_id, uneven)) for rows in days]
-        return Made.of_columns({}, pa.table({"tie": largest_ties(joined(suspects), bins)}))
-
-    key = {"ties": of, "bins": sha256_of(tables / "bins.parquet"), "tolerance": tolerance}
-    return kept.made(key, make).columns["tie"].to_numpy()

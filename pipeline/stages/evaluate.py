@@ -97,16 +97,16 @@ def run(
     found, names = compare(measured, resampling), manifest["base"]["field"]["values"]
     found["new_values"] = measure_new_values(measured, history, resampling)
     if champion and champion.days:
-        among = np.isin(rows.day, champion.days)
-        measured["champion"] = measure(champion.logit, rows.take(among))
+        measured["champion"] = measure(champion.logit, rows.take(np.isin(rows.day, champion.days)))
         found["methods"]["champion"] = summarise(measured["champion"], resampling)
-    largest = _largest(measured["model"], manifest, params, resampling)
+    counts, listed = measured["model"].counts, params.largest_field_values
+    largest = largest_field_values(counts, names, listed, resampling)
     found |= {
         "made_of": manifest_sums({"model": model}),
         "procedure": _procedure(about, manifest, days),
         "age": _age(measured, rows, frozen, about, resampling),
         "worth": of_value and worth_report(of_value, names, OVERCHARGED, resampling),
-        "pcoc": pcoc_evidence(measured["model"].counts, about["learning_days"], resampling),
+        "pcoc": pcoc_evidence(counts, about["learning_days"], resampling),
         "deployed": deployed,
         "champion": champion and report_of(champion, measured, resampling),
         "largest_field_values": largest,
@@ -235,15 +235,6 @@ def _procedure(about: dict[str, Any], manifest: dict[str, Any], days: list[str])
         "base_until": base,
         "base_age_days": [number - day_number(base) for number in served] if base else None,
     }
-
-
-def _largest(
-    measured: Measurement, manifest: dict[str, Any], params: EvaluateParams, resampling: Resampling
-) -> list[dict[str, Any]]:
-    """The largest field values by name, with what is expected of them and what came."""
-    names = manifest["base"]["field"]["values"]
-    rows = largest_field_values(measured.counts, params.largest_field_values, resampling)
-    return [{"field_value": names[row["field_value_id"]], **row} for row in rows]
 
 
 def _maturity(contract: dict[str, Any]) -> dict[str, Any]:

@@ -18,8 +18,8 @@ from bench import baselines
 from bench.baselines.global_maps import fit_logistic
 from bench.baselines.peers import FITS
 from bench.quality import fit_of
+from pipeline.calibration.baselines import fit_eb_platt
 from pipeline.calibration.paper.paper_rows import merged
-from pipeline.calibration.prior.anchor import fit_anchor
 from pipeline.core.errors import NotEnoughDataError
 from pipeline.formats.scores import Scores
 
@@ -168,10 +168,10 @@ class TestAgainstOutsideReferences:
         ratio = np.exp(fit("ratio_per_value", scores)(logit, np.arange(1, 5)) - logit)
         np.testing.assert_allclose(ratio, [0.25, 0.5, 2.0, 4.0], rtol=0.02)
 
-    def test_eb_platt_is_the_anchor(self, log):
+    def test_eb_platt_is_the_products(self, log):
         counts = (log.impressions, log.responses, log.n_field_values)
-        anchor = fit_anchor(log.field_value_id, log.uncalibrated_logit, *counts)
-        np.testing.assert_allclose(fit("eb_platt", log)(AT, ONE), anchor(AT, ONE), atol=0.02)
+        served = fit_eb_platt(log.field_value_id, log.uncalibrated_logit, *counts)
+        np.testing.assert_allclose(fit("eb_platt", log)(AT, ONE), served(AT, ONE), atol=0.02)
 
     def test_eb_platt_forward_forgets_days_that_no_longer_hold(self):
         before, after = log_of(2), log_of(3)

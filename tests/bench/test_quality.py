@@ -15,8 +15,8 @@ from scipy.special import logit as log_odds
 from bench import quality, quality_ablation, quality_gains, quality_tables
 from bench.quality_cases import frozen_cases, simulated_case
 from bench.quality_log import LogFile, Window, log_cases
+from pipeline.calibration.baselines import fit_eb_platt
 from pipeline.calibration.paper.paper_fit import fit_paper
-from pipeline.calibration.prior.anchor import fit_anchor
 from pipeline.core.errors import DataError
 from pipeline.metrics.calibration import excess_log_loss
 from pipeline.metrics.significance import Interval
@@ -202,7 +202,7 @@ def test_the_simulated_truth_is_no_line_but_always_rises():
     assert (np.diff(truth[order])[same] >= 0).all()
     n, noiseless = rows.impressions, case.true_probability
     columns = (rows.field_value_id, rows.uncalibrated_logit, 1000 * n, 1000 * noiseless)
-    best_lines = fit_anchor(*columns, rows.n_field_values)
+    best_lines = fit_eb_platt(*columns, rows.n_field_values)
     left = excess_log_loss(best_lines(columns[1], columns[0]), noiseless, n)
     assert 20e-4 < left < 100e-4
 

@@ -24,8 +24,10 @@ class Fitted:
     def __init__(self, scores, settings=QUICK):
         tables = tables_of(scores, CANDIDATES, CELLS)
         self.fit = fit_adacalib(tables, settings, known_until=tables.made_until)
-        self.line = self.fit.forecasts[tables.made_until + 1]
-        self.serving, self.moved_knots = serving_map(self.line, self.fit.shape, settings.min_slope)
+        self.line = self.fit.passed.forecasts[tables.made_until + 1]
+        self.serving, self.moved_knots = serving_map(
+            self.line, self.fit.shapes.last, settings.min_slope
+        )
 
 
 def fitted_on(scores, settings=QUICK):
@@ -69,15 +71,15 @@ def test_ranking_within_field_values_is_kept(world):
 def test_an_untrained_network_leaves_line_and_splines(world):
     scores, _, _ = world
     fitted = fitted_on(scores, settings_with(steps=1, learning_rate=1e-12))
-    assert fitted.fit.correction_share == 0
-    assert fitted.fit.spline_share > 0
+    assert fitted.fit.shapes.heads.share == 0
+    assert fitted.fit.shapes.spline_share > 0
     assert fitted.moved_knots == 0
 
 
 def test_without_splines_and_corrections_the_knots_lie_on_the_line():
     scores, _ = curved_world(rows=4000, days=3)  # too few days to learn a shape from
     fitted = fitted_on(scores)
-    assert fitted.fit.spline_share == fitted.fit.correction_share == 0
+    assert fitted.fit.shapes.spline_share == fitted.fit.shapes.heads.share == 0
     observed = np.unique(scores.field_value_id)
     at_knots = fitted.serving.knots[observed, 0]
     expected = fitted.line(at_knots, observed)
@@ -90,7 +92,7 @@ def test_a_field_value_without_rows_and_the_unseen_one_have_one_line(world):
     unseen, never = (fitted.serving(at, np.full(100, z)) for z in (0, scores.n_field_values - 1))
     assert np.array_equal(unseen, never)
     np.testing.assert_allclose(np.diff(unseen, n=2), 0, atol=1e-9)
-    assert fitted.fit.chosen_bins[[0, -1]].tolist() == [0, 0]
+    assert fitted.fit.shapes.chosen_bins[[0, -1]].tolist() == [0, 0]
 
 
 def test_field_values_whose_ids_are_all_even_are_learned_from(world):
@@ -146,7 +148,7 @@ def test_no_field_value_chooses_more_bins_than_its_responses_bear(least):
     candidates = (5, 10, 20)
     tables = tables_of(scores, candidates, 80)
     settings = settings_with(steps=40, min_responses_per_bin=least)
-    chosen = fit_adacalib(tables, settings, known_until=tables.made_until).chosen_bins
+    chosen = fit_adacalib(tables, settings, known_until=tables.made_until).shapes.chosen_bins
     responses = np.bincount(scores.field_value_id, scores.responses, scores.n_field_values)
     more = chosen > candidates[0]
     assert more.any()
@@ -157,7 +159,7 @@ def test_no_field_value_chooses_more_bins_than_its_responses_bear(least):
 def test_one_candidate_serves_each_field_value_and_serving_has_no_randomness(world):
     scores, _, fitted = world
     observed = np.unique(scores.field_value_id)
-    assert set(fitted.fit.chosen_bins[observed]) <= set(CANDIDATES)
+    assert set(fitted.fit.shapes.chosen_bins[observed]) <= set(CANDIDATES)
     logit, ids = scores.uncalibrated_logit[:1000], scores.field_value_id[:1000]
     order = np.random.default_rng(1).permutation(1000)
     once, shuffled = fitted.serving(logit, ids), fitted.serving(logit[order], ids[order])

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from scipy import special
 
 from pipeline.calibration.statistics.bins import tabulate
-from pipeline.calibration.statistics.counting import count_bins
+from pipeline.calibration.statistics.counting import count_cells
+from pipeline.core.columns import joined
 from pipeline.core.errors import DataError
 from pipeline.formats import sort_keys
 from pipeline.formats.scores import Scores
@@ -190,11 +191,12 @@ def test_fewer_samples_than_bins_give_a_bin_each_and_none_is_empty(n):
 def test_the_maximum_belongs_to_the_last_bin_and_scores_outside_to_the_outer_bins():
     """0.2 is the maximum; 1e-6, 0.2000001 and 0.99 lie outside the fitted range."""
     fitted = scores_of(np.linspace(0.01, 0.2, 100))
-    bins, _ = tabulate(fitted, (10,), 20)
+    bins, _ = tabulate(fitted, (10,), 10)
     assert bins.impressions.tolist() == [10] * 10
     assert bins.upper_bound[-1] == np.float32(0.2)
     served = scores_of([1e-6, 0.01, 0.2, 0.2000001, 0.99])
-    assert count_bins(served, bins).impressions.tolist() == [2] + [0] * 8 + [3]
+    counted = count_cells(served, bins)
+    assert dict(zip(counted.cell_id, counted.impressions, strict=True)) == {0: 2, 9: 3}
 
 
 def test_distinct_scores_are_shared_out_evenly():
@@ -260,21 +262,23 @@ def test_bins_of_every_candidate_are_unions_of_cells(scores):
 
 def test_counts_of_two_days_add_up_to_the_counts_of_both():
     scores = random_scores(impressions=4)
-    bins, _ = tabulate(scores, (5, 10), 20)
+    bins, cells = tabulate(scores, (20,), 20)
     first = scores.day < 15_002
-    days = [count_bins(scores.take(part), bins) for part in (first, ~first)]
-    whole = count_bins(scores, bins)
-    for name in ("impressions", "responses"):
-        np.testing.assert_array_equal(sum(getattr(d, name) for d in days), getattr(whole, name))
-        np.testing.assert_array_equal(getattr(whole, name), getattr(bins, name))
-    np.testing.assert_allclose(sum(d.logit_sum for d in days), whole.logit_sum, rtol=1e-13)
-    np.testing.assert_allclose(bins.logit_sum, whole.logit_sum, rtol=1e-13)
+    days = joined([count_cells(scores.take(part), bins) for part in (first, ~first)])
+    whole = count_cells(scores, bins)
+    assert_same(whole, cells)
+    order = np.lexsort((days.day, days.cell_id, days.field_value_id))
+    for name in ("field_value_id", "cell_id", "day", "impressions", "responses"):
+        np.testing.assert_array_equal(getattr(days, name)[order], getattr(whole, name))
+    np.testing.assert_allclose(days.logit_sum[order], whole.logit_sum, rtol=1e-13)
 
 
-def test_a_field_value_without_bins_cannot_be_counted():
+def test_rows_of_a_field_value_without_bins_are_one_cell():
     bins, _ = tabulate(scores_of([1, 2], [0, 0]), (2,), 2)
-    with pytest.raises(DataError, match="field value id 3 has impressions but no bins"):
-        count_bins(scores_of([1, 2], [0, 3]), bins)
+    counted = count_cells(scores_of([1, 2, 5], [0, 3, 3]), bins)
+    assert counted.field_value_id.tolist() == [0, 3]
+    assert counted.cell_id.tolist() == [0, 0]
+    assert counted.impressions.tolist() == [1, 2]
 
 
 def test_field_values_without_impressions_have_no_bins():
@@ -317,6 +321,6 @@ def test_inputs_are_left_as_they_were(impressions):
     before = [column.tobytes() for column in columns]
     for column in columns:
         column.flags.writeable = False
-    bins, _ = tabulate(scores, (5,), 20)
-    count_bins(scores, bins)
+    bins, _ = tabulate(scores, (20,), 20)
+    count_cells(scores, bins)
     assert [column.tobytes() for column in columns] == before

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.calibration.statistics.counting import count_bins
 from pipeline.calibration.statistics.grid import bins_of_days
 from pipeline.formats.scores import Scores
 from pipeline.quality.table_checks import bin_drift
 from tests.calibration.curved_world import tables_of
 from tests.calibration.logs import few_examples, random_scores
+from tests.reference import inner_bounds
 
 FIRST = 15_000
 
@@ -25,12 +25,25 @@ def test_counts_of_any_days_are_those_of_their_rows_within_the_same_bounds(seed,
     counted = bins_of_days(tables, chosen)
     among = np.isin(scores.day, chosen)
     among &= np.isin(scores.field_value_id, tables.bins.field_value_id)
-    rows = count_bins(scores.take(np.flatnonzero(among)), tables.bins)
+    rows = scores.take(np.flatnonzero(among))
     for name in ("field_value_id", "requested_bins", "bin_id", "lower_bound", "upper_bound"):
         assert np.array_equal(getattr(counted, name), getattr(tables.bins, name))
-    for name in ("impressions", "responses", "posterior"):
-        np.testing.assert_array_equal(getattr(counted, name), getattr(rows, name))
-    np.testing.assert_allclose(counted.logit_sum, rows.logit_sum, atol=1e-4)
+    for requested in (2, 5):
+        of_k = counted.candidate(requested)
+        inner = inner_bounds(of_k, requested, rows.n_field_values)[rows.field_value_id]
+        place = rows.field_value_id, (rows.uncalibrated_logit[:, None] >= inner).sum(axis=1)
+        for name, amounts in (
+            ("impressions", rows.impressions),
+            ("responses", rows.responses),
+            ("logit_sum", rows.impressions * rows.uncalibrated_logit),
+        ):
+            sums = np.zeros((rows.n_field_values, requested))
+            np.add.at(sums, place, amounts)
+            found = getattr(of_k, name)
+            np.testing.assert_allclose(found, sums[of_k.field_value_id, of_k.bin_id], atol=1e-4)
+    with np.errstate(invalid="ignore"):
+        rate = counted.responses / counted.impressions
+    np.testing.assert_array_equal(counted.posterior, rate)
 
 
 def test_the_days_that_bins_were_cut_on_give_the_bins_themselves():

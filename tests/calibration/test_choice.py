@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from pipeline.calibration.baselines import fit_eb_platt
 from pipeline.calibration.choice import choose, standard_error
-from pipeline.calibration.prior.anchor import fit_anchor
 from pipeline.calibration.roll import roll
 from pipeline.calibration.statistics.grid import log_loss_from_logits
 from pipeline.core.errors import NotEnoughDataError
@@ -107,9 +107,9 @@ def test_what_is_compared_is_what_would_have_been_served():
     for day in np.unique(scores.day)[4:].tolist():
         early = scores.take(np.flatnonzero(scores.day < day))
         late = scores.take(np.flatnonzero(scores.day == day))
-        anchor = fit_anchor(early.field_value_id, early.uncalibrated_logit, early.impressions,
+        line = fit_eb_platt(early.field_value_id, early.uncalibrated_logit, early.impressions,
                             early.responses, scores.n_field_values)  # fmt: skip
-        logit = anchor(late.uncalibrated_logit, late.field_value_id)
+        logit = line(late.uncalibrated_logit, late.field_value_id)
         total += log_loss_from_logits(logit, late.responses, late.impressions).sum()
     assert served.choice.days == 6
     assert served.choice.logloss["eb_platt"] == pytest.approx(

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.calibration.adacalib.knot_training import FitSettings, single_thread
-from pipeline.calibration.adacalib.shapes import Shape, learn_shapes
+from pipeline.calibration.adacalib.shapes import Shapes, learn_shapes
 from pipeline.calibration.prior.daily import daily_counts, usual_logits
-from pipeline.calibration.prior.day_forecast import DayForecast
 from pipeline.calibration.prior.filter import Filter, Variances
 from pipeline.calibration.prior.forward import LARGEST, Guard, Move, Pass, follow, learn_variances
 from pipeline.calibration.statistics.grid import make_grid
@@ -32,32 +31,17 @@ class AdaCalibFit:
     """A fitted AdaCalib and how it came about.
 
     Attributes:
-        forecasts: day -> the line of every field value, as of horizon_days before.
-        shape: what serves on days after those that were learned from.
-        fold_shapes: learning day -> the shape as the days before it taught it; its forecasts are
-            out of sample, and across field values, too. Empty where there are too few days.
-        guard: how far each day moved what is served.
-        variances: of the filter.
-        spline_share: how much of the splines is added.
-        correction_share: λ.
-        checkpoint: how far the network was trained, share of `steps`.
-        chosen_bins: int64 [V], the candidate of each field value; 0: no bins of its own.
+        passed: the filter's pass over the days, with the line of every field value and day.
+        shapes: what is added to the lines.
     """
 
-    forecasts: dict[int, DayForecast]
-    shape: Shape
-    fold_shapes: dict[int, Shape]
-    guard: Guard
-    variances: Variances
-    spline_share: float
-    correction_share: float
-    checkpoint: float
-    chosen_bins: np.ndarray
+    passed: Pass
+    shapes: Shapes
 
     @property
     def refused_days(self) -> set[int]:
         """Days that the guard refused."""
-        return {move.day for move in self.guard.moves if move.refused}
+        return {move.day for move in self.passed.guard.moves if move.refused}
 
 
 def fit_adacalib(
@@ -94,25 +78,13 @@ def fit_adacalib(
             "AdaCalib needs rows with impressions, there are none; take more calibration days"
         )
     with single_thread():
-        passed, guard, variances = _followed(
+        passed = _followed(
             tables, variances,
             known_until=known_until, horizon_days=horizon_days, accepted=accepted, until=until,
         )  # fmt: skip
         sound = known & np.isin(tables.cells.day, list(passed.fitted))
-        grid = make_grid(tables, sound)
-        learned = learn_shapes(grid, passed, settings, horizon_days)
-    requested = np.array([knots.requested_bins for knots in grid.candidates])
-    return AdaCalibFit(
-        forecasts=passed.forecasts,
-        shape=learned.last,
-        fold_shapes=learned.of_days,
-        guard=guard,
-        variances=variances,
-        spline_share=learned.spline_share,
-        correction_share=learned.heads.share,
-        checkpoint=learned.heads.checkpoint,
-        chosen_bins=np.where(grid.observed, requested[learned.chosen], 0),
-    )
+        learned = learn_shapes(make_grid(tables, sound), passed, settings, horizon_days)
+    return AdaCalibFit(passed, learned)
 
 
 def _followed(
@@ -123,7 +95,7 @@ def _followed(
     horizon_days: int,
     accepted: Collection[int],
     until: int,
-) -> tuple[Pass, Guard, Variances]:
+) -> Pass:
     """The pass over all days; once more without the known days that the guard then refused."""
     cells, n, tree = tables.cells, tables.n_field_values, tables.tree
     found: list[Move] = []
@@ -140,5 +112,5 @@ def _followed(
         refused = {m.day for m in guard.moves if m.refused and m.day <= known_until}
         rest = cells.take(~np.isin(cells.day, list(refused)))
         if len(rest) == len(cells):
-            return passed, guard, variances
+            return passed
         cells, found = rest, [move for move in guard.moves if move.day in refused and move.refused]

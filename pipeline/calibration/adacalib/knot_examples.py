@@ -121,7 +121,7 @@ class Target:
 
     Attributes:
         impressions, responses: counts, zero where a value has no such cell.
-        anchored: anchored logit.
+        anchored: anchored logit, without the error that all have in common (`make_target`).
         logit: uncalibrated logit.
     """
 
@@ -130,20 +130,17 @@ class Target:
     anchored: np.ndarray
     logit: np.ndarray
 
-    @classmethod
-    def of(cls, grid: Grid, counts: Counts, anchored: np.ndarray) -> "Target":
-        """Counts and anchored logits [n] of the cell rows, gathered into target cells."""
-        cells = grid.target_cells(counts.impressions, counts.responses, anchored)
-        return cls(*(column.astype(np.float32) for column in cells))
 
+def make_target(grid: Grid, counts: Counts, anchored: np.ndarray) -> Target:
+    """Counts and anchored logits [n] of the cell rows, gathered into target cells.
 
-def without_common_error(cells: Target) -> Target:
-    """The same cells, all anchored logits shifted alike until as much is expected as observed.
-
-    What all field values do on the same days (a campaign, a holiday) says nothing about how far
-    to trust the statistics of one, but it is the largest error of a forecast: left in, a network
-    learns the shock of the days it saw.
+    All anchored logits are shifted alike until as much is expected as observed: what all field
+    values do on the same days (a campaign, a holiday) says nothing about how far to trust the
+    statistics of one, but it is the largest error of a forecast: left in, a network learns the
+    shock of the days it saw.
     """
+    sums = grid.target_cells(counts.impressions, counts.responses, anchored)
+    cells = Target(*(column.astype(np.float32) for column in sums))
     n, y, anchored = (
         a.astype(np.float64) for a in (cells.impressions, cells.responses, cells.anchored)
     )
@@ -216,17 +213,24 @@ class KnotExamples:
         return KnotExamples(**columns | picked)
 
 
-@dataclass(frozen=True)
-class InputScale:
-    """Mean and spread of the inputs over all examples, as they are fed to the networks."""
+def standardised(found: Sequence[KnotEvidence], observed: np.ndarray) -> list[KnotEvidence]:
+    """Evidence as it is fed to the networks: by mean and spread over all histories but the last.
 
-    bins: tuple[np.ndarray, np.ndarray]
-    value: tuple[np.ndarray, np.ndarray]
+    Those are the histories that are learned from, where there are folds.
 
-    def __call__(self, found: KnotEvidence) -> tuple[np.ndarray, np.ndarray]:
-        """Standardised inputs: [V, J, n_bin_inputs], and [V, n_value_inputs]."""
-        value = (found.value - self.value[0]) / self.value[1]
-        return (found.bins - self.bins[0]) / self.bins[1], value
+    Args:
+        found: of each fold's history, and last of all days.
+        observed: bool [V], the field values that count.
+    """
+    known = found[:-1] or found
+    bins, value = (
+        _moments(np.concatenate([array[observed] for array in arrays]))
+        for arrays in ([each.bins for each in known], [each.value for each in known])
+    )
+    return [
+        replace(e, bins=(e.bins - bins[0]) / bins[1], value=(e.value - value[0]) / value[1])
+        for e in found
+    ]
 
 
 def _moments(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -237,15 +241,8 @@ def _moments(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return mean.astype(np.float32), np.where(spread > 1e-6, spread, 1.0).astype(np.float32)
 
 
-def make_scale(found: Sequence[KnotEvidence], observed: np.ndarray) -> InputScale:
-    """The scale of the observed field values' inputs over all folds."""
-    bins, value = (np.concatenate([a[observed] for a in of])
-                   for of in ([e.bins for e in found], [e.value for e in found]))  # fmt: skip
-    return InputScale(_moments(bins), _moments(value))
-
-
 def make_examples(
-    grid: Grid, found: Sequence[KnotEvidence], targets: Sequence[Target], scale: InputScale
+    grid: Grid, found: Sequence[KnotEvidence], targets: Sequence[Target]
 ) -> KnotExamples:
     """All (fold, field value) pairs with something to predict, fold by fold, values ascending."""
     predicted = np.stack([target.impressions.sum(axis=1) for target in targets]) > 0
@@ -255,7 +252,6 @@ def make_examples(
     def column(of_folds: Iterable[np.ndarray]) -> Tensor:
         return torch.from_numpy(np.concatenate(list(of_folds))[rows])
 
-    inputs = [scale(evidence) for evidence in found]
     places = [[interpolation(knots, t.logit) for t in targets] for knots in grid.candidates]
     left, share = (
         torch.stack([column(place[k] for place in of_folds) for of_folds in places], dim=-1)
@@ -263,11 +259,11 @@ def make_examples(
     )
     requested = tuple(knots.requested_bins for knots in grid.candidates)
     return KnotExamples(
-        bins=column(bins for bins, _ in inputs),
+        bins=column(evidence.bins for evidence in found),
         shares=column(evidence.shares for evidence in found),
         left=left + torch.from_numpy(np.cumsum([0, *requested])[:-1]),
         share=share,
-        value=column(value for _, value in inputs),
+        value=column(evidence.value for evidence in found),
         borne=column(evidence.borne for evidence in found),
         impressions=column(target.impressions for target in targets),
         responses=column(target.responses for target in targets),

@@ -30,12 +30,12 @@ class KnotNetwork(nn.Module):
     The last layer starts at zero, so an untrained network is the anchor.
     """
 
-    def __init__(self, n_bin_inputs: int, n_value_inputs: int, hidden: tuple[int, int] = (48, 24)):
+    def __init__(self, n_bin_inputs: int, n_value_inputs: int):
         super().__init__()
-        self.of_bin = nn.Linear(n_bin_inputs, hidden[0])
-        self.of_value = nn.Linear(n_value_inputs, hidden[0], bias=False)
-        self.hidden = nn.Linear(*hidden)
-        self.correction = nn.Linear(hidden[1], 1)
+        self.of_bin = nn.Linear(n_bin_inputs, 48)
+        self.of_value = nn.Linear(n_value_inputs, 48, bias=False)
+        self.hidden = nn.Linear(48, 24)
+        self.correction = nn.Linear(24, 1)
         nn.init.zeros_(self.correction.weight)
         nn.init.zeros_(self.correction.bias)
 
@@ -48,10 +48,10 @@ class KnotNetwork(nn.Module):
 class BinChoice(nn.Module):
     """Attention logits over the candidate bin counts, from the field value's evidence."""
 
-    def __init__(self, n_value_inputs: int, n_candidates: int, hidden: int = 16):
+    def __init__(self, n_value_inputs: int, n_candidates: int):
         super().__init__()
-        self.hidden = nn.Linear(n_value_inputs, hidden)
-        self.attention = nn.Linear(hidden, n_candidates)
+        self.hidden = nn.Linear(n_value_inputs, 16)
+        self.attention = nn.Linear(16, n_candidates)
         nn.init.zeros_(self.attention.weight)
         nn.init.zeros_(self.attention.bias)
 
@@ -204,8 +204,8 @@ def train(examples: KnotExamples, settings: FitSettings, seed: int) -> Iterator[
     generator = torch.Generator().manual_seed(seed)
     with _drawing, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        head, mean = _head(examples), _head(examples)
-    mean.load_state_dict(head.state_dict())
+        head = _head(examples)
+    mean = deepcopy(head)
     weights: list[Tensor] = list(head.parameters())
     means, squares = ([torch.zeros_like(weight) for weight in weights] for _ in range(2))
     counts = [torch.zeros(()) for _ in weights]

@@ -12,14 +12,12 @@ import numpy as np
 import torch
 
 from pipeline.calibration.adacalib.knot_examples import (
-    InputScale,
     KnotEvidence,
-    Target,
     interpolation,
     knot_evidence,
     make_examples,
-    make_scale,
-    without_common_error,
+    make_target,
+    standardised,
 )
 from pipeline.calibration.adacalib.knot_training import FitSettings, Head, Heads, fit_heads
 from pipeline.calibration.baselines import increasing
@@ -152,17 +150,18 @@ class Shapes:
     """The shapes and what they are made of.
 
     Attributes:
-        last: as all days taught it: what serves.
-        of_days: day of a fold's target -> the shape as the fold's history taught it, the network of
-            each field value by the other values.
-        chosen: int64 [V], the candidate of each field value in `last`.
+        last: as all days taught it: what serves on days after those that were learned from.
+        of_days: learning day (of a fold's target) -> the shape as the fold's history taught it, the
+            network of each field value by the other values: its forecasts are out of sample, and
+            across field values, too. Empty where there are too few days.
+        chosen_bins: int64 [V], the candidate of each field value in `last`; 0: no bins of its own.
         spline_share: how much of the splines is added.
         heads: the networks.
     """
 
     last: Shape
     of_days: dict[int, Shape]
-    chosen: np.ndarray
+    chosen_bins: np.ndarray
     spline_share: float
     heads: Heads
 
@@ -199,19 +198,22 @@ def learn_shapes(grid: Grid, passed: Pass, settings: FitSettings, horizon_days: 
         for history, term, morning in zip(histories, terms, mornings, strict=True)
     ]
     targets = [
-        without_common_error(Target.of(grid, fold.target, anchored + share * term))
+        make_target(grid, fold.target, anchored + share * term)
         for fold, term in zip(folds, terms, strict=False)
     ]
-    heads, scale = Heads([], 0.0, 0.0), make_scale(found[:-1] or found, grid.observed)
+    found = standardised(found, grid.observed)
+    heads = Heads([], 0.0, 0.0)
     if folds:
-        heads = fit_heads(make_examples(grid, found[:-1], targets, scale), settings)
+        heads = fit_heads(make_examples(grid, found[:-1], targets), settings)
     of_days: dict[int, Shape] = {}
     for fold, spline, evidence in zip(folds, splines, found, strict=False):
-        shape = make_shape(grid, spline, share, *_left_out(heads, evidence, scale))
+        shape = make_shape(grid, spline, share, *_left_out(heads, evidence))
         of_days |= dict.fromkeys(fold.days.tolist(), shape)
-    corrections, chosen = _corrections(heads.heads, heads.share, found[-1], scale)
+    corrections, chosen = _corrections(heads.heads, heads.share, found[-1])
     last = make_shape(grid, splines[-1], share, corrections, chosen)
-    return Shapes(last, of_days, chosen, share, heads)
+    requested = np.array([knots.requested_bins for knots in grid.candidates])
+    chosen_bins = np.where(grid.observed, requested[chosen], 0)
+    return Shapes(last, of_days, chosen_bins, share, heads)
 
 
 def _splines(grid: Grid, fitted: np.ndarray, history: Counts) -> Splines:
@@ -248,27 +250,24 @@ def _traits(forecast: DayForecast) -> np.ndarray:
 
 
 def _corrections(
-    heads: Sequence[Head], share: float, found: KnotEvidence, scale: InputScale
+    heads: Sequence[Head], share: float, found: KnotEvidence
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mean corrections [V, J] at the knots of all candidates, and the candidate [V] that is chosen.
 
     No randomness: the candidate with the greatest attention, averaged over the heads.
     """
-    bins, value = (torch.from_numpy(each) for each in scale(found))
     if not heads:
-        return np.zeros(bins.shape[:2]), np.zeros(len(value), np.int64)
-    shares, borne = torch.from_numpy(found.shares), torch.from_numpy(found.borne)
+        return np.zeros(found.shares.shape), np.zeros(len(found.value), np.int64)
+    bins, shares, value, borne = map(torch.from_numpy, vars(found).values())
     with torch.no_grad():
         attention = torch.stack([head.choice(value, borne) for head in heads]).mean(dim=0)
         each = torch.stack([head.at_knots(bins, shares, value) for head in heads])
     return share * each.mean(dim=0).double().numpy(), attention.argmax(dim=-1).numpy()
 
 
-def _left_out(
-    heads: Heads, found: KnotEvidence, scale: InputScale
-) -> tuple[np.ndarray, np.ndarray]:
+def _left_out(heads: Heads, found: KnotEvidence) -> tuple[np.ndarray, np.ndarray]:
     """The same, each field value by the head that had not seen it."""
-    each = [_corrections([head], heads.share, found, scale) for head in heads.heads]
+    each = [_corrections([head], heads.share, found) for head in heads.heads]
     corrections, chosen = (np.stack(of_heads) for of_heads in zip(*each, strict=True))
     rows = np.arange(len(found.value))
     return corrections[rows % len(each), rows], chosen[rows % len(each), rows]

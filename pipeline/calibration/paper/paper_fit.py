@@ -24,9 +24,9 @@ import torch
 from scipy.special import logit as log_odds
 
 from pipeline.calibration.adacalib.knot_training import single_thread
-from pipeline.calibration.baselines import increasing, isotonic_of_cells
+from pipeline.calibration.baselines import eb_platt_of_cells, increasing, isotonic_of_cells
 from pipeline.calibration.choice import Comparison
-from pipeline.calibration.folds import Fold, all_counts, forward_folds
+from pipeline.calibration.folds import Fold, forward_folds
 from pipeline.calibration.paper.paper_network import (
     AuxiliaryNetwork,
     PaperNetwork,
@@ -41,14 +41,12 @@ from pipeline.calibration.paper.paper_rows import (
     merged,
     response_rate,
 )
-from pipeline.calibration.prior.anchor import Anchor, anchor_of_cells
 from pipeline.calibration.statistics.bins import tabulate
 from pipeline.calibration.statistics.grid import bounded
 from pipeline.formats.maps import PiecewiseLinearMap, from_knots
 from pipeline.formats.scores import Scores
 
-GRID_CELLS = 160  # of the anchor
-Point = tuple[np.ndarray, np.ndarray, np.ndarray]  # knots, values there, how much each weighs
+GRID_CELLS = 160  # that EB-Platt is fitted on
 
 
 @dataclass(frozen=True)
@@ -107,20 +105,20 @@ def fit_paper(
         return _compile(network, families, counts, static, settings)
 
 
-def _static(scores: Scores) -> Anchor:
+def _static(scores: Scores) -> PiecewiseLinearMap:
     """Empirical-Bayes Platt, for the row of unseen values."""
     _, cells = tabulate(scores, (1,), GRID_CELLS)
-    return anchor_of_cells(cells, all_counts(cells), scores.n_field_values)
+    return eb_platt_of_cells(cells, scores.n_field_values)
 
 
 def _compile(
     network: PaperNetwork,
     families: Sequence[Family],
     counts: Sequence[int],
-    static: Anchor,
+    static: PiecewiseLinearMap,
     settings: PaperSettings,
 ) -> PaperFit:
-    """Knots at the bounds of each value's chosen family; a straight anchor where it has no bins.
+    """Knots at the bounds of each value's chosen family; EB-Platt where it has no bins.
 
     Without adaptive function all values share the one curve, the unseen ones too. Beyond the outer
     bounds the correction of the outer knot holds: slope 1.
@@ -128,24 +126,31 @@ def _compile(
     with torch.no_grad():
         heights = [knot().double().numpy() for knot in network.knots]
         chosen = network.log_attention().argmax(dim=1).numpy()
-    points: list[Point | None] = []
-    chosen_bins = np.zeros(len(static.offsets), dtype=np.int64)
-    for z in range(len(static.offsets)):
+    knots, values = list(static.knots), list(static.segment_values[:, 1:])
+    chosen_bins = np.zeros(len(knots), dtype=np.int64)
+    moved, steps = 0, [np.empty(0)]
+    for z in range(len(knots)):
         g = z if settings.adaptive_function else 0
         family, height = families[chosen[g]], heights[chosen[g]]
         n = family.n_bins[g]
         if n == 0 or (z == 0 and settings.adaptive_function):
-            points.append(None)
             continue
-        at, first = np.unique(family.bounds[g, : n + 1], return_index=True)
-        weights = np.r_[family.impressions[g, :n], family.impressions[g, n - 1]]
-        points.append((at, height[g, : n + 1][first], weights[first]))
+        knots[z], first = np.unique(family.bounds[g, : n + 1], return_index=True)
+        value = height[g, : n + 1][first]
+        weights = np.r_[family.impressions[g, :n], family.impressions[g, n - 1]][first]
+        values[z] = increasing(knots[z], value, weights, settings.min_slope)
+        moved += int((values[z] != value).sum())
+        steps.append(np.diff(value))
         chosen_bins[z] = counts[chosen[g]]
-    slopes = np.where(chosen_bins > 0, 1.0, static.slopes)
-    serving, moved = _increasing_map(points, static, slopes, settings.min_slope)
-    steps = np.concatenate([[], *(np.diff(point[1]) for point in points if point)])
-    decreasing = float((steps < 0).sum() / max(len(steps), 1))
-    return PaperFit(serving, network.auxiliary, chosen_bins, moved, decreasing)
+    slopes = np.where(chosen_bins > 0, 1.0, static.segment_slopes[:, 0])
+    falls = np.concatenate(steps) < 0
+    return PaperFit(
+        serving=from_knots(knots, values, slopes, slopes),
+        auxiliary=network.auxiliary,
+        chosen_bins=chosen_bins,
+        moved_knots=moved,
+        decreasing=float(falls.sum() / max(len(falls), 1)),
+    )
 
 
 def predict(fitted: PaperFit, scores: Scores, features: RowFeatures | None = None) -> np.ndarray:
@@ -161,55 +166,22 @@ def predict(fitted: PaperFit, scores: Scores, features: RowFeatures | None = Non
     return logit + term.double().numpy()
 
 
-def _increasing_map(
-    points: Sequence[Point | None], anchor: Anchor, slopes: np.ndarray, min_slope: float
-) -> tuple[PiecewiseLinearMap, int]:
-    """The map through the points of each field value, made to increase, and how many were moved.
-
-    Args:
-        points: of each field value; None: it keeps its anchor.
-        anchor: offsets of those.
-        slopes: float64 [V], beyond the outer knots.
-        min_slope: least slope between knots.
-    """
-    knots, values, moved = [], [], 0
-    for z, of_value in enumerate(points):
-        if of_value is None:
-            at = np.array([anchor.center])
-            repaired = at + anchor.offsets[z]
-        else:
-            at, value, weights = of_value
-            repaired = increasing(at, value, weights, min_slope)
-            moved += int((repaired != value).sum())
-        knots.append(at)
-        values.append(repaired)
-    return from_knots(knots, values, slopes, slopes), moved
-
-
 COMPARED = 2  # of the last folds: each is one more training on rows
-
-
-def _with_counts(scores: Scores, impressions: np.ndarray, responses: np.ndarray) -> Scores:
-    whole = np.issubdtype(scores.impressions.dtype, np.integer)
-    dtype = np.int64 if whole else np.float64
-    return replace(scores, impressions=impressions.astype(dtype), responses=responses.astype(dtype))
 
 
 def _comparison(
     scores: Scores, fold: Fold, settings: PaperSettings, features: RowFeatures | None
 ) -> Comparison:
-    known = np.flatnonzero(fold.history.impressions > 0)
-    later = np.flatnonzero(fold.target.impressions > 0)
-    history = _with_counts(scores, fold.history.impressions, fold.history.responses).take(known)
-    target = _with_counts(scores, fold.target.impressions, fold.target.responses).take(later)
+    known = np.flatnonzero(fold.history.impressions)
+    later = np.flatnonzero(fold.target.impressions)
+    history, target = scores.take(known), scores.take(later)
     fitted = fit_paper(history, settings, features.take(known) if features else None)
     _, cells = tabulate(history, (1,), GRID_CELLS)
-    counts, n = all_counts(cells), scores.n_field_values
-    logit, ids = target.uncalibrated_logit, target.field_value_id
+    n, logit, ids = scores.n_field_values, target.uncalibrated_logit, target.field_value_id
     predicted = {
         "identity": logit.astype(np.float64),
-        "isotonic": isotonic_of_cells(cells, counts, n)(logit, ids),
-        "eb_platt": anchor_of_cells(cells, counts, n)(logit, ids),
+        "isotonic": isotonic_of_cells(cells, n)(logit, ids),
+        "eb_platt": eb_platt_of_cells(cells, n)(logit, ids),
         "adacalib": predict(fitted, target, features.take(later) if features else None),
     }
     return Comparison(predicted, ids, target.impressions, target.responses)

@@ -19,6 +19,9 @@ from pipeline.calibration.paper.paper_rows import LEVELS, Family, PaperRows, Row
 from pipeline.calibration.statistics.bins import bears_bins
 from pipeline.core.errors import TrainingError
 
+EMBEDDING_SIZE = 8  # numbers per id
+HIDDEN = 32  # units of each network
+
 
 class AuxiliaryNetwork(nn.Module):
     """Embeddings and two fully-connected layers; the last starts at zero, as if not there.
@@ -26,17 +29,13 @@ class AuxiliaryNetwork(nn.Module):
     Args:
         sizes: number of ids of each categorical feature, 0 = unseen or null included.
         n_numeric: number of numeric features.
-        embedding_size: numbers per categorical value.
-        hidden: units of the hidden layer.
     """
 
-    def __init__(
-        self, sizes: list[int], n_numeric: int, embedding_size: int = 8, hidden: int = 32
-    ) -> None:
+    def __init__(self, sizes: list[int], n_numeric: int) -> None:
         super().__init__()
-        self.embeddings = nn.ModuleList([nn.Embedding(size, embedding_size) for size in sizes])
-        self.hidden = nn.Linear(embedding_size * len(sizes) + n_numeric, hidden)
-        self.last = nn.Linear(hidden, 1)
+        self.embeddings = nn.ModuleList([nn.Embedding(size, EMBEDDING_SIZE) for size in sizes])
+        self.hidden = nn.Linear(EMBEDDING_SIZE * len(sizes) + n_numeric, HIDDEN)
+        self.last = nn.Linear(HIDDEN, 1)
         nn.init.zeros_(self.last.weight)
         nn.init.zeros_(self.last.bias)
 
@@ -45,10 +44,6 @@ class AuxiliaryNetwork(nn.Module):
         embedded = [layer(categorical[:, i]) for i, layer in enumerate(self.embeddings)]
         hidden = functional.relu(self.hidden(torch.cat([*embedded, numeric], dim=1)))
         return self.last(hidden).squeeze(1)
-
-
-EMBEDDING_SIZE = 8  # numbers per id
-HIDDEN = 32  # units of the knot network
 
 
 @dataclass(frozen=True)
@@ -96,8 +91,7 @@ class StatisticKnots(nn.Module):
 
     def __init__(self, family: Family, start: float) -> None:
         super().__init__()
-        self.ids: Tensor
-        self.register_buffer("ids", torch.from_numpy(family.statistic))
+        self.ids = torch.from_numpy(family.statistic)
         self.rate = nn.Embedding(LEVELS, EMBEDDING_SIZE)
         self.responses = nn.Embedding(LEVELS, EMBEDDING_SIZE)
         self.hidden = nn.Linear(2 * EMBEDDING_SIZE, HIDDEN)
@@ -143,11 +137,9 @@ class PaperNetwork(nn.Module):
             StatisticKnots(f, start) if settings.posterior_guidance else FreeKnots(f)
             for f in families
         )
-        self.frequency: Tensor
-        self.register_buffer("frequency", torch.from_numpy(frequency).float()[:, None])
+        self.frequency = torch.from_numpy(frequency).float()[:, None]
         borne = bears_bins(families[0].responses, settings.counts(), settings.min_responses_per_bin)
-        self.borne: Tensor
-        self.register_buffer("borne", torch.from_numpy(borne))
+        self.borne = torch.from_numpy(borne)
         self.identity = nn.Embedding(len(frequency), EMBEDDING_SIZE)
         self.choice = nn.Linear(1 + EMBEDDING_SIZE, len(families))
         self.auxiliary = None
@@ -186,13 +178,6 @@ def penalties(knots: Sequence[Tensor], families: Sequence[Family]) -> Tensor:
     return torch.stack(each, dim=1)
 
 
-def _loss(logit: Tensor, rows: PaperRows) -> Tensor:
-    n, y = rows.impressions, rows.responses
-    if logit.dim() == 2:
-        n, y = n[:, None], y[:, None]
-    return n * functional.softplus(logit) - y * logit
-
-
 def objective(
     network: PaperNetwork, rows: PaperRows, families: Sequence[Family], weights: Tensor
 ) -> Tensor:
@@ -204,7 +189,8 @@ def objective(
     probability = probability.clamp(1e-7, 1 - 1e-7)
     n, y = rows.impressions, rows.responses
     selected = -y * probability.log() - (n - y) * torch.log1p(-probability)
-    return ((_loss(logits, rows) + decreasing).sum(dim=1) + selected).sum() / n.sum()
+    each = n[:, None] * functional.softplus(logits) - y[:, None] * logits
+    return ((each + decreasing).sum(dim=1) + selected).sum() / n.sum()
 
 
 def train(

@@ -4,12 +4,13 @@ Rows as a training reads them: equal ones merged, in an order that says nothing.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from pipeline.calibration.folds import merged_rows
 from pipeline.core.errors import NotEnoughDataError
 from pipeline.formats.scores import Scores
 from pipeline.formats.sort_keys import sortable_bits
@@ -55,11 +56,6 @@ def _statistics(table: BinTable) -> tuple[np.ndarray, np.ndarray]:
     return table.posterior, np.log1p(table.responses)
 
 
-def _edges(amounts: np.ndarray) -> np.ndarray:
-    """Inner edges that cut amounts into at most LEVELS equally filled ids."""
-    return np.unique(np.quantile(amounts, np.arange(1, LEVELS) / LEVELS))
-
-
 def make_families(bins: BinTable, counts: Sequence[int], n_groups: int) -> list[Family]:
     """The families of all candidates; ids of statistics run over LEVELS² pairs.
 
@@ -67,7 +63,8 @@ def make_families(bins: BinTable, counts: Sequence[int], n_groups: int) -> list[
     maximum values"; the maxima over *all* field values would pull the last bin of each to the rate
     of the best.)
     """
-    edges = [_edges(amounts) for amounts in _statistics(bins)]
+    shares = np.arange(1, LEVELS) / LEVELS  # which cut amounts into as many equally filled ids
+    edges = [np.unique(np.quantile(amounts, shares)) for amounts in _statistics(bins)]
     families = []
     for requested in counts:
         table = bins.candidate(requested)
@@ -174,10 +171,4 @@ def merged(scores: Scores) -> Scores:
     bits = sortable_bits(scores.uncalibrated_logit).astype(np.uint64)
     value = (scores.field_value_id.astype(np.uint64) << np.uint64(32)) | bits
     value *= SCATTER  # modulo 2^64, where an odd factor loses nothing
-    order = np.lexsort((value, scores.day))
-    new = np.ones(len(scores), dtype=bool)
-    new[1:] = (np.diff(value[order]) != 0) | (np.diff(scores.day[order]) != 0)
-    starts = np.flatnonzero(new)
-    counts = (np.add.reduceat(c[order], starts) for c in (scores.impressions, scores.responses))
-    impressions, responses = counts
-    return replace(scores.take(order[starts]), impressions=impressions, responses=responses)
+    return merged_rows(scores, value, scores.day)

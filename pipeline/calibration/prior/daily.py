@@ -10,13 +10,14 @@ from pipeline.calibration.statistics.grid import (
     mean_probability_logit,
     of_same_cell,
 )
+from pipeline.core.columns import Columns, Float64, Int64
 from pipeline.formats.tables import CellTable, FieldTree
 
 GROUPS = 8  # of neighbouring cells that are kept apart within a field value and day
 
 
 @dataclass(frozen=True)
-class DailyCounts:
+class DailyCounts(Columns):
     """Rows of impressions at one logit, sorted by day and field value.
 
     Attributes:
@@ -27,27 +28,11 @@ class DailyCounts:
         responses: float64 [n].
     """
 
-    day: np.ndarray
-    field_value_id: np.ndarray
-    logit: np.ndarray
-    impressions: np.ndarray
-    responses: np.ndarray
-
-    @classmethod
-    def of(cls, cells: CellTable, group: np.ndarray) -> "DailyCounts":
-        """Neighbouring cells of a group [n] added up, by day and field value."""
-        width = int(group.max(initial=0)) + 1
-        n_values = int(cells.field_value_id.max(initial=0)) + 1
-        since = cells.day - (cells.day.min() if len(cells) else 0)
-        # small whole numbers sort by their digits; within a day the rows are in order already
-        order = np.argsort(since.astype(np.uint16), kind="stable")
-        key = (cells.day.astype(np.int64) * n_values + cells.field_value_id) * width + group
-        key = key[order]
-        starts = np.flatnonzero(np.diff(key, prepend=-1))
-        columns = (cells.impressions, cells.responses, cells.probability_sum)
-        n, y, e = (np.add.reduceat(a[order].astype(np.float64), starts) for a in columns)
-        rest = key[starts] // width
-        return cls(rest // n_values, rest % n_values, mean_probability_logit(e, n), n, y)
+    day: Int64
+    field_value_id: Int64
+    logit: Float64
+    impressions: Float64
+    responses: Float64
 
     def by_value(self) -> "DailyCounts":
         """One row for each day and field value."""
@@ -58,11 +43,6 @@ class DailyCounts:
             for column in (self.impressions, self.responses, self.impressions * self.logit)
         )
         return DailyCounts(self.day[starts], self.field_value_id[starts], x / n, n, y)
-
-    def take(self, rows: np.ndarray | slice) -> "DailyCounts":
-        """The rows that a boolean mask or a slice picks."""
-        columns = (self.day, self.field_value_id, self.logit, self.impressions, self.responses)
-        return DailyCounts(*(column[rows] for column in columns))
 
     def of_day(self, day: int) -> "DailyCounts":
         """The rows of a day."""
@@ -85,8 +65,18 @@ def daily_counts(cells: CellTable, learned: np.ndarray) -> DailyCounts:
     Which cells are neighbours is read off the rows that `learned` (bool [n]) picks; a cell that
     they do not have is in its field value's first group.
     """
-    groups = groups_of_cells(cells.take(learned), GROUPS)
-    return DailyCounts.of(cells, of_same_cell(cells, learned, groups))
+    group = of_same_cell(cells, learned, groups_of_cells(cells.take(learned), GROUPS))
+    n_values = int(cells.field_value_id.max(initial=0)) + 1
+    since = cells.day - (cells.day.min() if len(cells) else 0)
+    # small whole numbers sort by their digits; within a day the rows are in order already
+    order = np.argsort(since.astype(np.uint16), kind="stable")
+    key = (cells.day.astype(np.int64) * n_values + cells.field_value_id) * GROUPS + group
+    key = key[order]
+    starts = np.flatnonzero(np.diff(key, prepend=-1))
+    columns = (cells.impressions, cells.responses, cells.probability_sum)
+    n, y, e = (np.add.reduceat(a[order].astype(np.float64), starts) for a in columns)
+    rest = key[starts] // GROUPS
+    return DailyCounts(rest // n_values, rest % n_values, mean_probability_logit(e, n), n, y)
 
 
 def usual_logits(counts: DailyCounts, tree: FieldTree) -> tuple[np.ndarray, float]:

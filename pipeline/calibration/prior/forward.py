@@ -18,7 +18,7 @@ defaults, never from what was found yesterday, and has a fixed number of steps: 
 the same variances.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
@@ -122,9 +122,8 @@ class Guard:
         limits = spread * np.r_[DEVIATIONS, np.full(len(self.largest), of_values)]
         largest = np.nanmax(np.where(np.isfinite(sound), sound, 0.0), axis=0)
         limits[0] = min(limits[0], 1.5 * largest[0])
-        limits[1:] = np.maximum(
-            limits[1:], 2.0 * largest[1:]
-        )  # one value's moves are no bell curve
+        # one value's moves are no bell curve
+        limits[1:] = np.maximum(limits[1:], 2.0 * largest[1:])
         return np.where(known >= LEAST_DAYS, np.maximum(limits, FLOOR), np.inf)
 
 
@@ -136,12 +135,14 @@ class Pass:
         forecasts: day -> forecast of the day made horizon_days before, from the first day with rows
             to horizon_days after the last, or to the last that was asked for.
         fitted: day -> float64 [V, 2], (level, slope) after the day, of the days that were learned.
-        usual: float64 [V], x̄.
+        model: the filter.
+        guard: how far each day moved what is served.
     """
 
     forecasts: dict[int, DayForecast]
     fitted: dict[int, np.ndarray]
-    usual: np.ndarray
+    model: Filter
+    guard: Guard
 
     def fitted_logit(
         self, logit: np.ndarray, field_value_id: np.ndarray, day: np.ndarray
@@ -150,7 +151,7 @@ class Pass:
         known = np.array(sorted(self.fitted))
         each = np.stack([self.fitted[d] for d in known.tolist()])
         state = each[np.searchsorted(known, day), field_value_id]
-        return state[:, LEVEL] + state[:, SLOPE] * (logit - self.usual[field_value_id])
+        return state[:, LEVEL] + state[:, SLOPE] * (logit - self.model.usual[field_value_id])
 
 
 def follow(
@@ -184,7 +185,7 @@ def follow(
                 beliefs, served = after, with_day
                 fitted[day] = model.lines(beliefs)
         forecasts[day + horizon_days] = served
-    return Pass(forecasts, fitted, model.usual)
+    return Pass(forecasts, fitted, model, guard)
 
 
 SPREAD = {  # standard deviations of ln variance before any evidence; what is not named is held
@@ -225,7 +226,15 @@ def learn_variances(
     place, each = np.zeros(size), np.eye(size)
 
     def height(at: np.ndarray) -> float:
-        return _log_posterior(at, days, usual, center, tree)
+        """Log posterior of the variances that lie `at` standard deviations from the defaults."""
+        model = Filter(_variances(at), usual, center, tree)
+        beliefs, total = model.start(), -0.5 * float(at @ at)
+        for day, rows in days.items():
+            beliefs = model.moved(model.ahead(beliefs, 1), day)
+            if len(rows.ids):
+                beliefs, likelihood = model.update(beliefs, rows)
+                total += likelihood
+        return total
 
     here = height(place)
     for of_turn in ROUNDS * ([*each[:, None]] if tree.depth else [each]):
@@ -252,20 +261,3 @@ def _variances(place: np.ndarray) -> Variances:
         )
     )
     return Variances(**typical | found | {"levels": tuple(levels), "level_days": tuple(days)})
-
-
-def _log_posterior(
-    place: np.ndarray,
-    days: Mapping[int, DayRows],
-    usual: np.ndarray,
-    center: float,
-    tree: FieldTree,
-) -> float:
-    model = Filter(_variances(place), usual, center, tree)
-    beliefs, total = model.start(), -0.5 * float(place @ place)
-    for day, rows in days.items():
-        beliefs = model.moved(model.ahead(beliefs, 1), day)
-        if len(rows.ids):
-            beliefs, likelihood = model.update(beliefs, rows)
-            total += likelihood
-    return total

@@ -35,9 +35,7 @@ def _nodes(*counts: int) -> tuple[np.ndarray, np.ndarray]:
 PLACES, LOG_WEIGHTS = _nodes(5, 3)
 OF_LOGIT = _nodes(7)
 FINE = hermegauss(9)[0], hermegauss(9)[1] / hermegauss(9)[1].sum()
-FARTHEST = (
-    1.01 * FINE[0].max()
-)  # standard deviations: no mean probability lies farther from σ(mean)
+FARTHEST = 1.01 * FINE[0].max()  # deviations: no mean probability lies farther from σ(mean)
 
 
 def mean_logit(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:

@@ -78,7 +78,7 @@ def group_rows(columns: tuple[np.ndarray, ...], center: float | None) -> Grouped
     kept = np.flatnonzero(np.asarray(columns[2]) > 0)
     if not len(kept):
         raise NotEnoughDataError(
-            "an anchor needs rows with impressions, there are none; give it more calibration days"
+            "a line needs rows with impressions, there are none; give it more calibration days"
         )
     group = np.asarray(columns[0])[kept]
     rows = kept[np.argsort(group, kind="stable")]

@@ -5,7 +5,7 @@ hat functions on knots shared by all, constant beyond the outer ones, and w_z ~ 
 estimated from all field values. Σ is what other field values teach: which shapes occur, and how
 large they are, so that a value with few responses departs from its line only as far as its evidence
 and theirs allow. A spline term has no line of its own: level and slope are the anchor's. EM around
-Newton's modes, as for the anchor; with few values Σ is held near a smooth covariance
+Newton's modes, as for EB-Platt; with few values Σ is held near a smooth covariance
 (inverse-Wishart).
 """
 
@@ -121,11 +121,7 @@ def _line(
     term = splines(at, ids).reshape(distance.shape)
     probability = expit(anchored + term)
     weight = impressions * probability * (1.0 - probability)
-    w, x, xx = (
-        weight.sum(axis=1),
-        (weight * distance).sum(axis=1),
-        (weight * distance**2).sum(axis=1),
-    )
+    w, x, xx = ((weight * distance**k).sum(axis=1) for k in range(3))
     t, xt = (weight * term).sum(axis=1), (weight * distance * term).sum(axis=1)
     spread = w * xx - x**2
     wide = spread > 1e-9 * w * xx  # else all cells lie at one logit, and there is a level alone

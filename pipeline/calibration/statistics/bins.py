@@ -2,18 +2,16 @@
 
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields
-from typing import TypeVar
+from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.calibration.statistics.sums import Cells, Totals, sum_cells
+from pipeline.calibration.statistics.sums import Cells, sum_cells
+from pipeline.core.columns import joined
 from pipeline.core.errors import DataError
 from pipeline.formats.scores import Scores
 from pipeline.formats.sort_keys import SortedRows, sorted_ranges, usable_threads
 from pipeline.formats.tables import BinTable, CellTable, per_impression
-
-Table = TypeVar("Table", BinTable, CellTable)
 
 
 def tabulate(
@@ -53,10 +51,11 @@ def tables_of(
     with ThreadPoolExecutor(threads) as pool:
         cuts = list(pool.map(lambda rows: _cuts(rows, grid_cells), ranges))
         grids = list(pool.map(lambda rows, c: _grid(rows, c, grid_cells), ranges, cuts))
-        cells, totals = sum_cells(list(zip(ranges, grids, strict=True)), threads)
+        cells = sum_cells(list(zip(ranges, grids, strict=True)), threads)
+        totals = _over_days(cells, grids)
         bins = list(pool.map(lambda c, g, t: _bins(c, g, t, candidates), cuts, grids, totals))
     unit = ranges[0].layout.unit
-    return per_impression(concatenate(bins), unit), per_impression(cells, unit)
+    return per_impression(joined(bins), unit), per_impression(cells, unit)
 
 
 def divisors(candidates: Collection[int], grid_cells: int) -> list[int]:
@@ -69,12 +68,6 @@ def divisors(candidates: Collection[int], grid_cells: int) -> list[int]:
     if odd:
         raise DataError(f"grid_cells {grid_cells} is not a multiple of candidates {odd}")
     return sorted(set(candidates))
-
-
-def concatenate(tables: Sequence[Table]) -> Table:
-    """The rows of tables of one kind, one after the other."""
-    kind = type(tables[0])
-    return kind(*(np.concatenate([getattr(t, f.name) for t in tables]) for f in fields(kind)))
 
 
 @dataclass(frozen=True)
@@ -162,9 +155,21 @@ def _grid(rows: SortedRows, cuts: Cuts, grid_cells: int) -> Cells:
     return Cells(ids, _number_within(ids), np.append(cuts.row[starts], len(rows.keys)))
 
 
+Totals = tuple[np.ndarray, ...]
+"""Impressions, responses and sums of logits of the cells of a range, over its days."""
+
+
+def _over_days(cells: CellTable, grids: Sequence[Cells]) -> list[Totals]:
+    """The totals of the cells of each range, all of which have rows."""
+    starts = np.flatnonzero(cells.starts)
+    sums = (_add_up(c, starts) for c in (cells.impressions, cells.responses, cells.logit_sum))
+    ends = np.cumsum([len(grid) for grid in grids])[:-1]
+    return list(zip(*(np.split(column, ends) for column in sums), strict=True))
+
+
 def _bins(cuts: Cuts, grid: Cells, totals: Totals, candidates: Sequence[int]) -> BinTable:
     """The bins of all candidates, made of whole cells of the grid."""
-    table = concatenate([_bins_of(cuts, grid, totals, k) for k in candidates])
+    table = joined([_bins_of(cuts, grid, totals, k) for k in candidates])
     return table.take(np.lexsort((table.bin_id, table.requested_bins, table.field_value_id)))
 
 
@@ -174,7 +179,7 @@ def _bins_of(cuts: Cuts, grid: Cells, totals: Totals, requested: int) -> BinTabl
     last = np.append(np.diff(ids) != 0, True)[: len(ids)]
     bin_id = _number_within(ids)
     first_cell = np.searchsorted(grid.starts, cuts.row[chosen])
-    sums = Totals(*(_add_up(getattr(totals, f.name), first_cell) for f in fields(totals)))
+    impressions, responses, logit_sum = (_add_up(column, first_cell) for column in totals)
     return BinTable(
         field_value_id=ids,
         requested_bins=np.full(len(ids), requested, dtype=np.int32),
@@ -182,10 +187,10 @@ def _bins_of(cuts: Cuts, grid: Cells, totals: Totals, requested: int) -> BinTabl
         bin_id=bin_id,
         lower_bound=lower,
         upper_bound=np.where(last, cuts.maximum[chosen], np.roll(lower, -1)),
-        impressions=sums.impressions,
-        responses=sums.responses,
-        logit_sum=sums.logit_sum,
-        posterior=posterior_of(sums.responses, sums.impressions),
+        impressions=impressions,
+        responses=responses,
+        logit_sum=logit_sum,
+        posterior=posterior_of(responses, impressions),
     )
 
 

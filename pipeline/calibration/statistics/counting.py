@@ -1,21 +1,20 @@
-"""Counts of rows in bins whose bounds are given: they add up over days and shards.
+"""Counts of rows in cells whose bounds are given: they add up over days.
 
 Field statistics of a log that need not fit in memory: read in pieces, sorted range by range.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from pipeline.calibration.statistics.bins import concatenate, divisors, posterior_of, tables_of
-from pipeline.calibration.statistics.sums import Cells, Totals, sum_cells
+from pipeline.calibration.statistics.bins import divisors, tables_of
+from pipeline.calibration.statistics.sums import Cells, sum_cells
 from pipeline.core.columns import joined
-from pipeline.core.errors import DataError
 from pipeline.formats.scores import Scores, unit_of
 from pipeline.formats.sort_keys import (
     KeyLayout,
@@ -28,37 +27,6 @@ from pipeline.formats.sort_keys import (
     usable_threads,
 )
 from pipeline.formats.tables import BinTable, CellTable, FieldTables, per_impression
-
-
-def count_bins(scores: Scores, bins: BinTable, threads: int | None = None) -> BinTable:
-    """The given bins with the counts of other rows: tables of days or shards add up, by column.
-
-    Logits beyond the outer bounds count in the outer bins; a bin without rows has zeros and a
-    posterior of NaN.
-
-    Args:
-        scores: the rows to count.
-        bins: a table of `tabulate`; its bounds are used, its counts are not.
-        threads: threads to use, by default one for every processor.
-
-    Raises:
-        DataError: a row's field value has no bins.
-    """
-    threads = threads or usable_threads()
-    columns = Totals.zeros(len(bins))
-    for requested in np.unique(bins.requested_bins):
-        rows = np.flatnonzero(bins.requested_bins == requested)
-        totals = _totals_in_bins(scores, bins.take(rows), threads)
-        for f in fields(columns):
-            getattr(columns, f.name)[rows] = np.concatenate([getattr(t, f.name) for t in totals])
-    counted = replace(
-        bins,
-        impressions=columns.impressions,
-        responses=columns.responses,
-        logit_sum=columns.logit_sum,
-        posterior=posterior_of(columns.responses, columns.impressions),
-    )
-    return per_impression(counted, unit_of(scores.impressions))
 
 
 def count_cells(scores: Scores, grid: BinTable, threads: int | None = None) -> CellTable:
@@ -80,7 +48,7 @@ def count_cells(scores: Scores, grid: BinTable, threads: int | None = None) -> C
     cell_id = np.concatenate([grid.bin_id, np.zeros(len(new), np.int32)])[order]
     ranges = sorted_ranges(scores, threads)
     cells = [_cells(rows, heads[order], ids, cell_id) for rows in ranges]
-    counted = sum_cells(list(zip(ranges, cells, strict=True)), threads)[0]
+    counted = sum_cells(list(zip(ranges, cells, strict=True)), threads)
     return per_impression(counted, unit_of(scores.impressions))
 
 
@@ -107,10 +75,10 @@ def with_later_days(
         n_field_values: V.
     """
     bins, cells = tables
-    joined = concatenate([cells, *later])
-    order = np.lexsort((joined.day, joined.cell_id, joined.field_value_id))
+    all_days = joined([cells, *later])
+    order = np.lexsort((all_days.day, all_days.cell_id, all_days.field_value_id))
     kept = bins.take(np.isin(bins.requested_bins, candidates))
-    return FieldTables(kept, joined.take(order), made_until, n_field_values)
+    return FieldTables(kept, all_days.take(order), made_until, n_field_values)
 
 
 def _cells(rows: SortedRows, heads: np.ndarray, ids: np.ndarray, cell_id: np.ndarray) -> Cells:
@@ -135,8 +103,6 @@ def largest_ties(scores: Scores, bins: BinTable, threads: int | None = None) -> 
         impressions = np.diff(rows.impressions_before(np.append(first, len(rows.keys))))
         for requested in np.unique(bins.requested_bins):
             of_k = np.flatnonzero(bins.requested_bins == requested)
-            if not len(of_k):  # a number that is none equals nothing
-                continue
             place = np.searchsorted(_first_heads(bins.take(of_k)), heads, side="right") - 1
             known = bins.field_value_id[of_k[place]] == rows.groups(first)
             np.maximum.at(ties, of_k[place[known]], impressions[known])
@@ -148,22 +114,6 @@ def _first_heads(bins: BinTable) -> np.ndarray:
     """uint64: the least field value id << 32 | sortable bits of a logit that lies in each bin."""
     bits = np.where(bins.bin_id > 0, sortable_bits(bins.lower_bound), 0)
     return (bins.field_value_id.astype(np.uint64) << np.uint64(32)) | bits.astype(np.uint64)
-
-
-def _totals_in_bins(scores: Scores, bins: BinTable, threads: int) -> list[Totals]:
-    """Sums of the rows in each bin of one candidate, a range of field values at a time."""
-    known = np.zeros(scores.n_field_values, dtype=bool)
-    known[bins.field_value_id] = True
-    unknown = scores.field_value_id[~known[scores.field_value_id] & (scores.impressions > 0)]
-    if len(unknown):
-        raise DataError(
-            f"field value id {unknown.min()} has impressions but no bins; "
-            "make the bounds on all the rows that are counted"
-        )
-    heads, ids = _first_heads(bins), bins.field_value_id
-    ranges = sorted_ranges(scores, threads)
-    cells = [_cells(rows, heads, ids, bins.bin_id) for rows in ranges]
-    return sum_cells(list(zip(ranges, cells, strict=True)), threads)[1]
 
 
 PACKED_BYTES = 16  # a row that is one impression: its key, and room for the tables made of it
@@ -239,7 +189,7 @@ def tabulate_pieces(
 
     loads = list(_loads(rows_of_value, rows_at_once, of_range))
     made = list((over or map)(tables, loads))
-    return concatenate([bins for bins, _ in made]), concatenate([cells for _, cells in made])
+    return joined([bins for bins, _ in made]), joined([cells for _, cells in made])
 
 
 def _survey(pieces: Pieces, over: Over) -> tuple[np.ndarray, bool, int]:

@@ -133,6 +133,12 @@ def _knots(
     return CandidateKnots(requested, number[place], shown, count, impressions)
 
 
+def _bin_ids(tables: FieldTables, requested: int) -> np.ndarray:
+    """The bin of one candidate in which each cell row lies, of all days, int64 [cells]."""
+    made = cells_to_bins(tables.cells.take(tables.made_of), tables.bins, requested)
+    return of_same_cell(tables.cells, tables.made_of, made.astype(np.int64))
+
+
 def make_grid(tables: FieldTables, rows: np.ndarray) -> Grid:
     """The grid of the cell rows that a mask picks, in the bins and groups of the tables.
 
@@ -143,8 +149,7 @@ def make_grid(tables: FieldTables, rows: np.ndarray) -> Grid:
     cells = tables.cells.take(rows)
     knots = []
     for requested in np.unique(tables.bins.requested_bins).tolist():
-        made = cells_to_bins(tables.cells.take(tables.made_of), tables.bins, requested)
-        bin_id = of_same_cell(tables.cells, tables.made_of, made.astype(np.int64))[rows]
+        bin_id = _bin_ids(tables, requested)[rows]
         knots.append(_knots(cells, bin_id, requested, tables.n_field_values))
     return Grid(
         cells,
@@ -168,8 +173,7 @@ def bins_of_days(tables: FieldTables, days: np.ndarray) -> BinTable:
     cells, width = tables.cells.take(picked), int(bins.bin_id.max(initial=0)) + 1
     sums = np.zeros((3, len(bins)))
     for requested in np.unique(bins.requested_bins).tolist():
-        made = cells_to_bins(tables.cells.take(tables.made_of), bins, requested)
-        bin_id = of_same_cell(tables.cells, tables.made_of, made.astype(np.int64))[picked]
+        bin_id = _bin_ids(tables, requested)[picked]
         rows = np.flatnonzero(bins.requested_bins == requested)
         key = bins.field_value_id[rows].astype(np.int64) * width + bins.bin_id[rows]
         place = rows[np.searchsorted(key, cells.field_value_id * np.int64(width) + bin_id)]

@@ -29,28 +29,8 @@ class Cells:
         return Cells(self.field_value_id[span], self.cell_id[span], self.starts[ends])
 
 
-@dataclass(frozen=True)
-class Totals:
-    """Sums of each cell over its days; zeros in a cell without rows."""
-
-    impressions: np.ndarray  # int64 [cells]
-    responses: np.ndarray  # int64 [cells]
-    logit_sum: np.ndarray  # float64 [cells]
-
-    @classmethod
-    def zeros(cls, cells: int) -> "Totals":
-        """Totals of cells to which nothing has been added."""
-        return cls(np.zeros(cells, np.int64), np.zeros(cells, np.int64), np.zeros(cells))
-
-    def part(self, span: slice) -> "Totals":
-        """Views of the totals of consecutive cells."""
-        return Totals(self.impressions[span], self.responses[span], self.logit_sum[span])
-
-
-def sum_cells(
-    ranges: Sequence[tuple[SortedRows, Cells]], threads: int
-) -> tuple[CellTable, list[Totals]]:
-    """The sums of each (cell, day) of all ranges as one table, and each range's totals over days.
+def sum_cells(ranges: Sequence[tuple[SortedRows, Cells]], threads: int) -> CellTable:
+    """The sums of each (cell, day) of all ranges as one table.
 
     All ranges write into one set of columns, because touching fresh memory can cost more than the
     sums; a range gets room for the most it can need, and the gaps are closed at the end.
@@ -66,31 +46,18 @@ def sum_cells(
         logit_sum=np.empty(places[-1]),
         probability_sum=np.empty(places[-1]),
     )
-    totals = [Totals.zeros(len(cells)) for _, cells in ranges]
 
     def sum_range(i: int) -> int:
         (rows, cells), place = ranges[i], places[i]
         constants = _rounding_constants(rows, cells.starts)
         for span in _groups(cells.starts):
-            group = _Group(rows, cells.part(span), constants[:, span])
-            place = _write(group, totals[i].part(span), table, place)
+            place = _write(_Group(rows, cells.part(span), constants[:, span]), table, place)
         return place - places[i]
 
     with ThreadPoolExecutor(threads) as pool:
         sizes = list(pool.map(sum_range, range(len(ranges))))
         columns = [getattr(table, f.name) for f in fields(table)]
-        return CellTable(*pool.map(lambda c: _close_gaps(c, places, sizes), columns)), totals
-
-
-@dataclass(frozen=True)
-class _Sums:
-    """Sums of (cell, day) pairs; a slot is cell · days + day, cells counted within the group."""
-
-    slot: np.ndarray  # int64, ascending
-    impressions: np.ndarray  # int64; 0 where the pair does not occur
-    responses: np.ndarray  # int64
-    logit_sum: np.ndarray  # float64
-    probability_sum: np.ndarray  # float64
+        return CellTable(*pool.map(lambda c: _close_gaps(c, places, sizes), columns))
 
 
 @dataclass(frozen=True)
@@ -101,8 +68,12 @@ class _Group:
     cells: Cells
     constants: np.ndarray  # float64 [2, cells], of `_rounding_constants`
 
-    def sums(self) -> _Sums:
-        """The sums of every pair, or of those that occur where most do not."""
+    def sums(self) -> tuple[np.ndarray, list[np.ndarray]]:
+        """The sums of every (cell, day) pair, or of those that occur where most do not.
+
+        Slots cell · days + day, ascending, with cells counted within the group; and of each
+        impressions (0 where the pair does not occur), responses, logit_sum and probability_sum.
+        """
         starts = self.cells.starts
         slot = np.arange(len(self.cells) * self.rows.layout.n_days)
         n_rows = int(starts[-1] - starts[0])
@@ -117,7 +88,7 @@ class _Group:
             terms = self._block(block, lengths, doubled, len(slot))
             for column, term in zip(columns, terms, strict=True):
                 np.add(column, term, out=column)
-        return _Sums(slot, *columns)
+        return slot, columns
 
     def _doubled_slots(self, block: slice, lengths: np.ndarray) -> np.ndarray:
         """int64: 2 · slot of each row, plus 1 where the row is one impression with a response."""
@@ -174,21 +145,19 @@ def _occurring(doubled: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return slot, 2 * np.searchsorted(slot, doubled >> 1) + (doubled & 1)
 
 
-def _write(group: _Group, totals: Totals, table: CellTable, place: int) -> int:
-    """Write the sums of a group at `place` and add them to its totals; the place after them."""
-    sums, layout = group.sums(), group.rows.layout
-    used = np.flatnonzero(sums.impressions > 0)
+def _write(group: _Group, table: CellTable, place: int) -> int:
+    """Write the sums of a group at `place`; the place after them."""
+    (slot, columns), layout = group.sums(), group.rows.layout
+    used = np.flatnonzero(columns[0] > 0)
     here = slice(place, place + len(used))
-    slot = sums.slot[used]
+    slot = slot[used]
     cell = slot // layout.n_days
     table.field_value_id[here] = group.cells.field_value_id[cell]
     table.cell_id[here] = group.cells.cell_id[cell]
     table.day[here] = slot - (cell * layout.n_days - layout.first_day)
-    for name in ("impressions", "responses", "logit_sum", "probability_sum"):
-        values = getattr(sums, name)[used]
-        getattr(table, name)[here] = values
-        if name != "probability_sum":
-            np.add.at(getattr(totals, name), cell, values)
+    sums = (table.impressions, table.responses, table.logit_sum, table.probability_sum)
+    for whole, column in zip(sums, columns, strict=True):
+        whole[here] = column[used]
     return here.stop
 
 

@@ -10,7 +10,8 @@ from sklearn.linear_model import LogisticRegression
 
 from bench.baselines.per_value import eb_platt, eb_platt_forward
 from bench.quality_cases import frozen_cases
-from pipeline.calibration.prior.anchor import fit_anchor
+from pipeline.calibration.baselines import fit_eb_platt
+from pipeline.calibration.prior.random_slopes import group_rows, posterior
 from pipeline.calibration.statistics.bins import tabulate
 from pipeline.calibration.statistics.grid import log_loss_from_logits
 from pipeline.core.errors import NotEnoughDataError
@@ -44,22 +45,38 @@ def world(seed=1, n_values=300, spread=(0.6, 0.2), rows=40, impressions=30):
     return z, logit, n, rng.binomial(n, expit(true)), n_values + 1
 
 
+def prior_of(z, logit, n, k, n_values):
+    """Mean and covariance of (offset, slope) over field values."""
+    prior, *_ = posterior(group_rows((z, logit, n, k), None))
+    return prior.mean, np.linalg.inv(prior.precision)
+
+
+def center_of(served):
+    return served.knots[0, 0]
+
+
+def offsets_of(served):
+    return served.segment_values[:, 0] - center_of(served)
+
+
+def slopes_of(served):
+    return served.segment_slopes[:, 0]
+
+
 def test_the_spread_of_field_values_is_recovered():
-    anchor = fit_anchor(*world(n_values=1000))
-    np.testing.assert_allclose(anchor.prior_mean, [0, 1], atol=0.05)
-    np.testing.assert_allclose(np.sqrt(np.diag(anchor.prior_covariance)), [0.6, 0.2], atol=0.03)
+    mean, covariance = prior_of(*world(n_values=1000))
+    np.testing.assert_allclose(mean, [0, 1], atol=0.05)
+    np.testing.assert_allclose(np.sqrt(np.diag(covariance)), [0.6, 0.2], atol=0.03)
 
 
 def test_each_field_value_is_the_mode_of_its_rows_and_the_prior():
     z, logit, n, k, n_values = world(n_values=40)
-    anchor = fit_anchor(z, logit, n, k, n_values)
+    served, prior = fit_eb_platt(z, logit, n, k, n_values), prior_of(z, logit, n, k, n_values)
     for value in (1, 7, 40):
         own = z == value
-        rows = (logit[own] - anchor.center, n[own], k[own])
-        mode = platt_under_a_normal_prior(
-            rows, anchor.center, anchor.prior_mean, anchor.prior_covariance
-        )
-        found = [anchor.offsets[value], anchor.slopes[value]]
+        rows = (logit[own] - center_of(served), n[own], k[own])
+        mode = platt_under_a_normal_prior(rows, center_of(served), *prior)
+        found = [offsets_of(served)[value], slopes_of(served)[value]]
         np.testing.assert_allclose(found, mode, atol=2e-4)
 
 
@@ -68,14 +85,14 @@ def test_a_field_value_with_much_evidence_follows_its_own_platt_map():
     first = z == 1
     n = np.where(first, 100_000, n)
     k = np.where(first, np.round(n * expit(-2 + 1.3 * (logit + 2))), k)
-    anchor = fit_anchor(z, logit, n, k, n_values)
+    served = fit_eb_platt(z, logit, n, k, n_values)
     own = LogisticRegression(C=np.inf, tol=1e-8).fit(
         np.tile(logit[first], 2)[:, None], np.repeat([1, 0], first.sum()),
         sample_weight=np.concatenate([k[first], (n - k)[first]]),
     )  # fmt: skip
     at = np.linspace(-6, 0, 7)
     expected = own.decision_function(at[:, None])
-    np.testing.assert_allclose(anchor(at, np.ones(7, int)), expected, atol=5e-3)
+    np.testing.assert_allclose(served(at, np.ones(7, int)), expected, atol=5e-3)
 
 
 def test_a_field_value_with_little_evidence_stays_near_the_prior_mean():
@@ -83,38 +100,38 @@ def test_a_field_value_with_little_evidence_stays_near_the_prior_mean():
     few = z == 1
     n, k = np.where(few, 0, n), np.where(few, 0, k)
     n[np.flatnonzero(few)[0]] = 1
-    anchor = fit_anchor(z, logit, n, k, n_values)
-    typical = anchor.prior_mean
-    np.testing.assert_allclose([anchor.offsets[1], anchor.slopes[1]], typical, atol=0.1)
+    served = fit_eb_platt(z, logit, n, k, n_values)
+    typical, _ = prior_of(z, logit, n, k, n_values)
+    np.testing.assert_allclose([offsets_of(served)[1], slopes_of(served)[1]], typical, atol=0.1)
 
 
 def test_aggregated_rows_give_what_single_impressions_give():
     z, logit, n, k, n_values = world(n_values=30, rows=8, impressions=5)
     label, many, at = one_row_per_impression(n, k, z, logit)
-    together = fit_anchor(z, logit, n, k, n_values, center=-3.0)
-    single = fit_anchor(many, at, np.ones(len(label)), label, n_values, center=-3.0)
-    np.testing.assert_allclose(single.offsets, together.offsets, atol=1e-9)
-    np.testing.assert_allclose(single.slopes, together.slopes, atol=1e-9)
+    together = fit_eb_platt(z, logit, n, k, n_values)
+    single = fit_eb_platt(many, at, np.ones(len(label)), label, n_values)
+    np.testing.assert_allclose(offsets_of(single), offsets_of(together), atol=1e-9)
+    np.testing.assert_allclose(slopes_of(single), slopes_of(together), atol=1e-9)
 
 
 def test_the_order_of_rows_is_irrelevant_and_inputs_are_left_as_they_were():
     z, logit, n, k, n_values = world(n_values=50)
     before = [column.copy() for column in (z, logit, n, k)]
     order = np.random.default_rng(2).permutation(len(z))
-    one = fit_anchor(z, logit, n, k, n_values)
-    other = fit_anchor(z[order], logit[order], n[order], k[order], n_values)
-    np.testing.assert_allclose(one.offsets, other.offsets, atol=1e-9)
+    one = fit_eb_platt(z, logit, n, k, n_values)
+    other = fit_eb_platt(z[order], logit[order], n[order], k[order], n_values)
+    np.testing.assert_allclose(offsets_of(one), offsets_of(other), atol=1e-9)
     for column, copy in zip((z, logit, n, k), before, strict=True):
         np.testing.assert_array_equal(column, copy)
 
 
 def test_day_weights_count_as_fractions_of_impressions():
     z, logit, n, k, n_values = world(n_values=50)
-    doubled = fit_anchor(z, logit, 2 * n, 2 * k, n_values)
-    twice = fit_anchor(*(np.tile(c, 2) for c in (z, logit, n, k)), n_values)
-    np.testing.assert_allclose(doubled.offsets, twice.offsets, atol=1e-9)
-    faded = fit_anchor(z, logit, 0.5 * n, 0.5 * k, n_values)
-    assert faded.offsets[1:].std() < doubled.offsets[1:].std()
+    doubled = fit_eb_platt(z, logit, 2 * n, 2 * k, n_values)
+    twice = fit_eb_platt(*(np.tile(c, 2) for c in (z, logit, n, k)), n_values)
+    np.testing.assert_allclose(offsets_of(doubled), offsets_of(twice), atol=1e-9)
+    faded = fit_eb_platt(z, logit, 0.5 * n, 0.5 * k, n_values)
+    assert offsets_of(faded)[1:].std() < offsets_of(doubled)[1:].std()
 
 
 def test_slopes_stay_positive_where_the_data_falls():
@@ -122,24 +139,24 @@ def test_slopes_stay_positive_where_the_data_falls():
     logit = np.tile([-4.0, -3.0, -2.0, -1.0], 2)
     rates = np.array([0.01, 0.05, 0.02, 0.08, 0.2, 0.1, 0.05, 0.01])
     z = np.repeat([1, 2], 4)
-    anchor = fit_anchor(z, logit, np.full(8, 10_000), np.round(10_000 * rates), 3)
-    assert (anchor.slopes >= 0.05).all()
+    served = fit_eb_platt(z, logit, np.full(8, 10_000), np.round(10_000 * rates), 3)
+    assert (slopes_of(served) >= 0.05).all()
     logits = np.linspace(-20, 20, 10_000)
     for value in range(3):
-        assert (np.diff(anchor(logits, np.full(10_000, value))) > 0).all()
-    own = expit(anchor(logit[4:], np.full(4, 2))).mean()
+        assert (np.diff(served(logits, np.full(10_000, value))) > 0).all()
+    own = expit(served(logit[4:], np.full(4, 2))).mean()
     assert own == pytest.approx(rates[4:].mean(), rel=0.02)  # the offset follows the raised slope
 
 
 @pytest.mark.parametrize(("spread", "shortfall"), [(0.5, 0.98), (1.2, 0.85)])
 def test_unseen_field_values_get_the_mean_rate_of_values_not_the_typical_value(spread, shortfall):
-    anchor = fit_anchor(*world(3, n_values=600, spread=(spread, 0.1), impressions=100))
+    log = world(3, n_values=600, spread=(spread, 0.1), impressions=100)
+    served, (mean, _) = fit_eb_platt(*log), prior_of(*log)
     rng = np.random.default_rng(4)
     logit, offset = rng.normal(-3, 1, 200_000), rng.normal(0, spread, 200_000)
     truth = expit(logit + offset).mean()
-    unseen = expit(anchor(logit, np.zeros(len(logit), int))).mean()
-    away = logit - anchor.center
-    typical = anchor.center + anchor.prior_mean[0] + anchor.prior_mean[1] * away
+    unseen = expit(served(logit, np.zeros(len(logit), int))).mean()
+    typical = center_of(served) + mean[0] + mean[1] * (logit - center_of(served))
     assert unseen == pytest.approx(truth, rel=0.1)
     assert expit(typical).mean() < shortfall * truth
 
@@ -147,17 +164,17 @@ def test_unseen_field_values_get_the_mean_rate_of_values_not_the_typical_value(s
 def test_a_field_value_without_rows_is_as_good_as_unseen():
     """Unseen and null values use the global curve."""
     z, logit, n, k, n_values = world(n_values=50)
-    anchor = fit_anchor(z, logit, n, k, n_values + 2)
-    assert (anchor.offsets[[n_values, n_values + 1]] == anchor.offsets[0]).all()
-    assert np.isfinite(anchor(np.array([-1.0, 2.0]), np.array([0, n_values]))).all()
+    served = fit_eb_platt(z, logit, n, k, n_values + 2)
+    assert (offsets_of(served)[[n_values, n_values + 1]] == offsets_of(served)[0]).all()
+    assert np.isfinite(served(np.array([-1.0, 2.0]), np.array([0, n_values]))).all()
 
 
 def test_null_rows_are_evidence_for_the_unseen_but_have_no_map_of_their_own():
     """Null is mapped to the row of unseen values, and no row is lost."""
     z, logit, n, k, n_values = world(n_values=50)
-    without = fit_anchor(z[40:], logit[40:], n[40:], k[40:], n_values)
-    null = fit_anchor(np.where(z == 1, 0, z), logit, n, k, n_values)
-    assert null.offsets[0] != without.offsets[0]
+    without = fit_eb_platt(z[40:], logit[40:], n[40:], k[40:], n_values)
+    null = fit_eb_platt(np.where(z == 1, 0, z), logit, n, k, n_values)
+    assert offsets_of(null)[0] != offsets_of(without)[0]
 
 
 @pytest.mark.parametrize("responses", ["none", "all"])
@@ -166,10 +183,10 @@ def test_logs_with_one_outcome_have_a_finite_map(responses, rows):
     """One row, one value, one class."""
     z, n = np.arange(rows) % 7 + 1, np.full(rows, 20)
     k = n * (responses == "all")
-    anchor = fit_anchor(z, np.full(rows, -2.0), n, k, 9)
-    logit = anchor(np.linspace(-120, 120, 9), np.arange(9))
+    served = fit_eb_platt(z, np.full(rows, -2.0), n, k, 9)
+    logit = served(np.linspace(-120, 120, 9), np.arange(9))
     assert np.isfinite(logit).all()
-    rate = expit(anchor(np.full(1, -2.0), np.ones(1, int)))[0]
+    rate = expit(served(np.full(1, -2.0), np.ones(1, int)))[0]
     assert rate > 0.5 if responses == "all" else rate < 0.1
 
 
@@ -178,30 +195,24 @@ def test_constant_scores_get_a_rate_near_the_observed_one():
     z, logit, n, k, n_values = world()
     z, logit = np.append(z, n_values), np.append(logit, np.log(0.5675 / 0.4325))
     n, k = np.append(n, 279), np.append(k, 5)
-    anchor = fit_anchor(z, logit, n, k, n_values + 1)
-    assert 5 / 279 < expit(anchor(logit[-1:], z[-1:]))[0] < 3 * 5 / 279
+    served = fit_eb_platt(z, logit, n, k, n_values + 1)
+    assert 5 / 279 < expit(served(logit[-1:], z[-1:]))[0] < 3 * 5 / 279
 
 
 def test_extreme_logits_stay_finite():
     """Base logits -120, -20, 17, 18, 25, 120."""
     logit = np.tile([-120.0, -20, 17, 18, 25, 120], 10)
     z = np.repeat(np.arange(1, 11), 6)
-    anchor = fit_anchor(z, logit, np.full(60, 10), np.where(logit > 0, 9, 1), 11)
-    mapped = anchor(logit, z).reshape(10, 6)
+    served = fit_eb_platt(z, logit, np.full(60, 10), np.where(logit > 0, 9, 1), 11)
+    mapped = served(logit, z).reshape(10, 6)
     assert np.isfinite(mapped).all()
     assert (np.diff(mapped, axis=1) > 0).all()
 
 
-def test_without_impressions_there_is_no_anchor():
+def test_without_impressions_there_is_no_map():
     nothing = np.zeros(3)
     with pytest.raises(NotEnoughDataError, match="calibration days"):
-        fit_anchor(np.arange(3), nothing, nothing, nothing, 3)
-
-
-def test_the_serving_map_is_the_anchor():
-    z, logit, n, k, n_values = world(n_values=50)
-    anchor = fit_anchor(z, logit, n, k, n_values)
-    np.testing.assert_allclose(anchor.as_map()(logit, z), anchor(logit, z), atol=1e-12)
+        fit_eb_platt(np.arange(3), nothing, nothing, nothing, 3)
 
 
 def test_grid_cells_stand_for_their_rows():
@@ -214,8 +225,8 @@ def test_grid_cells_stand_for_their_rows():
     scores = Scores(logit, z, np.ones(n, np.int32), y, np.zeros(n, np.int32), 21)
     _, cells = tabulate(scores, (1,), 160)
     at = cells.logit_sum / cells.impressions
-    by_cell = fit_anchor(cells.field_value_id, at, cells.impressions, cells.responses, 21)
-    by_row = fit_anchor(z, logit, scores.impressions, y, 21)
+    by_cell = fit_eb_platt(cells.field_value_id, at, cells.impressions, cells.responses, 21)
+    by_row = fit_eb_platt(z, logit, scores.impressions, y, 21)
     loss = [log_loss_from_logits(a(logit, z), y, scores.impressions) for a in (by_cell, by_row)]
     assert loss[0].mean() - loss[1].mean() < 0.02e-4
 
