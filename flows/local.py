@@ -69,22 +69,23 @@ def up(port: int) -> str:
     url = f"http://{HOST}:{port}"
     write_json(home() / STATE, {"url": url, "processes": {}})
     os.environ.pop("ADACALIB_HOME", None)  # what is set while deploying would be stored
-    environment = {**os.environ, "PREFECT_API_URL": f"{url}/api"}
-    environment["ADACALIB_TIME_ZONE"] = read_params().log.time_zone
+    os.environ |= {
+        "PREFECT_API_URL": f"{url}/api",
+        "ADACALIB_TIME_ZONE": read_params().log.time_zone,
+    }
     try:
         listen = ("--host", HOST, "--port", str(port), "--log-level", "WARNING")
         with _first_start():
-            server = _start("server", environment, "server", "start", *listen)
+            server = _start("server", "start", *listen)
             _await_part("server", server.poll, lambda: _ask(f"{url}/api/health"), _log("server"))
         end_orphaned_runs(f"{url}/api")
         name = f"{POOL} {server.pid}"
         serve = ("--pool", POOL, "--type", "process", "--name", name)  # which makes the pool, too
-        at_home = environment | {"ADACALIB_HOME": str(Path.cwd())}
-        worker = _start("worker", at_home, "worker", "start", *serve)
+        worker = _start("worker", "start", *serve, ADACALIB_HOME=str(Path.cwd()))
         workers = f"{url}/api/work_pools/{POOL}/workers/filter"
         _await_part("worker", worker.poll, lambda: name in str(_ask(workers, {})), _log("worker"))
         deploy = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"]
-        done = run_program(deploy, Path(), variables=environment)
+        done = run_program(deploy, Path())
         if done.code:
             last = " ".join(done.output.split())[-500:]
             raise ToolError(f"prefect deploy failed: {last}")
@@ -138,12 +139,12 @@ def _first_start() -> AbstractContextManager[None]:
     return hold(home() / "start.lock", "the start of a server", str(home()), PATIENCE, report)
 
 
-def _start(name: str, environment: dict[str, str], *arguments: str) -> "subprocess.Popen[bytes]":
-    """Start a prefect command that goes on, in a session of its own, and note it for `down`."""
+def _start(name: str, *arguments: str, **variables: str) -> "subprocess.Popen[bytes]":
+    """Start `prefect NAME …`, which goes on, in a session of its own, and note it for `down`."""
     with _log(name).open("wb") as log:
         child = subprocess.Popen(
-            [sys.executable, "-m", "prefect", *arguments],
-            env=environment,
+            [sys.executable, "-m", "prefect", name, *arguments],
+            env=os.environ | variables,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
