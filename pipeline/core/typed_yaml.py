@@ -40,7 +40,7 @@ def read_yaml(path: Path, refusal: type[AdaCalibError]) -> Any:
         FileNotFoundError: there is no such file.
     """
     try:
-        return _document(path.read_text(encoding="utf-8"))
+        return parse_yaml(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise
     except (OSError, UnicodeDecodeError) as error:
@@ -89,7 +89,7 @@ def read_typed(path: Path, model: type[Model], refusal: type[AdaCalibError]) -> 
 
 
 @lru_cache(maxsize=8)  # a run asks often, and the parser takes a tenth of a second
-def _document(text: str) -> Any:
+def parse_yaml(text: str) -> Any:
     """What a text in YAML 1.2 says; not to be changed."""
     return YAML(typ="safe", pure=True).load(text)
 

@@ -203,8 +203,7 @@ def refuse_lost(folder: Path, versions: dict[str, str], home: Store, held: set[s
         ReleaseError: one is not whole there.
     """
     for version, commit in versions.items():
-        lock = git(folder, "show", f"{commit}:dvc.lock", check=False).output
-        model = model_md5(lock)
+        model = model_md5(folder, commit)
         there = {model, *(home.entries(model).values() if model in held else [])}
         if model is None or not there <= held:
             raise ReleaseError(

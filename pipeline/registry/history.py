@@ -13,7 +13,7 @@ from pipeline.formats.champion import PIN, read_pin
 from pipeline.registry import commits, promote, tags, verdicts
 from pipeline.registry.staleness import other_log
 from pipeline.registry.tools import dvc
-from pipeline.registry.tools.programs import git, git_folder
+from pipeline.registry.tools.programs import committed, git, git_folder
 
 REPORT = Path("artifacts/report")
 PAGE = "report.html"
@@ -297,9 +297,8 @@ def released(folder: Path, path: Path) -> str:
     """
     there = f"refs/remotes/{commits.authority(folder)}/release"
     for branch in ("refs/heads/release", there, "HEAD"):  # a tag may be called so, too
-        shown = git(folder, "show", f"{branch}:{path.as_posix()}", check=False)
-        if not shown.code:
-            return shown.output
+        if (text := committed(folder, branch, path)) is not None:
+            return text
     raise ReleaseError(
         f"no refreshed day left {path} in this clone: python -m flows.refresh --day DAY makes the "
         "first, git fetch brings those of others"

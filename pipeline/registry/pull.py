@@ -24,7 +24,7 @@ from pipeline.core.files import (
 from pipeline.formats import champion
 from pipeline.registry import commits, tags
 from pipeline.registry.tools import dvc, stores
-from pipeline.registry.tools.programs import git, hold
+from pipeline.registry.tools.programs import committed, hold
 from pipeline.registry.verdicts import Production, described, gate_of, production
 
 BIN_TABLES = Path("artifacts/tables")
@@ -98,8 +98,9 @@ def bring(folder: Path, commit: str, copy: Path, remote: stores.Remote | None) -
     try:
         dvc.fetch(folder, commit, copy, only=remote)
     except ToolError as error:
+        listed = str(dvc.model_md5(folder, commit))
         raise ToolError(
-            f"{error}; nothing was changed: remove {_place(_listed(folder, commit))} there, if it "
+            f"{error}; nothing was changed: remove {_place(listed)} there, if it "
             f"is there, as DVC sends nothing of a folder while a store has its list, and {send}"
         ) from None
     try:
@@ -115,13 +116,9 @@ def bring(folder: Path, commit: str, copy: Path, remote: stores.Remote | None) -
         raise ReleaseError("DVC gives another model than the one that was judged; run dvc repro")
 
 
-def _listed(folder: Path, commit: str) -> str:
-    return str(dvc.model_md5(git(folder, "show", f"{commit}:dvc.lock").output))
-
-
 def _objects(folder: Path, commit: str, file: str) -> list[str]:
     """Where a store has a file of a commit's model, if it is known, and the list of its files."""
-    listed = _listed(folder, commit)
+    listed = str(dvc.model_md5(folder, commit))
     with stores.stores(folder) as found:
         held = next((store.entries(listed) for store in found if store.has(listed)), {})
     return [_place(md5) for md5 in (held.get(file), listed) if md5]
@@ -191,8 +188,7 @@ def _bring_pinned(root: Path, pin: champion.Pin) -> dict[str, str]:
     with scratch_folder(".adacalib-", root / champion.FOLDER) as place:
         model, tables = place / champion.MODEL.name, place / champion.TABLES.name
         dvc.fetch(root, pin.commit, model)
-        lock = git(root, "show", f"{pin.commit}:dvc.lock", check=False).output
-        if f"path: {BIN_TABLES.as_posix()}\n" in lock:
+        if f"path: {BIN_TABLES}\n" in (committed(root, pin.commit, "dvc.lock") or ""):
             dvc.fetch(root, pin.commit, tables, path=BIN_TABLES)
         else:
             tables.mkdir()

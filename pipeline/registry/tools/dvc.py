@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from ruamel.yaml import YAML
 
 from pipeline.core.errors import AdaCalibError, ToolError
 from pipeline.core.files import scratch_folder
+from pipeline.core.typed_yaml import parse_yaml
 from pipeline.params.params_file import stage_order
 from pipeline.registry.tags import NAME, STAGE, Tag, assignments, next_version, proposed, versions
 from pipeline.registry.tools.programs import (
     Finished,
     beside_python,
+    committed,
     follow,
     git,
     program_lines,
@@ -240,9 +241,9 @@ def restore_data(folder: Path) -> bool:
     return any(not run_dvc(folder, word, "--quiet", "data.dvc").code for word in words)
 
 
-def model_md5(lock: str) -> str | None:
-    """The md5 that the text of a dvc.lock has for the model, None if it has none."""
-    found = YAML(typ="safe", pure=True).load(lock) or {}
+def model_md5(folder: Path, commit: str) -> str | None:
+    """The md5 that the dvc.lock of a commit has for the model, None if it has none."""
+    found = parse_yaml(committed(folder, commit, "dvc.lock") or "") or {}
     outputs = found.get("stages", {}).get("merge", {}).get("outs", [])
     return next((out.get("md5") for out in outputs if out["path"] == MODEL.as_posix()), None)
 

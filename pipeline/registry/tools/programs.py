@@ -221,6 +221,12 @@ def git(folder: Path, *arguments: str, check: bool = True) -> Finished:
     return Finished(finished.returncode, finished.stdout, finished.stderr)
 
 
+def committed(folder: Path, commit: str, path: str | Path) -> str | None:
+    """The text of a file as a commit or branch has it; None where it has none."""
+    shown = git(folder, "show", f"{commit}:{path}", check=False)
+    return None if shown.code else shown.output
+
+
 def fetch(folder: Path, remote: str, *specs: str, check: bool = False) -> Finished:
     """Bring refs of a git remote; what it lacks stays here, whatever `fetch.prune` says.
 
