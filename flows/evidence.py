@@ -10,7 +10,7 @@ from prefect.logging import get_run_logger
 
 from flows.worktree import git_output
 from pipeline.core.errors import masked
-from pipeline.core.files import publish, read_json, read_report
+from pipeline.core.files import publish, read_json
 from pipeline.registry.history import name_page
 from pipeline.registry.tools.programs import run_program
 from pipeline.report.result_tables import METRICS, gate_rows, metric_rows
@@ -72,7 +72,7 @@ def show(day: str, folder: Path) -> None:
     gate = read_json(folder / "reports/gate.json")
     verdict = masked(verdict_text(day, gate))
     artifacts.create_markdown_artifact(verdict, key="verdict", description=about)
-    evaluation = read_report(folder / "reports/evaluation.json")
+    evaluation = read_json(folder / "reports/evaluation.json")
     artifacts.create_table_artifact(metric_table(evaluation), key="metrics", description=about)
     reliability = folder / REPORT / "reliability.svg"
     if reliability.exists():

@@ -229,18 +229,6 @@ def write_report(path: Path, report: dict[str, Any]) -> None:
     write_json(path, [_with_sum(report)])
 
 
-def read_report(path: Path, *keys: str) -> Any:
-    """What `read_json` reads, which must have some keys.
-
-    Raises:
-        ArtifactError: as `read_json`, or it lacks a key.
-    """
-    content = read_json(path)
-    if not {*keys} <= {*content}:
-        raise ArtifactError(f"{path} does not say {', '.join(keys)}; {REMEDY}")
-    return content
-
-
 def sha256_of(path: Path) -> str:
     """The sha256 of a file's bytes, in hexadecimal."""
     with path.open("rb") as file:
@@ -270,17 +258,17 @@ def manifest_sums(parts: Mapping[str, Path]) -> dict[str, str]:
     return {name: json_sha256(read_json(folder / MANIFEST)) for name, folder in parts.items()}
 
 
-def refuse_others(artifact: Path, noted: Mapping[str, str], parts: Mapping[str, Path]) -> None:
-    """Refuse an artifact beside others than those that it was made of.
+def refuse_others(artifact: Path, parts: Mapping[str, Path]) -> None:
+    """Refuse an artifact beside others than those whose `manifest_sums` it notes under `made_of`.
 
     Args:
-        artifact: its folder or file.
-        noted: its own `manifest_sums` of then; empty where it has none.
+        artifact: its report, or its folder with a manifest.
         parts: the artifacts beside it, by their names there.
 
     Raises:
-        ArtifactError: one of them is another, or has no manifest.
+        ArtifactError: one of them is another, or one of all has no manifest.
     """
+    noted = read_json(artifact / MANIFEST if artifact.is_dir() else artifact).get("made_of", {})
     for name, found in manifest_sums(parts).items():
         if noted.get(name) != found:
             raise ArtifactError(

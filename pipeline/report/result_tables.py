@@ -11,7 +11,7 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.core.files import read_json, read_report
+from pipeline.core.files import read_json
 from pipeline.encoding.values import MARK, PAIR, PARENT, SEPARATOR
 
 QUESTIONS = read_json(Path(__file__).with_name("questions.json"))
@@ -269,8 +269,8 @@ def read_results(folder: Path) -> dict[str, Any]:
     """
     report = folder / "artifacts/report/report.html"
     return {
-        "evaluation": read_report(folder / "reports/evaluation.json", "first_day", "methods"),
-        "gate": read_report(folder / "reports/gate.json", "reasons", "verdict"),
+        "evaluation": read_json(folder / "reports/evaluation.json"),
+        "gate": read_json(folder / "reports/gate.json"),
         "report": str(report.resolve()) if report.exists() else None,
     }
 

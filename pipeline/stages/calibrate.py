@@ -13,7 +13,7 @@ from pipeline.calibration.paper.paper_network import PaperSettings
 from pipeline.calibration.paper.paper_rows import RowFeatures
 from pipeline.calibration.roll import TOO_FEW_DAYS, Rolled, roll
 from pipeline.core.errors import CheckFailedError, ParamsError
-from pipeline.core.files import manifest_sums, publish, read_report, refuse_others, write_facts
+from pipeline.core.files import manifest_sums, publish, read_json, refuse_others, write_facts
 from pipeline.formats.days import day_name, day_number
 from pipeline.formats.maps import PiecewiseLinearMap, write_maps
 from pipeline.formats.rolling import FILE, DayMap, write_rolling
@@ -93,11 +93,11 @@ def run(
 
 
 def _require_passed(check: Path, parts: dict[str, Path]) -> None:
-    report = read_report(check)
+    report = read_json(check)
     if not report["passed"]:
         breaches = "; ".join(map(str, report["breaches"]))
         raise CheckFailedError(f"{check} did not pass: {breaches}; run dvc repro tabulate")
-    refuse_others(check, report.get("made_of", {}), parts)
+    refuse_others(check, parts)
 
 
 def _rolled(

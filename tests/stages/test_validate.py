@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from pipeline.core.errors import AdaCalibError, DataError, NotEnoughDataError
-from pipeline.core.files import read_report
+from pipeline.core.files import read_json
 from pipeline.params.sections import SplitParams, ValidateParams
 from pipeline.stages import validate
 from tests.tiny_logs import PRIVATE, files_of, land_day, tiny_day, tiny_log_params, write_log
@@ -37,7 +37,7 @@ def report(folder: Path, *, limits: dict | None = None, last_day: str | None = N
         log=tiny_log_params(**log),
         split=SplitParams(training_days=1, calibration_days=1, test_days=1, last_day=last_day),
     )
-    return read_report(target)
+    return read_json(target)
 
 
 def by_day(folder: Path) -> dict:
