@@ -106,17 +106,16 @@ def clean(folder: Path, *, really: bool) -> Cleaning:
 def _remove(
     folder: Path, held: tags.Tag, losing: dict[str, str], gone: dict[Store, set[str]]
 ) -> None:
-    begun = tags.begin_clean(folder, held, losing)
-    give_up = time.monotonic() + tags.CLEAN_SECONDS
-    for store, objects in gone.items():
-        for batch in store.batches(objects):
-            if time.monotonic() > give_up:
-                raise ToolError(
-                    f"{store.name} took longer than {tags.CLEAN_SECONDS} s, for which "
-                    "promotions wait; run adacalib clean --yes again for the rest"
-                )
-            store.remove(batch)
-    tags.end_clean(folder, begun)
+    with tags.cleaning(folder, held, losing):
+        give_up = time.monotonic() + tags.CLEAN_SECONDS
+        for store, objects in gone.items():
+            for batch in store.batches(objects):
+                if time.monotonic() > give_up:
+                    raise ToolError(
+                        f"{store.name} took longer than {tags.CLEAN_SECONDS} s, for which "
+                        "promotions wait; run adacalib clean --yes again for the rest"
+                    )
+                store.remove(batch)
 
 
 def kept_versions(history: list[tags.Tag], removed: Collection[str] = ()) -> dict[str, str]:
