@@ -17,7 +17,6 @@ from pipeline.core.signals import interrupt_on_signals
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Yesterday's ad logs in, today's field-calibrated model out, with the evidence.",
     epilog="Exit codes: 0 done, 1 refused (one sentence on stderr says why), 2 wrong usage. "
     "--debug shows where a refusal comes from.",
 )

@@ -7,7 +7,7 @@ it open.
 """
 
 import shutil
-import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -234,7 +234,9 @@ def pull(folder: Path, target: Path, remote: str | None = None) -> str:
         _refuse_behind(held, store, authority, target)
         if not already:
             before = target.resolve()
-            version = _bring(folder, current, store, source)
+            version = store / f"{current.version}-{time.time_ns()}"
+            with publish(version) as copy:
+                bring(folder, current.commit, copy, source)
             with publish(target) as link:
                 link.symlink_to(Path(store.name) / version.name, target_is_directory=True)
             for other in store.iterdir():  # older versions, and what a killed pull left
@@ -274,13 +276,3 @@ def _shows(target: Path, current: Production) -> bool:
     except AdaCalibError:
         return False
     return sha256_of(target / MANIFEST) == current.model_sha256
-
-
-def _bring(folder: Path, current: Production, store: Path, remote: stores.Remote | None) -> Path:
-    """A folder in the store with the version's bytes, verified."""
-    with scratch_folder(".adacalib-", store) as scratch:
-        copy = scratch / "model"
-        bring(folder, current.commit, copy, remote)
-        version = Path(tempfile.mkdtemp(prefix=f"{current.version}-", dir=store))
-        copy.replace(version)
-    return version
