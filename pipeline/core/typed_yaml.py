@@ -142,8 +142,6 @@ def _fault(item: Any, known: list[str]) -> str:
 
 def _as_yaml(value: Any) -> str:
     """A value as YAML spells it: a date that is no text has no quotes."""
-    return (
-        str(value)
-        if isinstance(value, date)
-        else json.dumps(value, default=str, ensure_ascii=False)
-    )
+    if isinstance(value, date):
+        return str(value)
+    return json.dumps(value, default=str, ensure_ascii=False)

@@ -14,8 +14,7 @@ from pipeline.core.errors import ArtifactError
 from pipeline.core.files import MANIFEST, file_sums, read_json, sha256_of, verify, write_json
 
 PIN = Path("champion.json")
-FOLDER = Path("artifacts/champion")
-MODEL, TABLES = FOLDER / "model", FOLDER / "tables"  # beside champion.json
+MODEL, TABLES = Path("artifacts/champion/model"), Path("artifacts/champion/tables")
 SAME_LOG = ("format", "label", "field", "impressions")
 """Keys of `log` without which two models' numbers are not about the same thing."""
 

@@ -184,19 +184,13 @@ def _bring_pinned(root: Path, pin: champion.Pin) -> dict[str, str]:
     They come from DVC's cache where it has them, else from the remote. A version whose commit names
     no tables has none.
     """
-    (root / champion.FOLDER).mkdir(parents=True, exist_ok=True)
-    with scratch_folder(".adacalib-", root / champion.FOLDER) as place:
-        model, tables = place / champion.MODEL.name, place / champion.TABLES.name
+    with publish(root / champion.MODEL) as model, publish(root / champion.TABLES) as tables:
         dvc.fetch(root, pin.commit, model)
         if f"path: {BIN_TABLES}\n" in (committed(root, pin.commit, "dvc.lock") or ""):
             dvc.fetch(root, pin.commit, tables, path=BIN_TABLES)
         else:
             tables.mkdir()
-        sums = file_sums(tables)
-        for part in (model, tables):
-            with publish(root / champion.FOLDER / part.name) as target:
-                part.rename(target)
-    return sums
+        return file_sums(tables)
 
 
 def pull(folder: Path, target: Path, remote: str | None = None) -> str:
