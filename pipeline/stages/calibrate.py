@@ -52,7 +52,7 @@ def run(
     parts = {"scores": scores, "tables": tables}
     _require_passed(check, parts)
     scored = read_scores_manifest(scores)
-    statistics = replace(read_evidence(tables), of_parents=FieldTree.of(scored["field"]))
+    statistics = replace(read_evidence(tables), tree=FieldTree.of(scored["field"]))
     horizon = 1 + scored.get("conventions", {}).get("maturity_days", 0)
     judged, shipped = _rolled(scores, scored, statistics, params, horizon)
     newest = max(shipped.maps["identity"])

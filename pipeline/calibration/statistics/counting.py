@@ -27,7 +27,7 @@ from pipeline.formats.sort_keys import (
     sorted_ranges,
     usable_threads,
 )
-from pipeline.formats.tables import BinTable, CellTable, FieldTables, per_impression
+from pipeline.formats.tables import BinTable, CellTable, FieldTables, FieldTree, per_impression
 
 
 def count_bins(scores: Scores, bins: BinTable, threads: int | None = None) -> BinTable:
@@ -110,7 +110,7 @@ def with_later_days(
     joined = concatenate([cells, *later])
     order = np.lexsort((joined.day, joined.cell_id, joined.field_value_id))
     kept = bins.take(np.isin(bins.requested_bins, candidates))
-    return FieldTables(kept, joined.take(order), made_until, n_field_values)
+    return FieldTables(kept, joined.take(order), made_until, FieldTree.flat(n_field_values))
 
 
 def _cells(rows: SortedRows, heads: np.ndarray, ids: np.ndarray, cell_id: np.ndarray) -> Cells:
