@@ -14,7 +14,7 @@ from typing import Any
 from prefect.events import emit_event
 from prefect.logging import get_logger
 
-from pipeline.core.errors import NOTIFY, masked, remember
+from pipeline.core.errors import NOTIFY, masked
 
 BLOCK = "adacalib-notify"
 NEXT_STEPS = {
@@ -100,17 +100,16 @@ def notify(news: News) -> None:
 
 
 def _channels() -> list[str]:
-    """What the environment names, else what the secret block holds."""
-    given = os.environ.get(NOTIFY)
-    if given is None and os.environ.get("PREFECT_API_URL"):
+    """What the environment names, else what the secret block holds, from then on there, too: the
+    variable is masked.
+    """
+    if NOTIFY not in os.environ and os.environ.get("PREFECT_API_URL"):
         from prefect.blocks.system import Secret
 
         with suppress(Exception):  # there is none, or the server does not answer
             secret: Any = Secret.load(BLOCK)
-            given = str(secret.get())
-            for channel in given.split():
-                remember(channel)
-    return (given or "").split()
+            os.environ[NOTIFY] = str(secret.get())
+    return os.environ.get(NOTIFY, "").split()
 
 
 def _refusal(channel: str, news: News) -> str | None:

@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
+from prefect.blocks.system import Secret
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
@@ -73,6 +74,18 @@ def test_a_message_says_day_stage_reason_and_next_step(webhook, monkeypatch, no_
     assert lines[3].startswith("next: production stays as it is; bring the day, then python -m ")
     assert [event["event"] for event in no_events] == ["adacalib.late"]
     assert no_events[0]["payload"]["stage"] == "land"
+
+
+def test_channels_of_the_secret_block_are_heard_and_masked(webhook, monkeypatch):
+    host, received = webhook
+    channel = f"json://{host}/s3cr3t"
+    monkeypatch.setattr(Secret, "load", lambda name: Secret(value=channel))
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
+    monkeypatch.setenv(NOTIFY, "")  # as it was, afterwards
+    monkeypatch.delenv(NOTIFY)
+    notify(LATE)
+    assert [message["path"] for message in received] == ["/s3cr3t"]
+    assert "s3cr3t" not in masked(f"no answer of {channel}; s3cr3t")
 
 
 def test_a_channel_that_fails_costs_a_warning_without_its_address(webhook, monkeypatch, caplog):
