@@ -104,7 +104,7 @@ def down() -> str:
     A run at work has half a minute to end; then it is stopped, and the next refresh recovers.
     """
     processes = _state()["processes"]
-    stopped = [name for name in PARTS if _stop(processes.get(name))]
+    stopped = [name for name in PARTS if name in processes and _stop(processes[name])]
     (home() / STATE).unlink(missing_ok=True)
     return f"stopped: {', '.join(stopped)}" if stopped else "nothing was up"
 
@@ -115,11 +115,11 @@ def _state() -> dict[str, Any]:
     return read_json(path) if path.exists() else {"url": None, "processes": {}}
 
 
-def _process(entry: dict[str, Any] | None) -> psutil.Process | None:
+def _process(entry: dict[str, Any]) -> psutil.Process | None:
     """The process of an entry, or None where it has ended (its id may be another's by now)."""
     with suppress(psutil.NoSuchProcess):
-        process = psutil.Process(entry["id"]) if entry else None
-        if process and entry and abs(process.create_time() - entry["began"]) < 1:
+        process = psutil.Process(entry["id"])
+        if abs(process.create_time() - entry["began"]) < 1:
             return process
     return None
 
@@ -183,7 +183,7 @@ def _await_part(name: str, ended: Callable[[], Any], ready: Callable[[], Any], l
     raise ToolError(f"the Prefect {name} did not start; the last that it wrote: {masked(last)}")
 
 
-def _stop(entry: dict[str, Any] | None) -> bool:
+def _stop(entry: dict[str, Any]) -> bool:
     """Interrupt a process, wait, then kill what is left of it and its children; was it there?"""
     process = _process(entry)
     if process is None:

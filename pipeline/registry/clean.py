@@ -203,8 +203,7 @@ def refuse_lost(folder: Path, versions: dict[str, str], home: Store, held: set[s
     """
     for version, commit in versions.items():
         model = model_md5(folder, commit)
-        there = {model, *(home.entries(model).values() if model in held else [])}
-        if model is None or not there <= held:
+        if model is None or not whole({model}, {home: held}) <= held:
             raise ReleaseError(
                 f"{home.name} lacks bytes of {version}, which must stay, so nothing is removed; "
                 f"send them from a clone that has them: git switch --detach {commit[:10]}, "
