@@ -6,11 +6,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing
 from datetime import timedelta
 from itertools import repeat, takewhile
 from threading import Condition
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
@@ -111,22 +111,23 @@ def in_order(
         yield pending.popleft()()
 
 
-Begin: TypeAlias = Callable[[Callable[[Any], Made], Any], Callable[[], Made]]
+def made_ahead(
+    make: Callable[[Item], Made], items: Iterable[Item], threads: int, ahead: int = 0
+) -> Generator[Made, None, None]:
+    """What is made of items, in their order, in threads.
 
-
-@contextmanager
-def thread_pool(threads: int) -> Iterator[Begin]:
-    """What has a function of an item begun in a thread, and gives what waits for its result.
-
-    None goes on after the block: a thread that an interrupt met at its start is not known to the
+    None goes on after the end: a thread that an interrupt met at its start is not known to the
     executor, which would not wait for it.
 
     Args:
-        threads: so many work at a time.
+        make: a function of one item.
+        items: are asked for in the caller's thread.
+        threads: so many are made at a time.
+        ahead: so many are begun before the first one is waited for; 0: as there are threads.
     """
     gate, at_work, closed = Condition(), 0, False
 
-    def counted(make: Callable[[Any], Made], item: Any) -> Made:
+    def counted(item: Item) -> Made:
         nonlocal at_work
         with gate:
             if closed:
@@ -141,26 +142,12 @@ def thread_pool(threads: int) -> Iterator[Begin]:
 
     try:
         with ThreadPoolExecutor(threads) as pool:
-            yield lambda make, item: pool.submit(counted, make, item).result
+            begun = (pool.submit(counted, item).result for item in items)
+            yield from in_order(begun, lambda: ahead or threads)
     finally:
         with gate:
             closed = True
             gate.wait_for(lambda: not at_work)
-
-
-def made_ahead(
-    make: Callable[[Item], Made], items: Iterable[Item], threads: int, ahead: int = 0
-) -> Generator[Made, None, None]:
-    """What is made of items, in their order, in threads.
-
-    Args:
-        make: a function of one item.
-        items: are asked for in the caller's thread.
-        threads: so many are made at a time.
-        ahead: so many are begun before the first one is waited for; 0: as there are threads.
-    """
-    with thread_pool(threads) as begin:
-        yield from in_order((begin(make, item) for item in items), lambda: ahead or threads)
 
 
 def prefetched(items: Generator[Item, None, None], ahead: int = 1) -> Generator[Item, None, None]:
