@@ -13,7 +13,7 @@ from threading import Condition
 from typing import TypeVar
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.progress import BarColumn, Progress, TextColumn
 
 Item = TypeVar("Item")
 PATIENCE = 2.0  # seconds without a bar: work that is done by then needs none
@@ -34,11 +34,12 @@ class WorkProgress(AbstractContextManager["WorkProgress"]):
         self._title, self._total, self._unit = title, total, unit
         self._done, self._start = 0, time.monotonic()
         self._said = self._start
-        self._bar: Progress | None = None
-        self._task = TaskID(0)
+        columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[pace]}")
+        self._bar = Progress(*columns, console=self._console, transient=True)
+        self._task = self._bar.add_task(title, total=total, pace="")
 
     def __exit__(self, *_: object) -> None:
-        if self._bar:
+        if self._console.is_terminal:
             self._bar.stop()
 
     def advance(self, amount: int) -> None:
@@ -46,10 +47,9 @@ class WorkProgress(AbstractContextManager["WorkProgress"]):
         self._done += amount
         now = time.monotonic()
         if self._console.is_terminal:
-            if self._bar is None and now - self._start > PATIENCE:
-                self._show()
-            if self._bar:
-                self._bar.update(self._task, completed=self._done, pace=self.pace())
+            if now - self._start > PATIENCE:
+                self._bar.start()  # or it has begun
+            self._bar.update(self._task, completed=self._done, total=self._total, pace=self.pace())
         elif now - self._said > SILENCE:
             share = f"{self._done:,} of {self._total:,} {self._unit}"
             self.line(f"{self._title}: {share}, {self.pace()}")
@@ -63,12 +63,6 @@ class WorkProgress(AbstractContextManager["WorkProgress"]):
         rate = self._done / max(time.monotonic() - self._start, 1e-9)
         left = max(self._total - self._done, 0) / max(rate, 1e-9)
         return f"{rate:,.0f} {self._unit}/s, {timedelta(seconds=round(left))} left"
-
-    def _show(self) -> None:
-        columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[pace]}")
-        self._bar = Progress(*columns, console=self._console, transient=True)
-        self._task = self._bar.add_task(self._title, total=self._total, pace="")
-        self._bar.start()
 
     def line(self, text: str) -> None:
         """Say `text` on a line of its own."""
