@@ -123,7 +123,7 @@ def test_no_part_is_no_row(tmp_path):
 
 
 def test_an_unknown_part_is_refused(tmp_path):
-    with pytest.raises(ArtifactError, match="not 'validation'"):
+    with pytest.raises(ArtifactError, match="validation"):
         read_scores(written(tmp_path), "validation")
 
 
