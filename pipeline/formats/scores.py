@@ -272,7 +272,8 @@ def read_features(folder: Path, *splits: str) -> tuple[np.ndarray, np.ndarray]:
     names = feature_columns(categorical, features["numeric"])
     if not names:
         raise ArtifactError(
-            f"{folder} holds no features; set score.keep_features and run dvc repro score"
+            f"{folder} holds no features, which calibrate.paper.auxiliary reads; set "
+            "score.keep_features to true and run dvc repro"
         )
     table = pa.concat_tables(_table(folder, d, names) for d in _days(manifest, splits))
     ids = np.empty((len(table), len(categorical)), np.int32)
