@@ -132,7 +132,8 @@ def _first_start() -> AbstractContextManager[None]:
     """Start one server at a time: a second one would find the database half made by the first.
 
     Raises:
-        AdaCalibError: another start takes too long, or no file can be made in home().
+        ToolError: another start takes too long.
+        OSError: no file can be made in home().
     """
     make_folder(home())
     report = partial(print, file=sys.stderr)
@@ -264,7 +265,7 @@ def main(action: Literal["up", "down"], port: int = 4200) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         print(up(port) if action == "up" else down())
-    except AdaCalibError as error:
+    except (AdaCalibError, OSError) as error:
         sys.exit(f"{action}: {error}")
 
 

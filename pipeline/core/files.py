@@ -43,7 +43,7 @@ def make_folder(folder: Path) -> None:
     """Make a folder and those above it, where they are missing.
 
     Raises:
-        ArtifactError: something else stands where one of them would be, or may not be written.
+        ArtifactError: something else stands where one of them would be.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -53,10 +53,6 @@ def make_folder(folder: Path) -> None:
         raise ArtifactError(
             f"{stands} is no folder, so nothing can be made in it; name another place, or move it "
             "away"
-        ) from None
-    except PermissionError as error:
-        raise ArtifactError(
-            f"the folder {folder} cannot be made ({error.strerror}); name another place"
         ) from None
 
 
