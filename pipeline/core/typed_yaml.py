@@ -37,13 +37,11 @@ def read_yaml(path: Path, refusal: type[AdaCalibError]) -> Any:
 
     Raises:
         refusal: the file is no YAML.
-        FileNotFoundError: there is no such file.
+        OSError: there is no such file, or it may not be read.
     """
     try:
         return parse_yaml(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise refusal(f"{path} cannot be read as UTF-8 text: {error}") from None
     except YAMLError as error:
         raise refusal(
