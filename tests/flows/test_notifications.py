@@ -111,7 +111,7 @@ def test_an_event_that_cannot_be_emitted_fails_nothing(monkeypatch):
 
 @pytest.mark.parametrize("what", NEXT_STEPS)
 def test_every_kind_of_news_has_a_next_step(what):
-    assert News(what, "2013-09-30", "gate", "it is so").next_step
+    assert News(what, "2013-09-30", "gate", "it is so").facts["next"]
 
 
 @pytest.mark.parametrize(
