@@ -150,7 +150,9 @@ def forecasts(log: NestedLog, tree: FieldTree | None) -> dict[str, np.ndarray]:
     later = [count_cells(test, fitting_grid(cut[0]))]
     tables = with_later_days(cut, until, later, candidates, scores.n_field_values)
     asked = dict.fromkeys(range(until + 1, DAYS))
-    maps = roll(replace(tables, of_parents=tree), params.calibrate, known_until=until, asked=asked)
+    maps = roll(
+        replace(tables, tree=tree or tables.tree), params.calibrate, known_until=until, asked=asked
+    )
     columns = test.uncalibrated_logit, test.field_value_id, test.day
     return {name: rolled(of_days, *columns) for name, of_days in maps.maps.items()}
 

@@ -82,7 +82,7 @@ def rolled_by_the_pipeline(
     tables = with_later_days(cut, until, later, candidates, known.n_field_values)
     days = [until + 1] if test is None else np.unique(test.day).tolist()
     asked: dict[int, np.ndarray | None] = dict.fromkeys(days)
-    tables = replace(tables, of_parents=tree)
+    tables = replace(tables, tree=tree or tables.tree)
     return roll(tables, params.calibrate, known_until=until, asked=asked).maps
 
 

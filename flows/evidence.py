@@ -10,10 +10,10 @@ from prefect.logging import get_run_logger
 
 from flows.worktree import git_output
 from pipeline.core.errors import masked
-from pipeline.core.files import publish, read_json, read_report
+from pipeline.core.files import publish, read_json
 from pipeline.registry.history import name_page
 from pipeline.registry.tools.programs import run_program
-from pipeline.report.result_tables import METRICS, gate_rows, metric_rows
+from pipeline.report.result_tables import gate_rows, metric_table
 from pipeline.report.trend import TREND, shown_rows, trend_pictures, trend_rows, write_trend
 
 REPORT = Path("artifacts/report")
@@ -30,12 +30,6 @@ def verdict_text(day: str, gate: dict[str, Any]) -> str:
     verdict = "passed" if gate["passed"] else "refused"
     asked = [f"- {asks} **{answer}**: {why}" for asks, answer, _, why in gate_rows(gate)]
     return "\n".join([f"# {day}: {verdict}", "", *asked])
-
-
-def metric_table(evaluation: dict[str, Any]) -> list[dict[str, str]]:
-    """One row for each method of an evaluation, with the metrics that the terminal shows."""
-    columns = ["method", *(title for title, _, _ in METRICS)]
-    return [dict(zip(columns, row, strict=True)) for row in metric_rows(evaluation)]
 
 
 def picture(svg: str) -> str:
@@ -72,7 +66,7 @@ def show(day: str, folder: Path) -> None:
     gate = read_json(folder / "reports/gate.json")
     verdict = masked(verdict_text(day, gate))
     artifacts.create_markdown_artifact(verdict, key="verdict", description=about)
-    evaluation = read_report(folder / "reports/evaluation.json")
+    evaluation = read_json(folder / "reports/evaluation.json")
     artifacts.create_table_artifact(metric_table(evaluation), key="metrics", description=about)
     reliability = folder / REPORT / "reliability.svg"
     if reliability.exists():

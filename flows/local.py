@@ -69,22 +69,23 @@ def up(port: int) -> str:
     url = f"http://{HOST}:{port}"
     write_json(home() / STATE, {"url": url, "processes": {}})
     os.environ.pop("ADACALIB_HOME", None)  # what is set while deploying would be stored
-    environment = {**os.environ, "PREFECT_API_URL": f"{url}/api"}
-    environment["ADACALIB_TIME_ZONE"] = read_params().log.time_zone
+    os.environ |= {
+        "PREFECT_API_URL": f"{url}/api",
+        "ADACALIB_TIME_ZONE": read_params().log.time_zone,
+    }
     try:
         listen = ("--host", HOST, "--port", str(port), "--log-level", "WARNING")
         with _first_start():
-            server = _start("server", environment, "server", "start", *listen)
+            server = _start("server", "start", *listen)
             _await_part("server", server.poll, lambda: _ask(f"{url}/api/health"), _log("server"))
         end_orphaned_runs(f"{url}/api")
         name = f"{POOL} {server.pid}"
         serve = ("--pool", POOL, "--type", "process", "--name", name)  # which makes the pool, too
-        at_home = environment | {"ADACALIB_HOME": str(Path.cwd())}
-        worker = _start("worker", at_home, "worker", "start", *serve)
+        worker = _start("worker", "start", *serve, ADACALIB_HOME=str(Path.cwd()))
         workers = f"{url}/api/work_pools/{POOL}/workers/filter"
         _await_part("worker", worker.poll, lambda: name in str(_ask(workers, {})), _log("worker"))
         deploy = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"]
-        done = run_program(deploy, Path(), variables=environment)
+        done = run_program(deploy, Path())
         if done.code:
             last = " ".join(done.output.split())[-500:]
             raise ToolError(f"prefect deploy failed: {last}")
@@ -103,7 +104,7 @@ def down() -> str:
     A run at work has half a minute to end; then it is stopped, and the next refresh recovers.
     """
     processes = _state()["processes"]
-    stopped = [name for name in PARTS if _stop(processes.get(name))]
+    stopped = [name for name in PARTS if name in processes and _stop(processes[name])]
     (home() / STATE).unlink(missing_ok=True)
     return f"stopped: {', '.join(stopped)}" if stopped else "nothing was up"
 
@@ -114,11 +115,11 @@ def _state() -> dict[str, Any]:
     return read_json(path) if path.exists() else {"url": None, "processes": {}}
 
 
-def _process(entry: dict[str, Any] | None) -> psutil.Process | None:
+def _process(entry: dict[str, Any]) -> psutil.Process | None:
     """The process of an entry, or None where it has ended (its id may be another's by now)."""
     with suppress(psutil.NoSuchProcess):
-        process = psutil.Process(entry["id"]) if entry else None
-        if process and entry and abs(process.create_time() - entry["began"]) < 1:
+        process = psutil.Process(entry["id"])
+        if abs(process.create_time() - entry["began"]) < 1:
             return process
     return None
 
@@ -131,19 +132,20 @@ def _first_start() -> AbstractContextManager[None]:
     """Start one server at a time: a second one would find the database half made by the first.
 
     Raises:
-        AdaCalibError: another start takes too long, or no file can be made in home().
+        ToolError: another start takes too long.
+        OSError: no file can be made in home().
     """
     make_folder(home())
     report = partial(print, file=sys.stderr)
     return hold(home() / "start.lock", "the start of a server", str(home()), PATIENCE, report)
 
 
-def _start(name: str, environment: dict[str, str], *arguments: str) -> "subprocess.Popen[bytes]":
-    """Start a prefect command that goes on, in a session of its own, and note it for `down`."""
+def _start(name: str, *arguments: str, **variables: str) -> "subprocess.Popen[bytes]":
+    """Start `prefect NAME …`, which goes on, in a session of its own, and note it for `down`."""
     with _log(name).open("wb") as log:
         child = subprocess.Popen(
-            [sys.executable, "-m", "prefect", *arguments],
-            env=environment,
+            [sys.executable, "-m", "prefect", name, *arguments],
+            env=os.environ | variables,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -182,7 +184,7 @@ def _await_part(name: str, ended: Callable[[], Any], ready: Callable[[], Any], l
     raise ToolError(f"the Prefect {name} did not start; the last that it wrote: {masked(last)}")
 
 
-def _stop(entry: dict[str, Any] | None) -> bool:
+def _stop(entry: dict[str, Any]) -> bool:
     """Interrupt a process, wait, then kill what is left of it and its children; was it there?"""
     process = _process(entry)
     if process is None:
@@ -263,7 +265,7 @@ def main(action: Literal["up", "down"], port: int = 4200) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         print(up(port) if action == "up" else down())
-    except AdaCalibError as error:
+    except (AdaCalibError, OSError) as error:
         sys.exit(f"{action}: {error}")
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from prefect.events import emit_event
 from prefect.logging import get_logger
 
-from pipeline.core.errors import NOTIFY, masked, remember
+from pipeline.core.errors import NOTIFY, masked
 
 BLOCK = "adacalib-notify"
 NEXT_STEPS = {
@@ -58,21 +58,16 @@ class News:
     reason: str
 
     @property
-    def next_step(self) -> str:
-        """What the reader may do about it."""
-        return NEXT_STEPS[self.what].format(day=self.day)
-
-    @property
     def title(self) -> str:
         """One line for a subject."""
         return f"AdaCalib: {self.what}, day {self.day}"
 
     @property
-    def body(self) -> str:
+    def facts(self) -> dict[str, str]:
         """Day, stage, reason and next step, secrets masked."""
-        return masked(
-            f"day: {self.day}\nstage: {self.stage}\nreason: {self.reason}\nnext: {self.next_step}"
-        )
+        step = NEXT_STEPS[self.what].format(day=self.day)
+        said = {"day": self.day, "stage": self.stage, "reason": self.reason, "next": step}
+        return {name: masked(fact) for name, fact in said.items()}
 
 
 def notify(news: News) -> None:
@@ -84,12 +79,7 @@ def notify(news: News) -> None:
                 "prefect.resource.id": f"adacalib.day.{news.day}",
                 "prefect.resource.name": news.title,
             },
-            payload={
-                "day": news.day,
-                "stage": news.stage,
-                "reason": masked(news.reason),
-                "next": news.next_step,
-            },
+            payload=news.facts,
         )
     if news.what == "skipped":  # an event for whoever looks, no message
         return
@@ -100,17 +90,16 @@ def notify(news: News) -> None:
 
 
 def _channels() -> list[str]:
-    """What the environment names, else what the secret block holds."""
-    given = os.environ.get(NOTIFY)
-    if given is None and os.environ.get("PREFECT_API_URL"):
+    """What the environment names, else what the secret block holds, from then on there, too: the
+    variable is masked.
+    """
+    if NOTIFY not in os.environ and os.environ.get("PREFECT_API_URL"):
         from prefect.blocks.system import Secret
 
         with suppress(Exception):  # there is none, or the server does not answer
             secret: Any = Secret.load(BLOCK)
-            given = str(secret.get())
-            for channel in given.split():
-                remember(channel)
-    return (given or "").split()
+            os.environ[NOTIFY] = str(secret.get())
+    return os.environ.get(NOTIFY, "").split()
 
 
 def _refusal(channel: str, news: News) -> str | None:
@@ -122,7 +111,8 @@ def _refusal(channel: str, news: News) -> str | None:
         receiver = apprise.Apprise()
         if not receiver.add(channel):
             return "it is no address that Apprise knows"
-        if not receiver.notify(title=news.title, body=news.body):
+        body = "\n".join(f"{name}: {fact}" for name, fact in news.facts.items())
+        if not receiver.notify(title=news.title, body=body):
             return "it was not delivered"
     except Exception as error:  # a channel may fail in any way; the day goes on
         return type(error).__name__

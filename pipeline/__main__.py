@@ -1,6 +1,5 @@
 """python -m pipeline STAGE PATH…: run one stage on the paths that dvc.yaml declares for it."""
 
-import gc
 import importlib
 import inspect
 import os
@@ -29,9 +28,6 @@ def run_stage(stage: str, paths: list[Path], params_path: Path = Path("params.ya
     before = _written(inputs)
     params = read_params(params_path)  # first: what is wrong there is said before libraries load
     run = importlib.import_module(f"pipeline.stages.{stage}").run
-    if not gc.isenabled():
-        gc.freeze()
-        gc.enable()
     signature = inspect.signature(run)
     expected = [name for name, p in signature.parameters.items() if p.kind is not p.KEYWORD_ONLY]
     if len(paths) != len(expected):
@@ -69,7 +65,6 @@ def main() -> None:
     # Threads that wait for one another give the core away: where others use it too, spinning made
     # training ten times slower. It changes no result, and has to be set before torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    gc.disable()  # what is imported stays: to look for garbage in it takes a tenth of a small stage
     interrupt_on_signals()
     try:
         run_stage(sys.argv[1], [Path(argument) for argument in sys.argv[2:]])

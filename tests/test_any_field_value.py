@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.core.errors import DataError
-from pipeline.core.files import read_json, read_report
+from pipeline.core.files import read_json
 from pipeline.data.ingest.sources import land_sources
 from pipeline.encoding.values import NULL_NAME, POOLED_NAME
 from pipeline.formats.maps import read_maps
@@ -210,7 +210,7 @@ def test_null_is_a_value_and_what_is_unseen_is_counted(tmp_path):
     assert answer.json()["field_value_id"] == [1, 3, 0, 0]
     assert np.isfinite(answer.json()["probability"]).all()
     assert "adacalib_unseen_field_values_total 2.0" in metrics
-    report = read_report(folder / "reports/evaluation.json")
+    report = read_json(folder / "reports/evaluation.json")
     assert (report["field_values"], report["unseen_impressions"]) == (3, 0)
     scores = read_json(folder / "artifacts/scores/manifest.json")["days"]
     for entry in scores.values():
@@ -276,7 +276,7 @@ def test_rare_values_share_one_map_and_unseen_ones_do_not(pooled):
 def test_the_share_of_pooled_values_is_reported(pooled):
     base = read_json(pooled / "artifacts/model/manifest.json")["base"]
     assert base["field"]["pooled"] == ["x", "y"]
-    report = read_report(pooled / "reports/evaluation.json")["pooled"]
+    report = read_json(pooled / "reports/evaluation.json")["pooled"]
     assert (report["field_values"], report["impressions"]) == (2, 120)
     assert report["impression_share"] == 0.25
     assert 0 < report["response_share"] < 1

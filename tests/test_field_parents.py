@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from pipeline.__main__ import run_stage
 from pipeline.core.errors import DataError
-from pipeline.core.files import file_sums, read_json, read_report, sha256_of
+from pipeline.core.files import file_sums, read_json, sha256_of
 from pipeline.encoding.parents import Apart, count_field, nearest_parents, several_pairs, tree_of
 from pipeline.encoding.vocabulary import Vocabulary
 from pipeline.engine import day_map
@@ -207,7 +207,7 @@ def test_who_moved_and_who_had_two_is_told(walked):
         pair = names.index(f"\x1e\x1e{SHARED}\x1f{advertiser}\x1fv0")
         assert names[tree.parent[pair]] == f"\x1e\x1f{advertiser}\x1fv0"
     assert SHARED not in names
-    found = read_report(walked / "reports/evaluation.json")["parents"]
+    found = read_json(walked / "reports/evaluation.json")["parents"]
     assert found == {"ids": 7, "moved": 1, "pairs": 2}
 
 
@@ -216,7 +216,7 @@ def test_money_at_stake_is_that_of_the_test_days(walked):
     price, click, score = (
         np.concatenate([day[name] for day in days]) for name in ("price", "click", "score")
     )
-    found = read_report(walked / "reports/evaluation.json")["worth"]
+    found = read_json(walked / "reports/evaluation.json")["worth"]
     base = found["methods"]["uncalibrated"]
     assert base["observed"] == pytest.approx((price * click).sum())
     assert base["expected"] == pytest.approx((price / (1 + np.exp(-score))).sum(), rel=1e-6)
@@ -288,7 +288,7 @@ def test_a_value_that_got_a_second_parent_is_no_other_mix(tmp_path, at_first):
     pin = Pin("v0.0.3", "0" * 40, "2024-01-01", version, file_sums(folder / TABLES))
     write_pin(folder / "champion.json", pin)
     walk(folder, "check_tables")
-    drift = read_report(folder / "reports/tables.json")["drift"]
+    drift = read_json(folder / "reports/tables.json")["drift"]
     assert (drift["mix_beyond_noise"] < 0.01, drift["field_values"]) == (True, 2)
     assert drift["rate_beyond_noise"] < 0.1
 

@@ -162,6 +162,7 @@ HEAVY = {
     "altair",
     "vl_convert",
     "dvc",
+    "gto",
     "tea_tasting",
 }
 
@@ -174,6 +175,7 @@ HEAVY = {
         "import pipeline.cli.main",
         "import pipeline.params.params_file",
         "import pipeline.params.sections",
+        "import pipeline.registry.promote",
     ],
 )
 def test_a_light_import_stays_light(code):

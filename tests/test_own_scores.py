@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from pipeline.core.errors import DataError, ParamsError
-from pipeline.core.files import read_json, read_report
+from pipeline.core.files import read_json
 from pipeline.encoding.values import logged_logit
 from pipeline.params.params_file import read_params, set_values
 from tests.whole_walk import DAYS, asked, project, scored, walk
@@ -58,7 +58,7 @@ def test_the_uncalibrated_logit_is_the_served_one_to_the_bit(logits):
     answers, _ = scored(logits, table)
     expected = table["score"].to_numpy().astype(np.float32)
     np.testing.assert_array_equal(answers["uncalibrated_logit"], expected)
-    gains = read_report(logits / "reports/evaluation.json")["gains"]["model"]["logloss"]
+    gains = read_json(logits / "reports/evaluation.json")["gains"]["model"]["logloss"]
     assert gains["low"] > 0
 
 

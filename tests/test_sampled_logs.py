@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.calibration.statistics.bins import tabulate
 from pipeline.core.errors import DataError, ParamsError
-from pipeline.core.files import read_json, read_report
+from pipeline.core.files import read_json
 from pipeline.encoding.features import Encoder
 from pipeline.encoding.vocabulary import Vocabulary
 from pipeline.formats.scores import Scores, before_sampling
@@ -69,7 +69,7 @@ def test_a_sample_that_is_told_gives_probabilities_of_the_whole_log(request, whi
     answers, _ = scored(folder, test)
     observed = test["click"].to_numpy().mean()
     assert answers["probability"].mean() == pytest.approx(observed, rel=0.1)
-    report = read_report(folder / "reports/evaluation.json")
+    report = read_json(folder / "reports/evaluation.json")
     assert report["methods"]["model"]["pcoc"] == pytest.approx(1, abs=0.1)
     assert report["methods"]["uncalibrated"]["pcoc"] == pytest.approx(1, abs=0.2)
     pcoc = next(c for c in read_json(folder / "reports/gate.json")["checks"] if c["name"] == "pcoc")
@@ -86,7 +86,7 @@ def test_responses_are_counted_as_the_log_has_them(of_all):
     """Evidence is what was seen; what it stands for is said beside it."""
     clicks = sum(int(np.sum(SAMPLED[day]["click"].to_numpy())) for day in DAYS[-2:])
     rows = sum(len(SAMPLED[day]) for day in DAYS[-2:])
-    report = read_report(of_all / "reports/evaluation.json")
+    report = read_json(of_all / "reports/evaluation.json")
     assert (report["impressions"], report["responses"]) == (rows, clicks)
     stand_for = {"impressions": clicks + 10 * (rows - clicks), "responses": clicks}
     assert report["before_sampling"] == stand_for
@@ -202,7 +202,7 @@ def test_weights_of_rows_give_probabilities_of_the_whole_log(tmp_path):
     test = pa.concat_tables([WHOLE[day] for day in DAYS[-2:]])
     answers, _ = scored(folder, test.select(["item", "price"]))
     assert answers["probability"].mean() == pytest.approx(RATE, rel=0.15)
-    report = read_report(folder / "reports/evaluation.json")
+    report = read_json(folder / "reports/evaluation.json")
     clicks = sum(int(np.sum(days[day]["click"].to_numpy())) for day in DAYS[-2:])
     assert report["responses"] == clicks
     assert report["before_sampling"]["responses"] == 2 * clicks
@@ -221,7 +221,7 @@ def test_scores_that_were_served_are_weighed_and_never_shifted(tmp_path):
     walk(folder, "evaluate")
     answer, _ = asked(folder, {"item": ["a", "b"], "score": [logit] * 2})
     assert answer.json()["uncalibrated_logit"] == pytest.approx([logit] * 2, abs=1e-6)
-    assert read_report(folder / "reports/evaluation.json")["methods"]["model"][
+    assert read_json(folder / "reports/evaluation.json")["methods"]["model"][
         "pcoc"
     ] == pytest.approx(1, abs=0.1)
     bins = read_field_tables(folder / "artifacts/tables").bins.candidate(2)
@@ -285,8 +285,8 @@ def test_weights_of_all_rows_alike_make_nothing_surer(tmp_path):
         }
         folder = project(tmp_path / name, days, log__served_logit="score", **more)
         walk(folder, "evaluate")
-        evaluation = read_report(folder / "reports/evaluation.json")
-        checked = read_report(folder / "reports/tables.json")
+        evaluation = read_json(folder / "reports/evaluation.json")
+        checked = read_json(folder / "reports/tables.json")
         model, first = evaluation["methods"]["isotonic"], evaluation["largest_field_values"][0]
         names = ("pcoc_low", "pcoc_high", "daily_field_deviance_floor", "field_rce_floor")
         numbers = [model[n] for n in names] + [first[n] for n in ("responses", "low", "high")]

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.core.files import file_sums, read_json, read_report, sha256_of
+from pipeline.core.files import file_sums, read_json, sha256_of
 from pipeline.formats.champion import MODEL, PIN, TABLES, Pin, write_pin
 from pipeline.formats.days import day_name, day_number
 from pipeline.params.params_file import set_values
@@ -44,7 +44,7 @@ def test_each_of_ten_days_is_held_against_the_one_before_on_every_test_day(tmp_p
     for day in DAYS[-REFRESHES:]:
         set_values(folder / "params.yaml", {"split.last_day": day})
         walk(folder)
-        champion = read_report(folder / "reports/evaluation.json")["champion"]
+        champion = read_json(folder / "reports/evaluation.json")["champion"]
         if day == DAYS[-REFRESHES]:
             assert champion is None
         else:

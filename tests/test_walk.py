@@ -12,7 +12,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from pipeline.__main__ import main
-from pipeline.core.files import read_report
+from pipeline.core.files import read_json
 from pipeline.params.params_file import STAGES, set_values
 from tests.whole_walk import copy_code, walk
 
@@ -77,7 +77,7 @@ def outputs(folder: Path) -> dict[str, bytes]:
 def test_the_verdict_on_a_log_that_needs_calibration_is_a_pass(walked):
     gate = json.loads((walked / "reports/gate.json").read_text())
     assert gate["passed"], gate["reasons"]
-    evaluation = read_report(walked / "reports/evaluation.json")
+    evaluation = read_json(walked / "reports/evaluation.json")
     excess = evaluation["truth"]["excess_logloss"]
     assert excess["model"] < 0.6 * excess["uncalibrated"]
 
@@ -89,7 +89,7 @@ def test_metrics_show_what_people_compare_and_nothing_else(walked):
     found = {path: report["data"] for path, report in shown.items() if report.get("data")}
     assert list(found) == ["reports/gate.json"]
     figures = found["reports/gate.json"]["metrics"]
-    methods = read_report(walked / "reports/evaluation.json")["methods"]
+    methods = read_json(walked / "reports/evaluation.json")["methods"]
     for name in ("uncalibrated", "model"):
         for metric in ("logloss", "daily_field_deviance", "pcoc"):
             assert figures[name][metric] == pytest.approx(methods[name][metric], abs=5e-7)

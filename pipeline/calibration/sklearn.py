@@ -19,7 +19,7 @@ from pipeline.calibration.statistics.bins import tabulate
 from pipeline.core.errors import DataError, ParamsError
 from pipeline.formats.maps import PROBABILITY_CLIP
 from pipeline.formats.scores import Scores
-from pipeline.formats.tables import FieldTables
+from pipeline.formats.tables import FieldTables, FieldTree
 
 if TYPE_CHECKING:
     import altair as alt
@@ -153,7 +153,7 @@ class AdaCalib(ClassifierMixin, BaseEstimator):
             scores, accepted = scattered(scores, self.seed), range(SCATTERED_DAYS)
         bins, cells = tabulate(scores, self.candidates, -(-GRID_CELLS // multiple) * multiple)
         last = int(scores.day.max(initial=0))
-        tables = FieldTables(bins, cells, last, scores.n_field_values)
+        tables = FieldTables(bins, cells, last, FieldTree.flat(scores.n_field_values))
         served = last + self.horizon_days
         rolled = roll(
             tables, self, known_until=last, asked={served: None}, accepted=accepted,

@@ -71,7 +71,7 @@ def merge(
     """
     base, base_tensors = base_state(base_folder)
     calibrator = read_json(calibrator_folder / MANIFEST)
-    files.refuse_others(calibrator_folder, calibrator.get("made_of", {}), {"base": base_folder})
+    files.refuse_others(calibrator_folder, {"base": base_folder})
     base["field"] = calibrator["field"]
     maps, chosen = read_maps(calibrator_folder / "maps.parquet"), calibrator["chosen"]
     sizes = {name: one.n_field_values for name, one in maps.items()}

@@ -12,7 +12,7 @@ from pipeline.cli.console import columns_of
 from pipeline.cli.workspace import copy_project, share_data
 from pipeline.core.columns import read_parquet
 from pipeline.core.errors import AdaCalibError, ToolError
-from pipeline.core.files import make_folder, read_json, read_report
+from pipeline.core.files import make_folder, read_json
 from pipeline.data.log_store.manifest import MANIFEST, read_manifest
 from pipeline.data.log_store.splits import maturity_of
 from pipeline.formats.days import day_name, day_number
@@ -97,7 +97,7 @@ def _run(origin: str, place: str, note: Callable[[str], None]) -> dict[str, Any]
     except AdaCalibError as error:
         note(f"{place}: {error}")
         return {"origin": origin, "refused": str(error)}
-    measured = read_report(FOLDER / "reports/evaluation.json")
+    measured = read_json(FOLDER / "reports/evaluation.json")
     gate = read_json(FOLDER / "reports/gate.json")
     note(f"{place}: {gate['verdict']}")
     return {

@@ -41,15 +41,21 @@ def note(line: str) -> None:
             typer.echo(line, err=True)
 
 
-def columns_of(rows: list[dict[str, str]]) -> str:
-    """Rows as a table in text, as wide as the terminal; their keys are its heads."""
+def columns_of(rows: list[dict[str, str]], *, numbers: bool = False) -> str:
+    """Rows as a table in text, as wide as the terminal; their keys are its heads.
+
+    Args:
+        rows: texts by column.
+        numbers: whether all but the first column are numbers.
+    """
     from rich.box import SIMPLE
     from rich.console import Console
     from rich.table import Table
 
-    shown = Table(box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
+    shown = Table(box=SIMPLE, padding=0 if numbers else (0, 1, 0, 0), pad_edge=False)
     for name in rows[0]:
-        shown.add_column(name, overflow="fold")
+        right = numbers and shown.columns
+        shown.add_column(name, overflow="fold", justify="right" if right else "left")
     for row in rows:
         shown.add_row(*row.values())
     text = io.StringIO()

@@ -10,14 +10,13 @@ from typing import Annotated
 import typer
 
 from pipeline.cli import release
-from pipeline.cli.console import Voice, answer, note
+from pipeline.cli.console import Voice, answer, columns_of, note
 from pipeline.core.errors import AdaCalibError, masked
 from pipeline.core.signals import interrupt_on_signals
 
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Yesterday's ad logs in, today's field-calibrated model out, with the evidence.",
     epilog="Exit codes: 0 done, 1 refused (one sentence on stderr says why), 2 wrong usage. "
     "--debug shows where a refusal comes from.",
 )
@@ -210,18 +209,16 @@ def results() -> None:
     """
     from pipeline.data.log_store.manifest import MANIFEST, read_manifest
     from pipeline.registry.staleness import changed_since
-    from pipeline.report.result_tables import read_results, show_results
+    from pipeline.report.result_tables import metric_table, read_results, result_lines
 
     found, changed = read_results(Path()), changed_since(Path())
-    if Voice.as_json:
-        answer(f"verdict: {found['gate']['verdict']}", **found, changed_since=changed)
-    elif not Voice.quiet:
-        show_results(found, changed)
-        landed, last = read_manifest(Path("data") / MANIFEST).days, found["gate"].get("last_day")
-        if last and max(landed, default="") > last:
-            typer.echo(
-                f"data has days up to {max(landed)}, results end {last} (split, log.maturity_days)"
-            )
+    title, *lines = result_lines(found, changed)
+    manifest, last = Path("data") / MANIFEST, found["gate"].get("last_day")
+    newest = max(read_manifest(manifest).days, default="") if manifest.exists() else ""
+    if last and newest > last:
+        lines.append(f"data has days up to {newest}, results end {last} (split, log.maturity_days)")
+    table = columns_of(metric_table(found["evaluation"]), numbers=True)
+    answer("\n".join([title, table, *lines]), **found, changed_since=changed)
 
 
 @app.command()

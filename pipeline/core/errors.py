@@ -22,7 +22,6 @@ _IN_ADDRESS = re.compile(
     r"[^&\s'\"]+"
 )
 _SHORTEST = 6  # characters; what is shorter is no secret, and would be masked inside of words
-_remembered: set[str] = set()
 
 
 class AdaCalibError(Exception):
@@ -67,15 +66,10 @@ class ToolError(AdaCalibError):
     """An outside program (git, dvc, pip …) is missing, busy or failed."""
 
 
-def remember(secret: str) -> None:
-    """Mask a secret that is not in the environment from now on, for example that of a block."""
-    _remembered.add(secret)
-
-
 def masked(text: str) -> str:
     """`text` without secrets: values of secret variables; users, signatures … in addresses."""
     text = _IN_ADDRESS.sub(MASK, text)
-    held = {value for name, value in os.environ.items() if _SECRET.search(name)} | _remembered
+    held = {value for name, value in os.environ.items() if _SECRET.search(name)}
     held |= {part for value in held for part in _parts(value)}
     for secret in sorted(held, key=len, reverse=True):
         if len(secret) >= _SHORTEST:

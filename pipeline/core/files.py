@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import ArtifactError, ArtifactKeyError, DataError
@@ -43,7 +43,7 @@ def make_folder(folder: Path) -> None:
     """Make a folder and those above it, where they are missing.
 
     Raises:
-        ArtifactError: something else stands where one of them would be, or may not be written.
+        ArtifactError: something else stands where one of them would be.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -53,10 +53,6 @@ def make_folder(folder: Path) -> None:
         raise ArtifactError(
             f"{stands} is no folder, so nothing can be made in it; name another place, or move it "
             "away"
-        ) from None
-    except PermissionError as error:
-        raise ArtifactError(
-            f"the folder {folder} cannot be made ({error.strerror}); name another place"
         ) from None
 
 
@@ -229,18 +225,6 @@ def write_report(path: Path, report: dict[str, Any]) -> None:
     write_json(path, [_with_sum(report)])
 
 
-def read_report(path: Path, *keys: str) -> Any:
-    """What `read_json` reads, which must have some keys.
-
-    Raises:
-        ArtifactError: as `read_json`, or it lacks a key.
-    """
-    content = read_json(path)
-    if not {*keys} <= {*content}:
-        raise ArtifactError(f"{path} does not say {', '.join(keys)}; {REMEDY}")
-    return content
-
-
 def found(report: Any, *place: str | int) -> Any:
     """What stands in a report under names and places in lists; None where there is nothing."""
     for key in place:
@@ -280,17 +264,17 @@ def manifest_sums(parts: Mapping[str, Path]) -> dict[str, str]:
     return {name: json_sha256(read_json(folder / MANIFEST)) for name, folder in parts.items()}
 
 
-def refuse_others(artifact: Path, noted: Mapping[str, str], parts: Mapping[str, Path]) -> None:
-    """Refuse an artifact beside others than those that it was made of.
+def refuse_others(artifact: Path, parts: Mapping[str, Path]) -> None:
+    """Refuse an artifact beside others than those whose `manifest_sums` it notes under `made_of`.
 
     Args:
-        artifact: its folder or file.
-        noted: its own `manifest_sums` of then; empty where it has none.
+        artifact: its report, or its folder with a manifest.
         parts: the artifacts beside it, by their names there.
 
     Raises:
-        ArtifactError: one of them is another, or has no manifest.
+        ArtifactError: one of them is another, or one of all has no manifest.
     """
+    noted = read_json(artifact / MANIFEST if artifact.is_dir() else artifact).get("made_of", {})
     for name, sha256 in manifest_sums(parts).items():
         if noted.get(name) != sha256:
             raise ArtifactError(
@@ -319,7 +303,7 @@ def verify(folder: Path, again: str = AGAIN) -> dict[str, Any]:
     if manifest.noted_sum is None:
         raise ArtifactError(f"{folder / MANIFEST} is not as it was written; {remedy}")
     files = manifest.get("files")
-    if not isinstance(files, dict) or not all(_is_inside(name) for name in files):
+    if not isinstance(files, dict):
         raise ArtifactError(f"{folder / MANIFEST} does not list files of its folder; {remedy}")
     _refuse_strange(folder, remedy)
     found = file_sums(folder)
@@ -332,11 +316,6 @@ def verify(folder: Path, again: str = AGAIN) -> dict[str, Any]:
     if found:
         raise ArtifactError(f"{folder / min(found)} does not belong to {folder}; {remedy}")
     return manifest
-
-
-def _is_inside(name: str) -> bool:
-    path = PurePosixPath(name)
-    return not path.is_absolute() and ".." not in path.parts
 
 
 def _refuse_strange(folder: Path, remedy: str) -> None:

@@ -37,13 +37,11 @@ def read_yaml(path: Path, refusal: type[AdaCalibError]) -> Any:
 
     Raises:
         refusal: the file is no YAML.
-        FileNotFoundError: there is no such file.
+        OSError: there is no such file, or it may not be read.
     """
     try:
-        return _document(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise
-    except (OSError, UnicodeDecodeError) as error:
+        return parse_yaml(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
         raise refusal(f"{path} cannot be read as UTF-8 text: {error}") from None
     except YAMLError as error:
         raise refusal(
@@ -89,7 +87,7 @@ def read_typed(path: Path, model: type[Model], refusal: type[AdaCalibError]) -> 
 
 
 @lru_cache(maxsize=8)  # a run asks often, and the parser takes a tenth of a second
-def _document(text: str) -> Any:
+def parse_yaml(text: str) -> Any:
     """What a text in YAML 1.2 says; not to be changed."""
     return YAML(typ="safe", pure=True).load(text)
 
@@ -142,8 +140,6 @@ def _fault(item: Any, known: list[str]) -> str:
 
 def _as_yaml(value: Any) -> str:
     """A value as YAML spells it: a date that is no text has no quotes."""
-    return (
-        str(value)
-        if isinstance(value, date)
-        else json.dumps(value, default=str, ensure_ascii=False)
-    )
+    if isinstance(value, date):
+        return str(value)
+    return json.dumps(value, default=str, ensure_ascii=False)

@@ -6,14 +6,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing
 from datetime import timedelta
 from itertools import repeat, takewhile
 from threading import Condition
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeVar
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.progress import BarColumn, Progress, TextColumn
 
 Item = TypeVar("Item")
 PATIENCE = 2.0  # seconds without a bar: work that is done by then needs none
@@ -34,11 +34,12 @@ class WorkProgress(AbstractContextManager["WorkProgress"]):
         self._title, self._total, self._unit = title, total, unit
         self._done, self._start = 0, time.monotonic()
         self._said = self._start
-        self._bar: Progress | None = None
-        self._task = TaskID(0)
+        columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[pace]}")
+        self._bar = Progress(*columns, console=self._console, transient=True)
+        self._task = self._bar.add_task(title, total=total, pace="")
 
     def __exit__(self, *_: object) -> None:
-        if self._bar:
+        if self._console.is_terminal:
             self._bar.stop()
 
     def advance(self, amount: int) -> None:
@@ -46,10 +47,9 @@ class WorkProgress(AbstractContextManager["WorkProgress"]):
         self._done += amount
         now = time.monotonic()
         if self._console.is_terminal:
-            if self._bar is None and now - self._start > PATIENCE:
-                self._show()
-            if self._bar:
-                self._bar.update(self._task, completed=self._done, pace=self.pace())
+            if now - self._start > PATIENCE:
+                self._bar.start()  # or it has begun
+            self._bar.update(self._task, completed=self._done, total=self._total, pace=self.pace())
         elif now - self._said > SILENCE:
             share = f"{self._done:,} of {self._total:,} {self._unit}"
             self.line(f"{self._title}: {share}, {self.pace()}")
@@ -63,12 +63,6 @@ class WorkProgress(AbstractContextManager["WorkProgress"]):
         rate = self._done / max(time.monotonic() - self._start, 1e-9)
         left = max(self._total - self._done, 0) / max(rate, 1e-9)
         return f"{rate:,.0f} {self._unit}/s, {timedelta(seconds=round(left))} left"
-
-    def _show(self) -> None:
-        columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[pace]}")
-        self._bar = Progress(*columns, console=self._console, transient=True)
-        self._task = self._bar.add_task(self._title, total=self._total, pace="")
-        self._bar.start()
 
     def line(self, text: str) -> None:
         """Say `text` on a line of its own."""
@@ -111,22 +105,23 @@ def in_order(
         yield pending.popleft()()
 
 
-Begin: TypeAlias = Callable[[Callable[[Any], Made], Any], Callable[[], Made]]
+def made_ahead(
+    make: Callable[[Item], Made], items: Iterable[Item], threads: int, ahead: int = 0
+) -> Generator[Made, None, None]:
+    """What is made of items, in their order, in threads.
 
-
-@contextmanager
-def thread_pool(threads: int) -> Iterator[Begin]:
-    """What has a function of an item begun in a thread, and gives what waits for its result.
-
-    None goes on after the block: a thread that an interrupt met at its start is not known to the
+    None goes on after the end: a thread that an interrupt met at its start is not known to the
     executor, which would not wait for it.
 
     Args:
-        threads: so many work at a time.
+        make: a function of one item.
+        items: are asked for in the caller's thread.
+        threads: so many are made at a time.
+        ahead: so many are begun before the first one is waited for; 0: as there are threads.
     """
     gate, at_work, closed = Condition(), 0, False
 
-    def counted(make: Callable[[Any], Made], item: Any) -> Made:
+    def counted(item: Item) -> Made:
         nonlocal at_work
         with gate:
             if closed:
@@ -141,26 +136,12 @@ def thread_pool(threads: int) -> Iterator[Begin]:
 
     try:
         with ThreadPoolExecutor(threads) as pool:
-            yield lambda make, item: pool.submit(counted, make, item).result
+            begun = (pool.submit(counted, item).result for item in items)
+            yield from in_order(begun, lambda: ahead or threads)
     finally:
         with gate:
             closed = True
             gate.wait_for(lambda: not at_work)
-
-
-def made_ahead(
-    make: Callable[[Item], Made], items: Iterable[Item], threads: int, ahead: int = 0
-) -> Generator[Made, None, None]:
-    """What is made of items, in their order, in threads.
-
-    Args:
-        make: a function of one item.
-        items: are asked for in the caller's thread.
-        threads: so many are made at a time.
-        ahead: so many are begun before the first one is waited for; 0: as there are threads.
-    """
-    with thread_pool(threads) as begin:
-        yield from in_order((begin(make, item) for item in items), lambda: ahead or threads)
 
 
 def prefetched(items: Generator[Item, None, None], ahead: int = 1) -> Generator[Item, None, None]:

@@ -10,16 +10,16 @@ import logging
 import os
 import re
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pipeline.core.errors import AdaCalibError
-from pipeline.core.work import WorkProgress, in_order, thread_pool
+from pipeline.core.work import WorkProgress, in_order, made_ahead
 from pipeline.engine.reuse import made_by
 from pipeline.formats.sort_keys import usable_threads
 
@@ -222,10 +222,11 @@ def map_days(
         AdaCalibError: the worker processes ended or cannot be reached.
         Exception: what `work` raises, for the first day that fails.
     """
-    with _pool(work, title) as (begin, width), WorkProgress(title, len(days), unit) as progress:
-        for item, made in zip(days, in_order(map(begin, days), width), strict=True):
+    made = _made(work, days, title)
+    with closing(made), WorkProgress(title, len(days), unit) as progress:
+        for item, of_item in zip(days, made, strict=True):
             progress.advance(1)
-            yield item, made
+            yield item, of_item
 
 
 def processes() -> int | None:
@@ -233,14 +234,11 @@ def processes() -> int | None:
     return width_of(os.environ[DASK]) if os.environ.get(DASK) else None
 
 
-@contextmanager
-def _pool(
-    work: Callable[[Item], Result], title: str
-) -> Iterator[tuple[Callable[[Item], Callable[[], Result]], Callable[[], int]]]:
-    """What begins the work on an item, and how many are worked on at a time."""
+def _made(
+    work: Callable[[Item], Result], items: Sequence[Item], title: str
+) -> Generator[Result, None, None]:
+    """What `work` makes of each item, in their order, by worker processes or threads."""
     if place := os.environ.get(DASK):
-        yield Workers(place, work, title).begin, lambda: width_of(place)
-        return
-    threads = usable_threads()
-    with thread_pool(threads) as begin:
-        yield partial(begin, work), lambda: threads
+        begun = map(Workers(place, work, title).begin, items)
+        return in_order(begun, lambda: width_of(place))
+    return made_ahead(work, items, usable_threads())

@@ -89,9 +89,10 @@ class Reuse:
             found = make()
             self._room -= _write(path, found)
             if self._room <= 0:  # to look through a full folder takes time
-                self._room = _limit() // 20
+                limit = bytes_of(LIMIT, 20 * 10**9)
+                self._room = limit // 20
                 with suppress(OSError):  # another thread or run moves and removes files, too
-                    trim(self._folder, _limit() - self._room)
+                    trim(self._folder, limit - self._room)
         return found
 
 
@@ -143,12 +144,17 @@ def trim(folder: Path, limit: int) -> int:
     return removed
 
 
-def _limit() -> int:
-    value = os.environ.get(LIMIT, "20")
+def bytes_of(variable: str, otherwise: int) -> int:
+    """As many bytes as a variable of the environment says in gigabytes; `otherwise` without it.
+
+    Raises:
+        AdaCalibError: it is no number.
+    """
+    value = os.environ.get(variable)
     try:
-        return int(float(value) * 1e9)
-    except ValueError:
-        raise AdaCalibError(f"{LIMIT} must be a number of gigabytes, it is {value!r}") from None
+        return otherwise if value is None else int(float(value) * 1e9)
+    except (ValueError, OverflowError):
+        raise AdaCalibError(f"{variable} must be a number of gigabytes, it is {value!r}") from None
 
 
 def _read(path: Path) -> Made | None:

@@ -14,8 +14,7 @@ from pipeline.core.errors import ArtifactError
 from pipeline.core.files import MANIFEST, file_sums, read_json, sha256_of, verify, write_json
 
 PIN = Path("champion.json")
-FOLDER = Path("artifacts/champion")
-MODEL, TABLES = FOLDER / "model", FOLDER / "tables"  # beside champion.json
+MODEL, TABLES = Path("artifacts/champion/model"), Path("artifacts/champion/tables")
 SAME_LOG = ("format", "label", "field", "impressions")
 """Keys of `log` without which two models' numbers are not about the same thing."""
 
@@ -84,14 +83,12 @@ def pinned(path: Path) -> Pin | None:
 
 def _fault(pin: Pin, model: Path, tables: Path) -> str:
     """What is wrong with the champion's bytes; empty where they are those of the pin."""
-    if not (model / MANIFEST).is_file():
-        return f"its model is not in {model}"
-    if sha256_of(model / MANIFEST) != pin.model_sha256:
-        return f"{model} holds another model than that"
     try:
         verify(model)
     except ArtifactError as error:
         return str(error).partition(";")[0]
+    if sha256_of(model / MANIFEST) != pin.model_sha256:
+        return f"{model} holds another model than that"
     found = file_sums(tables) if tables.is_dir() else {}
     wrong = [n for n in {**found, **pin.tables} if found.get(n) != pin.tables.get(n)]
     known = "is absent or has other bytes than its bin tables"

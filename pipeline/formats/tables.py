@@ -177,20 +177,18 @@ class FieldTables:
         bins: of the days up to `made_until`.
         cells: of those days and of later ones, counted within the same bounds.
         made_until: days since 1970-01-01.
-        n_field_values: V.
-        of_parents: what field values belong to; None: nothing.
+        tree: what field values belong to.
     """
 
     bins: BinTable
     cells: CellTable
     made_until: int
-    n_field_values: int
-    of_parents: FieldTree | None = None
+    tree: FieldTree
 
     @property
-    def tree(self) -> FieldTree:
-        """What field values belong to."""
-        return self.of_parents or FieldTree.flat(self.n_field_values)
+    def n_field_values(self) -> int:
+        """V."""
+        return len(self.tree.parent)
 
     @property
     def made_of(self) -> np.ndarray:
@@ -257,9 +255,10 @@ def read_field_tables(folder: Path) -> FieldTables:
         ArtifactError: a file is missing, damaged, or has other columns.
     """
     made_of = read_tables_manifest(folder)
-    until, n = day_number(max(made_of["days"])), made_of["n_field_values"]
     bins = _read(folder / "bins.parquet", BinTable)
-    return FieldTables(bins, _read(folder / "cells.parquet", CellTable), until, n)
+    cells = _read(folder / "cells.parquet", CellTable)
+    tree = FieldTree.flat(made_of["n_field_values"])
+    return FieldTables(bins, cells, day_number(max(made_of["days"])), tree)
 
 
 def read_evidence(folder: Path) -> FieldTables:

@@ -65,7 +65,7 @@ def refuse_another_run(calibrator: Path, parts: dict[str, Path], model: Path) ->
     Raises:
         ArtifactError: one is of another run.
     """
-    refuse_others(calibrator, read_json(calibrator / MANIFEST).get("made_of", {}), parts)
+    refuse_others(calibrator, parts)
     lineage = read_json(model / MANIFEST)["lineage"] or {}
     if lineage.get("calibrator") not in (None, file_sums(calibrator)):
         raise ArtifactError(f"{model} was merged of another calibrator; run dvc repro")

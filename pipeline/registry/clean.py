@@ -106,17 +106,16 @@ def clean(folder: Path, *, really: bool) -> Cleaning:
 def _remove(
     folder: Path, held: tags.Tag, losing: dict[str, str], gone: dict[Store, set[str]]
 ) -> None:
-    begun = tags.begin_clean(folder, held, losing)
-    give_up = time.monotonic() + tags.CLEAN_SECONDS
-    for store, objects in gone.items():
-        for batch in store.batches(objects):
-            if time.monotonic() > give_up:
-                raise ToolError(
-                    f"{store.name} took longer than {tags.CLEAN_SECONDS} s, for which "
-                    "promotions wait; run adacalib clean --yes again for the rest"
-                )
-            store.remove(batch)
-    tags.end_clean(folder, begun)
+    with tags.cleaning(folder, held, losing):
+        give_up = time.monotonic() + tags.CLEAN_SECONDS
+        for store, objects in gone.items():
+            for batch in store.batches(objects):
+                if time.monotonic() > give_up:
+                    raise ToolError(
+                        f"{store.name} took longer than {tags.CLEAN_SECONDS} s, for which "
+                        "promotions wait; run adacalib clean --yes again for the rest"
+                    )
+                store.remove(batch)
 
 
 def kept_versions(history: list[tags.Tag], removed: Collection[str] = ()) -> dict[str, str]:
@@ -203,10 +202,8 @@ def refuse_lost(folder: Path, versions: dict[str, str], home: Store, held: set[s
         ReleaseError: one is not whole there.
     """
     for version, commit in versions.items():
-        lock = git(folder, "show", f"{commit}:dvc.lock", check=False).output
-        model = model_md5(lock)
-        there = {model, *(home.entries(model).values() if model in held else [])}
-        if model is None or not there <= held:
+        model = model_md5(folder, commit)
+        if model is None or not whole({model}, {home: held}) <= held:
             raise ReleaseError(
                 f"{home.name} lacks bytes of {version}, which must stay, so nothing is removed; "
                 f"send them from a clone that has them: git switch --detach {commit[:10]}, "

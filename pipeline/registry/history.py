@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import AdaCalibError, ArtifactError, ReleaseError, ToolError
-from pipeline.core.files import publish, read_json, read_report, write_json
+from pipeline.core.files import publish, read_json, write_json
 from pipeline.formats.champion import PIN, read_pin
 from pipeline.registry import commits, promote, tags, verdicts
 from pipeline.registry.staleness import other_log
 from pipeline.registry.tools import dvc
-from pipeline.registry.tools.programs import git, git_folder
+from pipeline.registry.tools.programs import committed, git, git_folder
 
 REPORT = Path("artifacts/report")
 PAGE = "report.html"
@@ -182,14 +182,15 @@ def fetched(folder: Path) -> list[str]:
 
 def _last_verdict(folder: Path, current: verdicts.Production | None) -> list[str]:
     try:
-        gate = read_report(folder / verdicts.GATE, "model_sha256", "passed", "reasons")
+        gate = read_json(folder / verdicts.GATE)
+        judged, passed, reasons = (gate[key] for key in ("model_sha256", "passed", "reasons"))
     except ArtifactError:
         return ["No model was judged in this folder: run dvc repro."]
-    if current and gate["model_sha256"] == current.model_sha256:
+    if current and judged == current.model_sha256:
         return ["The model of this folder is the one in production."]
-    reasons = [f"  - {reason}" for reason in gate["reasons"]]
+    reasons = [f"  - {reason}" for reason in reasons]
     override = verdicts.overridden(folder, gate)
-    if not (gate["passed"] or override):
+    if not (passed or override):
         return ["The model of this folder was refused:", *reasons]
     try:  # as far as this clone knows
         commits.check_repository(folder)
@@ -297,9 +298,8 @@ def released(folder: Path, path: Path) -> str:
     """
     there = f"refs/remotes/{commits.authority(folder)}/release"
     for branch in ("refs/heads/release", there, "HEAD"):  # a tag may be called so, too
-        shown = git(folder, "show", f"{branch}:{path.as_posix()}", check=False)
-        if not shown.code:
-            return shown.output
+        if (text := committed(folder, branch, path)) is not None:
+            return text
     raise ReleaseError(
         f"no refreshed day left {path} in this clone: python -m flows.refresh --day DAY makes the "
         "first, git fetch brings those of others"

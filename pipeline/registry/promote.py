@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import ReleaseError
-from pipeline.core.files import MANIFEST, read_report, sha256_of, verify
+from pipeline.core.files import MANIFEST, read_json, sha256_of, verify
 from pipeline.registry import commits, tags
 from pipeline.registry.pull import home_of, push_and_read_back, read_back
 from pipeline.registry.staleness import other_log
@@ -123,7 +123,7 @@ def _reach(folder: Path) -> str:
 
 def passing_gate(folder: Path) -> dict[str, Any]:
     """The verdict, if it passed and is about the bytes of artifacts/model."""
-    gate, model = read_report(folder / GATE, "passed"), folder / dvc.MODEL
+    gate, model = read_json(folder / GATE), folder / dvc.MODEL
     if gate.get("passed") is not True and not overridden(folder, gate):
         reasons = "; ".join(gate.get("reasons") or ["it has no reasons"])
         raise ReleaseError(f"the verdict is no, production stays as it is: {reasons}")

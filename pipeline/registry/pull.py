@@ -7,7 +7,7 @@ it open.
 """
 
 import shutil
-import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from pipeline.core.files import (
 from pipeline.formats import champion
 from pipeline.registry import commits, tags
 from pipeline.registry.tools import dvc, stores
-from pipeline.registry.tools.programs import git, hold
+from pipeline.registry.tools.programs import committed, hold
 from pipeline.registry.verdicts import Production, described, gate_of, production
 
 BIN_TABLES = Path("artifacts/tables")
@@ -98,8 +98,9 @@ def bring(folder: Path, commit: str, copy: Path, remote: stores.Remote | None) -
     try:
         dvc.fetch(folder, commit, copy, only=remote)
     except ToolError as error:
+        listed = str(dvc.model_md5(folder, commit))
         raise ToolError(
-            f"{error}; nothing was changed: remove {_place(_listed(folder, commit))} there, if it "
+            f"{error}; nothing was changed: remove {_place(listed)} there, if it "
             f"is there, as DVC sends nothing of a folder while a store has its list, and {send}"
         ) from None
     try:
@@ -115,13 +116,9 @@ def bring(folder: Path, commit: str, copy: Path, remote: stores.Remote | None) -
         raise ReleaseError("DVC gives another model than the one that was judged; run dvc repro")
 
 
-def _listed(folder: Path, commit: str) -> str:
-    return str(dvc.model_md5(git(folder, "show", f"{commit}:dvc.lock").output))
-
-
 def _objects(folder: Path, commit: str, file: str) -> list[str]:
     """Where a store has a file of a commit's model, if it is known, and the list of its files."""
-    listed = _listed(folder, commit)
+    listed = str(dvc.model_md5(folder, commit))
     with stores.stores(folder) as found:
         held = next((store.entries(listed) for store in found if store.has(listed)), {})
     return [_place(md5) for md5 in (held.get(file), listed) if md5]
@@ -187,20 +184,13 @@ def _bring_pinned(root: Path, pin: champion.Pin) -> dict[str, str]:
     They come from DVC's cache where it has them, else from the remote. A version whose commit names
     no tables has none.
     """
-    (root / champion.FOLDER).mkdir(parents=True, exist_ok=True)
-    with scratch_folder(".adacalib-", root / champion.FOLDER) as place:
-        model, tables = place / champion.MODEL.name, place / champion.TABLES.name
+    with publish(root / champion.MODEL) as model, publish(root / champion.TABLES) as tables:
         dvc.fetch(root, pin.commit, model)
-        lock = git(root, "show", f"{pin.commit}:dvc.lock", check=False).output
-        if f"path: {BIN_TABLES.as_posix()}\n" in lock:
+        if f"path: {BIN_TABLES}\n" in (committed(root, pin.commit, "dvc.lock") or ""):
             dvc.fetch(root, pin.commit, tables, path=BIN_TABLES)
         else:
             tables.mkdir()
-        sums = file_sums(tables)
-        for part in (model, tables):
-            with publish(root / champion.FOLDER / part.name) as target:
-                part.rename(target)
-    return sums
+        return file_sums(tables)
 
 
 def pull(folder: Path, target: Path, remote: str | None = None) -> str:
@@ -238,7 +228,9 @@ def pull(folder: Path, target: Path, remote: str | None = None) -> str:
         _refuse_behind(held, store, authority, target)
         if not already:
             before = target.resolve()
-            version = _bring(folder, current, store, source)
+            version = store / f"{current.version}-{time.time_ns()}"
+            with publish(version) as copy:
+                bring(folder, current.commit, copy, source)
             with publish(target) as link:
                 link.symlink_to(Path(store.name) / version.name, target_is_directory=True)
             for other in store.iterdir():  # older versions, and what a killed pull left
@@ -278,13 +270,3 @@ def _shows(target: Path, current: Production) -> bool:
     except AdaCalibError:
         return False
     return sha256_of(target / MANIFEST) == current.model_sha256
-
-
-def _bring(folder: Path, current: Production, store: Path, remote: stores.Remote | None) -> Path:
-    """A folder in the store with the version's bytes, verified."""
-    with scratch_folder(".adacalib-", store) as scratch:
-        copy = scratch / "model"
-        bring(folder, current.commit, copy, remote)
-        version = Path(tempfile.mkdtemp(prefix=f"{current.version}-", dir=store))
-        copy.replace(version)
-    return version

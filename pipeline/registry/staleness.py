@@ -4,14 +4,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-
 from pipeline.core.errors import ParamsError, ToolError
-from pipeline.core.typed_yaml import read_keys
+from pipeline.core.typed_yaml import parse_yaml, read_keys
 from pipeline.formats.champion import SAME_LOG
 from pipeline.params.params_file import flat, stage_order, upstreams
 from pipeline.registry.tools.dvc import status
-from pipeline.registry.tools.programs import git
+from pipeline.registry.tools.programs import committed
 
 HOW = {
     "modified": "changed",
@@ -85,8 +83,7 @@ def other_log(folder: Path, commit: str) -> str | None:
 
     What one of them does not say is no difference.
     """
-    text = git(folder, "show", f"{commit}:params.yaml", check=False).output
-    then = YAML(typ="safe", pure=True).load(text) or {}
+    then = parse_yaml(committed(folder, commit, "params.yaml") or "") or {}
     here = read_keys(folder / "params.yaml", ParamsError)
     logs = [log if isinstance(log := p.get("log"), dict) else {} for p in (then, here)]
     for name in SAME_LOG:

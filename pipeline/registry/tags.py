@@ -275,12 +275,14 @@ def push_tags(folder: Path, objects: dict[str, str]) -> None:
         )
 
 
-def begin_clean(folder: Path, held: Tag, losing: dict[str, str]) -> Tag:
-    """Begin a clean-up: production is assigned again as it is, by a tag that says so.
+@contextlib.contextmanager
+def cleaning(folder: Path, held: Tag, losing: dict[str, str]) -> Iterator[None]:
+    """Clean up in the block: production is assigned again as it is, by tags that say so, when it
+    begins and when it has ended whole.
 
-    It takes the next number, so a promotion that looked before loses; one that looks later waits
-    for the tag of the end. In the same push the versions that lose bytes are deregistered, as GTO
-    calls it: their tags stay, with another one that says what became of them.
+    The first takes the next number, so a promotion that looked before loses; one that looks later
+    waits for the tag of the end. In the same push the versions that lose bytes are deregistered, as
+    GTO calls it: their tags stay, with another one that says what became of them.
 
     Args:
         folder: a git repository with the authority's newest tags.
@@ -288,7 +290,8 @@ def begin_clean(folder: Path, held: Tag, losing: dict[str, str]) -> Tag:
         losing: the commits of the versions that lose bytes, by version.
 
     Raises:
-        ReleaseError: a promotion came first, or the authority takes no tags from here.
+        ReleaseError: a promotion came first, somebody took this clean-up for killed, or the
+            authority takes no tags from here.
         ToolError: git failed.
     """
     number, gone = held.number + 1, removals(folder)
@@ -297,18 +300,10 @@ def begin_clean(folder: Path, held: Tag, losing: dict[str, str]) -> Tag:
         for version in losing.keys() - gone.keys():
             name = f"{NAME}@{version}!#{number}"
             _tag(clone, name, losing[version], "adacalib clean: its bytes were removed")
-    return assignments(folder)[-1]
-
-
-def end_clean(folder: Path, begun: Tag) -> None:
-    """End a clean-up: promotions may go on.
-
-    Raises:
-        ReleaseError: somebody took this clean-up for killed, or the authority takes no tags.
-        ToolError: git failed.
-    """
+    begun = assignments(folder)[-1]
+    yield
     with proposed(folder, begun) as clone:
-        _tag(clone, f"{NAME}#{STAGE}#{begun.number + 1}", begun.commit, _CLEANED)
+        _tag(clone, f"{NAME}#{STAGE}#{number + 1}", held.commit, _CLEANED)
 
 
 def refuse_while_cleaning(history: list[Tag]) -> None:

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import ArtifactError, ReleaseError
-from pipeline.core.files import MANIFEST, parse_json, read_json, read_report, write_json
+from pipeline.core.files import MANIFEST, parse_json, read_json, write_json
 from pipeline.registry import commits, tags
 from pipeline.registry.tools.dvc import MODEL
-from pipeline.registry.tools.programs import git
+from pipeline.registry.tools.programs import committed, git
 
 GATE = Path("reports/gate.json")
 OVERRIDE = Path("reports/override.json")
@@ -52,7 +52,7 @@ def override(folder: Path, reason: str) -> str:
     if not words:
         raise ReleaseError("an override needs a reason; say why: adacalib override --reason TEXT")
     commits.check_repository(folder)
-    gate = read_report(folder / GATE, "model_sha256")
+    gate = read_json(folder / GATE)
     failed = _refused(gate)
     if not (folder / MODEL / MANIFEST).is_file():
         raise ReleaseError(
@@ -165,9 +165,8 @@ def described(folder: Path, held: tags.Tag) -> Production:
 
 def committed_override(folder: Path, commit: str, gate: dict[str, Any]) -> Override | None:
     """The override of a verdict that a commit holds, None where it holds none."""
-    place = f"{commit}:{OVERRIDE.as_posix()}"
-    shown = git(folder, "show", place, check=False)
-    return override_of(parse_json(shown.output, place, ANEW), gate) if not shown.code else None
+    text = committed(folder, commit, OVERRIDE)
+    return override_of(parse_json(text, f"{commit}:{OVERRIDE}", ANEW), gate) if text else None
 
 
 def gate_of(folder: Path, commit: str) -> dict[str, Any]:
@@ -176,12 +175,11 @@ def gate_of(folder: Path, commit: str) -> dict[str, Any]:
     Raises:
         ArtifactError: it holds none.
     """
-    place = f"{commit}:{GATE.as_posix()}"
+    text = committed(folder, commit, GATE)
+    if text is None:
+        git(folder, "ls-tree", commit)  # a commit whose files are lost holds one nevertheless
     remedy = (
         "a tag that takes it for a version was made or moved by hand: git tag --points-at "
         f"{commit[:10]} names it, git tag -d NAME and git push REMOTE :refs/tags/NAME remove it"
     )
-    shown = git(folder, "show", place, check=False)
-    if shown.code:
-        git(folder, "ls-tree", commit)  # a commit whose files are lost holds one nevertheless
-    return parse_json(shown.output, place, remedy)
+    return parse_json(text or "", f"{commit}:{GATE}", remedy)

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, UndefinedError
 
-from pipeline.core.files import publish, read_json
+from pipeline.core.errors import ArtifactError
+from pipeline.core.files import REMEDY, publish, read_json
 from pipeline.formats.maps import PiecewiseLinearMap
 from pipeline.report import charts, page_data, result_tables
 from pipeline.report.charts import picture, static
@@ -85,10 +86,17 @@ def embedded(value: Any) -> str:
 
 
 def filled(name: str, **values: Any) -> str:
-    """A template of this package with values, in the style of all; a lacking one is an error."""
+    """A template of this package with values, in the style of all.
+
+    Raises:
+        ArtifactError: a value that it shows is lacking.
+    """
     loader = FileSystemLoader(HERE)
     pages = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
-    return pages.get_template(name).render(style=(HERE / "page.css").read_text(), **values)
+    try:
+        return pages.get_template(name).render(style=(HERE / "page.css").read_text(), **values)
+    except UndefinedError as error:
+        raise ArtifactError(f"a report does not say all of {name}: {error}; {REMEDY}") from None
 
 
 def render(

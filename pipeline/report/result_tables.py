@@ -7,11 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from rich.box import SIMPLE
-from rich.console import Console
-from rich.table import Table
-
-from pipeline.core.files import read_json, read_report
+from pipeline.core.files import read_json
 from pipeline.encoding.values import MARK, PAIR, PARENT, SEPARATOR
 
 QUESTIONS = read_json(Path(__file__).with_name("questions.json"))
@@ -118,6 +114,14 @@ def excess_rows(evaluation: dict[str, Any]) -> dict[str, str]:
     """Excess log-loss over the true probabilities × 10⁴ by method; empty where they are unknown."""
     excess = (evaluation.get("truth") or {}).get("excess_logloss", {})
     return {NAMES[m]: f"{1e4 * excess[m]:.2f}" for m in NAMES if m in excess}
+
+
+def metric_table(evaluation: dict[str, Any]) -> list[dict[str, str]]:
+    """One row for each method of an evaluation, by column: metrics, and the excess over the truth
+    where that is known."""
+    columns, excess = ("method", *(title for title, _, _ in METRICS)), excess_rows(evaluation)
+    rows = [dict(zip(columns, row, strict=True)) for row in metric_rows(evaluation)]
+    return [row | {"excess": excess[row["method"]]} for row in rows] if excess else rows
 
 
 def champion_lines(champion: dict[str, Any] | None) -> list[str]:
@@ -268,52 +272,41 @@ def read_results(folder: Path) -> dict[str, Any]:
     """
     report = folder / "artifacts/report/report.html"
     return {
-        "evaluation": read_report(folder / "reports/evaluation.json", "first_day", "methods"),
-        "gate": read_report(folder / "reports/gate.json", "reasons", "verdict"),
+        "evaluation": read_json(folder / "reports/evaluation.json"),
+        "gate": read_json(folder / "reports/gate.json"),
         "report": str(report.resolve()) if report.exists() else None,
     }
 
 
-def show_results(found: dict[str, Any], changed: list[str]) -> None:
-    """Print the metric table of an evaluation, the verdict and the place of the report.
+def result_lines(found: dict[str, Any], changed: list[str]) -> list[str]:
+    """What an evaluation was measured on, which stands above its table, then what follows below it:
+    what ships, champion, age, the verdict with its reasons, and the place of the report.
 
     Args:
         found: what `read_results` returns.
         changed: what is no longer as it was when the results were made.
+
+    Raises:
+        ArtifactError: a report lacks what it should say.
     """
     evaluation, gate = found["evaluation"], found["gate"]
-    console = Console(markup=False, emoji=False, highlight=False)  # names are what they are
-    title = f"{evaluation['first_day']} to {evaluation['last_day']}: {extent(evaluation)}"
-    table = Table(title=title, box=SIMPLE, padding=0, pad_edge=False)
-    table.add_column("method", no_wrap=True)
-    truth = excess_rows(evaluation)
-    for name in [*(name for name, _, _ in METRICS), *(["excess"] if truth else [])]:
-        table.add_column(name, justify="right")
-    for row in metric_rows(evaluation):
-        table.add_row(*row, *([truth[row[0]]] if truth else []))
-    console.print(table)
+    lines = [f"{evaluation['first_day']} to {evaluation['last_day']}: {extent(evaluation)}"]
     methods = evaluation["methods"]
     same = [NAMES[key] for key in [*NAMES][:4] if methods.get(key) == methods["model"]]
-    if same:
-        console.print(f"what ships: {same[0]}")
-    if truth:
-        console.print("excess: LogLoss over that of the true probabilities, × 10⁴")
+    lines += [f"what ships: {same[0]}"] if same else []
+    if excess_rows(evaluation):
+        lines.append("excess: LogLoss over that of the true probabilities, × 10⁴")
     if "champion" in evaluation:
-        lines = "; ".join(champion_lines(evaluation["champion"]))
-        console.print(f"champion: {lines}")
-    for line in evidence_lines(evaluation):
-        console.print(line)
-    console.print(f"verdict: {gate['verdict']}", style="bold")
-    for reason in gate["reasons"]:
-        console.print(f"  - {reason}")
+        lines.append(f"champion: {'; '.join(champion_lines(evaluation['champion']))}")
+    lines += [*evidence_lines(evaluation), f"verdict: {gate['verdict']}"]
+    lines += [f"  - {reason}" for reason in gate["reasons"]]
     for question, answer, passed, sentence in gate_rows(gate):
         if passed and answer != "yes":
-            console.print(f"  {question} {answer}: {sentence}")
-    place = found["report"] or "not in this folder; adacalib report brings it"
-    console.print(f"report: {place}", soft_wrap=True)
+            lines.append(f"  {question} {answer}: {sentence}")
+    lines.append(f"report: {found['report'] or 'not in this folder; adacalib report brings it'}")
     if changed:
-        console.print(
-            f"out of date: {', '.join(changed)} changed after these results were "
-            "made; dvc repro makes them again",
-            soft_wrap=True,
+        lines.append(
+            f"out of date: {', '.join(changed)} changed after these results were made; dvc repro "
+            "makes them again"
         )
+    return lines

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import ArtifactError, DataError
-from pipeline.core.files import found, publish, read_report
+from pipeline.core.files import found, publish, read_json
 from pipeline.formats.days import day_number
 from pipeline.report.result_tables import display_name
 
@@ -39,7 +39,7 @@ def add_day(folder: Path, day: str) -> list[str]:
         ArtifactError: a report is missing or is not JSON.
     """
     evaluation, gate = (
-        read_report(folder / f"reports/{name}.json") for name in ("evaluation", "gate")
+        read_json(folder / f"reports/{name}.json") for name in ("evaluation", "gate")
     )
     alarms = _alarms(evaluation)
     path = folder / TREND

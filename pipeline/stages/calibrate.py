@@ -13,8 +13,8 @@ from pipeline.calibration.paper.paper_fit import PaperFit, fit_paper, paper_comp
 from pipeline.calibration.paper.paper_network import PaperSettings
 from pipeline.calibration.paper.paper_rows import RowFeatures
 from pipeline.calibration.roll import TOO_FEW_DAYS, Rolled, roll
-from pipeline.core.errors import CheckFailedError, ParamsError
-from pipeline.core.files import manifest_sums, publish, read_report, refuse_others, write_facts
+from pipeline.core.errors import CheckFailedError
+from pipeline.core.files import manifest_sums, publish, read_json, refuse_others, write_facts
 from pipeline.formats.days import day_name, day_number
 from pipeline.formats.maps import PiecewiseLinearMap, write_maps
 from pipeline.formats.rolling import FILE, DayMap, write_rolling
@@ -46,14 +46,14 @@ def run(
 
     Raises:
         CheckFailedError: the tables did not pass their check.
-        ArtifactError: an artifact is missing or damaged, or they do not belong to one another.
+        ArtifactError: an artifact is missing or damaged, they do not belong to one another, or the
+            auxiliary network is asked for and the scores hold no features.
         NotEnoughDataError: the calibration days hold no impressions.
-        ParamsError: the auxiliary network is asked for and the scores carry no features.
     """
     parts = {"scores": scores, "tables": tables}
     _require_passed(check, parts)
     scored = read_scores_manifest(scores)
-    statistics = replace(read_evidence(tables), of_parents=FieldTree.of(scored["field"]))
+    statistics = replace(read_evidence(tables), tree=FieldTree.of(scored["field"]))
     horizon = 1 + scored.get("conventions", {}).get("maturity_days", 0)
     judged, shipped = _rolled(scores, scored, statistics, params, horizon)
     newest = max(shipped.maps["identity"])
@@ -94,11 +94,11 @@ def run(
 
 
 def _require_passed(check: Path, parts: dict[str, Path]) -> None:
-    report = read_report(check)
+    report = read_json(check)
     if not report["passed"]:
         breaches = "; ".join(map(str, report["breaches"]))
         raise CheckFailedError(f"{check} did not pass: {breaches}; run dvc repro tabulate")
-    refuse_others(check, report.get("made_of", {}), parts)
+    refuse_others(check, parts)
 
 
 def _rolled(
@@ -202,10 +202,5 @@ def _paper(
 
 def _features(scores: Path) -> RowFeatures:
     described = read_scores_manifest(scores)["features"]
-    if not described["categorical"] and not described["numeric"]:
-        raise ParamsError(
-            f"calibrate.paper.auxiliary reads the rows' features and {scores} carries none; "
-            "set score.keep_features to true and run dvc repro calibrate"
-        )
     sizes = tuple(feature["size"] for feature in described["categorical"])
     return RowFeatures(*read_features(scores, "calibration"), sizes)

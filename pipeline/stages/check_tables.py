@@ -68,7 +68,7 @@ def run(scores: Path, tables: Path, pin: Path, report: Path, *, params: CheckTab
         ArtifactError: scores or tables are missing or damaged, the tables are of other scores, or
             the champion is not what is pinned.
     """
-    refuse_others(tables, read_tables_manifest(tables).get("made_of", {}), {"scores": scores})
+    refuse_others(tables, {"scores": scores})
     kept = Reuse(report, "checks", {})
     bins, cells, log, candidates = _evidence(scores, tables, params, kept)
     checks = check_tables(bins, cells, log, candidates, params.equal_frequency_tolerance)

@@ -4,7 +4,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from pipeline.checkpoint.serving_table import falls, read_table
-from pipeline.core.files import MANIFEST, read_report, refuse_others, sha256_of, verify, write_json
+from pipeline.core.files import MANIFEST, read_json, refuse_others, sha256_of, verify, write_json
 from pipeline.gate.deployed import probe
 from pipeline.gate.judge import compared, judge
 from pipeline.params.sections import GateParams
@@ -20,11 +20,11 @@ def run(tables: Path, evaluation: Path, model: Path, report: Path, *, params: Ga
     """
     manifest = verify(model)
     field_values = manifest["base"]["field"]["values"]
-    measured = read_report(evaluation)
-    refuse_others(evaluation, measured.get("made_of", {}), {"model": model})
+    measured = read_json(evaluation)
+    refuse_others(evaluation, {"model": model})
     fallen, parity = probe(model, field_values)
     fallen = [*falls(read_table(model, len(field_values)), field_values), *fallen]
-    checked, about = read_report(tables), manifest["calibrator"]
+    checked, about = read_json(tables), manifest["calibrator"]
     verdict = judge(checked, measured, params, calibrator=about, falls=fallen, parity=parity)
     write_json(
         report,

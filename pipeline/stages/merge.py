@@ -24,8 +24,7 @@ def run(
             checkpoint differs from its parts, or a calibrated logit falls somewhere; nothing is
             published then.
     """
-    noted = read_json(calibrator / "manifest.json").get("made_of", {})
-    refuse_others(calibrator, noted, {"split": split})
+    refuse_others(calibrator, {"split": split})
     days = read_json(split / "manifest.json")["parts"]["test"]
     with publish(model) as folder:
         lineage = lineage_of(split, base, calibrator, params.model_dump(mode="json"))

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from pipeline.core.columns import read_parquet
-from pipeline.core.files import publish, read_json, read_report
+from pipeline.core.files import publish, read_json
 from pipeline.formats.maps import read_maps
 from pipeline.params.sections import ReportParams
 from pipeline.report.charts import drawing_script, plot_files
@@ -28,10 +28,10 @@ def run(
         ArtifactError: a report is missing or is not JSON.
     """
     reports = {
-        "validation": read_report(validation, "days"),
-        "tables": read_report(tables_check, "passed"),
-        "evaluation": read_report(evaluation, "methods"),
-        "gate": read_report(gate, "checks", "model_sha256", "passed", "verdict"),
+        "validation": read_json(validation),
+        "tables": read_json(tables_check),
+        "evaluation": read_json(evaluation),
+        "gate": read_json(gate),
     }
     manifest = read_json(model / "manifest.json")
     about = read_json(calibrator / "manifest.json")

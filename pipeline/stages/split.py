@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import ArtifactError
-from pipeline.core.files import publish, read_json, read_report, write_facts
+from pipeline.core.files import publish, read_json, write_facts
 from pipeline.data.log_store.day_rows import day_boundaries
 from pipeline.data.log_store.manifest import Manifest, read_manifest
 from pipeline.data.log_store.splits import LabelMaturity, maturity_of, split_by_count
@@ -28,7 +28,7 @@ def run(
     landed, maturity = _landed(manifest, params, log)
     splits = _splits(landed, maturity, params, log)
     days = [day for split in splits.values() for day in split]
-    unchecked = sorted(set(days) - _checked(landed, read_report(validation)))
+    unchecked = sorted(set(days) - _checked(landed, read_json(validation)))
     if unchecked:
         raise ArtifactError(f"{validation} does not cover the day {unchecked[0]}; run dvc repro")
     # bins and ids are fixed on as many calibration days as there are on the first day of a base

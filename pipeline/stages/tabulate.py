@@ -15,10 +15,10 @@ from pipeline.calibration.statistics.counting import (
     tabulate_pieces,
     with_later_days,
 )
-from pipeline.core.errors import AdaCalibError, NotEnoughDataError
+from pipeline.core.errors import NotEnoughDataError
 from pipeline.core.files import manifest_sums, scratch_folder
 from pipeline.engine.day_map import map_days, processes
-from pipeline.engine.reuse import Made, Reuse
+from pipeline.engine.reuse import Made, Reuse, bytes_of
 from pipeline.formats.days import day_number
 from pipeline.formats.scores import (
     Scores,
@@ -145,11 +145,5 @@ def _memory() -> int:
 
     A matter of the machine, which changes no table, so it comes from the environment.
     """
-    try:
-        return int(float(os.environ[MEMORY]) * 1e9 / 2)
-    except KeyError:
-        machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        return machine // 4 // (processes() or 1)
-    except ValueError:
-        value = os.environ[MEMORY]
-        raise AdaCalibError(f"{MEMORY} must be a number of gigabytes, it is {value!r}") from None
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return bytes_of(MEMORY, machine // 2 // (processes() or 1)) // 2

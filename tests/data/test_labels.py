@@ -3,7 +3,7 @@
 import pytest
 
 from pipeline.core.errors import DataError, NotEnoughDataError
-from pipeline.core.files import read_report
+from pipeline.core.files import read_json
 from pipeline.data.ingest.sources import land_sources
 from pipeline.data.log_store.day_rows import read_day
 from pipeline.data.log_store.landing import LandingOptions
@@ -181,7 +181,7 @@ def test_stray_rows_decide_no_day_and_a_command_takes_them_out(tmp_path, stray):
     )
     validate.run(*paths, params=ValidateParams(**LIMITS), log=log, split=SplitParams(
         training_days=1, calibration_days=1, test_days=1))  # fmt: skip
-    report = read_report(paths[1])
+    report = read_json(paths[1])
     assert (report["first_day"], report["last_day"]) == (DAYS[0], DAYS[-1])
     assert any(stray in warning for warning in report["warnings"])
     drop_days(tmp_path / "data", [stray])

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from pipeline.cli.main import app
 from pipeline.core.errors import DataError, ParamsError
-from pipeline.core.files import read_report
+from pipeline.core.files import read_json
 from pipeline.data.ingest.mapping import read_mapping
 from pipeline.data.ingest.sources import land_sources
 from pipeline.data.log_store.day_rows import local_days
@@ -281,7 +281,7 @@ def test_from_sums_alone_logloss_is_that_of_the_rows(tmp_path):
     source = [tmp_path / "counted.parquet"]
     land_sources(str(tmp_path / "counted.yaml"), sums / "data", source)
     walk(sums, "evaluate")
-    by_rows, by_sums = (read_report(f / "reports/evaluation.json") for f in (rows, sums))
+    by_rows, by_sums = (read_json(f / "reports/evaluation.json") for f in (rows, sums))
     assert by_sums["impressions"] == by_rows["impressions"]
     assert by_sums["rows"] < by_rows["rows"]
     for name in ("uncalibrated", "eb_platt", "adacalib", "model"):

@@ -184,9 +184,10 @@ def test_trimming_leaves_the_longest_run_of_newest_files_that_fits(tmp_path_fact
     assert removed == sum(sizes) - sum(sizes[age] for age in left)
 
 
-def test_a_limit_that_is_no_number_is_refused_by_name(checkout, monkeypatch):
-    monkeypatch.setenv("ADACALIB_REUSE_GB", "20 GB")
-    with pytest.raises(AdaCalibError, match=r"ADACALIB_REUSE_GB must be a number .* '20 GB'"):
+@pytest.mark.parametrize("said", ["20 GB", "inf"])
+def test_a_limit_that_is_no_number_is_refused_by_name(checkout, monkeypatch, said):
+    monkeypatch.setenv("ADACALIB_REUSE_GB", said)
+    with pytest.raises(AdaCalibError, match=rf"ADACALIB_REUSE_GB must be a number .* '{said}'"):
         Reuse(checkout / "out", "scores", {}).made({}, lambda: Made({}))
 
 

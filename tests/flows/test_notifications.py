@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
+from prefect.blocks.system import Secret
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
@@ -75,6 +76,18 @@ def test_a_message_says_day_stage_reason_and_next_step(webhook, monkeypatch, no_
     assert no_events[0]["payload"]["stage"] == "land"
 
 
+def test_channels_of_the_secret_block_are_heard_and_masked(webhook, monkeypatch):
+    host, received = webhook
+    channel = f"json://{host}/s3cr3t"
+    monkeypatch.setattr(Secret, "load", lambda name: Secret(value=channel))
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
+    monkeypatch.setenv(NOTIFY, "")  # as it was, afterwards
+    monkeypatch.delenv(NOTIFY)
+    notify(LATE)
+    assert [message["path"] for message in received] == ["/s3cr3t"]
+    assert "s3cr3t" not in masked(f"no answer of {channel}; s3cr3t")
+
+
 def test_a_channel_that_fails_costs_a_warning_without_its_address(webhook, monkeypatch, caplog):
     host, received = webhook
     channels = f"json://{host}/broken-s3cr3t nonsense json://127.0.0.1:9/closed json://{host}/good"
@@ -98,7 +111,7 @@ def test_an_event_that_cannot_be_emitted_fails_nothing(monkeypatch):
 
 @pytest.mark.parametrize("what", NEXT_STEPS)
 def test_every_kind_of_news_has_a_next_step(what):
-    assert News(what, "2013-09-30", "gate", "it is so").next_step
+    assert News(what, "2013-09-30", "gate", "it is so").facts["next"]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from flows.backfill import backfill
-from flows.evidence import metric_table, verdict_text
+from flows.evidence import verdict_text
 from flows.promotion import promote, rollback
 from flows.refresh import refresh
 from flows.worktree import git_output, share
@@ -19,7 +19,7 @@ from pipeline.core.files import read_json
 from pipeline.params.params_file import read_params, set_values
 from pipeline.registry.history import UNNAMED, last_refresh
 from pipeline.registry.verdicts import Production, production
-from pipeline.report.result_tables import METRICS
+from pipeline.report.result_tables import METRICS, metric_table
 from tests.flows.conftest import Server, add_remotes, refuse_first_push, save, until
 
 STAGES = ("validate", "merge", "gate")

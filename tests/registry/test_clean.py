@@ -100,25 +100,23 @@ def test_with_nothing_in_production_nothing_is_removed(folder):
 
 def test_promotion_and_clean_up_exclude_one_another(judged, monkeypatch):
     before = tags.assignments(judged)
-    begun = tags.begin_clean(judged, before[-1], {"v0.0.2": before[1].commit})
-    with (
-        pytest.raises(ReleaseError, match="another promotion came first"),
-        tags.proposed(judged, before[-1]),  # by who looked before
-    ):
-        pass
-    with pytest.raises(ReleaseError, match="another promotion came first"):
-        tags.begin_clean(judged, before[-1], {})
-    with pytest.raises(
-        ReleaseError, match=r"Ann began adacalib clean at .* if it was killed, from"
-    ):
-        tags.refuse_while_cleaning(tags.assignments(judged))  # it looks now
+    lost = pytest.raises(ReleaseError, match="another promotion came first")
+    with tags.cleaning(judged, before[-1], {"v0.0.2": before[1].commit}):
+        begun = tags.assignments(judged)[-1]
+        with lost, tags.proposed(judged, before[-1]):  # by who looked before
+            pass
+        with lost, tags.cleaning(judged, before[-1], {}):
+            pass
+        with pytest.raises(
+            ReleaseError, match=r"Ann began adacalib clean at .* if it was killed, from"
+        ):
+            tags.refuse_while_cleaning(tags.assignments(judged))  # it looks now
 
-    assert list(tags.removals(judged)) == ["v0.0.2"]
-    assert tags.spans(tags.assignments(judged)) == tags.spans(before)  # production did not change
-    monkeypatch.setattr(time, "time", lambda: begun.seconds + 901.0)
-    tags.refuse_while_cleaning(tags.assignments(judged))  # it was killed, nobody has to mend it
-    monkeypatch.undo()
-    tags.end_clean(judged, begun)
+        assert list(tags.removals(judged)) == ["v0.0.2"]
+        assert tags.spans(tags.assignments(judged)) == tags.spans(before)  # as production was
+        monkeypatch.setattr(time, "time", lambda: begun.seconds + 901.0)
+        tags.refuse_while_cleaning(tags.assignments(judged))  # it was killed, nobody has to mend it
+        monkeypatch.undo()
     tags.refuse_while_cleaning(tags.assignments(judged))
 
 

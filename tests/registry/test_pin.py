@@ -64,7 +64,7 @@ def test_the_pin_moves_when_it_is_told_to_and_brings_what_it_names(folder):
 
     shutil.rmtree(folder / MODEL)
     with pytest.raises(
-        ArtifactError, match=r"model is not in .*; bring it with: adacalib champion"
+        ArtifactError, match=r"model.* does not exist; bring it with: adacalib champion"
     ):
         pinned(folder / PIN)
     (folder / TABLES / "bins.parquet").write_text("other")

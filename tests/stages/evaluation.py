@@ -7,7 +7,7 @@ from scipy.special import expit
 from sklearn.metrics import log_loss
 
 from pipeline.checkpoint.bundle import load
-from pipeline.core.files import manifest_sums, read_json, read_report, write_checksums, write_json
+from pipeline.core.files import manifest_sums, read_json, write_checksums, write_json
 from pipeline.encoding.values import NULL_NAME
 from pipeline.formats.champion import write_pin
 from pipeline.formats.maps import affine_map, identity_map, write_maps
@@ -103,7 +103,7 @@ def note_parts(folder):
 
 def evaluate(folder, inputs):
     run(*inputs, folder / "evaluation.json", folder / "sums", params=PARAMS)
-    return read_report(folder / "evaluation.json")
+    return read_json(folder / "evaluation.json")
 
 
 MADE = {"base": {"manifest.json": "a"}, "code": {"pipeline/a.py": "b"}, "params": {"log": {}}}

@@ -224,7 +224,7 @@ def test_a_refused_day_is_missing_to_the_paper_variant_too(tmp_path):
 
 def test_the_auxiliary_network_is_refused_where_scores_carry_no_features(tmp_path):
     inputs = inputs_of(tmp_path, rows=800, features=False)
-    with pytest.raises(ParamsError, match="keep_features"):
+    with pytest.raises(ArtifactError, match="keep_features"):
         run(inputs, variant="paper", paper={"auxiliary": True})
 
 

@@ -21,7 +21,6 @@ from tests.stages.evaluation import (
     KNOWN,
     MADE,
     SERVED,
-    day_table,
     evaluate,
     loss_of,
     rolling_maps,
@@ -29,16 +28,6 @@ from tests.stages.evaluation import (
     shifted,
     write_walk,
 )
-
-
-@pytest.fixture
-def tables():
-    return [day_table(seed) for seed in range(6)]
-
-
-@pytest.fixture
-def inputs(tmp_path, tables):
-    return write_walk(tmp_path, tables)
 
 
 def learned(*days):

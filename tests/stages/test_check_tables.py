@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.checkpoint.bundle import merge
 from pipeline.core.errors import ArtifactError, CheckFailedError
-from pipeline.core.files import file_sums, read_report, sha256_of
+from pipeline.core.files import file_sums, read_json, sha256_of
 from pipeline.formats.champion import MODEL, TABLES, Pin, write_pin
 from pipeline.formats.days import day_number
 from pipeline.formats.tables import read_field_tables, read_tables_manifest, write_tables
@@ -43,7 +43,7 @@ def break_table(folder, change, change_cells=lambda cells: cells):
 
 def test_the_report_lists_every_check_and_says_that_all_passed(walk):
     run(*walk, params=PARAMS)
-    report = read_report(walk[3])
+    report = read_json(walk[3])
     assert report["passed"] is True
     assert report["breaches"] == []
     assert {"contiguous_bounds", "equal_frequency", "coverage"} <= {
@@ -91,7 +91,7 @@ def test_cells_of_a_later_day_that_were_lost_fail_the_stage_by_the_day(walk):
 
 def test_the_report_says_whether_bounds_still_divide_the_newest_days(walk):
     run(*walk, params=PARAMS)
-    bounds = read_report(walk[3])["bounds"]
+    bounds = read_json(walk[3])["bounds"]
     assert (bounds["first_day"], bounds["last_day"]) == tuple(PARTS["calibration"])
     assert 0 <= bounds["shape_beyond_noise"] < 0.25
     assert bounds["warning"] is None
@@ -109,7 +109,7 @@ def pin_champion(pin, tables):
 
 def test_without_a_champion_there_is_no_drift(walk):
     run(*walk, params=PARAMS)
-    assert read_report(walk[3])["drift"] is None
+    assert read_json(walk[3])["drift"] is None
 
 
 def test_a_champion_of_other_field_values_shares_nothing_but_the_unseen(walk):
@@ -120,7 +120,7 @@ def test_a_champion_of_other_field_values_shares_nothing_but_the_unseen(walk):
     shutil.rmtree(walk[1])
     tabulate.run(walk[0], walk[1], params=TABULATE)
     run(*walk, params=PARAMS)
-    drift = read_report(walk[3])["drift"]
+    drift = read_json(walk[3])["drift"]
     assert drift["version"] == "v0.0.3"
     assert drift["field_values"] == 1
     assert drift["mix"] > 1
@@ -130,7 +130,7 @@ def test_a_champion_without_tables_is_reported_and_not_fatal(walk, tmp_path):
     (tmp_path / "none").mkdir()
     pin_champion(walk[2], tmp_path / "none")
     run(*walk, params=PARAMS)
-    assert "does not exist" in read_report(walk[3])["drift"]["why"]
+    assert "does not exist" in read_json(walk[3])["drift"]["why"]
 
 
 def test_champion_tables_of_other_bytes_are_refused(walk):
@@ -143,7 +143,7 @@ def test_champion_tables_of_other_bytes_are_refused(walk):
 
 def test_training_rates_are_compared_with_calibration_rates_bin_by_bin(walk):
     run(*walk, params=PARAMS)
-    found = read_report(walk[3])["memorisation"]
+    found = read_json(walk[3])["memorisation"]
     assert found["training_days"] > 0
     assert sum(found["by_bin"]["calibration_impressions"]) == 400
     assert sum(found["by_bin"]["training_impressions"]) == 400

@@ -30,16 +30,6 @@ from tests.stages.evaluation import (
 )
 
 
-@pytest.fixture
-def tables():
-    return [day_table(seed) for seed in range(6)]
-
-
-@pytest.fixture
-def inputs(tmp_path, tables):
-    return write_walk(tmp_path, tables)
-
-
 def test_the_report_says_what_was_tested_and_how_every_method_did(tmp_path, inputs):
     report = evaluate(tmp_path, inputs)
     assert (report["first_day"], report["last_day"], report["days"]) == (DAYS[0], DAYS[-1], 6)

@@ -26,7 +26,7 @@ from pipeline.formats.sort_keys import (
     sorted_ranges,
     usable_threads,
 )
-from pipeline.formats.tables import BinTable, CellTable, FieldTables, per_impression
+from pipeline.formats.tables import BinTable, CellTable, FieldTables, FieldTree, per_impression
 
 
 def count_cells(scores: Scores, grid: BinTable, threads: int | None = None) -> CellTable:
@@ -78,7 +78,7 @@ def with_later_days(
     all_days = joined([cells, *later])
     order = np.lexsort((all_days.day, all_days.cell_id, all_days.field_value_id))
     kept = bins.take(np.isin(bins.requested_bins, candidates))
-    return FieldTables(kept, all_days.take(order), made_until, n_field_values)
+    return FieldTables(kept, all_days.take(order), made_until, FieldTree.flat(n_field_values))
 
 
 def _cells(rows: SortedRows, heads: np.ndarray, ids: np.ndarray, cell_id: np.ndarray) -> Cells:

@@ -5,8 +5,8 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
-from functools import partial
 from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
@@ -17,7 +17,7 @@ import pyarrow as pa
 from isal import igzip, igzip_lib
 
 from pipeline.core.errors import DataError
-from pipeline.core.work import prefetched, thread_pool
+from pipeline.core.work import prefetched
 from pipeline.data.ingest.mapping import Mapping
 
 LONGEST_LINE = 64 << 20  # bytes
@@ -137,14 +137,14 @@ def piped(text: Generator[bytes, None, None]) -> Iterator[Path]:
         DataError: as `text`, whatever its reader made of what had come until then.
     """
     read_end, write_end = os.pipe()
-    with thread_pool(1) as begin:
-        written = begin(partial(_write, text), write_end)
+    with ThreadPoolExecutor(1) as pool:
         try:
+            written = pool.submit(_write, text, write_end)
             yield Path(f"/dev/fd/{read_end}")
         finally:
             os.close(read_end)
             if isinstance(sys.exception(), Exception | None):
-                written()
+                written.result()
 
 
 def _write(text: Generator[bytes, None, None], write_end: int) -> None:

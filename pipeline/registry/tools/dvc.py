@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from ruamel.yaml import YAML
 
 from pipeline.core.errors import AdaCalibError, ToolError
 from pipeline.core.files import scratch_folder
+from pipeline.core.typed_yaml import parse_yaml
 from pipeline.params.params_file import stage_order
 from pipeline.registry.tags import NAME, STAGE, Tag, assignments, next_version, proposed, versions
 from pipeline.registry.tools.programs import (
     Finished,
     beside_python,
+    committed,
     follow,
     git,
     program_lines,
@@ -27,7 +28,9 @@ from pipeline.registry.tools.stores import Remote, cache_folder, dvc_remote, set
 
 MODEL = Path("artifacts/model")
 RWLOCK = Path(".dvc/tmp/rwlock")
-HALF = "Unable to read RWLock-file"  # what DVC says of a lock that a kill left half-written
+# What DVC says of a lock that a kill left half-written, and of one that another dvc holds.
+HALF = re.compile("Unable to read RWLock-file|RWLock-file .+ format error")
+BUSY = re.compile("is busy, it is being blocked by|Unable to acquire lock")
 RUNNING = re.compile(r"^Running stage '([^']+)':$")  # what dvc writes before a stage runs
 # What comes again in the error, what DVC would have people do, which promotion does, and what is
 # around it: empty lines.
@@ -69,16 +72,18 @@ def _dvc_lines(folder: Path, *arguments: str) -> Generator[str, None, Finished]:
     waiting = False
     while True:
         finished = yield from program_lines(command, folder)
-        holder = _holder(finished)
-        if holder is None:
+        half = HALF.search(finished.output)
+        if not finished.code or not (half or BUSY.search(finished.output)):
             return finished
         holders = _holders(folder)
+        at_work = [f"process {pid} ({holders[pid]})" for pid in filter(_is_dvc, holders)]
         # DVC itself forgets a process whose number is free. After a restart of the machine or
         # container it may be another program's, and DVC would wait for that one for ever. What a
         # kill left half-written it never reads again.
-        if holder == HALF or (holders and not any(map(_is_dvc, holders))):
+        if half or (holders and not at_work):
             (folder / RWLOCK).unlink(missing_ok=True)
             continue
+        holder = at_work[0] if at_work else "another dvc"
         if time.monotonic() > give_up:
             raise ToolError(
                 f"{holder} has held {folder.resolve()} for more than {PATIENCE:.0f} s; try again "
@@ -102,26 +107,14 @@ def _dvc(folder: Path, *arguments: str) -> str:
     return finished.output
 
 
-def _holder(finished: Finished) -> str | None:
-    """The other dvc that made this one give up, HALF if it left half of its lock, None if none."""
-    text = finished.output
-    if finished.code and re.search(f"{HALF}|RWLock-file .+ format error", text):
-        return HALF
-    busy = "is busy, it is being blocked by" in text or "Unable to acquire lock" in text
-    if not finished.code or not busy:
-        return None
-    named = re.search(r"\(PID (\d+)\): (.+)", text)
-    return f"process {named[1]} ({named[2]})" if named else "another dvc"
-
-
-def _holders(folder: Path) -> list[int]:
-    """The processes that DVC's lock file of a folder names."""
+def _holders(folder: Path) -> dict[int, str]:
+    """The processes that DVC's lock file of a folder names, with their commands."""
     try:
         lock = json.loads((folder / RWLOCK).read_text())
     except (OSError, ValueError):
-        return []
+        return {}
     readers = [holder for holders in lock.get("read", {}).values() for holder in holders]
-    return [holder["pid"] for holder in [*lock.get("write", {}).values(), *readers]]
+    return {each["pid"]: each["cmd"] for each in [*readers, *lock.get("write", {}).values()]}
 
 
 def _is_dvc(pid: int) -> bool:
@@ -240,9 +233,9 @@ def restore_data(folder: Path) -> bool:
     return any(not run_dvc(folder, word, "--quiet", "data.dvc").code for word in words)
 
 
-def model_md5(lock: str) -> str | None:
-    """The md5 that the text of a dvc.lock has for the model, None if it has none."""
-    found = YAML(typ="safe", pure=True).load(lock) or {}
+def model_md5(folder: Path, commit: str) -> str | None:
+    """The md5 that the dvc.lock of a commit has for the model, None if it has none."""
+    found = parse_yaml(committed(folder, commit, "dvc.lock") or "") or {}
     outputs = found.get("stages", {}).get("merge", {}).get("outs", [])
     return next((out.get("md5") for out in outputs if out["path"] == MODEL.as_posix()), None)
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,7 +57,7 @@ class Finished:
     errors: str = ""  # of a program whose two streams are not one
 
 
-def environment(**variables: str) -> dict[str, str]:
+def environment() -> dict[str, str]:
     """The environment of outside programs: ours, with this Python's programs first in PATH.
 
     Programs speak English, ask no questions, run stages in a plain shell and send no telemetry.
@@ -72,7 +72,6 @@ def environment(**variables: str) -> dict[str, str]:
         "GIT_TERMINAL_PROMPT": "0",
         "DVC_NO_ANALYTICS": "1",
         "DO_NOT_TRACK": "1",
-        **variables,
     }
 
 
@@ -104,10 +103,7 @@ _WATCH = ["/bin/sh", "-c", 'read group; read rest; kill -s KILL -- "-$group"']
 
 @contextmanager
 def process_group(
-    command: list[str],
-    folder: Path,
-    output: int | IO[str],
-    variables: Mapping[str, str] | None = None,
+    command: list[str], folder: Path, output: int | IO[str]
 ) -> Iterator["subprocess.Popen[str]"]:
     """Yield a program in a process group of its own, of which nothing outlives this process.
 
@@ -118,7 +114,6 @@ def process_group(
         command: the program and its arguments.
         folder: where it runs.
         output: where its standard output and error go, as `subprocess` takes it.
-        variables: additions to the environment.
     """
     with (
         subprocess.Popen(
@@ -131,7 +126,7 @@ def process_group(
         subprocess.Popen(
             command,
             cwd=folder,
-            env=environment(**(variables or {})),
+            env=environment(),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -159,28 +154,23 @@ def _close_after(process: "subprocess.Popen[str]", pipe: IO[bytes]) -> None:
     pipe.close()
 
 
-def run_program(
-    command: list[str], folder: Path, variables: Mapping[str, str] | None = None
-) -> Finished:
+def run_program(command: list[str], folder: Path) -> Finished:
     """Run a program in a process group; nothing that it starts outlives it or this process.
 
     Args:
         command: the program and its arguments.
         folder: where it runs.
-        variables: additions to the environment.
     """
-    return follow(program_lines(command, folder, variables), lambda line: None)
+    return follow(program_lines(command, folder), lambda line: None)
 
 
-def program_lines(
-    command: list[str], folder: Path, variables: Mapping[str, str] | None = None
-) -> Generator[str, None, Finished]:
+def program_lines(command: list[str], folder: Path) -> Generator[str, None, Finished]:
     """Run a program as `run_program` does: each line of both streams, at last how it ended.
 
     It ends with the generator that is closed.
     """
     output = ""
-    with process_group(command, folder, subprocess.PIPE, variables) as process:
+    with process_group(command, folder, subprocess.PIPE) as process:
         for line in process.stdout or ():
             output += line
             yield line.rstrip("\n")
@@ -229,6 +219,12 @@ def git(folder: Path, *arguments: str, check: bool = True) -> Finished:
         step = next((f"; {step}" for fault, step in _STEPS.items() if re.search(fault, said)), "")
         raise ToolError(f"{said}{step}")
     return Finished(finished.returncode, finished.stdout, finished.stderr)
+
+
+def committed(folder: Path, commit: str, path: str | Path) -> str | None:
+    """The text of a file as a commit or branch has it; None where it has none."""
+    shown = git(folder, "show", f"{commit}:{path}", check=False)
+    return None if shown.code else shown.output
 
 
 def fetch(folder: Path, remote: str, *specs: str, check: bool = False) -> Finished:
