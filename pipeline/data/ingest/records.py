@@ -168,16 +168,19 @@ class LogFile:
                     else:  # it may be asked for twice
                         rows.create("log")
                     rows = database.sql(self._mapping.select)
-                names, chosen = rows.columns, []
-                if self._mapping.kind == "parquet" and not self._mapping.select:
-                    names = pq.read_schema(self.path).names  # the engine renames those there twice
-                for column in self._mapping.source_types:
-                    if fault := text_files.column_fault(column, names):
-                        raise DataError(f"{self.path}: {fault}; the file has {names}")
-                    chosen.append(f"{name(rows.columns[names.index(column)])} AS {name(column)}")
-                yield database, rows.project(", ".join(chosen))
+                yield database, rows.project(", ".join(self._chosen(rows.columns)))
         except (duckdb.Error, OSError) as error:  # the latter from blocks after the first
             raise DataError(f"{self.path}{self._fault(str(error))}") from None
+
+    def _chosen(self, columns: list[str]) -> Iterator[str]:
+        """The columns that the mapping reads of those of the engine, in SQL."""
+        names = columns
+        if self._mapping.kind == "parquet" and not self._mapping.select:
+            names = pq.read_schema(self.path).names  # the engine renames those that are there twice
+        for column in self._mapping.source_types:
+            if fault := text_files.column_fault(column, names):
+                raise DataError(f"{self.path}: {fault}; the file has {names}")
+            yield f"{name(columns[names.index(column)])} AS {name(column)}"
 
     @contextmanager
     def _placed(self) -> Iterator[Path]:
