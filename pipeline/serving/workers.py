@@ -266,6 +266,7 @@ def serve(
         config = Config(
             served,
             factory=True,
+            loop="asyncio",  # uvloop's transports have no socket that could be shut down
             http=WorkerProtocol,
             workers=workers,
             log_level="warning",

@@ -218,6 +218,14 @@ def test_an_accepted_connection_does_not_wait_for_acknowledgements():
         assert place.proto == socket.IPPROTO_TCP
 
 
+def test_another_event_loop_that_is_installed_is_not_taken(made, tmp_path, monkeypatch):
+    """uvloop's connections could not be ended for all that hold them."""
+    (tmp_path / "uvloop.py").write_text("raise SystemExit('uvloop was asked for')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with served(made[0]) as service:
+        assert service.client.get("/health").status_code == 200
+
+
 def test_a_client_that_offers_another_protocol_is_answered_in_this_one(made):
     """As java.net.http does by default; the body is the request's, whatever comes after."""
     offer = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAMA"}
