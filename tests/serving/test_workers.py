@@ -188,9 +188,12 @@ def test_a_service_ends_also_while_a_version_is_loaded(made, model):
 
 
 def test_an_accepted_connection_does_not_wait_for_acknowledgements():
-    with listening("127.0.0.1", 0) as place, socket.create_connection(place.getsockname()):
-        with place.accept()[0] as accepted:
-            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    with (
+        listening("127.0.0.1", 0) as place,
+        socket.create_connection(place.getsockname()),
+        place.accept()[0] as accepted,
+    ):
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_another_event_loop_that_is_installed_is_not_taken(made, tmp_path, monkeypatch):
