@@ -26,7 +26,7 @@ from uvicorn.supervisors.multiprocess import Multiprocess
 from pipeline.core.errors import AdaCalibError, ArtifactError, ToolError
 from pipeline.core.files import MANIFEST, scratch_folder
 from pipeline.core.signals import ENDING
-from pipeline.serving.connections import HeldConnections, WorkerProtocol
+from pipeline.serving.connections import WorkerProtocol, hold_connections
 from pipeline.serving.state import RequestLimits, ServiceState, Swaps
 
 BACKLOG = 2048  # connections that wait to be accepted
@@ -258,7 +258,7 @@ def serve(
     with listening(host, port) as place, scratch_folder() as shared:
         state = ServiceState(shared)
         with suppress(OSError):  # without, those of a worker that is killed are reset
-            HeldConnections(shared / CONNECTIONS).start()
+            hold_connections(shared / CONNECTIONS)
         served = ServedFolder(folder, limits, state, shadow, shadow_limit)
         config = Config(
             served,
