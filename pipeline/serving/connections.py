@@ -24,7 +24,6 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 IDLE_SECONDS = 2.0  # a connection is kept so long for one more request before its process ends
 CLOSE = (b"connection", b"close")
-MOST = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2  # open files: new workers need some, too
 OFFER = re.compile(rb"\A((?:[^\r\n]+\r\n)+?)upgrade:[^\r\n]*\r\n", re.IGNORECASE)
 AT_WORK = os.O_APPEND  # a bit of the open file, so of all processes that have it; sockets ignore it
 SENTENCE = '{"error":"the process that had this request was killed; send it again"}'
@@ -40,6 +39,9 @@ class HeldConnections(BaseRequestHandler):
     def handle(self) -> None:
         """Take one after the other; where the worker has ended, answer all that it had."""
         poll, held = select.poll(), dict[int, socket.socket]()
+        most = (
+            resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
+        )  # new workers need some files, too
         poll.register(self.request, select.POLLIN)
         while True:
             file, _ = poll.poll()[0]  # one a time: the next might be of what is closed by now
@@ -53,7 +55,7 @@ class HeldConnections(BaseRequestHandler):
             if not said:
                 break
             for new in files:
-                if new < MOST:  # a file's number says how many are open
+                if new < most:  # a file's number says how many are open
                     held[new] = socket.socket(fileno=new)
                     poll.register(new, 0)  # which tells the end of both directions
                 else:

@@ -10,6 +10,7 @@ import gc
 import logging
 import multiprocessing
 import os
+import resource
 import signal
 import socket
 import threading
@@ -255,6 +256,8 @@ def serve(
         ToolError: the address is in use or cannot be listened on.
         ArtifactError: a file is missing or damaged.
     """
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a file for each connection
     with listening(host, port) as place, scratch_folder() as shared:
         state = ServiceState(shared)
         with suppress(OSError):  # without, those of a worker that is killed are reset

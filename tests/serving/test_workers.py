@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import ExitStack
 from functools import partial
 from time import sleep
 
@@ -194,6 +195,15 @@ def test_an_accepted_connection_does_not_wait_for_acknowledgements():
         place.accept()[0] as accepted,
     ):
         assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_more_clients_are_served_than_a_shell_lets_a_program_have_files(made):
+    few = ("bash", "-c", 'ulimit -Sn 64; exec "$@"', "bash", *HERE)
+    with served(made[0], adacalib=few) as service, ExitStack() as clients:
+        address = "127.0.0.1", service.client.base_url.port
+        for _ in range(100):
+            clients.enter_context(socket.create_connection(address))
+        assert service.client.get("/health").status_code == 200
 
 
 def test_another_event_loop_that_is_installed_is_not_taken(made, tmp_path, monkeypatch):
