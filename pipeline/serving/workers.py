@@ -75,8 +75,8 @@ class ServedFolder:
     folder: Path
     limits: RequestLimits
     state: ServiceState
-    shadow: Path | None = None
-    shadow_limit: float = 0.1
+    shadow: Path | None
+    shadow_limit: float
 
     def __call__(self) -> Any:
         """The calls of the folder's model, which was loaded at low priority.
