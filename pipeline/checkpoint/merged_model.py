@@ -83,9 +83,9 @@ class MergedModel(Base):
         return self.auxiliary(ids, torch.tensor(encoded.numeric)).double().numpy()
 
 
-def end_to_end_tolerance(steepest: float) -> float:
+def end_to_end_tolerance(serving_map: PiecewiseLinearMap) -> float:
     """How far a calibrated logit may lie from another runtime's, by the map's steepest slope."""
-    return END_TO_END * max(1.0, steepest)
+    return END_TO_END * max(1.0, float(np.abs(serving_map.segment_slopes).max()))
 
 
 def vectors_of(model: MergedModel) -> dict[str, Any]:
@@ -105,11 +105,10 @@ def vectors_of(model: MergedModel) -> dict[str, Any]:
     rows = range(max(map(len, columns.values())))
     columns = {name: [some[row % len(some)] for row in rows] for name, some in columns.items()}
     said = model.predict(pa.table(columns))
-    steepest = float(np.abs(model.serving_map.segment_slopes).max())
     return {
         "columns": columns,
         "expected": {name: values.tolist() for name, values in vars(said).items()},
-        "tolerance": end_to_end_tolerance(steepest),
+        "tolerance": end_to_end_tolerance(model.serving_map),
     }
 
 

@@ -91,7 +91,7 @@ def prove_parity(
                 some = np.arange(n) % len(logit)
                 at = logit[some], typed[some]
                 _compare_steps(runtime, serving_map, at, tolerance, AT_KNOTS)
-    end_to_end = end_to_end_tolerance(float(np.abs(serving_map.segment_slopes).max()))
+    end_to_end = end_to_end_tolerance(serving_map)
     for table in _requests(tables):
         encoded = base.encoder.encode(table)
         logit = base.uncalibrated_logit(encoded, BATCH_ROWS)

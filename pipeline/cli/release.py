@@ -8,6 +8,7 @@ import typer
 
 from pipeline.cli.console import answer, columns_of, note, versions_table
 from pipeline.core.errors import AdaCalibError
+from pipeline.serving.state import RequestLimits
 
 app = typer.Typer()
 
@@ -203,8 +204,10 @@ def serve(
     host: str = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535)] = 8080,
     workers: Annotated[int, typer.Option(min=1, help="processes that answer")] = 1,
-    max_rows: Annotated[int, typer.Option(min=1, help="of one request")] = 10_000,
-    max_bytes: Annotated[int, typer.Option(min=1, help="of one request")] = 4 << 20,
+    max_rows: Annotated[int, typer.Option(min=1, help="of one request")] = RequestLimits.rows,
+    max_bytes: Annotated[
+        int, typer.Option(min=1, help="of one request")
+    ] = RequestLimits.body_bytes,
     shadow: Annotated[
         Path | None, typer.Option(help="a second checkpoint: it sees requests, does not answer")
     ] = None,
@@ -218,7 +221,6 @@ def serve(
 
     Example: adacalib serve --port 8080
     """
-    from pipeline.serving.state import RequestLimits
     from pipeline.serving.workers import serve as serve_folder
 
     serve_folder(

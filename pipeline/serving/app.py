@@ -220,8 +220,7 @@ def _answer(scores: ServedScores, version: str, kind: str) -> Response:
         with pa.ipc.new_stream(sink, SCHEMA.with_metadata({"version": version})) as stream:
             stream.write_batch(scores.batch())
         return Response(sink.getvalue().to_pybytes(), media_type=ARROW)
-    columns = {name: getattr(scores, name) for name in SCHEMA.names}
-    return _json({"version": version, **columns})
+    return _json({"version": version, **scores.columns()})
 
 
 def _json(content: dict[str, object], status: int = 200, headers: Any = None) -> Response:

@@ -17,6 +17,7 @@ from contextlib import suppress
 from fcntl import F_GETFL, F_SETFL, fcntl
 from functools import partial
 from pathlib import Path
+from socketserver import BaseRequestHandler, ThreadingUnixStreamServer
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -32,8 +33,39 @@ ANSWER = (
 ).encode()
 
 
-class HeldConnections(threading.Thread):
-    """Holds the connections of all workers that `join`, until they are closed.
+class HeldConnections(BaseRequestHandler):
+    """Holds the connections of a worker that has joined, until they are closed."""
+
+    def handle(self) -> None:
+        """Take one after the other; where the worker has ended, answer all that it had."""
+        poll, held = select.poll(), dict[int, socket.socket]()
+        most = (
+            resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
+        )  # new workers need some files, too
+        poll.register(self.request, select.POLLIN)
+        while True:
+            file, _ = poll.poll()[0]  # one a time: the next might be of what is closed by now
+            if file in held:  # its worker or its client closed it
+                poll.unregister(file)
+                held.pop(file).close()
+                continue
+            said, files = b"", list[int]()
+            with suppress(OSError):
+                said, files, *_ = socket.recv_fds(self.request, 1, 1)
+            if not said:
+                break
+            for new in files:
+                if new < most:  # a file's number says how many are open
+                    held[new] = socket.socket(fileno=new)
+                    poll.register(new, 0)  # which tells the end of both directions
+                else:
+                    os.close(new)
+        for connection in held.values():
+            _answer(connection)
+
+
+def hold_connections(place: Path) -> None:
+    """Have the connections of all workers that join held, each worker's in a thread of its own.
 
     Args:
         place: of the Unix socket, in a folder that the workers share.
@@ -41,52 +73,9 @@ class HeldConnections(threading.Thread):
     Raises:
         OSError: the place is no place for one, for example as its name is too long.
     """
-
-    def __init__(self, place: Path) -> None:
-        super().__init__(daemon=True)
-        self._door = socket.socket(socket.AF_UNIX)
-        self._door.bind(str(place))
-        self._door.listen()
-        self._poll = select.poll()
-        self._poll.register(self._door, select.POLLIN)
-        self._workers: dict[int, socket.socket] = {}
-        self._held: dict[int, int] = {}  # connection → its worker
-        self._most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2  # new workers need some
-
-    def run(self) -> None:
-        """Hold what comes, for ever."""
-        while True:
-            file, _ = self._poll.poll()[0]  # one a time: the next might be of what is closed by now
-            if file == self._door.fileno():
-                worker = self._door.accept()[0]
-                self._workers[worker.fileno()] = worker
-                self._poll.register(worker, select.POLLIN)
-            elif file in self._workers:
-                self._hear(file)
-            else:  # its worker or its client closed it
-                self._let_go(file).close()
-
-    def _hear(self, worker: int) -> None:
-        """Take one more connection of a worker; where it has ended, answer all that it had."""
-        said, files = b"", list[int]()
-        with suppress(OSError):
-            said, files, *_ = socket.recv_fds(self._workers[worker], 1, 1)
-        for file in files:
-            if len(self._held) < self._most:
-                self._held[file] = worker
-                self._poll.register(file, 0)  # which tells the end of both directions
-            else:
-                os.close(file)
-        if not said:
-            for file in [held for held, whose in self._held.items() if whose == worker]:
-                _answer(self._let_go(file))
-            self._poll.unregister(worker)
-            self._workers.pop(worker).close()
-
-    def _let_go(self, file: int) -> socket.socket:
-        del self._held[file]
-        self._poll.unregister(file)
-        return socket.socket(fileno=file)
+    door = ThreadingUnixStreamServer(str(place), HeldConnections)
+    door.daemon_threads = True
+    threading.Thread(target=door.serve_forever, daemon=True).start()
 
 
 def _answer(connection: socket.socket) -> None:

@@ -6,11 +6,11 @@ the old one is asked to leave. A new version is a restart.
 The address a service listens on, or one sentence why it cannot.
 """
 
-import errno
 import gc
 import logging
 import multiprocessing
 import os
+import resource
 import signal
 import socket
 import threading
@@ -27,7 +27,7 @@ from uvicorn.supervisors.multiprocess import Multiprocess
 from pipeline.core.errors import AdaCalibError, ArtifactError, ToolError
 from pipeline.core.files import MANIFEST, scratch_folder
 from pipeline.core.signals import ENDING
-from pipeline.serving.connections import HeldConnections, WorkerProtocol
+from pipeline.serving.connections import WorkerProtocol, hold_connections
 from pipeline.serving.state import RequestLimits, ServiceState, Swaps
 
 BACKLOG = 2048  # connections that wait to be accepted
@@ -40,18 +40,16 @@ def listening(host: str, port: int) -> socket.socket:
         ToolError: the address is in use, is not this machine's, or is not ours to take.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio sets TCP_NODELAY on what it accepts only where the protocol is named: without it,
-    # answers on a kept connection wait for delayed acknowledgements, 44 ms instead of 0.5.
-    place = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        place.bind((host, port))
-        place.listen(BACKLOG)
+        place = socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
-        place.close()
-        taken = error.errno == errno.EADDRINUSE
-        why = "is in use" if taken else f"cannot be listened on ({error.strerror})"
-        raise ToolError(f"port {port} of {host} {why}; choose another --port or --host") from None
+        why = str(error.strerror).partition(" (")[0]
+        raise ToolError(
+            f"port {port} of {host} cannot be listened on ({why}); choose another --port or --host"
+        ) from None
+    # What it accepts has this, too: else answers on a kept connection wait for delayed
+    # acknowledgements, 44 ms instead of 0.5.
+    place.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return place
 
 
@@ -77,8 +75,8 @@ class ServedFolder:
     folder: Path
     limits: RequestLimits
     state: ServiceState
-    shadow: Path | None = None
-    shadow_limit: float = 0.1
+    shadow: Path | None
+    shadow_limit: float
 
     def __call__(self) -> Any:
         """The calls of the folder's model, which was loaded at low priority.
@@ -258,14 +256,17 @@ def serve(
         ToolError: the address is in use or cannot be listened on.
         ArtifactError: a file is missing or damaged.
     """
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a file for each connection
     with listening(host, port) as place, scratch_folder() as shared:
         state = ServiceState(shared)
         with suppress(OSError):  # without, those of a worker that is killed are reset
-            HeldConnections(shared / CONNECTIONS).start()
+            hold_connections(shared / CONNECTIONS)
         served = ServedFolder(folder, limits, state, shadow, shadow_limit)
         config = Config(
             served,
             factory=True,
+            loop="asyncio",  # uvloop's transports have no socket that could be shut down
             http=WorkerProtocol,
             workers=workers,
             log_level="warning",

@@ -70,6 +70,12 @@ class Service:
 HERE = (sys.executable, "-m", "pipeline.cli.main")
 
 
+def changed(*lines: str) -> Sequence[str]:
+    """What runs `adacalib` after lines of Python that change the parent of a service."""
+    modules = "from pipeline.cli.main import main", "from pipeline.serving import state, workers"
+    return sys.executable, "-c", "\n".join([*modules, *lines, "main()"])
+
+
 @contextmanager
 def served(model: Path, *options: object, adacalib: Sequence[str] = HERE) -> Iterator[Service]:
     """A service of a folder, after it said that it listens."""

@@ -2,7 +2,6 @@
 
 import re
 import shutil
-from time import sleep
 
 import numpy as np
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from pipeline.serving.predictor import load
 from pipeline.serving.shadow import psi
 from tests.checkpoint.parts import rows
-from tests.serving.service import LOOKS, promote, served
+from tests.serving.service import promote, served, until
 
 pytestmark = pytest.mark.slow
 
@@ -24,11 +23,7 @@ def gauges(client, name):
 
 def watched(service, n):
     """When the shadow has seen n rows."""
-    looks = 0
-    while gauges(service.client, "rows").get("", 0) < n:
-        looks += 1
-        sleep(0.02)
-        assert looks < LOOKS
+    until(lambda: gauges(service.client, "rows").get("", 0) >= n, service.process)
 
 
 def test_a_shadow_counts_how_far_it_is_from_what_is_served_and_never_answers(made):

@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import ExitStack
 from functools import partial
 from time import sleep
 
@@ -20,7 +21,7 @@ from pipeline.serving.state import RequestLimits
 from pipeline.serving.workers import listening, serve
 from tests.checkpoint.parts import rows
 from tests.serving.conftest import free_port
-from tests.serving.service import BODY, HERE, load_on, promote, served, until
+from tests.serving.service import BODY, HERE, changed, load_on, promote, served, until
 
 pytestmark = pytest.mark.slow
 
@@ -42,16 +43,8 @@ def test_no_request_is_dropped_while_versions_swap(made, model):
         np.testing.assert_allclose(one["probability"], expected[one["version"]], atol=1e-6)
 
 
-IMPATIENT = """
-from pipeline.cli.main import main
-from pipeline.serving import workers
-workers.LOAD_SECONDS = 20
-main()
-"""
-
-
 def test_a_worker_that_hangs_is_replaced_and_requests_go_on(made):
-    with served(made[0], "--workers", 2, adacalib=(sys.executable, "-c", IMPATIENT)) as service:
+    with served(made[0], "--workers", 2, adacalib=changed("workers.LOAD_SECONDS = 20")) as service:
         stuck = service.workers()[0]
         stuck.suspend()
         until(lambda: len({*service.workers()} - {stuck}) == 2, service.process)
@@ -132,38 +125,29 @@ def test_a_service_ends_with_what_it_started_however_it_ends(made, end, code):
         assert service.process.wait() == code
 
 
-FAILING = """
-from pipeline.cli.main import main
-from pipeline.serving.workers import ServedFolder
-found = [ServedFolder.signature]
-def signature(served):
-    if found:
-        return found.pop()(served)
-    raise OSError("the parent has failed")
-ServedFolder.signature = signature
-main()
-"""
+FAILING = changed(
+    "found = [workers.ServedFolder.signature]",
+    "def signature(served):",
+    "    if found: return found.pop()(served)",
+    "    raise OSError('the parent has failed')",
+    "workers.ServedFolder.signature = signature",
+)
 
 
 def test_a_service_whose_parent_fails_ends_and_says_why(made):
     """Its processes do not go on without it, deaf to whoever would end it."""
-    with served(made[0], adacalib=(sys.executable, "-c", FAILING)) as service:
+    with served(made[0], adacalib=FAILING) as service:
         assert service.process.wait(120) == 1
     assert "the parent has failed" in service.lines[-1]
 
 
 UNHEARD = ("nohup", "bash", "-c", 'exec "$@" 2> >(head -n 1 >&2)', "bash", *HERE)
-FULL = """
-from pipeline.cli.main import main
-from pipeline.serving import state
-def full(*_):
-    raise OSError(28, "No space left on device")
-state.write_json = full
-main()
-"""
+FULL = changed(
+    "def full(*_): raise OSError(28, 'No space left on device')", "state.write_json = full"
+)
 
 
-@pytest.mark.parametrize("program", [HERE, UNHEARD, (sys.executable, "-c", FULL)])
+@pytest.mark.parametrize("program", [HERE, UNHEARD, FULL])
 def test_versions_are_taken_also_where_nobody_listens_or_nothing_can_be_noted(
     made, model, program, tmp_path_factory, monkeypatch
 ):
@@ -184,14 +168,6 @@ def test_versions_are_taken_also_where_nobody_listens_or_nothing_can_be_noted(
         assert service.process.wait(120) == 0
 
 
-PATIENT = """
-from pipeline.cli.main import main
-from pipeline.serving import workers
-workers.LOAD_SECONDS = 10**6
-main()
-"""
-
-
 def test_a_version_whose_process_was_killed_is_tried_again_as_the_refusal_says(made, model):
     with served(model) as service:
         [first] = service.workers()
@@ -204,7 +180,7 @@ def test_a_version_whose_process_was_killed_is_tried_again_as_the_refusal_says(m
 
 
 def test_a_service_ends_also_while_a_version_is_loaded(made, model):
-    with served(model, adacalib=(sys.executable, "-c", PATIENT)) as service:
+    with served(model, adacalib=changed("workers.LOAD_SECONDS = 10**6")) as service:
         [first] = service.workers()
         promote(made[1], model)
         until(lambda: {*service.workers()} - {first}, service.process).pop().suspend()
@@ -213,9 +189,29 @@ def test_a_service_ends_also_while_a_version_is_loaded(made, model):
 
 
 def test_an_accepted_connection_does_not_wait_for_acknowledgements():
-    """asyncio sees to it where the protocol of the listening socket is named."""
-    with listening("127.0.0.1", 0) as place:
-        assert place.proto == socket.IPPROTO_TCP
+    with (
+        listening("127.0.0.1", 0) as place,
+        socket.create_connection(place.getsockname()),
+        place.accept()[0] as accepted,
+    ):
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_more_clients_are_served_than_a_shell_lets_a_program_have_files(made):
+    few = ("bash", "-c", 'ulimit -Sn 64; exec "$@"', "bash", *HERE)
+    with served(made[0], adacalib=few) as service, ExitStack() as clients:
+        address = "127.0.0.1", service.client.base_url.port
+        for _ in range(100):
+            clients.enter_context(socket.create_connection(address))
+        assert service.client.get("/health").status_code == 200
+
+
+def test_another_event_loop_that_is_installed_is_not_taken(made, tmp_path, monkeypatch):
+    """uvloop's connections could not be ended for all that hold them."""
+    (tmp_path / "uvloop.py").write_text("raise SystemExit('uvloop was asked for')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with served(made[0]) as service:
+        assert service.client.get("/health").status_code == 200
 
 
 def test_a_client_that_offers_another_protocol_is_answered_in_this_one(made):
@@ -232,7 +228,7 @@ def test_a_client_that_offers_another_protocol_is_answered_in_this_one(made):
 def test_a_port_in_use_is_refused_before_anything_is_loaded(tmp_path):
     with listening("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(ToolError, match=f"port {port} of 127.0.0.1 is in use; choose another"):
+        with pytest.raises(ToolError, match=f"port {port} of 127.0.0.1 .*choose another"):
             serve(tmp_path / "no model", "127.0.0.1", port, RequestLimits())
 
 
