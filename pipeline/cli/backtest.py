@@ -97,8 +97,7 @@ def _run(origin: str, place: str, note: Callable[[str], None]) -> dict[str, Any]
     except AdaCalibError as error:
         note(f"{place}: {error}")
         return {"origin": origin, "refused": str(error)}
-    measured = read_json(FOLDER / "reports/evaluation.json")
-    gate = read_json(FOLDER / "reports/gate.json")
+    measured, gate = (read_json(FOLDER / f"reports/{name}.json") for name in ("evaluation", "gate"))
     note(f"{place}: {gate['verdict']}")
     return {
         "origin": origin,

@@ -69,8 +69,9 @@ def batches_of(source: Path, predictor: Predictor, keep: Sequence[str]) -> Itera
     except FileNotFoundError:
         raise DataError(f"{source} does not exist; name a Parquet or CSV file") from None
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())  # a value may hold a line break
         raise DataError(
-            f"{source} is no whole file of rows ({error}); write it again as Parquet, or as UTF-8 "
+            f"{source} is no whole file of rows ({reason}); write it again as Parquet, or as UTF-8 "
             "text that is called .csv or .csv.gz"
         ) from None
 

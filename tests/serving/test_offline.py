@@ -170,6 +170,7 @@ def test_a_wrong_csv_file_is_named_and_nothing_is_left(made, tmp_path):
             "column carrier is there more than once",
         ),
         ('"carrier";"origin";"distance"\n"AA";"JFK";1\n', "column carrier is missing"),
+        ('carrier,origin,distance\nAA,JFK,"\n"\n', "^[^\\n]*$"),  # one sentence of one line
         ("", "in.csv is no whole file of rows"),
         (HEADER + '7,"A "A"",JFK,1,\n', "in.csv, line 2: .*; double the quotes"),
         (
