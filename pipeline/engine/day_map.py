@@ -239,7 +239,11 @@ def _pool(
 ) -> Iterator[tuple[Callable[[Item], Callable[[], Result]], Callable[[], int]]]:
     """What begins the work on an item, and how many are worked on at a time."""
     if place := os.environ.get(DASK):
-        yield Workers(place, work, title).begin, lambda: width_of(place)
+        try:
+            yield Workers(place, work, title).begin, lambda: width_of(place)
+        except BaseException:  # those at work would write on into folders that go next
+            release()
+            raise
         return
     threads = usable_threads()
     with thread_pool(threads) as begin:
