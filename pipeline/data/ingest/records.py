@@ -232,7 +232,8 @@ class LogFile:
                 f": a text is not in UTF-8: {first}; write the file again, in UTF-8 or with such "
                 "columns as bytes"
             )
-        if self._mapping.select and not said.startswith("IO Error"):
+        of_file = said.startswith("IO Error") or "/dev/fd/" in said  # the pipe
+        if self._mapping.select and not of_file:
             return f": select of the mapping: {first}; correct it, or the file"
         if self._mapping.kind == "parquet":
             return (
