@@ -239,6 +239,11 @@ def _made(
 ) -> Generator[Result, None, None]:
     """What `work` makes of each item, in their order, by worker processes or threads."""
     if place := os.environ.get(DASK):
-        begun = map(Workers(place, work, title).begin, items)
-        return in_order(begun, lambda: width_of(place))
-    return made_ahead(work, items, usable_threads())
+        try:
+            begun = map(Workers(place, work, title).begin, items)
+            yield from in_order(begun, lambda: width_of(place))
+        except BaseException:  # those at work would write on into folders that go next
+            release()
+            raise
+        return
+    yield from made_ahead(work, items, usable_threads())

@@ -15,7 +15,7 @@ from pipeline.core.errors import DataError, ToolError
 from pipeline.data.ingest.file_reader import land_files
 from pipeline.data.ingest.sources import local_files, names_of, of_day
 from pipeline.data.log_store.day_rows import read_day
-from tests.data.logs import HEADER, landed, mapping, refused, written
+from tests.data.logs import HEADER, landed, mapping, refusal, refused, written
 
 
 def test_a_pattern_names_files_in_order_and_a_file_of_that_name_itself(tmp_path):
@@ -118,6 +118,16 @@ def test_records_that_cannot_be_read_are_left_out_where_the_mapping_allows_so_ma
     (tmp_path / "other").mkdir()
     sentence = refused(tmp_path / "other", mapping(max_rejected=2), path)
     assert sentence.endswith("so 3 cannot be read, max_rejected allows 2")
+
+
+def test_a_record_that_hides_other_lines_is_no_single_one_to_leave_out(tmp_path):
+    """A quote that is opened, and closed far below or never, takes good lines with it."""
+    good, rules = "0,a,1,0\n" * 50, mapping(max_rejected=3)
+    for text in (good + '0,"a,1,0\n' + good, good + '0,"a,1,0\n' + good + '0,"b",1,0\n' + good):
+        assert refusal(tmp_path, rules, HEADER + text).startswith("log.csv, line 52: ")
+    path = written(tmp_path / "last.csv", (HEADER + good + '0,"a,1,0\n').replace("\n", "\r\n"))
+    (table,) = landed(tmp_path / "data", rules, path).values()
+    assert len(table) == 50
 
 
 def test_without_leave_the_first_record_that_cannot_be_read_stops_the_landing(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 from pipeline.core.errors import DataError
 from pipeline.data.ingest.file_reader import land_files
 from pipeline.data.log_store.landing import LandingOptions
-from tests.data.logs import HEADER, mapping, written
+from tests.data.logs import HEADER, mapping, refusal, written
 from tests.tiny_logs import files_of
 
 
@@ -79,3 +79,12 @@ def test_landing_outside_a_project_is_refused_and_writes_nothing(
     (sentence,) = said.stderr.splitlines()
     assert sentence.startswith("adacalib: ")
     assert files_of(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", ["log.csv", "log.csv.gz"])
+def test_a_line_in_another_encoding_is_named(tmp_path, name):
+    rows = b"0,a,1,0\n" * 200_000
+    text = HEADER.encode() + rows + b"0,\x81,1,0\n" + rows
+    assert f"{name}, line 200002" in refusal(tmp_path, mapping(encoding="cp1252"), text, name)
+    rules = mapping(encoding="utf-16")  # without the mark of its byte order
+    assert name in refusal(tmp_path, rules, HEADER.encode("utf-16-be"), name)

@@ -54,6 +54,23 @@ def test_what_lies_deeper_in_json_becomes_a_column(tmp_path):
     assert table.to_pylist() == [{"id": str(line["id"]), "browser": "firefox"}]
 
 
+@pytest.mark.parametrize("name", ["log.csv", "log.csv.gz"])
+def test_a_record_that_cannot_be_read_is_named_by_its_line_where_there_is_a_select(tmp_path, name):
+    """As without one, also after a line break in a value."""
+    text = HEADER + '0,"a\nb",1,0\n' + "0,a,1,0\n" * 100_000 + "0,a,1\n"
+    rules = mapping(select="SELECT * FROM log")
+    sentence = refused(tmp_path, rules, written(tmp_path / name, text))
+    assert f"{name}, line 100004: Expected 4 columns" in sentence
+
+
+def test_json_that_cannot_be_read_is_named_by_its_line_where_there_is_a_select(tmp_path):
+    lines = [json.dumps({"item": "a"})] * 200_000 + ['{"item": ']
+    rules = mapping(kind="json", select="SELECT json->>'$.item' AS item FROM log")
+    sentence = refused(tmp_path, rules, written(tmp_path / "log.json", "\n".join(lines)))
+    assert "line 200001" in sentence
+    assert "/dev/" not in sentence
+
+
 def test_a_value_that_does_not_fit_is_named_by_its_row(tmp_path):
     path = written(tmp_path / "log.csv", TEXT)
     rules = mapping(select="SELECT ts, item, price, item AS click FROM log")

@@ -89,6 +89,25 @@ def test_the_first_day_that_fails_is_told_as_it_is_after_those_before_it(here):
     assert dict(map_days(str.upper, DAYS[:2], "look")) == {day: day for day in DAYS[:2]}
 
 
+def test_no_process_works_on_once_a_day_has_failed(here, tmp_path):
+    """What it writes to is removed then."""
+
+    def work(day):
+        if day == DAYS[0]:
+            wait_for(tmp_path / "process", 60)
+            raise DataError(f"day {day} is wrong")
+        (tmp_path / "writing").write_text(str(os.getpid()))
+        (tmp_path / "writing").rename(tmp_path / "process")
+        wait_for(tmp_path / "never", 60)
+
+    while day_map.processes() != 2:  # both are there
+        time.sleep(0.02)
+    with pytest.raises(DataError, match="is wrong"):
+        list(map_days(work, DAYS[:2], "look"))
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "process").read_text()), 0)
+
+
 def test_stages_leave_the_same_bytes_where_what_is_made_of_days_is_kept(here, by_threads, tmp_path):
     """By whoever made it. Where nothing is kept, those that are killed below leave the same."""
     folder = copy_of(by_threads, tmp_path, *KEEPING)

@@ -27,7 +27,7 @@ def _answers(process: psutil.Process) -> bool:
     try:  # it may end while it is looked at
         if process.status() == psutil.STATUS_ZOMBIE:
             return False
-        return "resource_tracker" not in " ".join(process.cmdline())
+        return "spawn_main" in " ".join(process.cmdline())  # not the parent's, before it is begun
     except psutil.NoSuchProcess:
         return False
 

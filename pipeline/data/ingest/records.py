@@ -32,6 +32,14 @@ WHOLE = (  # a cell of JSON as text; 7.0 is 7 and NaN null, as in Parquet
 )
 NESTED = "holds a record or a list; select of the mapping reaches what is in it"
 ALONE = re.compile("\r(?!\n)")  # a carriage return that ends no line
+UNCLOSED = (
+    "this record cannot be read and goes on over a line break, so a quote may hide good lines, "
+    "which max_rejected would leave out uncounted; mend the line"
+)
+SEVERAL = (
+    "SELECT min(line) FROM reject_errors "
+    "WHERE contains(trim(csv_line, chr(13) || chr(10)), chr(10))"
+)
 REJECTED = "SELECT DISTINCT line FROM reject_errors ORDER BY line"
 
 
@@ -139,6 +147,10 @@ class LogFile:
                 yield pa.Table.from_batches([batch])
             if self._mapping.kind == "csv" and self._mapping.max_rejected:
                 self._unparted = [int(line) for (line,) in database.execute(REJECTED).fetchall()]
+                ((several,),) = database.execute(SEVERAL).fetchall()
+                if several is not None:
+                    line = text_files.line_of(self.path, self._mapping, record=several)
+                    raise DataError(f"{self.path}, line {line}: {UNCLOSED}")
 
     def _see(self, read: int) -> None:
         self._read = max(self._read, read)
@@ -235,7 +247,8 @@ class LogFile:
                 f": a text is not in UTF-8: {first}; write the file again, in UTF-8 or with such "
                 "columns as bytes"
             )
-        if self._mapping.select and not said.startswith("IO Error"):
+        of_file = said.startswith("IO Error") or "/dev/fd/" in said  # the pipe
+        if self._mapping.select and not of_file:
             return f": select of the mapping: {first}; correct it, or the file"
         if self._mapping.kind == "parquet":
             return (

@@ -2,6 +2,7 @@
 
 import csv
 import os
+import re
 import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
@@ -122,8 +123,13 @@ def chunks(
                 report(file.tell())
                 yield characters.encode()
         except UnicodeError as error:
+            place = ""  # the error counts bytes from where a block began
+            if isinstance(error, UnicodeDecodeError):  # else it lacks the mark of its byte order
+                line = line_where(path, mapping, re.compile("\ufffd").search)
+                place = f", line {line}"
             raise DataError(
-                f"{path} is not in {mapping.encoding}: {error}; correct encoding in the mapping"
+                f"{path}{place} is not in {mapping.encoding}: {error.args[-1]}; correct encoding "
+                "in the mapping"
             ) from None
 
 
