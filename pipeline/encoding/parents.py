@@ -96,14 +96,13 @@ class Apart:
             known: values that had ids by then.
             before: the days before, in their order.
         """
-        several = several_pairs(found)
-        named = several & {*known} if several else several
+        if not (several := several_pairs(found)):
+            return
+        named = several & {*known}
         self.values |= several - named
-        new = named - {*self.kept}
-        self.kept |= newest_pairs([*reversed(before), found], new)
-        pairs = found.filter(pc.is_in(found["values"], value_set=pa.array([*named], pa.string())))
-        if named:
-            self.pairs |= {*pairs["pair"].drop_null().to_pylist()} - {*self.kept.values()}
+        self.kept |= newest_pairs([*reversed(before), found], named - {*self.kept})
+        rows = found.filter(pc.is_in(found["values"], value_set=pa.array([*named], pa.string())))
+        self.pairs |= {*rows["pair"].drop_null().to_pylist()} - {*self.kept.values()}
 
     def of(self, found: pa.Table) -> pa.Table:
         """The counts `found` of a day, with the names of pairs; rows that need one and have none

@@ -39,9 +39,7 @@ class HeldConnections(BaseRequestHandler):
     def handle(self) -> None:
         """Take one after the other; where the worker has ended, answer all that it had."""
         poll, held = select.poll(), dict[int, socket.socket]()
-        most = (
-            resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
-        )  # new workers need some files, too
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2  # new workers need files, too
         poll.register(self.request, select.POLLIN)
         while True:
             file, _ = poll.poll()[0]  # one a time: the next might be of what is closed by now
