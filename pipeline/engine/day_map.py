@@ -17,6 +17,7 @@ from functools import cache, partial
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import uuid4
 
 from pipeline.core.errors import AdaCalibError
 from pipeline.core.work import WorkProgress, in_order, made_ahead
@@ -44,6 +45,9 @@ class Workers:
 
     def __init__(self, place: str, work: Callable[[Any], Any], title: str) -> None:
         self._title, self._seen = title, monotonic()
+        # Dask expects of tasks what those of the same name took, and does not move short ones from
+        # the worker that has the work to idle ones: other work's time must not count
+        self._name = f"{title}_{uuid4().hex}"
         with _one_sentence(title):
             self._client = _client(place)
             self._work = self._client.submit(lambda work: work, work, pure=False)
@@ -51,7 +55,8 @@ class Workers:
     def begin(self, item: Any) -> Callable[[], Any]:
         """Have the work on an item begun; what waits for its result."""
         with _one_sentence(f"{self._title} {item}"):
-            future = self._client.submit(_work_on, self._work, item, _checkout(), pure=False)
+            key = f"{self._name}-{uuid4().hex}"
+            future = self._client.submit(_work_on, self._work, item, _checkout(), key=key)
         return partial(self._result, future, item)
 
     def _result(self, future: "Future", item: Any) -> Any:

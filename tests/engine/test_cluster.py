@@ -89,6 +89,23 @@ def test_the_first_day_that_fails_is_told_as_it_is_after_those_before_it(here):
     assert dict(map_days(str.upper, DAYS[:2], "look")) == {day: day for day in DAYS[:2]}
 
 
+def test_days_go_to_all_processes_though_those_before_took_no_time(here, tmp_path):
+    def meet(day):
+        """Wait until another process is at the other day."""
+        (tmp_path / day).touch()
+        for other in DAYS[:2]:
+            wait_for(tmp_path / other, 30)
+
+    while day_map.processes() != 2:  # both are there
+        time.sleep(0.02)
+    for _ in range(5):
+        list(map_days(str.upper, DAYS, "look"))
+        time.sleep(0.2)  # the scheduler forgets the days, not what they took
+        list(map_days(meet, DAYS[:2], "look"))
+        for day in DAYS[:2]:
+            (tmp_path / day).unlink()
+
+
 def test_no_process_works_on_once_a_day_has_failed(here, tmp_path):
     """What it writes to is removed then."""
 
