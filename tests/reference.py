@@ -164,10 +164,10 @@ def lines_by_dense_algebra(variances, spread, usual, center, *, lines, noise):
     day, value = (index.ravel() for index in np.indices((days + 1, n_values)))
     apart = np.abs(day[:, None] - day)
     today, mine = apart == 0, value[:, None] == value
-    slow, fast = np.exp(-apart / 30.0), np.exp(-apart / 2.0)
+    slow, fast, shared_fast = (np.exp(-apart / days) for days in (30.0, 3.0, 1.5))
     tilt = np.outer((usual - center)[value], (usual - center)[value])
     levels = mine * (v.lasting + v.slow * slow + v.fast * fast + v.day * today)
-    levels = levels + lasting + v.shared_slow * slow + v.shared_fast * fast
+    levels = levels + lasting + v.shared_slow * slow + v.shared_fast * shared_fast
     levels = levels + v.shared_day * today + line * tilt
     slopes = mine * v.slope + slope
     moments = []

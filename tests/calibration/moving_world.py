@@ -6,7 +6,7 @@ import numpy as np
 from scipy.special import expit
 
 from pipeline.calibration.prior.daily import DailyCounts, usual_logits
-from pipeline.calibration.prior.filter import KEPT, Filter, Variances
+from pipeline.calibration.prior.filter import KEPT, SHARED_KEPT, Filter, Variances
 from pipeline.calibration.prior.forward import LARGEST, Guard, Pass, follow
 from pipeline.formats.tables import FieldTree
 
@@ -62,11 +62,11 @@ def moving_world(
     """
     rng, v = np.random.default_rng(seed), Variances(**variances)
     usual = np.log(rate / (1 - rate)) + rng.normal(0, 0.5, n_values)
-    movements = {"slow": KEPT[0], "fast": KEPT[1]}
+    movements = "slow", "fast"
     own = sum(_reverting(rng, getattr(v, name), kept, (days, n_values))
-              for name, kept in movements.items())  # fmt: skip
+              for name, kept in zip(movements, KEPT, strict=True))  # fmt: skip
     shared = sum(_reverting(rng, getattr(v, f"shared_{name}"), kept, (days, 1))
-                 for name, kept in movements.items())  # fmt: skip
+                 for name, kept in zip(movements, SHARED_KEPT, strict=True))  # fmt: skip
     lasting = rng.normal(0, v.lasting**0.5, n_values)
     noise = rng.normal(0, v.day**0.5, (days, n_values))
     noise = noise + rng.normal(0, v.shared_day**0.5, (days, 1))

@@ -141,9 +141,9 @@ def thirds_covered(world, first=15):
     return [third.mean() for third in np.array_split(np.mean(inside, axis=0), 3)]
 
 
-def ratios(world, days):
+def ratios(world, days, *accepted):
     """True over forecast responses of each day."""
-    passed, found = world.followed(), []
+    passed, found = world.followed(guard=world.guard(*accepted)), []
     for place in days:
         rows = world.counts.of_day(20_000 + place)
         at = rows.logit, rows.field_value_id
@@ -169,9 +169,9 @@ def test_as_many_responses_are_forecast_as_come(rate):
 
 
 @pytest.mark.parametrize("step", [-0.5, 0.5])
-def test_a_lasting_common_step_is_followed_within_days(step):
+def test_a_lasting_common_step_that_was_accepted_is_followed_within_days(step):
     world = moving_world(step=step, step_day=20, **STILL)
-    after = np.log(ratios(replace(world, variances=Variances()), range(20, 40)))
+    after = np.log(ratios(replace(world, variances=Variances()), range(20, 40), 20_020))
     assert abs(after[0] - step) < 0.1
     assert np.abs(after[3:]).max() < 0.35 * abs(step)
     assert np.abs(after[10:]).max() < 0.25 * abs(step)

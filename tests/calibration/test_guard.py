@@ -75,15 +75,18 @@ def test_a_day_that_was_accepted_is_learned_from():
     assert accepted[:, LEVEL].mean() < refused[:, LEVEL].mean()
 
 
-def test_a_day_in_the_middle_is_missing_and_later_ones_are_learned_from():
-    world = damaged(moving_world(), 20_025, 1.0, 0.5)
+@pytest.mark.parametrize("day", [20_010, 20_015, 20_025])
+@pytest.mark.parametrize("seed", [0, 2])
+def test_a_day_in_the_middle_is_missing_and_later_ones_are_learned_from(seed, day):
+    """Also where few days are known: the first one, which teaches most, hides nothing."""
+    world = damaged(moving_world(seed), day, 1.0, 0.5)
     guard, passed = moves_of(world)
-    assert {move.day for move in guard.moves if move.refused} == {20_025}
-    assert {20_024, 20_026, NEWEST} <= set(passed.fitted)
+    assert {move.day for move in guard.moves if move.refused} == {day}
+    assert {day - 1, day + 1, NEWEST} <= set(passed.fitted)
 
 
 def test_the_largest_value_alone_is_refused_by_name():
-    world = moving_world()
+    world = moving_world(0)
     counts = world.counts
     broken = (counts.day == NEWEST) & (counts.field_value_id == 1)
     lost = replace(counts, responses=np.where(broken, 0.0, counts.responses))

@@ -6,11 +6,12 @@ calibrated_logit = level_{z,t} + slope_{z,t} · (uncalibrated_logit - x̄_z) on 
 
 x̄_z the field value's usual logit, a_z and b_z its lasting offset and slope, u and v movements that
 revert to their mean (Ornstein-Uhlenbeck with TIME_CONSTANTS), w noise of single days. What all
-values share has the same parts, and a line in x̄_z. Where field values have parents, what the
-children of one share (a, b, u, v, w of its own) is added, and what the parent shares with its like.
-All is normal before it is seen. A day's counts are binomial; each field value's posterior of
-(level, slope) is carried on by its mean and covariance (assumed density filtering; Minka 2001).
-A day's covariance between what a value has of its own and what it shares is dropped.
+values share has the same parts, passes sooner (SHARED_TIME_CONSTANTS), and has a line in x̄_z. Where
+field values have parents, what the children of one share (a, b, u, v, w of its own) is added, and
+what the parent shares with its like. All is normal before it is seen. A day's counts are binomial;
+each field value's posterior of (level, slope) is carried on by its mean and covariance (assumed
+density filtering; Minka 2001). A day's covariance between what a value has of its own and what it
+shares is dropped.
 """
 
 from dataclasses import dataclass, replace
@@ -23,8 +24,9 @@ from pipeline.calibration.prior.day_forecast import DayForecast, unseen_line
 from pipeline.calibration.prior.quadrature import FARTHEST, LEVEL, SLOPE, DayRows, mean_logit, times
 from pipeline.formats.tables import FieldTree
 
-TIME_CONSTANTS = np.array([30.0, 2.0])  # days in which a movement loses all but 1/e of itself
-KEPT = np.exp(-1.0 / TIME_CONSTANTS)
+TIME_CONSTANTS = np.array([30.0, 3.0])  # days in which a movement loses all but 1/e of itself
+SHARED_TIME_CONSTANTS = np.array([30.0, 1.5])  # the same, of what all share
+KEPT, SHARED_KEPT = np.exp(-1.0 / TIME_CONSTANTS), np.exp(-1.0 / SHARED_TIME_CONSTANTS)
 SHARED_START = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 1.0])  # lasting, slow, fast, day, line; slope
 SHARED_SPREAD = np.array([1.0, 0.25, 0.25])  # variances of lasting, line and slope
 
@@ -116,11 +118,11 @@ class Filter:
 
     def ahead(self, beliefs: Beliefs, days: int) -> Beliefs:
         """What is believed of a day `days` later (1 or more) before anything in between is seen."""
-        v, kept = self.variances, KEPT**days
-        slow, fast = 1.0 - kept**2
-        own, shared = np.array([1.0, *kept, 1.0]), np.array([1.0, *kept, 0.0, 1.0, 1.0])
-        added = self.each * np.diag([0.0, slow, fast, 0.0])
-        of_shared = [0.0, v.shared_slow * slow, v.shared_fast * fast, v.shared_day, 0.0, 0.0]
+        v, kept, shared_kept = self.variances, KEPT**days, SHARED_KEPT**days
+        own, shared = np.array([1.0, *kept, 1.0]), np.array([1.0, *shared_kept, 0.0, 1.0, 1.0])
+        added = self.each * np.diag([0.0, *(1.0 - kept**2), 0.0])
+        moves = np.array([v.shared_slow, v.shared_fast]) * (1.0 - shared_kept**2)
+        of_shared = [0.0, *moves, v.shared_day, 0.0, 0.0]
         both = np.outer(own, own)
         covariance, tie = beliefs.covariance * both + added, beliefs.tie
         if self.tree.depth:

@@ -22,7 +22,7 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
-from scipy.special import expit, ndtr, ndtri
+from scipy.special import expit, ndtr, stdtrit
 
 from pipeline.calibration.prior.daily import DailyCounts
 from pipeline.calibration.prior.day_forecast import DayForecast
@@ -109,21 +109,24 @@ class Guard:
             return np.log(sums[1] / sums[0])
 
     def _limits(self) -> np.ndarray:
-        """float64 [1 + k], never below FLOOR: of all rows 4 s, and no more than half again the
-        largest sound move; of each of the k values 4 s at the confidence that all of them together
-        have, and no less than twice its largest sound move."""
-        if len(self.sound) < LEAST_DAYS:
+        """float64 [1 + k], never below FLOOR: s times Student's t at the confidence that 4 normal
+        deviations have, of each of the k values at that of all of them together; of all rows no
+        more than twice the largest sound move, of a value no less.
+
+        The first day taught all that was not known: how far it moved says nothing of later ones.
+        """
+        if len(self.sound) <= LEAST_DAYS:
             return np.full(1 + len(self.largest), np.inf)
-        sound = np.abs(np.stack(self.sound[-SOUND_DAYS:]))
+        sound = np.abs(np.stack(self.sound[1:][-SOUND_DAYS:]))
         known = np.isfinite(sound).sum(axis=0)
+        of_each = ndtr(-DEVIATIONS) / max(len(self.largest), 1)
+        tail = np.r_[ndtr(-DEVIATIONS), np.full(len(self.largest), of_each)]
         with np.errstate(invalid="ignore"):
             spread = np.sqrt(np.nansum(sound**2, axis=0) / known)
-        of_values = -ndtri(ndtr(-DEVIATIONS) / max(len(self.largest), 1))
-        limits = spread * np.r_[DEVIATIONS, np.full(len(self.largest), of_values)]
-        largest = np.nanmax(np.where(np.isfinite(sound), sound, 0.0), axis=0)
-        limits[0] = min(limits[0], 1.5 * largest[0])
-        # one value's moves are no bell curve
-        limits[1:] = np.maximum(limits[1:], 2.0 * largest[1:])
+        limits = spread * -stdtrit(np.maximum(known, 1), tail)
+        twice = 2.0 * np.nanmax(np.where(np.isfinite(sound), sound, 0.0), axis=0)
+        limits[0] = min(limits[0], twice[0])
+        limits[1:] = np.maximum(limits[1:], twice[1:])  # one value's moves are no bell curve
         return np.where(known >= LEAST_DAYS, np.maximum(limits, FLOOR), np.inf)
 
 
@@ -192,6 +195,7 @@ SPREAD = {  # standard deviations of ln variance before any evidence; what is no
     "lasting": 0.5,
     "slow": 0.5,
     "fast": 0.5,
+    "slope": 0.5,
     "shared_fast": 1.5,
 }
 NEWEST_DAYS = 28  # that are learned from; movements are slow, days are alike
