@@ -33,7 +33,7 @@ from pipeline.formats.tables import FieldTree
 FLOOR = float(np.log(1.05))  # a move that no day is refused for
 DEVIATIONS = 4.0  # of the sound days' moves
 SOUND_DAYS = 28  # newest, that a day is held against
-LEAST_DAYS = 7  # of them, before any day is refused
+LEAST_DAYS = 6  # of them, besides the first day, before any day is refused
 LARGEST = 10  # field values that are looked at by themselves
 
 
