@@ -63,7 +63,7 @@ def window_counts(known: Scores, test: Scores, tree: FieldTree) -> dict[str, lis
     flat = known, without_parents(test, tree)
     counts = []
     for learned, rows, of_tree in ((known, test, tree), (*flat, None)):
-        maps = rolled_by_the_pipeline(learned, rows, of_tree)["adacalib"]
+        maps = rolled_by_the_pipeline(learned, rows, of_tree).maps["adacalib"]
         logit = rolled(maps, rows.uncalibrated_logit, rows.field_value_id, rows.day)
         counts.append(count_by_day(logit, flat[1])[1])
     departures = np.bincount(known.field_value_id, known.impressions, known.n_field_values)

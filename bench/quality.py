@@ -66,7 +66,7 @@ def fit_of(method: str) -> Fit:
 
 def fit_crossfit(scores: Scores) -> CalibrationMap:
     """AdaCalib as params.yaml has it, fitted once, for the day after the rows' last."""
-    (served,) = rolled_by_the_pipeline(scores, None)["adacalib"].values()
+    (served,) = rolled_by_the_pipeline(scores, None).maps["adacalib"].values()
     return served.whole(scores.n_field_values)
 
 

@@ -12,11 +12,11 @@ from bench.baselines import CalibrationMap
 from bench.quality_cases import Case
 from bench.quality_gains import Judged
 from bench.quality_tables import Result, aligned
-from pipeline.calibration.roll import roll
+from pipeline.calibration.roll import Rolled, roll
 from pipeline.calibration.statistics.bins import tabulate
 from pipeline.calibration.statistics.counting import count_cells, fitting_grid, with_later_days
 from pipeline.core.columns import joined
-from pipeline.formats.rolling import DayMap, rolled
+from pipeline.formats.rolling import rolled
 from pipeline.formats.scores import Scores
 from pipeline.formats.tables import FieldTree
 from pipeline.metrics.comparison import ValueHistory, points
@@ -39,7 +39,7 @@ def rolling_and_frozen(
     known, test = case.calibration, case.test
     ours = set(OURS) & set(fits)
     if ours:
-        maps = rolled_by_the_pipeline(known, test)
+        maps = rolled_by_the_pipeline(known, test).maps
         first = {name: of_days[min(of_days)] for name, of_days in maps.items()}
         columns = test.uncalibrated_logit, test.field_value_id
         for name in (name for name in OURS if name in ours):
@@ -58,19 +58,19 @@ def noise_floor(case: Case) -> Iterator[tuple[str, str, Measurement]]:
     what they show is the labels' noise alone, and the rest is what the procedure has to learn.
     """
     columns = case.test.uncalibrated_logit, case.test.field_value_id, case.test.day
-    truth = rolled(rolled_by_the_pipeline(case.calibration, case.test)["adacalib"], *columns)
+    truth = rolled(rolled_by_the_pipeline(case.calibration, case.test).maps["adacalib"], *columns)
     random = np.random.default_rng(case.seed)
     responses = random.binomial(case.test.impressions, expit(truth.astype(np.float64)))
     drawn = replace(case.test, responses=responses.astype(case.test.responses.dtype))
-    again = rolled_by_the_pipeline(case.calibration, drawn)["adacalib"]
+    again = rolled_by_the_pipeline(case.calibration, drawn).maps["adacalib"]
     for mode, logit in (("drawn", rolled(again, *columns)), ("truth", truth)):
         yield "adacalib", mode, measure(logit, drawn, expit(truth.astype(np.float64)))
 
 
 def rolled_by_the_pipeline(
     known: Scores, test: Scores | None, tree: FieldTree | None = None
-) -> dict[str, dict[int, DayMap]]:
-    """Method -> day -> its whole map, for the test days; without any, for the day after the last.
+) -> Rolled:
+    """Our methods, whole maps of the test days; without any, of the day after the last.
 
     All as params.yaml has it, and with what field values belong to, where they do.
     """
@@ -83,7 +83,7 @@ def rolled_by_the_pipeline(
     days = [until + 1] if test is None else np.unique(test.day).tolist()
     asked: dict[int, np.ndarray | None] = dict.fromkeys(days)
     tables = replace(tables, tree=tree or tables.tree)
-    return roll(tables, params.calibrate, known_until=until, asked=asked).maps
+    return roll(tables, params.calibrate, known_until=until, asked=asked)
 
 
 def _refitted(known: Scores, test: Scores, fit: Fit) -> np.ndarray:
