@@ -264,3 +264,50 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
     pipe = str(tmp_path / "clicks.csv")
     with pytest.raises(DataError, match=r"clicks\.csv"), local_files([pipe]):
         pass
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (HEADER + "1,a,1,0\n2,b,1,0\r\n3,c,1,0\n", 3),
+        (HEADER.replace("\n", "\r\n") + '1,"a\nb",1,0\r\n2,b,1,0\n', 4),
+    ],
+)
+def test_a_line_that_does_not_end_as_the_others_is_named(tmp_path, text, line):
+    assert refusal(tmp_path, mapping(), text).startswith(f"log.csv, line {line}: ")
+
+
+def test_json_with_a_record_or_list_for_a_value_names_its_line(tmp_path):
+    good = {"ts": 0, "item": "a", "price": 1, "click": 0}
+    for nested in ({"x": 1}, [1]):
+        text = f"{json.dumps(good)}\n\n{json.dumps({**good, 'item': nested})}\n"
+        sentence = refusal(tmp_path, mapping(kind="json"), text, "log.json")
+        assert sentence.startswith("log.json, line 3: column item holds")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-16-le", "utf-32-le", "utf-32-be"])
+def test_text_of_wide_characters_lands_with_the_encoding_that_its_refusal_names(tmp_path, encoding):
+    text = (HEADER + "0,ä,1,0\n").encode(encoding)
+    assert f"say encoding: {encoding[:6]}" in refusal(tmp_path, mapping(), text)
+    path = tmp_path / "log.csv"
+    (table,) = landed(tmp_path / "data", mapping(encoding=encoding), path).values()
+    assert table["item"].to_pylist() == ["ä"]
+
+
+def test_a_header_may_have_as_many_columns_as_a_line_takes(tmp_path):
+    names = ",".join(f"{number:0300}" for number in range(4000))
+    text = f"{names},{HEADER}{',' * 4000}0,a,1,0\n"
+    (table,) = landed(tmp_path / "data", mapping(), written(tmp_path / "log.csv", text)).values()
+    assert table["item"].to_pylist() == ["a"]
+
+
+def test_a_line_without_a_quote_that_is_too_long_is_told_so(tmp_path):
+    sentence = refusal(tmp_path, mapping(), f"{HEADER}0,{'a' * (70 << 20)},1,0\n")
+    assert sentence.startswith("log.csv, line 2: ")
+    assert "end the line sooner" in sentence
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/mem"), reason="there is no file that fails")
+def test_a_disk_that_does_not_give_a_file_is_no_fault_of_writing(tmp_path):
+    (tmp_path / "log.csv").symlink_to("/proc/self/mem")
+    assert refused(tmp_path, mapping(), tmp_path / "log.csv").startswith("log.csv cannot be read")

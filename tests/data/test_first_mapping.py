@@ -333,3 +333,9 @@ def test_the_command_writes_two_files_that_fit_and_replaces_none(tmp_path, proje
     again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert again.returncode == 1
     assert "is there already" in again.stderr
+
+
+def test_the_offsets_that_stamps_carry_are_said(tmp_path):
+    stamps = [f"2024-03-31T10:{i % 60:02}:00+0{1 + i % 2}:00" for i in range(400)]
+    path = written(tmp_path / "log.csv", csv_of(columns() | {"ts": stamps}))
+    assert any("offsets are +01:00, +02:00" in said for said in first_mapping([path], "x").found)

@@ -53,6 +53,13 @@ def test_the_signature_of_an_address_is_in_no_name_that_the_manifest_keeps():
         assert "hunter2" not in str(file)
 
 
+def test_what_is_refused_in_a_store_is_named_by_its_address(tmp_path):
+    fsspec.filesystem("memory").pipe("/logs/bad.csv", f"{HEADER}0,a,1,x\n".encode())
+    with pytest.raises(DataError) as error, local_files(["memory://logs/bad.csv"]) as files:
+        land_files(tmp_path / "data", mapping(), files)
+    assert str(error.value).startswith("memory://logs/bad.csv, line 2: ")
+
+
 @pytest.fixture
 def bucket(monkeypatch) -> Iterator[str]:
     """The name of an empty bucket of a store on loopback, to which the environment leads."""

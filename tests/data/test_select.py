@@ -2,6 +2,8 @@
 
 import json
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pipeline.core.errors import DataError
@@ -108,3 +110,16 @@ def test_what_is_no_select_of_the_log_is_refused_and_reaches_nothing(tmp_path, s
     assert "\n" not in str(error.value)
     assert not (tmp_path / "data").exists()
     assert not (tmp_path / "stolen.csv").exists()
+
+
+@pytest.mark.parametrize("other", ["item", "Item"])
+def test_a_select_sees_no_column_whose_name_is_there_twice(tmp_path, other):
+    """SQL knows no upper and lower case in names; the first one would be taken for either."""
+    table = pa.table([[0], ["a"], [1.0], [0], ["b"]], names=["ts", "item", "price", "click", other])
+    pq.write_table(table, tmp_path / "log.parquet")
+    text = written(tmp_path / "log.csv", f"ts,item,price,click,{other}\n0,a,1,0,b\n")
+    for kind, path in {"csv": text, "parquet": tmp_path / "log.parquet"}.items():
+        for select in (f'SELECT ts, "{other}" AS item, price, click FROM log', "SELECT * FROM log"):
+            assert "item" in refused(tmp_path, mapping(kind=kind, select=select), path).lower()
+        rules = mapping(kind=kind, columns={"click": "int8"}, select="SELECT ts, click FROM log")
+        assert [*landed(tmp_path / kind, rules, path)] == ["1970-01-01"]

@@ -21,6 +21,7 @@ from pipeline.core.files import sha256_of
 from pipeline.core.work import prefetched
 from pipeline.data.ingest.mapping import MISSING, TYPES, Mapping
 from pipeline.data.ingest.records import AHEAD, LogFile, too_many
+from pipeline.data.ingest.text_files import reading
 from pipeline.data.log_store import landing
 from pipeline.data.log_store.day_rows import local_days
 from pipeline.data.log_store.day_writer import DayWriter, Part
@@ -93,7 +94,8 @@ def _parts_of(
         writer, files = DayWriter(own, mapping.schema), []
         for path in paths:
             without, came = Counter[str](), False
-            sha256 = sha256_of(here / path) if (here / path).is_file() else ""
+            with reading(path):
+                sha256 = sha256_of(here / path) if (here / path).is_file() else ""
             found = read_rows(mapping, path, options, here, (before.get(path, 0), total))
             with closing(prefetched(found, AHEAD)) as ahead:
                 for rows in ahead:

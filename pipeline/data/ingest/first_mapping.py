@@ -29,6 +29,7 @@ FIELDS = re.compile(
 YES = {"yes", "y", "true", "t", "ja", "j", "oui", "si", "sí", "click", "clicked", "converted"}
 DAY_IN_NAME = re.compile(r"\d{4}-\d\d-\d\d|(?<!\d)20\d{6}(?!\d)")
 WINDOW_DAYS = 30  # of a response that is a time stamp, until somebody says otherwise
+OFFSET = re.compile(r":\d\d(?:[.,]\d+)? ?(Z|UTC|[+-]\d\d(?::?\d\d)?)$")  # of a stamp
 FEWEST_ROWS = 20  # of a value of the field, on average
 FEWEST = 100  # rows that tell whether values are ids of events, or one value is all
 SPARSE = 0.15  # share of rows without a value from which more of them may break the limit shipped
@@ -130,6 +131,8 @@ class _Roles:
             self._later = [c for c in found if c.nulls > column.nulls and c.stamp]
             unused = ", ".join(c.name for c in found if c is not column)
             others = f"; not {unused}" if unused else ""
+            offsets = sorted({end for text in column.values for end in OFFSET.findall(text)})
+            others += f"; its offsets are {', '.join(offsets[:5])}" if offsets else ""
             self._say(f"{kind}: {column.name}, {stamp.format}, e.g. {column.values[0]}{others}")
             if "/%m/" in stamp.format or stamp.format.startswith("%m/"):
                 self._unknown(f"whether {column.name} has the day or the month first")

@@ -176,7 +176,9 @@ class LogFile:
                     refuse_no_select(database, self._mapping.select)
                     shut(database, place)
                     if self._mapping.kind == "parquet":
-                        rows.create_view("log")
+                        once = _once(pq.read_schema(self.path).names)
+                        shown = (name(rows.columns[place]) for place in once)
+                        rows.project(", ".join(shown)).create_view("log")
                     else:  # it may be asked for twice
                         rows.create("log")
                     rows = database.sql(self._mapping.select)
@@ -209,9 +211,7 @@ class LogFile:
     def _csv(self, literal: str) -> str:
         mapping = self._mapping
         names, skipped = text_files.header_of(self.path, mapping)
-        given = (
-            [n for n in names if names.count(n) == 1] if mapping.select else mapping.source_types
-        )
+        given = [names[n] for n in _once(names)] if mapping.select else mapping.source_types
         quote = mapping.quote or ""
         columns = ", ".join(f"'c{place}': 'VARCHAR'" for place in range(len(names)))
         wanted = ", ".join(f"c{names.index(n)} AS {name(n)}" for n in given)
@@ -263,7 +263,8 @@ class LogFile:
 
     def _fault_of_json(self, first: str) -> str:
         if NESTED in first:
-            return f": {first}"
+            line = text_files.line_where(self.path, self._mapping, self._is_nested)
+            return f", line {line}: {first.removeprefix('Invalid Input Error: ')}"
         place = re.sub(r'^.*? in file ".*?",? ?', "", first).partition(". Try")[0]
         if line := text_files.line_where(self.path, self._mapping, _is_no_object):
             place = re.sub(r"line \d+", f"line {line}", place)  # the engine counts one a block more
@@ -272,6 +273,10 @@ class LogFile:
             "jq -c '.[]' FILE those of an array"
         )
 
+    def _is_nested(self, line: str) -> bool:
+        record = json.loads(line) if line.strip() else {}
+        return any(isinstance(record.get(n), dict | list) for n in self._mapping.source_types)
+
     def _fault_of_text(self, said: str) -> str:
         record = said.partition("CSV Error on Line: ")[2].partition("\n")[0]
         if record:
@@ -279,11 +284,18 @@ class LogFile:
             return f", line {line}: {_fault_of_record(said)}"
         if "invalid state" in said:
             line = text_files.line_where(self.path, self._mapping, ALONE.search)
+            line = line or text_files.line_where(self.path, self._mapping, _OtherEnd(self._mapping))
             return (
-                f"{f', line {line}' if line else ''}: a carriage return ends no line, or ends some "
+                f", line {line}: a carriage return ends no line, or ends some "
                 "lines alone; end all lines by \\n or all by \\r\\n, and quote others"
             )
         return f": {said.splitlines()[0]}"
+
+
+def _once(names: list[str]) -> list[int]:
+    """The places of the names that are there once for SQL, which knows no upper and lower case."""
+    lower = [name.lower() for name in names]
+    return [place for place, name in enumerate(lower) if lower.count(name) == 1]
 
 
 def _is_no_object(line: str) -> bool:
@@ -293,21 +305,39 @@ def _is_no_object(line: str) -> bool:
         return True
 
 
+class _OtherEnd:
+    """Whether a line does not end as the first one does; a line break in quotes ends none."""
+
+    def __init__(self, mapping: Mapping) -> None:
+        self._quote, self._quotes, self._first = mapping.quote, 0, ""
+
+    def __call__(self, line: str) -> bool:
+        self._quotes += line.count(self._quote) if self._quote else 0
+        end = line[len(line.rstrip("\r\n")) :] if self._quotes % 2 == 0 else ""
+        self._first = self._first or end
+        return end not in ("", self._first)
+
+
 def _fault_of_record(said: str) -> str:
     """What the engine says of a record, with the next step."""
-    line = said.partition("Original Line: ")[2].partition("\nPossible")[0].strip().splitlines()
-    shown = line[0][:100] if line else ""
+    line = said.partition("Original Line: ")[2].partition("\n")[0].strip()
+    shown = line[:100]
     if "Expected Number of Columns" in said:
         expected, found = re.findall(r"\d+", said.partition("Expected Number")[2])[:2]
         return (
             f"Expected {expected} columns, got {found}: {shown}; mend the line, or delimiter and "
             "quote in the mapping"
         )
-    if "unterminated quote" in said or "Maximum line size" in said:
+    step = "double a quote inside a value, name what escapes it (escape), or let quote be null"
+    if "Maximum line size" in said:
+        return (
+            "64 MB from here on are one record, as where a quote opens a value and none closes it: "
+            f"{shown}; end the line sooner, or {step}"
+        )
+    if "unterminated quote" in said:
         return (
             "a quote opens a value here and none closes it, or the value goes on after its closing "
-            f"quote: {shown}; double a quote inside a value, name the character that escapes it "
-            "(escape in the mapping), or let quote be null"
+            f"quote: {shown}; {step}"
         )
     if "Invalid unicode" in said:
         return "it is not UTF-8; say the file's encoding in the mapping, as encoding: latin-1"

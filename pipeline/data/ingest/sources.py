@@ -182,12 +182,19 @@ def local_files(sources: Sequence[str]) -> Iterator[list[Path]]:
         ToolError: a store does not give a file.
     """
     with scratch_folder() as place:
-        found = [file for source in sources for file in _files(source, place)]
+        addresses: dict[Path, str] = {}
+        found = [file for source in sources for file in _files(source, place, addresses)]
         if not (files := [file for file in found if file.name != NO_LOG]):
             raise DataError(f"no file fits {', '.join(sources)}; name files of the log")
         for file in files:
             refuse_pipe(file)
-        yield files
+        try:
+            yield files
+        except DataError as error:
+            said = str(error)
+            for file, address in addresses.items():
+                said = said.replace(str(file), address)
+            raise DataError(said) from None
 
 
 def as_pattern(sources: Sequence[str]) -> list[str]:
@@ -239,18 +246,19 @@ def names_of(source: str, folder: Path = Path()) -> list[str]:
         return [store.unstrip_protocol(name) for name in names if store.isfile(name)]
 
 
-def _files(source: str, place: Path) -> list[Path]:
+def _files(source: str, place: Path, addresses: dict[Path, str]) -> list[Path]:
     is_name = not has_magic(source) or ("://" not in source and Path(source).exists())
     if not (found := [source] if is_name else names_of(source)):
         raise DataError(f"no file fits {source}; name files of the log")
-    return [_fetched(name, place) if "://" in name else Path(name) for name in found]
+    return [_fetched(name, place, addresses) if "://" in name else Path(name) for name in found]
 
 
-def _fetched(address: str, place: Path) -> Path:
+def _fetched(address: str, place: Path, addresses: dict[Path, str]) -> Path:
     with _asked(address) as (store, name):
         target = place / masked(name).lstrip("/")  # some stores' names are absolute paths
         target.parent.mkdir(parents=True, exist_ok=True)
         store.get_file(name, str(target))
+    addresses[target] = masked(address)
     return target
 
 

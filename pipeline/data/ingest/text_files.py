@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from io import TextIOWrapper
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 from unicodedata import normalize
@@ -30,6 +30,8 @@ BEGINNINGS = {  # of files that are no text in UTF-8, and what the names of such
     b"PK\x03\x04": ".zip",
     b"\xfd7zX": ".xz",
     b"PAR1": ".parquet",
+    b"\xff\xfe\0\0": ".utf32",  # before UTF-16, whose mark it begins with
+    b"\0\0\xfe\xff": ".utf32",
     b"\xff\xfe": ".utf16",
     b"\xfe\xff": ".utf16",
 }
@@ -86,16 +88,17 @@ def refuse_no_text(path: Path, encoding: str) -> None:
     """
     with open_bytes(path) as stream:
         start = stream.read(4)
+    ending = next((ending for mark, ending in BEGINNINGS.items() if start.startswith(mark)), "")
+    if ending and not encoding.replace("-", "").startswith(ending[1:]):
+        remedy = "make it text in UTF-8"
+        if ending in CODECS:
+            remedy = f"let its name end in {ending}"
+        elif ending.startswith(".utf"):
+            remedy = f"say encoding: utf-{ending[4:]} in the mapping"
+        raise DataError(f"{path} is no text: it begins like a {ending} file; {remedy}")
     if b"\0" in start[:2] and encoding == "utf-8":
-        raise DataError(f"{path} is no text in UTF-8; say encoding: utf-16-le or utf-16-be")
-    for beginning, ending in BEGINNINGS.items():
-        if start.startswith(beginning) and not encoding.replace("-", "").startswith(ending[1:]):
-            remedy = "make it text in UTF-8"
-            if ending in CODECS:
-                remedy = f"let its name end in {ending}"
-            elif ending == ".utf16":
-                remedy = "say encoding: utf-16 in the mapping"
-            raise DataError(f"{path} is no text: it begins like a {ending} file; {remedy}")
+        bits = 32 if start.count(0) > 2 else 16
+        raise DataError(f"{path} is no text in UTF-8; say encoding: utf-{bits}-le or utf-{bits}-be")
 
 
 def chunks(
@@ -171,14 +174,13 @@ def header_of(path: Path, mapping: Mapping) -> tuple[list[str], int]:
     if mapping.positions is not None:
         return list(mapping.positions), mapping.skip
     with closing(chunks(path, mapping)) as found:
-        text = next(found, b"")
-    lines = dict(enumerate(text.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1))
-    there = (number for number, content in lines.items() if content.strip(b"\r"))
-    line = next((number for number in there if number > mapping.skip), 0)
-    if not line:
-        raise DataError(f"{path} is empty: it has no header; leave it out, or fetch it again")
+        for line, header in enumerate(_lines(found), 1):
+            if line > mapping.skip and header.strip(b"\r"):
+                break
+        else:
+            raise DataError(f"{path} is empty: it has no header; leave it out, or fetch it again")
     try:
-        names = names_in(lines[line].decode().rstrip("\r"), mapping)
+        names = names_in(header.decode().rstrip("\r"), mapping)
     except UnicodeDecodeError:
         raise DataError(
             f"{path}, line {line}: the header is not UTF-8; name its encoding in the mapping"
@@ -191,6 +193,16 @@ def header_of(path: Path, mapping: Mapping) -> tuple[list[str], int]:
                 f"{str(names)[:LONGEST_SHOWN]}{delimiter}"
             )
     return names, line
+
+
+def _lines(text: Iterator[bytes]) -> Iterator[bytes]:
+    """The first lines of a text, without the mark of its encoding; together no longer than one
+    line may be.
+    """
+    rest = next(text, b"").removeprefix(b"\xef\xbb\xbf")
+    for chunk in chain(islice(text, LONGEST_LINE // CHUNK), (b"\n",)):
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from lines
 
 
 def names_in(line: str, mapping: Mapping) -> list[str]:
