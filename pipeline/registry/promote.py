@@ -126,7 +126,10 @@ def passing_gate(folder: Path) -> dict[str, Any]:
     gate, model = read_json(folder / GATE), folder / dvc.MODEL
     if gate.get("passed") is not True and not overridden(folder, gate):
         reasons = "; ".join(gate.get("reasons") or ["it has no reasons"])
-        raise ReleaseError(f"the verdict is no, production stays as it is: {reasons}")
+        raise ReleaseError(
+            f"the verdict is no, production stays as it is: {reasons}; dvc repro when that is "
+            "mended, or, to promote all the same, adacalib override --reason TEXT"
+        )
     verify(model)
     found = sha256_of(model / MANIFEST)
     if found != gate["model_sha256"]:

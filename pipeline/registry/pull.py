@@ -11,7 +11,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from pipeline.core.errors import AdaCalibError, ArtifactError, ReleaseError, ToolError
+from pipeline.core.errors import AdaCalibError, ArtifactError, ReleaseError
 from pipeline.core.files import (
     MANIFEST,
     file_sums,
@@ -95,14 +95,12 @@ def bring(folder: Path, commit: str, copy: Path, remote: stores.Remote | None) -
         "send the bytes from a clone that has them: git restore --source "
         f"{commit[:10]} dvc.lock data.dvc, dvc push, git restore dvc.lock data.dvc"
     )
-    try:
-        dvc.fetch(folder, commit, copy, only=remote)
-    except ToolError as error:
-        listed = str(dvc.model_md5(folder, commit))
-        raise ToolError(
-            f"{error}; nothing was changed: remove {_place(listed)} there, if it "
-            f"is there, as DVC sends nothing of a folder while a store has its list, and {send}"
-        ) from None
+    listed = _place(str(dvc.model_md5(folder, commit)))
+    lost = (
+        f"nothing was changed: remove {listed} there, if it is there, as DVC sends nothing of a "
+        f"folder while a store has its list, and {send}"
+    )
+    dvc.fetch(folder, commit, copy, only=remote, remedy=lost)
     try:
         verify(copy)
     except ArtifactError as error:

@@ -5,6 +5,7 @@ Files of rows that are scored: Parquet and CSV, a batch at a time.
 
 import csv
 import os
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,7 +28,7 @@ from pipeline.serving.predictor import SCHEMA, Predictor, ServedScores, verified
 BATCH_ROWS = 65_536
 BLOCK_BYTES = 8 << 20  # of a CSV file
 CSV = (".csv", ".csv.gz")
-UNWRITTEN = (".tsv", ".txt", ".json", ".jsonl", ".gz", ".bz2", ".xz", ".zst", ".zip")
+UNWRITTEN = r"\.(tsv|txt|jsonl?|ndjson|arrow|feather|orc|avro|xlsx|gz|bz2|xz|zst|zip|lz4)$"
 
 
 @dataclass(frozen=True)
@@ -313,7 +314,7 @@ def _refuse_replacing(source: Path | None, target: Path) -> None:
     refuse_pipe(target)
     if source and target.exists() and source.exists() and target.samefile(source):
         raise DataError(f"{target} holds the rows themselves; name another file for their scores")
-    if source and target.name.lower().endswith(UNWRITTEN) and not is_csv(target):
+    if source and re.search(UNWRITTEN, target.name.lower()) and not is_csv(target):
         raise DataError(
             f"{target} names a format that scores are not written in; name a .csv, .csv.gz or "
             ".parquet file"

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from uvicorn import Config
-from uvicorn.supervisors.multiprocess import Multiprocess
+from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
 from pipeline.core.errors import AdaCalibError, ArtifactError, ToolError
 from pipeline.core.files import MANIFEST, scratch_folder
@@ -202,6 +202,23 @@ class ServingProcesses(Multiprocess):
         if signature and signature != self._seen and not self.should_exit.is_set():
             self._seen = signature
             self._take()
+
+    def restart_all(self) -> None:
+        """Have each replaced by one that is ready, and wait for those that leave when all are: a
+        client that stalls would keep two versions answering."""
+        leaving = []
+        for place, old in enumerate(self.processes):
+            new = Process(self.config, self.sockets)
+            new.start()
+            if not new.wait_until_ready(LOAD_SECONDS, self.should_exit):
+                new.kill()
+                new.join()
+                break
+            old.terminate()
+            leaving.append(old)
+            self.processes[place] = new
+        for old in leaving:
+            old.join()
 
     def _take(self) -> None:
         state, before, served = self._served.state, [*self.processes], self.config.app

@@ -2,6 +2,7 @@
 
 import os
 import re
+import resource
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -135,6 +136,19 @@ def test_a_refused_first_pull_leaves_nothing_behind(folder, tmp_path, monkeypatc
             pull(folder, Path(target), remote)
     after = sorted(path for path in tmp_path.rglob("*") if folder not in path.parents)
     assert after == before
+
+
+def test_a_host_without_room_is_not_told_to_remove_what_others_follow(twice, host, tmp_path):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))  # as a full quota
+    try:
+        with pytest.raises(ToolError, match="make room there") as refusal:
+            pull(host, tmp_path / "served")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "remove" not in str(refusal.value)
+    pull(host, tmp_path / "served")
+    verify(tmp_path / "served")
 
 
 def test_a_folder_of_somebody_else_is_left_alone(folder, tmp_path):

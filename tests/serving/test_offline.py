@@ -182,7 +182,8 @@ def test_a_wrong_csv_file_is_named_and_nothing_is_left(made, tmp_path):
         with pytest.raises(DataError, match=sentence):
             score_files(predictor, [source], tmp_path / "out.csv")
     source.write_text("carrier,origin,distance\nAA,JFK,1\n")
-    for name in ("out.csv.zst", "out.tsv", "out.gz"):  # as Parquet files they would surprise
+    # as Parquet files they would surprise
+    for name in ("out.csv.zst", "out.tsv", "out.gz", "out.feather", "out.xlsx"):
         with pytest.raises(DataError, match="names a format"):
             score_files(predictor, [source], tmp_path / name)
     assert [path.name for path in tmp_path.iterdir()] == ["in.csv"]

@@ -43,6 +43,24 @@ def test_no_request_is_dropped_while_versions_swap(made, model):
         np.testing.assert_allclose(one["probability"], expected[one["version"]], atol=1e-6)
 
 
+def test_clients_that_stall_keep_no_version_answering(made, model):
+    newer = load(made[1]).version
+    stalls = changed("workers.LEAVE_SECONDS = 10**6")
+    with served(model, "--workers", 2, adacalib=stalls) as service, ExitStack() as clients:
+        address = service.client.base_url
+        for _ in range(16):
+            client = clients.enter_context(socket.create_connection((address.host, address.port)))
+            client.sendall(b"POST /score HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
+        promote(made[1], model)
+        until(lambda: said_by(service, 20) == {newer}, service.process)
+
+
+def said_by(service, times):
+    """The versions of so many answers, each on a connection of its own."""
+    asked = (httpx.get(f"{service.client.base_url}/health") for _ in range(times))
+    return {answer.json()["version"] for answer in asked}
+
+
 def test_a_worker_that_hangs_is_replaced_and_requests_go_on(made):
     with served(made[0], "--workers", 2, adacalib=changed("workers.LOAD_SECONDS = 20")) as service:
         stuck = service.workers()[0]

@@ -38,15 +38,15 @@ SAID_AGAIN = re.compile(r"^ERROR: |dvc\.org/support|^To .+, run:$|^\t(git add|dv
 STEPS = {
     "dvc.lock' (is invalid|validation failed)": "remove dvc.lock and run dvc repro, which takes "
     "from DVC's cache what was made before; or git restore dvc.lock",
-    r"\[Errno (13|28|30)\]": "make room there, or give the right to write, and run again",
+    r"\[Errno (13|27|28|30|122)\]|disk I/O error|disk is full": "make room there, or give the "
+    "right to write, and run again",
     "getpwuid": "export USER=adacalib: whoever runs this has no name here, and DVC wants one",
     "config(uration)? (file )?error": "correct .dvc/config.local or .dvc/config",
     "is outside of git repository": "DVC knows no worktree of a submodule: run this in a clone of "
     "its own",
     "^dvc add": "the log in data is whole, DVC has yet to note it: mend that, then dvc add data",
-    "^dvc push": "adacalib doctor says whether DVC's remote answers; run again when it does",
-    "^reading .* from DVC's cache": "send its bytes to DVC's remote from a clone that has them: "
-    "dvc push --all-commits",
+    "^dvc push|[Cc]onnect|[Cc]redentials|[Tt]imed? ?out|Forbidden|Access ?Denied": "adacalib "
+    "doctor says whether DVC's remote answers; run again when it does",
     r"\.dvc/tmp": "remove .dvc/tmp, which DVC makes anew, and run again",
 }
 """By what DVC says when it cannot go on, what mends it."""
@@ -137,8 +137,9 @@ def refuse_busy(folder: Path) -> None:
         raise ToolError(f"process {holder}, a dvc, is at work in {folder}; run again when it ended")
 
 
-def _failure(action: str, finished: Finished) -> ToolError:
-    """An error with what dvc printed last, its own advertisements left out."""
+def _failure(action: str, finished: Finished, otherwise: str = "") -> ToolError:
+    """An error with what dvc printed last, its own advertisements left out, and the step that mends
+    it, `otherwise` where none is known."""
     lines = [
         line for line in finished.output.splitlines() if line and "dvc.org/support" not in line
     ]
@@ -146,10 +147,10 @@ def _failure(action: str, finished: Finished) -> ToolError:
     if 0 < finished.code - 128 < signal.NSIG and not errors:  # what it wrote before is not why
         lines = [f"killed by signal {finished.code - 128}; run it again"]
     reason = " ".join(" ".join(errors or lines).replace("ERROR: ", "").split())
-    step = next(
-        (f"; {step}" for fault, step in STEPS.items() if re.search(fault, f"{action} {reason}")), ""
-    )
-    return ToolError(f"{action} failed: {reason[:500] or f'exit code {finished.code}'}{step}")
+    said = (step for fault, step in STEPS.items() if re.search(fault, f"{action} {reason}"))
+    step = next(said, otherwise)
+    reason = reason[:500] or f"exit code {finished.code}"
+    return ToolError(f"{action} failed: {reason}{step and f'; {step}'}")
 
 
 def reproduce(stage: str | None, folder: Path, report: Callable[[str], None] = print) -> None:
@@ -257,6 +258,8 @@ def fetch(
     *,
     path: Path = MODEL,
     only: Remote | None = None,
+    remedy: str = "send its bytes to DVC's remote from a clone that has them: dvc push "
+    "--all-commits",
 ) -> None:
     """Bring the model, or another output of the pipeline, that a commit names.
 
@@ -270,6 +273,7 @@ def fetch(
         path: of the output in the project.
         only: the remote from which every byte has to come; None: from this folder's cache, and
             what that lacks from the default remote, if there is one.
+        remedy: what mends it where bytes are missing there.
 
     Raises:
         ToolError: it cannot be had from there.
@@ -287,7 +291,8 @@ def fetch(
         finished = run_dvc(folder, *arguments)
     if finished.code:
         source = f"DVC remote {only.address}" if only else "DVC's cache"
-        raise _failure(f"reading the {path.name} of commit {commit[:10]} from {source}", finished)
+        action = f"reading the {path.name} of commit {commit[:10]} from {source}"
+        raise _failure(action, finished, remedy)
 
 
 def assign(folder: Path, commit: str, replaced: Tag | None) -> Tag:
