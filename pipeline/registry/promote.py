@@ -10,7 +10,7 @@ from pipeline.registry.pull import home_of, push_and_read_back, read_back
 from pipeline.registry.staleness import other_log
 from pipeline.registry.tools import dvc
 from pipeline.registry.tools.programs import git
-from pipeline.registry.verdicts import GATE, gate_of, overridden, production
+from pipeline.registry.verdicts import GATE, gate_of, overridden, production, way_around
 
 
 def promote(folder: Path) -> str:
@@ -126,7 +126,9 @@ def passing_gate(folder: Path) -> dict[str, Any]:
     gate, model = read_json(folder / GATE), folder / dvc.MODEL
     if gate.get("passed") is not True and not overridden(folder, gate):
         reasons = "; ".join(gate.get("reasons") or ["it has no reasons"])
-        raise ReleaseError(f"the verdict is no, production stays as it is: {reasons}")
+        raise ReleaseError(
+            f"the verdict is no, production stays as it is: {reasons}{way_around(gate)}"
+        )
     verify(model)
     found = sha256_of(model / MANIFEST)
     if found != gate["model_sha256"]:
