@@ -42,7 +42,7 @@ from pipeline.params.params_file import read_params, set_values
 from pipeline.registry.history import write_run
 from pipeline.registry.promote import on_hold, promote
 from pipeline.registry.pull import fetch_champion, pin_champion
-from pipeline.registry.verdicts import Production, production
+from pipeline.registry.verdicts import Production, production, way_around
 from pipeline.report.trend import add_day
 
 PATIENCE = 6 * 3600.0  # seconds to wait for another run at work in the worktree
@@ -78,7 +78,7 @@ class DayRun:
         """Log how the day ended, notify people where they want to know, and give the state back."""
         name, sentence = state.name or "", masked(state.message or "")
         if self.day != "-":
-            entry = {"state": name, "sentence": sentence, "stages": self.stages}
+            entry = {"state": name, "sentence": sentence, "stages": [*self.stages.items()]}
             write_run(self.checkout, day=self.day, **entry)
         what = "promoted" if self.promoted else NEWS.get(name)
         if what:
@@ -277,7 +277,9 @@ def _judge(run: DayRun, release: Path, promotion: bool) -> State:
     run.at = "gate"
     out = f"{run.day} stays out of production; commands that are named are for {release.name}"
     if not gate["passed"]:
-        return Completed(name="Refused", message="\n- ".join([out, *gate["reasons"]]))
+        return Completed(
+            name="Refused", message="\n- ".join([out + way_around(gate), *gate["reasons"]])
+        )
     if not promotion:
         return Completed(name="Passed", message=f"{run.day}: the verdict allows promotion")
     run.at = "promotion"

@@ -236,7 +236,7 @@ def last_refresh(folder: Path) -> str:
     first, *more = last["sentence"].splitlines() or [""]
     lines = [f"The last refresh, of {last['day']}, ended {last['at']} as {last['state']}: {first}"]
     lines += [f"  {line}" for line in more]
-    lines += [f"  {stage}: {outcome}" for stage, outcome in last.get("stages", {}).items()]
+    lines += [f"  {stage}: {outcome}" for stage, outcome in dict(last.get("stages", {})).items()]
     return "\n".join(lines)
 
 

@@ -10,7 +10,7 @@ from pipeline.registry.pull import home_of, push_and_read_back, read_back
 from pipeline.registry.staleness import other_log
 from pipeline.registry.tools import dvc
 from pipeline.registry.tools.programs import git
-from pipeline.registry.verdicts import GATE, gate_of, overridden, production
+from pipeline.registry.verdicts import GATE, gate_of, overridden, production, way_around
 
 
 def promote(folder: Path) -> str:
@@ -128,7 +128,7 @@ def passing_gate(folder: Path) -> dict[str, Any]:
         reasons = "; ".join(gate.get("reasons") or ["it has no reasons"])
         raise ReleaseError(
             f"the verdict is no, production stays as it is: {reasons}; dvc repro when that is "
-            "mended, or, to promote all the same, adacalib override --reason TEXT"
+            f"mended{way_around(gate)}"
         )
     verify(model)
     found = sha256_of(model / MANIFEST)

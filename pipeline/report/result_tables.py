@@ -93,8 +93,10 @@ def extent(evaluation: dict[str, Any]) -> str:
         kept += f" kept, which stand for {whole['impressions']:,.0f}"
     kept += f"; {evaluation['responses']:,} responses"
     if parents := evaluation.get("parents"):
-        kept += "; {ids:,} parents; of the field values {moved:,} moved, ".format(**parents)
-        kept += "{pairs:,} are pairs of a value and its parents".format(**parents)
+        kept += f"; {parents['ids']:,} parents"
+        if parents["moved"] or parents["pairs"]:
+            kept += "; of the field values {moved:,} came under another parent, ".format(**parents)
+            kept += "{pairs:,} are pairs of a value and its parents".format(**parents)
     return kept
 
 

@@ -27,12 +27,8 @@ def run(
     Raises:
         ArtifactError: a report is missing or is not JSON.
     """
-    reports = {
-        "validation": read_json(validation),
-        "tables": read_json(tables_check),
-        "evaluation": read_json(evaluation),
-        "gate": read_json(gate),
-    }
+    paths = {"validation": validation, "tables": tables_check, "evaluation": evaluation}
+    reports = {name: read_json(path) for name, path in (paths | {"gate": gate}).items()}
     manifest = read_json(model / "manifest.json")
     about = read_json(calibrator / "manifest.json")
     maps = read_maps(calibrator / "maps.parquet")

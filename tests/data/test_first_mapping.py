@@ -17,7 +17,7 @@ from ruamel.yaml import YAML
 
 from pipeline.core.errors import DataError
 from pipeline.data.ingest.first_mapping import FirstMapping, first_mapping
-from pipeline.data.ingest.sources import land_sources, local_files
+from pipeline.data.ingest.sources import as_pattern, land_sources, local_files
 from pipeline.data.log_store.day_rows import read_day
 from pipeline.data.log_store.manifest import read_manifest
 from pipeline.params.params_file import read_params
@@ -339,3 +339,11 @@ def test_the_offsets_that_stamps_carry_are_said(tmp_path):
     stamps = [f"2024-03-31T10:{i % 60:02}:00+0{1 + i % 2}:00" for i in range(400)]
     path = written(tmp_path / "log.csv", csv_of(columns() | {"ts": stamps}))
     assert any("offsets are +01:00, +02:00" in said for said in first_mapping([path], "x").found)
+
+
+def test_a_few_days_of_a_long_log_are_named_by_one_pattern(tmp_path):
+    for day in range(1, 21):
+        (tmp_path / f"clicks-2024-04-{day:02}.csv").touch()
+    first = [str(path) for path in sorted(tmp_path.glob("*-0?.csv"))]
+    assert as_pattern(first) == [str(tmp_path / "clicks-2024-04-0*.csv")]
+    assert as_pattern(first[:5]) == first[:5]

@@ -115,6 +115,13 @@ def test_a_sampled_log_is_counted_in_two_units_that_both_have_names():
     assert extent(reports()["evaluation"]) == "600 impressions; 30 responses"
 
 
+def test_field_values_that_changed_parents_are_counted_where_there_are_any():
+    evaluation = reports()["evaluation"]
+    few, some = ({"ids": 20, "moved": moved, "pairs": 0} for moved in (0, 3))
+    assert extent(evaluation | {"parents": few}) == "600 impressions; 30 responses; 20 parents"
+    assert "3 came under another parent" in extent(evaluation | {"parents": some})
+
+
 def test_the_page_says_how_the_log_was_sampled(monkeypatch):
     rates = {"training": 0.1, "calibration": 0.2, "test": 1.0}
     sampled = worlds.MANIFEST | {"conventions": {"keep_rate": rates, "weight": None}}

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import date
 from glob import escape, glob, has_magic
+from os.path import commonprefix
 from pathlib import Path
 from typing import Any
 
@@ -199,8 +200,12 @@ def local_files(sources: Sequence[str]) -> Iterator[list[Path]]:
 
 def as_pattern(sources: Sequence[str]) -> list[str]:
     """The one pattern that names several files and no others, else the sources as they are."""
-    pattern = re.sub(r"\d+", "*", sources[0])
-    return [pattern] if sorted(glob(pattern)) == sorted(sources) != [sources[0]] else [*sources]
+    backwards = [source[::-1] for source in sources]
+    before, after = commonprefix(sources), commonprefix(backwards)[::-1]  # noqa: RUF071 of letters
+    for pattern in (re.sub(r"\d+", "*", sources[0]), f"{before}*{after}"):
+        if sorted(glob(pattern)) == sorted(sources) != [sources[0]]:
+            return [pattern]
+    return [*sources]
 
 
 def of_day(source: str, day: str | None) -> str:

@@ -192,7 +192,7 @@ def split_by_count(
     needed, shape = gap + sum(counts.values()) + len(waited), "/".join(map(str, counts.values()))
     if waited:
         shape += f" of a base trained up to {until} (retrain_every_days: 1 trains up to {later[0]})"
-    shape += f" and {gap} of log.maturity_days" if gap else ""
+    shape += f" and {gap} before the test (log.maturity_days)" if gap else ""
     have = sorted(day for day in days if day <= end)
     if len(have) < needed:
         raise NotEnoughDataError(
