@@ -57,7 +57,7 @@ def test_a_verdict_that_says_no_is_not_promoted_and_its_reasons_are_repeated(fol
 def test_only_true_is_a_pass(folder, passed):
     gate = json.loads((folder / "reports/gate.json").read_text()) | {"passed": passed}
     (folder / "reports/gate.json").write_text(json.dumps(gate))
-    refused(folder, "the verdict is no.*adacalib override --reason")
+    refused(folder, "the verdict is no.*dvc repro")
 
 
 def test_a_clock_that_was_set_back_orders_no_assignment_before_the_newest(folder):
