@@ -111,7 +111,7 @@ class Guard:
     def _limits(self) -> np.ndarray:
         """float64 [1 + k], never below FLOOR: s times Student's t at the confidence that 4 normal
         deviations have, of each of the k values at that of all of them together; of all rows no
-        more than twice the largest sound move, of a value no less.
+        more than 2.5 times the largest sound move, of a value no less than twice its own.
 
         The first day taught all that was not known: how far it moved says nothing of later ones.
         """
@@ -124,9 +124,10 @@ class Guard:
         with np.errstate(invalid="ignore"):
             spread = np.sqrt(np.nansum(sound**2, axis=0) / known)
         limits = spread * -stdtrit(np.maximum(known, 1), tail)
-        twice = 2.0 * np.nanmax(np.where(np.isfinite(sound), sound, 0.0), axis=0)
-        limits[0] = min(limits[0], twice[0])
-        limits[1:] = np.maximum(limits[1:], twice[1:])  # one value's moves are no bell curve
+        largest = np.nanmax(np.where(np.isfinite(sound), sound, 0.0), axis=0)
+        limits[0] = min(limits[0], 2.5 * largest[0])
+        # one value's moves are no bell curve
+        limits[1:] = np.maximum(limits[1:], 2.0 * largest[1:])
         return np.where(known >= LEAST_DAYS, np.maximum(limits, FLOOR), np.inf)
 
 
