@@ -293,9 +293,9 @@ class LogFile:
 
 
 def _once(names: list[str]) -> list[int]:
-    """The places of the names that are there once for SQL, which knows no upper and lower case."""
+    """The places of the names that SQL tells apart: it knows no upper and lower case, nor ""."""
     lower = [name.lower() for name in names]
-    return [place for place, name in enumerate(lower) if lower.count(name) == 1]
+    return [place for place, name in enumerate(lower) if name and lower.count(name) == 1]
 
 
 def _is_no_object(line: str) -> bool:
