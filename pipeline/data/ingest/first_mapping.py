@@ -151,7 +151,7 @@ class _Roles:
             return {kind: {key: value for key, value in asdict(stamp).items() if value}}
         if DAY_IN_NAME.search(self._path.as_posix()):
             self._say("the day of a row: the date in the file's name or its folders'")
-            return {"file_day": r"(\d{4}-\d\d-\d\d|(?<!\d)20\d{6}(?!\d))"}
+            return {"file_day": f"({DAY_IN_NAME.pattern})"}
         self._unknown("which day a row belongs to: seven equal blocks of rows are written")
         return {"row_blocks": 7}
 
