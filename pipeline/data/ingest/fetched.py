@@ -68,12 +68,12 @@ def _download(requirement: str, sha256: str, folder: Path) -> Path:
     pip = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
     archives = list((folder / "archive").glob("*"))
     if pip.returncode or len(archives) != 1:
-        errors = [line for line in pip.stderr.splitlines() if line.lower().startswith("error:")]
-        last = (errors or pip.stderr.splitlines() or ["pip said nothing"])[-1]
+        said = pip.stderr.splitlines() or ["pip said nothing"]
+        last = ([line for line in said if line.startswith("ERROR: ")] or said)[-1]
         raise ToolError(
-            f"{requirement} could not be downloaded by pip ({last[6:].strip() if errors else last}"
-            "); see that the package index which `pip config list` shows can be reached, and run "
-            "the command again"
+            f"{requirement} could not be downloaded by pip ({last.removeprefix('ERROR: ')}); see "
+            "that the package index which `pip config list` shows can be reached, and run the "
+            "command again"
         )
     return archives[0]
 

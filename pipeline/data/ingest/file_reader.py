@@ -167,17 +167,14 @@ def read_rows(
     file_day = _day_in_name(mapping.file_day, path) if mapping.file_day else None
     before, total = place
 
-    def days_of_next(rows: int) -> np.ndarray | None:
-        """The days of the next rows, int32 [n]; None where the rows carry them."""
-        if file_day is not None:
-            return np.full(rows, file_day, np.int32)
-        if mapping.row_blocks is None:
-            return None
-        numbers = np.arange(rows) + before + log.row
-        return (numbers * mapping.row_blocks // total).astype(np.int32)
-
     def work(table: pa.Table) -> LogRows:
-        return transform(mapping, table, days_of_next(len(table)), label)
+        days = None  # the rows carry them
+        if file_day is not None:
+            days = np.full(len(table), file_day, np.int32)
+        if mapping.row_blocks:
+            numbers = np.arange(len(table)) + before + log.row
+            days = (numbers * mapping.row_blocks // total).astype(np.int32)
+        return transform(mapping, table, days, label)
 
     log = LogFile(file, mapping)
     yield from log.worked(work, options.report)
