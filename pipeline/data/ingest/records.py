@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from glob import escape
 from pathlib import Path
 from typing import TypeVar
@@ -178,8 +178,11 @@ class LogFile:
     def _rows(self) -> Iterator[tuple[duckdb.DuckDBPyConnection, duckdb.DuckDBPyRelation]]:
         """The columns that the mapping reads."""
         query = {"csv": self._csv, "json": self._json, "parquet": self._parquet}
+        read: AbstractContextManager[Path] = nullcontext(self.path)
+        if self._mapping.kind != "parquet":
+            read = text_files.piped(text_files.chunks(self.path, self._mapping, self._see))
         try:
-            with self._placed() as place, engine() as database:
+            with read as place, engine() as database:
                 # of the place nothing is a pattern, and no folder a column
                 literal = f"{text(escape(str(place)))}, hive_partitioning = false"
                 rows = database.sql(query[self._mapping.kind](literal))
@@ -206,15 +209,6 @@ class LogFile:
             if fault := text_files.column_fault(column, names):
                 raise DataError(f"{self.path}: {fault}; the file has {names}")
             yield f"{name(columns[names.index(column)])} AS {name(column)}"
-
-    @contextmanager
-    def _placed(self) -> Iterator[Path]:
-        """Where the engine reads the file."""
-        if self._mapping.kind == "parquet":
-            yield self.path
-            return
-        with text_files.piped(text_files.chunks(self.path, self._mapping, self._see)) as pipe:
-            yield pipe
 
     def _parquet(self, literal: str) -> str:
         return f"SELECT * FROM read_parquet({literal})"
