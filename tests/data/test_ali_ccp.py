@@ -193,6 +193,14 @@ def test_an_impression_that_is_there_twice_counts_once_by_its_id(tmp_path):
     assert dropped(tmp_path / "data")["sample_id came before"] == 1
 
 
+def test_equal_files_may_come_where_ids_tell_their_rows_apart(tmp_path):
+    again = {f"again_{name}": text for name, text in LINES.items()}
+    options = LandingOptions("ali-ccp", "sample_id", "click")
+    land_files(tmp_path / "data", "ali-ccp", files(tmp_path, LINES | again), options=options)
+    assert len(rows_of(tmp_path / "data")) == 120
+    assert dropped(tmp_path / "data")["sample_id came before"] == 120
+
+
 def test_the_manifest_names_the_types_of_both_tasks():
     for name in FORMATS:
         columns = kind(name).manifest({}).columns

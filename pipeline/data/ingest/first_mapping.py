@@ -120,40 +120,40 @@ class _Roles:
     def _day(self) -> dict[str, Any]:
         """The mapping's rule for the day of a row."""
         for kind in ("time", "date"):
-            found = [column for column in self._rest.values() if column.type == kind]
-            if not found:
-                continue
-            column = min(found, key=lambda found: found.nulls)
-            stamp = column.stamp
-            assert stamp
-            for other in found:
-                del self._rest[other.name]
-            self._later = [c for c in found if c.nulls > column.nulls and c.stamp]
-            unused = ", ".join(c.name for c in found if c is not column)
-            others = f"; not {unused}" if unused else ""
-            offsets = sorted({end for text in column.values for end in OFFSET.findall(text)})
-            others += f"; its offsets are {', '.join(offsets[:5])}" if offsets else ""
-            self._say(f"{kind}: {column.name}, {stamp.format}, e.g. {column.values[0]}{others}")
-            if "/%m/" in stamp.format or stamp.format.startswith("%m/"):
-                self._unknown(f"whether {column.name} has the day or the month first")
-            if words := column.missing:
-                self._keys |= {"drop_null": [column.name], "nulls": ["", *words]}
-                self._say(f"rows whose {column.name} is {' or '.join(words)} are left out")
-            if kind == "date":
-                return {kind: {"column": column.name, "format": stamp.format}}
-            rules = {"hour_of_day": "hour", "weekday": "weekday"}
-            taken = {*self._looks, *map(str.lower, self._rest)}
-            self._made = {n: {"rule": r} for n, r in rules.items() if not {n, r} & taken}
-            if stamp.zone:
-                self._unknown(
-                    f"where the clock hung that wrote {column.name} (zone; UTC is written)"
-                )
-            return {kind: {key: value for key, value in asdict(stamp).items() if value}}
+            if found := [column for column in self._rest.values() if column.type == kind]:
+                return {kind: self._stamp(kind, found)}
         if DAY_IN_NAME.search(self._path.as_posix()):
             self._say("the day of a row: the date in the file's name or its folders'")
-            return {"file_day": r"(\d{4}-\d\d-\d\d|(?<!\d)20\d{6}(?!\d))"}
+            return {"file_day": f"({DAY_IN_NAME.pattern})"}
         self._unknown("which day a row belongs to: seven equal blocks of rows are written")
         return {"row_blocks": 7}
+
+    def _stamp(self, kind: str, found: list[ColumnLook]) -> dict[str, Any]:
+        """The rule for the column of stamps or dates with the fewest gaps; none is a feature."""
+        column = min(found, key=lambda found: found.nulls)
+        stamp = column.stamp
+        assert stamp
+        for other in found:
+            del self._rest[other.name]
+        self._later = [c for c in found if c.nulls > column.nulls]
+        unused = ", ".join(c.name for c in found if c is not column)
+        others = f"; not {unused}" if unused else ""
+        offsets = sorted({end for text in column.values for end in OFFSET.findall(text)})
+        others += f"; its offsets are {', '.join(offsets[:5])}" if offsets else ""
+        self._say(f"{kind}: {column.name}, {stamp.format}, e.g. {column.values[0]}{others}")
+        if "/%m/" in stamp.format or stamp.format.startswith("%m/"):
+            self._unknown(f"whether {column.name} has the day or the month first")
+        if words := column.missing:
+            self._keys |= {"drop_null": [column.name], "nulls": ["", *words]}
+            self._say(f"rows whose {column.name} is {' or '.join(words)} are left out")
+        if kind == "date":
+            return {"column": column.name, "format": stamp.format}
+        rules = {"hour_of_day": "hour", "weekday": "weekday"}
+        taken = {*self._looks, *map(str.lower, self._rest)}
+        self._made = {n: {"rule": r} for n, r in rules.items() if not {n, r} & taken}
+        if stamp.zone:
+            self._unknown(f"where the clock hung that wrote {column.name} (zone; UTC is written)")
+        return {key: value for key, value in asdict(stamp).items() if value}
 
     def _label(self) -> tuple[str | None, str]:
         """The columns with impressions, None where a row is one, and with the responses."""

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from glob import escape
 from pathlib import Path
 from typing import TypeVar
@@ -36,6 +36,17 @@ UNCLOSED = (
     "this record cannot be read and goes on over a line break, so a quote may hide good lines, "
     "which max_rejected would leave out uncounted; mend the line"
 )
+STEP = "double a quote inside a value, name what escapes it (escape), or let quote be null"
+FAULTS = {  # what the engine says of a record, and what is told of it and of its line
+    r"Expected Number of Columns: (\d+) Found: (\d+)": r"Expected \1 columns, got \2: {}; mend the "
+    "line, or delimiter and quote in the mapping",
+    "Maximum line size": "64 MB from here on are one record, as where a quote opens a value and "
+    f"none closes it: {{}}; end the line sooner, or {STEP}",
+    "unterminated quote": "a quote opens a value here and none closes it, or the value goes on "
+    f"after its closing quote: {{}}; {STEP}",
+    "Invalid unicode": "it is not UTF-8; say the file's encoding in the mapping, as encoding: "
+    "latin-1",
+}
 SEVERAL = (
     "SELECT min(line) FROM reject_errors "
     "WHERE contains(trim(csv_line, chr(13) || chr(10)), chr(10))"
@@ -167,8 +178,11 @@ class LogFile:
     def _rows(self) -> Iterator[tuple[duckdb.DuckDBPyConnection, duckdb.DuckDBPyRelation]]:
         """The columns that the mapping reads."""
         query = {"csv": self._csv, "json": self._json, "parquet": self._parquet}
+        read: AbstractContextManager[Path] = nullcontext(self.path)
+        if self._mapping.kind != "parquet":
+            read = text_files.piped(text_files.chunks(self.path, self._mapping, self._see))
         try:
-            with self._placed() as place, engine() as database:
+            with read as place, engine() as database:
                 # of the place nothing is a pattern, and no folder a column
                 literal = f"{text(escape(str(place)))}, hive_partitioning = false"
                 rows = database.sql(query[self._mapping.kind](literal))
@@ -195,15 +209,6 @@ class LogFile:
             if fault := text_files.column_fault(column, names):
                 raise DataError(f"{self.path}: {fault}; the file has {names}")
             yield f"{name(columns[names.index(column)])} AS {name(column)}"
-
-    @contextmanager
-    def _placed(self) -> Iterator[Path]:
-        """Where the engine reads the file."""
-        if self._mapping.kind == "parquet":
-            yield self.path
-            return
-        with text_files.piped(text_files.chunks(self.path, self._mapping, self._see)) as pipe:
-            yield pipe
 
     def _parquet(self, literal: str) -> str:
         return f"SELECT * FROM read_parquet({literal})"
@@ -283,8 +288,7 @@ class LogFile:
             line = text_files.line_of(self.path, self._mapping, record=int(record))
             return f", line {line}: {_fault_of_record(said)}"
         if "invalid state" in said:
-            line = text_files.line_where(self.path, self._mapping, ALONE.search)
-            line = line or text_files.line_where(self.path, self._mapping, _OtherEnd(self._mapping))
+            line = text_files.line_where(self.path, self._mapping, _OtherEnd(self._mapping))
             return (
                 f", line {line}: a carriage return ends no line, or ends some "
                 "lines alone; end all lines by \\n or all by \\r\\n, and quote others"
@@ -293,9 +297,9 @@ class LogFile:
 
 
 def _once(names: list[str]) -> list[int]:
-    """The places of the names that are there once for SQL, which knows no upper and lower case."""
+    """The places of the names that SQL tells apart: it knows no upper and lower case, nor ""."""
     lower = [name.lower() for name in names]
-    return [place for place, name in enumerate(lower) if lower.count(name) == 1]
+    return [place for place, name in enumerate(lower) if name and lower.count(name) == 1]
 
 
 def _is_no_object(line: str) -> bool:
@@ -306,7 +310,9 @@ def _is_no_object(line: str) -> bool:
 
 
 class _OtherEnd:
-    """Whether a line does not end as the first one does; a line break in quotes ends none."""
+    """Whether a line has a carriage return in it, or does not end as the first one does; a line
+    break in quotes ends none.
+    """
 
     def __init__(self, mapping: Mapping) -> None:
         self._quote, self._quotes, self._first = mapping.quote, 0, ""
@@ -315,30 +321,13 @@ class _OtherEnd:
         self._quotes += line.count(self._quote) if self._quote else 0
         end = line[len(line.rstrip("\r\n")) :] if self._quotes % 2 == 0 else ""
         self._first = self._first or end
-        return end not in ("", self._first)
+        return bool(ALONE.search(line)) or end not in ("", self._first)
 
 
 def _fault_of_record(said: str) -> str:
     """What the engine says of a record, with the next step."""
-    line = said.partition("Original Line: ")[2].partition("\n")[0].strip()
-    shown = line[:100]
-    if "Expected Number of Columns" in said:
-        expected, found = re.findall(r"\d+", said.partition("Expected Number")[2])[:2]
-        return (
-            f"Expected {expected} columns, got {found}: {shown}; mend the line, or delimiter and "
-            "quote in the mapping"
-        )
-    step = "double a quote inside a value, name what escapes it (escape), or let quote be null"
-    if "Maximum line size" in said:
-        return (
-            "64 MB from here on are one record, as where a quote opens a value and none closes it: "
-            f"{shown}; end the line sooner, or {step}"
-        )
-    if "unterminated quote" in said:
-        return (
-            "a quote opens a value here and none closes it, or the value goes on after its closing "
-            f"quote: {shown}; {step}"
-        )
-    if "Invalid unicode" in said:
-        return "it is not UTF-8; say the file's encoding in the mapping, as encoding: latin-1"
-    return f"{said.splitlines()[2]}: {shown}"
+    line = said.partition("Original Line: ")[2].partition("\n")[0].strip()[:100]
+    for pattern, fault in FAULTS.items():
+        if found := re.search(pattern, said):
+            return found.expand(fault).format(line)
+    return f"{said.splitlines()[2]}: {line}"

@@ -183,9 +183,8 @@ def local_files(sources: Sequence[str]) -> Iterator[list[Path]]:
         ToolError: a store does not give a file.
     """
     with scratch_folder() as place:
-        addresses: dict[Path, str] = {}
-        found = [file for source in sources for file in _files(source, place, addresses)]
-        if not (files := [file for file in found if file.name != NO_LOG]):
+        found = [(name, _local(name, place)) for source in sources for name in _named(source)]
+        if not (files := [file for _, file in found if file.name != NO_LOG]):
             raise DataError(f"no file fits {', '.join(sources)}; name files of the log")
         for file in files:
             refuse_pipe(file)
@@ -193,8 +192,8 @@ def local_files(sources: Sequence[str]) -> Iterator[list[Path]]:
             yield files
         except DataError as error:
             said = str(error)
-            for file, address in addresses.items():
-                said = said.replace(str(file), address)
+            for name, file in found:
+                said = said.replace(str(file), masked(name)) if "://" in name else said
             raise DataError(said) from None
 
 
@@ -251,19 +250,20 @@ def names_of(source: str, folder: Path = Path()) -> list[str]:
         return [store.unstrip_protocol(name) for name in names if store.isfile(name)]
 
 
-def _files(source: str, place: Path, addresses: dict[Path, str]) -> list[Path]:
+def _named(source: str) -> list[str]:
     is_name = not has_magic(source) or ("://" not in source and Path(source).exists())
     if not (found := [source] if is_name else names_of(source)):
         raise DataError(f"no file fits {source}; name files of the log")
-    return [_fetched(name, place, addresses) if "://" in name else Path(name) for name in found]
+    return found
 
 
-def _fetched(address: str, place: Path, addresses: dict[Path, str]) -> Path:
+def _local(address: str, place: Path) -> Path:
+    if "://" not in address:
+        return Path(address)
     with _asked(address) as (store, name):
         target = place / masked(name).lstrip("/")  # some stores' names are absolute paths
         target.parent.mkdir(parents=True, exist_ok=True)
         store.get_file(name, str(target))
-    addresses[target] = masked(address)
     return target
 
 

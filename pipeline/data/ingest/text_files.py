@@ -255,12 +255,11 @@ def line_of(path: Path, mapping: Mapping, *, row: int | None = None, record: int
         if row is None:
             deque(islice(records, record - 1), 0)
             return records.line_num + 1
-        header = mapping.positions is None
-        count = row - 1 + header
-        while count:
-            count -= bool(next(records))
-        before = records.line_num
-        while not next(records):
+        left, before = row + (mapping.positions is None), 0  # with the header
+        for cells in records:
+            left -= bool(cells)
+            if not left:
+                break
             before = records.line_num
         return mapping.skip + before + 1
 

@@ -255,9 +255,8 @@ def is_other_kind(folder: Path, kind: LogKind) -> bool:
     standing = standing_log(folder)
     if standing is None:
         return False
-    return kind.manifest(standing.days) != replace(
-        standing, origin=kind.origin, reading=kind.reading
-    )
+    alike = replace(standing, origin=kind.origin, reading=kind.reading)
+    return kind.manifest(standing.days) != alike
 
 
 def _refuse_other_kind(folder: Path, kind: LogKind) -> None:
