@@ -172,7 +172,7 @@ def _refuse_stale(folder: Path) -> None:
 
 
 def rollback(folder: Path, version: str | None = None) -> str:
-    """Put an earlier version back into production; one sentence says which.
+    """Put an earlier version back into production; a sentence says which, one what is on hold then.
 
     Its bytes are read back first, from where those who follow production would read them.
 
@@ -192,7 +192,8 @@ def rollback(folder: Path, version: str | None = None) -> str:
     commit = _commit_of(folder, chosen, history[-1].version)
     read_back(folder, commit, home_of(folder))
     dvc.assign(folder, commit, history[-1])
-    return f"{chosen} is back in production in place of {history[-1].version} ({_reach(folder)})"
+    said = f"{chosen} is back in production in place of {history[-1].version} ({_reach(folder)})"
+    return "\n".join(filter(None, [said, hold_of(tags.assignments(folder))]))
 
 
 def _predecessor(folder: Path, history: list[tags.Tag]) -> str:
