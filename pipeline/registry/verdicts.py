@@ -120,6 +120,7 @@ def override_of(document: Any, gate: dict[str, Any]) -> Override | None:
     """
     try:
         made = Override(**{**document, "checks": tuple(document["checks"])})
+        "".join([made.model_sha256, made.reason, made.who, *made.checks])  # all are texts
     except (TypeError, KeyError):
         raise ArtifactError(f"{OVERRIDE} is damaged; {ANEW}") from None
     try:

@@ -117,7 +117,12 @@ def test_an_override_is_about_one_model_and_the_checks_it_names(folder):
     assert overridden(folder, gate | {"checks": [*gate["checks"], broken]}) is None
 
 
-@pytest.mark.parametrize("document", ["[]", "{}", '{"checks": []}', '{"checks": [], "more": 1}'])
+@pytest.mark.parametrize(
+    "document",
+    ["[]", "{}", '{"checks": []}', '{"checks": [], "more": 1}',
+     '{"checks": [{"a": 1}], "model_sha256": "a", "reason": "mine", "who": "I"}',
+     '{"checks": ["pcoc"], "model_sha256": "a", "reason": 5, "who": "I"}'],
+)  # fmt: skip
 def test_a_damaged_override_is_refused_and_not_taken_for_none(folder, document):
     gate = refuse(folder)
     (folder / OVERRIDE).write_text(document)
