@@ -24,6 +24,7 @@ from prefect.types import DateTime
 from flows.states import failing_in_one_sentence
 from pipeline.core.errors import AdaCalibError, ToolError
 from pipeline.core.files import read_json, sha256_of
+from pipeline.data.ingest.fetched import PUBLIC
 from pipeline.data.ingest.mapping import read_mapping
 from pipeline.data.ingest.sources import names_of, of_day
 from pipeline.data.log_store.manifest import MANIFEST, day_folder
@@ -252,8 +253,9 @@ def bring(
         if mapping and (checkout / mapping).is_file():
             mapping = str((checkout / mapping).absolute())
             _refuse_other_log(read_mapping(mapping).format, release)
-        # Files that are here are refused the same again; a transfer may get through.
-        bring_in = land.with_options(retries=0) if source else land
+        # What is here is refused the same again; a transfer may get through.
+        fetched = (mapping or read_params(release / "params.yaml").log.format) in PUBLIC
+        bring_in = land if fetched else land.with_options(retries=0)
         as_of = day if source else None
         landed = bring_in(str(release), mapping, tuple(files), as_of, return_state=True)
         if landed.is_failed():

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from pipeline.core.errors import DataError
 from pipeline.encoding.stamps import StampRule, time_stamps
-from pipeline.encoding.values import Column, as_numbers, as_text, placed
+from pipeline.encoding.values import Column, as_numbers, as_text, placed, without_nan
 
 TIMED = ("hour", "weekday", "within")  # rules that need a row's time
 
@@ -85,8 +85,8 @@ class Reading:
             return _without(as_text(column), self.nulls)
         if is_text(column):
             return self._numbers(_without(as_text(column), self.number_nulls), kind, is_stamp)
-        if is_stamp and pa.types.is_floating(column.type):
-            column = pc.floor(column)
+        if pa.types.is_floating(column.type) and not pa.types.is_floating(kind):
+            column = pc.floor(without_nan(column)) if is_stamp else without_nan(column)
         return column.cast(kind)
 
     def names(self, texts: Iterable[str | None], kind: str) -> dict[str, str | None]:

@@ -23,6 +23,7 @@ PARENT = f"{MARK}{SEPARATOR}"  # begins the name of a parent of field values, be
 PAIR = f"{MARK}{MARK}"  # begins that of a field value together with its parents
 SPACES = ("logit", "probability")  # what a logged score may be
 SCORE_CLIP = 1e-15  # a logged probability is taken to lie in [this, 1 - this]: ±34.5 in logit
+NO_NAME = "cannot name values; name a column of text"
 LARGEST_EXACT = 2**53  # from here on neighbouring whole numbers share one float64
 
 Column: TypeAlias = pa.Array | pa.ChunkedArray
@@ -37,10 +38,15 @@ def _plain(column: Column) -> pa.Array:
     return column
 
 
+def without_nan(numbers: Column) -> Column:
+    """Float `numbers` as float64, NaN as null: in many tools a gap is NaN."""
+    numbers = numbers.cast(pa.float64())
+    return pc.if_else(pc.is_nan(numbers), pa.scalar(None, numbers.type), numbers)
+
+
 def _whole(numbers: pa.Array) -> pa.Array:
     """Float `numbers` as int64, NaN as null."""
-    numbers = numbers.cast(pa.float64())
-    numbers = pc.if_else(pc.is_nan(numbers), pa.scalar(None, numbers.type), numbers)
+    numbers = without_nan(numbers)
     wrong = pc.or_(
         pc.not_equal(numbers, pc.trunc(numbers)), pc.greater_equal(pc.abs(numbers), LARGEST_EXACT)
     )
@@ -85,7 +91,7 @@ def as_text(column: Column) -> pa.StringArray:
     if pa.types.is_decimal(column.type):
         column = _whole_decimals(column)
     if pa.types.is_temporal(column.type) or pa.types.is_nested(column.type):
-        raise DataError(f"type {column.type} cannot name values; name a column of text")
+        raise DataError(f"type {column.type} {NO_NAME}")
     try:
         return column.cast(pa.string())
     except pa.ArrowInvalid:  # some Parquet writers store text as bytes

@@ -10,6 +10,7 @@ from typing import Any
 from pipeline.core.errors import AdaCalibError, ArtifactError, ReleaseError, ToolError
 from pipeline.core.files import publish, read_json, write_json
 from pipeline.formats.champion import PIN, read_pin
+from pipeline.formats.gate_report import GATE, read_verdict
 from pipeline.registry import commits, promote, tags, verdicts
 from pipeline.registry.staleness import other_log
 from pipeline.registry.tools import dvc
@@ -181,16 +182,17 @@ def fetched(folder: Path) -> list[str]:
 
 
 def _last_verdict(folder: Path, current: verdicts.Production | None) -> list[str]:
-    try:
-        gate = read_json(folder / verdicts.GATE)
-        judged, passed, reasons = (gate[key] for key in ("model_sha256", "passed", "reasons"))
-    except ArtifactError:
+    if not (folder / GATE).exists():
         return ["No model was judged in this folder: run dvc repro."]
-    if current and judged == current.model_sha256:
+    try:
+        gate = read_verdict(folder)
+    except ArtifactError as error:
+        return [f"What was judged in this folder is unknown: {error}"]
+    if current and gate["model_sha256"] == current.model_sha256:
         return ["The model of this folder is the one in production."]
-    reasons = [f"  - {reason}" for reason in reasons]
+    reasons = [f"  - {reason}" for reason in gate["reasons"]]
     override = verdicts.overridden(folder, gate)
-    if not (passed or override):
+    if not (gate.get("passed") is True or override):
         return ["The model of this folder was refused:", *reasons]
     try:  # as far as this clone knows
         commits.check_repository(folder)
@@ -198,8 +200,8 @@ def _last_verdict(folder: Path, current: verdicts.Production | None) -> list[str
         may = "adacalib promote makes it so"
     except AdaCalibError as error:
         may = f"adacalib promote refuses it: {error}"
-    passed = override or "it passed its verdict"
-    return [f"The model of this folder: {passed}; {may}.", *reasons]
+    said = override or "it passed its verdict"
+    return [f"The model of this folder: {said}; {may}.", *reasons]
 
 
 def run_log(folder: Path) -> Path:

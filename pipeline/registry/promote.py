@@ -4,13 +4,14 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import ReleaseError
-from pipeline.core.files import MANIFEST, read_json, sha256_of, verify
+from pipeline.core.files import MANIFEST, sha256_of, verify
+from pipeline.formats.gate_report import GATE, read_verdict
 from pipeline.registry import commits, tags
 from pipeline.registry.pull import home_of, push_and_read_back, read_back
 from pipeline.registry.staleness import other_log
 from pipeline.registry.tools import dvc
 from pipeline.registry.tools.programs import git
-from pipeline.registry.verdicts import GATE, gate_of, overridden, production, way_around
+from pipeline.registry.verdicts import gate_of, overridden, production, way_around
 
 
 def promote(folder: Path) -> str:
@@ -123,7 +124,7 @@ def _reach(folder: Path) -> str:
 
 def passing_gate(folder: Path) -> dict[str, Any]:
     """The verdict, if it passed and is about the bytes of artifacts/model."""
-    gate, model = read_json(folder / GATE), folder / dvc.MODEL
+    gate, model = read_verdict(folder), folder / dvc.MODEL
     if gate.get("passed") is not True and not overridden(folder, gate):
         reasons = "; ".join(gate.get("reasons") or ["it has no reasons"])
         raise ReleaseError(
@@ -137,8 +138,6 @@ def passing_gate(folder: Path) -> dict[str, Any]:
             f"{GATE} judged the model {str(gate['model_sha256'])[:10]}, {dvc.MODEL} is "
             f"{found[:10]}; run dvc repro"
         )
-    if not isinstance(gate["last_day"], str):
-        raise ReleaseError(f"{GATE} does not say up to which day the model was made; run dvc repro")
     return gate
 
 
@@ -173,7 +172,7 @@ def _refuse_stale(folder: Path) -> None:
 
 
 def rollback(folder: Path, version: str | None = None) -> str:
-    """Put an earlier version back into production; one sentence says which.
+    """Put an earlier version back into production; a sentence says which, one what is on hold then.
 
     Its bytes are read back first, from where those who follow production would read them.
 
@@ -193,7 +192,8 @@ def rollback(folder: Path, version: str | None = None) -> str:
     commit = _commit_of(folder, chosen, history[-1].version)
     read_back(folder, commit, home_of(folder))
     dvc.assign(folder, commit, history[-1])
-    return f"{chosen} is back in production in place of {history[-1].version} ({_reach(folder)})"
+    said = f"{chosen} is back in production in place of {history[-1].version} ({_reach(folder)})"
+    return "\n".join(filter(None, [said, hold_of(tags.assignments(folder))]))
 
 
 def _predecessor(folder: Path, history: list[tags.Tag]) -> str:

@@ -6,11 +6,11 @@ from typing import Any
 
 from pipeline.core.errors import ArtifactError, ReleaseError
 from pipeline.core.files import MANIFEST, parse_json, read_json, write_json
+from pipeline.formats.gate_report import GATE, parse_verdict, read_verdict
 from pipeline.registry import commits, tags
 from pipeline.registry.tools.dvc import MODEL
 from pipeline.registry.tools.programs import committed, git
 
-GATE = Path("reports/gate.json")
 OVERRIDE = Path("reports/override.json")
 ANEW = "remove it and override again"
 
@@ -45,14 +45,14 @@ def override(folder: Path, reason: str) -> str:
     Raises:
         ReleaseError: there is nothing to override, no reason, nobody whose word it is, or a check
             that failed is about the artifact itself, which no word can mend.
-        ArtifactError: there is no verdict.
+        ArtifactError: there is no verdict, or it is damaged.
         ToolError: git failed.
     """
     words = " ".join(reason.split())
     if not words:
         raise ReleaseError("an override needs a reason; say why: adacalib override --reason TEXT")
     commits.check_repository(folder)
-    gate = read_json(folder / GATE)
+    gate = read_verdict(folder)
     failed = _refused(gate)
     if not (folder / MODEL / MANIFEST).is_file():
         raise ReleaseError(
@@ -75,8 +75,7 @@ def _refused(gate: dict[str, Any]) -> list[str]:
     """
     if gate.get("passed") is True:
         raise ReleaseError("the verdict is a pass, so there is nothing to override; promote it")
-    checks = gate.get("checks") or []
-    failed = [check for check in checks if check.get("passed") is not True]
+    failed = [check for check in gate["checks"] if check.get("passed") is not True]
     if not failed:
         raise ReleaseError(f"{GATE} refuses and names no check that failed; run dvc repro gate")
     structural = [c["sentence"] for c in failed if c.get("structural") is not False]
@@ -121,6 +120,7 @@ def override_of(document: Any, gate: dict[str, Any]) -> Override | None:
     """
     try:
         made = Override(**{**document, "checks": tuple(document["checks"])})
+        "".join([made.model_sha256, made.reason, made.who, *made.checks])  # all are texts
     except (TypeError, KeyError):
         raise ArtifactError(f"{OVERRIDE} is damaged; {ANEW}") from None
     try:
@@ -191,4 +191,4 @@ def gate_of(folder: Path, commit: str) -> dict[str, Any]:
         "a tag that takes it for a version was made or moved by hand: git tag --points-at "
         f"{commit[:10]} names it, git tag -d NAME and git push REMOTE :refs/tags/NAME remove it"
     )
-    return parse_json(text or "", f"{commit}:{GATE}", remedy)
+    return parse_verdict(text or "", f"{commit}:{GATE}", remedy)

@@ -9,6 +9,7 @@ from typing import Any
 
 from pipeline.core.files import read_json
 from pipeline.encoding.values import MARK, PAIR, PARENT, SEPARATOR
+from pipeline.formats.gate_report import read_verdict
 
 QUESTIONS = read_json(Path(__file__).with_name("questions.json"))
 """Of each check of the gate, by its name, the question that it answers."""
@@ -275,7 +276,7 @@ def read_results(folder: Path) -> dict[str, Any]:
     report = folder / "artifacts/report/report.html"
     return {
         "evaluation": read_json(folder / "reports/evaluation.json"),
-        "gate": read_json(folder / "reports/gate.json"),
+        "gate": read_verdict(folder),
         "report": str(report.resolve()) if report.exists() else None,
     }
 

@@ -55,6 +55,19 @@ def test_columns_of_parquet_that_are_missing_or_never_filled(tmp_path):
     )
 
 
+def test_a_label_of_floats_that_is_nan_is_null_and_one_between_is_refused(tmp_path):
+    """As a blank is in text: its day may wait for its labels."""
+    path = stored(tmp_path / "log.parquet", click=[0.0, float("nan"), 1.0])
+    for kind in ("int8", "bool"):
+        rules = mapping(kind="parquet", columns={"item": "text", "click": kind})
+        (table,) = landed(tmp_path / kind, rules, path).values()
+        assert table["click"].to_pylist() == [0, None, 1]
+    half = stored(tmp_path / "half.parquet", click=[0.0, 0.5])
+    assert "row 2" in refused(tmp_path, mapping(kind="parquet"), half)
+    late = stored(tmp_path / "late.parquet", ts=[0.0, float("nan")])
+    assert "column ts has no time stamp" in refused(tmp_path, mapping(kind="parquet"), late)
+
+
 @pytest.mark.parametrize(
     ("ts", "reason"),
     [
@@ -68,6 +81,16 @@ def test_stamps_of_parquet_that_name_no_instant_are_refused_by_row(tmp_path, ts,
     sentence = refused(tmp_path, mapping(kind="parquet"), stored(tmp_path / "log.parquet", ts=ts))
     assert sentence.startswith("log.parquet, row ")
     assert reason in sentence
+
+
+@pytest.mark.parametrize(
+    "item",
+    [pa.array([1], pa.duration("us")), pa.array([1], pa.time64("us")), pa.array([1], pa.date32())],
+    ids=["duration", "time", "date"],
+)
+def test_spans_and_points_of_time_are_no_text(tmp_path, item):
+    sentence = refused(tmp_path, mapping(kind="parquet"), stored(tmp_path / "l.parquet", item=item))
+    assert "column item: type" in sentence
 
 
 def test_a_parquet_value_that_does_not_fit_is_named_by_row(tmp_path):

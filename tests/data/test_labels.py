@@ -164,12 +164,17 @@ def test_a_landing_that_knows_no_label_forgets_no_counts(tmp_path):
     assert manifest.days[DAYS[0]].labels == {DAYS[0]: 10, DAYS[1]: None, DAYS[2]: 20}
 
 
-@pytest.mark.parametrize("stray", ["2038-01-19", "2004-04-05"])
-def test_stray_rows_decide_no_day_and_a_command_takes_them_out(tmp_path, stray):
-    """A clock that runs ahead, a mistyped year."""
+@pytest.mark.parametrize(
+    ("stray", "rows"),
+    [("2038-01-19", 1), ("2004-04-05", 1), ("0203-04-01", 50), ("1970-01-01", 50)],
+)
+def test_stray_rows_decide_no_day_and_a_command_takes_them_out(tmp_path, stray, rows):
+    """A clock that runs ahead, a mistyped year, and stamps that are 0, however many."""
     for day in DAYS:
         arrive(tmp_path, day)
-    arrive(tmp_path, DAYS[-1], also=f"{stray}T03:14:07Z,x,shop0,0\n")
+    arrive(
+        tmp_path, DAYS[-1], also="".join(f"{stray}T03:14:07Z,x{n},shop0,0\n" for n in range(rows))
+    )
     manifest, said = land(tmp_path, *DAYS)
     assert stray in said
     maturity = maturity_of(manifest, 3, None)

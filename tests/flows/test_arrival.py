@@ -4,6 +4,8 @@ import shutil
 
 import pytest
 from prefect import flow
+from prefect.client.orchestration import get_client
+from prefect.client.schemas import filters
 
 from flows.arrival import NotLandedError, bring, files_of, files_to_land, landed_days
 from pipeline.core.errors import AdaCalibError, ToolError
@@ -120,6 +122,19 @@ def test_a_log_that_the_committed_parameters_do_not_name_is_refused_before_it_la
     with pytest.raises(AdaCalibError, match="flights as it was committed"):
         flow(bring)("2024-04-01", checkout, checkout, "{day}.csv", "clicks.yaml")
     assert landed_days(checkout) == []
+
+
+@pytest.mark.slow
+def test_a_log_of_ones_own_without_a_mapping_is_refused_at_once(checkout, prefect_server):
+    """Nothing would change by trying again."""
+    shutil.rmtree(checkout / "data")
+    set_values(checkout / "params.yaml", {"log.format": "clicks"})
+    state = flow(bring)("2024-04-01", checkout, checkout, None, None, return_state=True)
+    mine = filters.FlowRunFilterId(any_=[state.state_details.flow_run_id])
+    with get_client(sync_client=True) as client:
+        runs = client.read_task_runs(flow_run_filter=filters.FlowRunFilter(id=mine))
+    assert "clicks" in state.message
+    assert [run.run_count for run in runs] == [1]
 
 
 @pytest.mark.slow

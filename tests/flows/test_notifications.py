@@ -161,7 +161,7 @@ def test_what_another_clone_promoted_is_known_before_anybody_is_notified(
     history, tmp_path, monkeypatch
 ):
     monkeypatch.setattr("flows.watch.notify", lambda news: pytest.fail(str(news)))
-    verdict = {"last_day": "2013-09-30", "model_sha256": "a" * 64}
+    verdict = {"last_day": "2013-09-30", "model_sha256": "a" * 64, "reasons": [], "checks": []}
     (history / "reports/gate.json").write_text(json.dumps(verdict))
     save(history)
     bare = str(tmp_path / "remote.git")

@@ -201,7 +201,13 @@ def judged(tmp_path) -> Path:
     """A git repository with two versions; the second was refused and overridden, then left."""
     git(tmp_path, "init", "--quiet", "--initial-branch=main")
     (tmp_path / "reports").mkdir()
-    gate = {"passed": True, "model_sha256": "a" * 64, "last_day": "2026-01-01", "checks": []}
+    gate = {
+        "passed": True,
+        "reasons": [],
+        "model_sha256": "a" * 64,
+        "last_day": "2026-01-01",
+        "checks": [],
+    }
     check = {"name": "pcoc", "passed": False, "structural": False, "sentence": "PCOC is 3"}
     other = gate | {"passed": False, "last_day": "2026-01-02", "checks": [check]}
     spoken = {

@@ -8,9 +8,10 @@ import pytest
 
 from pipeline.core.errors import ArtifactError, ReleaseError
 from pipeline.core.files import read_json, write_json
+from pipeline.formats.gate_report import GATE, read_verdict
 from pipeline.registry.history import status
 from pipeline.registry.promote import promote
-from pipeline.registry.verdicts import GATE, OVERRIDE, overridden, override, production
+from pipeline.registry.verdicts import OVERRIDE, gate_of, overridden, override, production
 from tests.dvc_here import dvc
 from tests.registry.conftest import git, next_model, params
 
@@ -87,6 +88,24 @@ def test_a_refusal_that_names_no_check_cannot_be_overridden(folder):
         override(folder, "to be sure")
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [{"checks": [1]}, {"checks": 5}, {"reasons": 5}, {"reasons": "no"}, {"last_day": 3},
+     {"checks": [{"name": 1, "sentence": "…"}]}, {"model_sha256": None}],
+)  # fmt: skip
+def test_a_verdict_of_other_types_is_told_with_its_file_and_the_step(folder, damage):
+    """By whoever reads it, also where a commit that was taken for a version holds it."""
+    gate = read_json(folder / GATE) | {"passed": False} | damage
+    write_json(folder / GATE, gate)
+    for act in (promote, lambda folder: override(folder, "mine"), read_verdict):
+        with pytest.raises(ArtifactError, match=r"reports/gate\.json.*dvc repro gate"):
+            act(folder)
+    assert "dvc repro gate" in status(folder)
+    git(folder, "commit", "--quiet", "--all", "--message", "By hand")
+    with pytest.raises(ArtifactError, match="git tag --points-at"):
+        gate_of(folder, "HEAD")
+
+
 def test_an_override_is_about_one_model_and_the_checks_it_names(folder):
     gate = refuse(folder)
     override(folder, "the label changed")
@@ -98,7 +117,12 @@ def test_an_override_is_about_one_model_and_the_checks_it_names(folder):
     assert overridden(folder, gate | {"checks": [*gate["checks"], broken]}) is None
 
 
-@pytest.mark.parametrize("document", ["[]", "{}", '{"checks": []}', '{"checks": [], "more": 1}'])
+@pytest.mark.parametrize(
+    "document",
+    ["[]", "{}", '{"checks": []}', '{"checks": [], "more": 1}',
+     '{"checks": [{"a": 1}], "model_sha256": "a", "reason": "mine", "who": "I"}',
+     '{"checks": ["pcoc"], "model_sha256": "a", "reason": 5, "who": "I"}'],
+)  # fmt: skip
 def test_a_damaged_override_is_refused_and_not_taken_for_none(folder, document):
     gate = refuse(folder)
     (folder / OVERRIDE).write_text(document)

@@ -13,7 +13,7 @@ from pipeline.cli.doctor import diagnoses
 from pipeline.core.errors import ArtifactError, ReleaseError, ToolError
 from pipeline.registry import tags
 from pipeline.registry.history import status
-from pipeline.registry.promote import promote, rollback
+from pipeline.registry.promote import on_hold, promote, rollback
 from pipeline.registry.pull import pull
 from pipeline.registry.tools import dvc as dvc_tool
 from pipeline.registry.verdicts import production
@@ -228,7 +228,9 @@ def test_versions_follow_one_another_and_rollback_goes_back_and_never_forward(tw
     refused(twice, "an older model never replaces a newer one")
 
     git(twice, "switch", "--quiet", "--detach")  # it makes no commit that could be lost
-    assert "v0.0.1 is back in production in place of v0.0.2" in rollback(twice)
+    said = rollback(twice)
+    assert "v0.0.1 is back in production in place of v0.0.2" in said
+    assert on_hold(twice) in said
     git(twice, "switch", "--quiet", "main")
     assert production(twice).version == "v0.0.1"
     with pytest.raises(ReleaseError, match=r"nothing was in production before v0\.0\.1, so there"):

@@ -82,6 +82,7 @@ def reports(passed: bool = True, **metrics: Any) -> dict[str, dict[str, Any]]:
             "passed": passed,
             "model_sha256": "c0ffee" * 10,
             "verdict": "pass" if passed else "refuse",
+            "last_day": "2013-10-07",
             "reasons": [] if passed else ["too few responses to tell: 30 of 1,000"],
             "checks": [
                 {

@@ -17,6 +17,7 @@ from pipeline.core.work import prefetched
 from pipeline.data.ingest import text_files
 from pipeline.data.ingest.mapping import Mapping
 from pipeline.data.log_store.engine import engine, name, refuse_no_select, shut, text
+from pipeline.encoding.values import NO_NAME
 
 Item = TypeVar("Item")
 Report = Callable[[int], None]
@@ -202,12 +203,16 @@ class LogFile:
 
     def _chosen(self, columns: list[str]) -> Iterator[str]:
         """The columns that the mapping reads of those of the engine, in SQL."""
-        names = columns
+        names, types = columns, [None] * len(columns)
         if self._mapping.kind == "parquet" and not self._mapping.select:
-            names = pq.read_schema(self.path).names  # the engine renames those that are there twice
-        for column in self._mapping.source_types:
+            schema = pq.read_schema(self.path)  # the engine renames those that are there twice,
+            names, types = schema.names, schema.types  # and takes spans of time for whole numbers
+        for column, kind in self._mapping.source_types.items():
             if fault := text_files.column_fault(column, names):
                 raise DataError(f"{self.path}: {fault}; the file has {names}")
+            found = types[names.index(column)]
+            if kind == pa.string() and found is not None and pa.types.is_duration(found):
+                raise DataError(f"{self.path}, column {column}: type {found} {NO_NAME}")
             yield f"{name(columns[names.index(column)])} AS {name(column)}"
 
     def _parquet(self, literal: str) -> str:

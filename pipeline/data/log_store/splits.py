@@ -6,6 +6,7 @@ Parts: which whole days train, calibrate and test, of the days whose labels are 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -15,6 +16,7 @@ from pipeline.data.log_store.manifest import DayEntry, Manifest
 from pipeline.formats.days import day_name, day_number
 
 ORDINARY = 0.05  # of the median rows of a day: fewer, at either end of a log, are stray rows
+YEAR = 366  # days: what lies further before the days of a log is none of it
 SUNDAY = 3  # 1970-01-04, from which the grid of days is counted
 
 
@@ -23,16 +25,21 @@ def ordinary_days(days: Mapping[str, DayEntry]) -> list[str]:
 
     What lies after the last day of ordinary volume are rows of a clock that runs ahead, or the
     first rows of a day that has not come; what lies before the first one, with days missing in
-    between, are rows with a mistyped year. They decide nothing.
+    between, or more than a year before the others, are rows with a mistyped year or without one.
+    They decide nothing.
     """
     if not days:
         return []
-    runs = defaultdict[int, list[int]](list)  # rows of the days without one missing in between
+    runs = defaultdict[int, list[str]](list)  # days without one missing in between
     for place, day in enumerate(sorted(days)):
-        runs[day_number(day) - place].append(days[day].rows)
-    least = ORDINARY * median(max(runs.values(), key=sum))
-    ordinary = [day for day, entry in days.items() if entry.rows >= least]
-    first = min(ordinary)
+        runs[day_number(day) - place].append(day)
+    usual = max(runs.values(), key=lambda run: sum(days[day].rows for day in run))
+    least = ORDINARY * median(days[day].rows for day in usual)
+    ordinary = sorted(day for day, entry in days.items() if entry.rows >= least)
+    first = max(
+        day for before, day in pairwise(["", *ordinary])
+        if not before or (day <= usual[-1] and day_number(day) - day_number(before) > YEAR)
+    )  # fmt: skip
     for day in sorted((day for day in days if day < first), reverse=True):
         if day_number(first) - day_number(day) > 1:
             break
