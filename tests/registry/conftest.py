@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.core.errors import ReleaseError
 from pipeline.registry.promote import promote
 from tests.dvc_here import dvc
 
@@ -229,3 +230,16 @@ def judged(tmp_path) -> Path:
     tagged(tmp_path, "model#prod#3", 9, first, "Cleo")
     tagged(tmp_path, "model#prod#4", 11, first, "Dan")  # again the same: no change of production
     return tmp_path
+
+
+def state(folder: Path) -> tuple[str, str]:
+    """What a promotion may change: the commit and the tags."""
+    return git(folder, "rev-parse", "HEAD"), git(folder, "for-each-ref", "refs/tags")
+
+
+def refused(folder: Path, match: str, error: type[Exception] = ReleaseError) -> None:
+    """Promotion is refused with a sentence, and changes neither commits nor tags."""
+    before = state(folder)
+    with pytest.raises(error, match=match):
+        promote(folder)
+    assert state(folder) == before
