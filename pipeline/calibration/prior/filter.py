@@ -147,7 +147,7 @@ class Filter:
             kept: float64 [4, 4], share of a covariance that stays.
             added: float64 [V, 4, 4], what is added to each id's own.
         """
-        spread = self._spread(beliefs)
+        spread = self.spread(beliefs)
         added[0] = 0.0
         moved = self._of_chain(added, beliefs)
         tied = np.flatnonzero(beliefs.parent)
@@ -171,7 +171,7 @@ class Filter:
         covariance, tie, parent = (
             each.copy() for each in (beliefs.covariance, beliefs.tie, beliefs.parent)
         )
-        covariance[ids] = self._spread(beliefs)[ids] + self.own
+        covariance[ids] = self.spread(beliefs)[ids] + self.own
         tie[ids], parent[ids] = 0.0, parents
         return replace(beliefs, covariance=covariance, tie=tie, parent=parent)
 
@@ -188,7 +188,7 @@ class Filter:
         What belongs to nothing that was seen has the line of `unseen_line`.
         """
         mean = self.lines(beliefs)
-        spread, covered = self._spread(beliefs), beliefs.seen
+        spread, covered = self.spread(beliefs), beliefs.seen
         if self.tree.depth:
             spread += np.where(self.tree.level[:, None, None] > 0, self.own, 0.0)
             covered = covered | covered[self.tree.serving(covered)]
@@ -233,7 +233,7 @@ class Filter:
             total[ids] += total[beliefs.parent[ids]]
         return total
 
-    def _spread(self, beliefs: Beliefs) -> np.ndarray:
+    def spread(self, beliefs: Beliefs) -> np.ndarray:
         """Covariance of each state, whatever its parent's is, float64 [V, 4, 4]."""
         spread = beliefs.covariance.copy()
         for ids in self._downward():

@@ -4,8 +4,9 @@ The guard: is the newest day's news too large to be news?
 
 Δ = ln(Σ E_M / Σ E_M⁻) on the rows of day d, with M the forecasts for the day that is served next
 after d was learned from and M⁻ the same without d: how far one day's labels move what is served. It
-is held against the moves of the last sound days. A refused day is missing to the filter, and to
-every calibrator, until it is landed again or accepted by name.
+is counted in the standard deviations that M⁻ expects of it, so that a new field value, of which
+nothing was known, may move by much, and held against those of the last sound days. A refused day is
+missing to the filter, and to every calibrator, until it is landed again or accepted by name.
 
 The filter's variances, learned from the log: those under which each day's counts were likeliest.
 
@@ -24,9 +25,10 @@ from dataclasses import asdict, dataclass, field
 import numpy as np
 from scipy.special import expit, ndtr, stdtrit
 
+from pipeline.calibration.prior.branches import of_own
 from pipeline.calibration.prior.daily import DailyCounts
 from pipeline.calibration.prior.day_forecast import DayForecast
-from pipeline.calibration.prior.filter import Filter, Variances
+from pipeline.calibration.prior.filter import Beliefs, Filter, Variances
 from pipeline.calibration.prior.quadrature import LEVEL, SLOPE, DayRows
 from pipeline.formats.tables import FieldTree
 
@@ -63,7 +65,8 @@ class Guard:
     Attributes:
         largest: int64 [k], the field values that are looked at by themselves.
         accepted: days that are never refused.
-        sound: of each sound day float64 [1 + k]: Δ of all rows and of each value, NaN without rows.
+        sound: of each sound day float64 [1 + k]: Δ of all rows and of each value in deviations that
+            were expected, NaN without rows.
         moves: of every day, of all rows and of every value for which it was refused.
     """
 
@@ -78,6 +81,7 @@ class Guard:
         without: DayForecast,
         with_day: DayForecast,
         rows: DailyCounts,
+        expected: np.ndarray,
     ) -> bool:
         """Whether a day is learned from; what was found is kept.
 
@@ -85,9 +89,10 @@ class Guard:
             day: the day.
             without, with_day: forecasts of the day that is served next, M⁻ and M.
             rows: of the day.
+            expected: float64 [1 + k], standard deviations of Δ (`expected_moves`).
         """
         moved = self._moved(without, with_day, rows)
-        limits = self._limits()
+        limits = np.maximum(self._limits() * expected, FLOOR)
         far = np.flatnonzero(np.abs(moved) > limits)
         refused = bool(len(far)) and day not in self.accepted
         names = [None, *self.largest.tolist()]
@@ -95,7 +100,7 @@ class Guard:
             found = float(moved[place]), float(limits[place])
             self.moves.append(Move(day, names[place], *found, refused and place in far))
         if not refused:
-            self.sound.append(moved)
+            self.sound.append(moved / expected)
         return not refused
 
     def _moved(self, without: DayForecast, with_day: DayForecast, rows: DailyCounts) -> np.ndarray:
@@ -109,9 +114,10 @@ class Guard:
             return np.log(sums[1] / sums[0])
 
     def _limits(self) -> np.ndarray:
-        """float64 [1 + k], never below FLOOR: s times Student's t at the confidence that 4 normal
-        deviations have, of each of the k values at that of all of them together; of all rows no
-        more than 2.5 times the largest sound move, of a value no less than twice its own.
+        """float64 [1 + k], in expected deviations: the root mean square of the sound days' times
+        Student's t at the confidence that 4 normal deviations have, of each of the k values at that
+        of all of them together; of all rows no more than 2.5 times the largest sound move, of a
+        value no less than twice its own.
 
         The first day taught all that was not known: how far it moved says nothing of later ones.
         """
@@ -128,7 +134,45 @@ class Guard:
         limits[0] = min(limits[0], 2.5 * largest[0])
         # one value's moves are no bell curve
         limits[1:] = np.maximum(limits[1:], 2.0 * largest[1:])
-        return np.where(known >= LEAST_DAYS, np.maximum(limits, FLOOR), np.inf)
+        return np.where(known >= LEAST_DAYS, limits, np.inf)
+
+
+def expected_moves(
+    model: Filter,
+    beliefs: tuple[Beliefs, Beliefs],
+    without: DayForecast,
+    rows: DailyCounts,
+    values: np.ndarray,
+) -> np.ndarray:
+    """How far a day is expected to move all rows and those of some values: standard deviations of Δ
+    before it is seen, float64 [1 + k], inf where a value has no rows.
+
+    A mean moves as far as its variance shrinks: Var E[θ | day] = Var θ - E Var[θ | day], of which
+    the last is taken as it was found; a row's expectation E by E (1 - p) times its logit. What the
+    children of a parent share counts as their own.
+
+    Args:
+        model: the filter.
+        beliefs: of the day that is served next, without the day and with it.
+        without: the forecast by the first of them.
+        rows: of the day.
+        values: int64 [k], ids.
+    """
+    ids, n = rows.field_value_id, len(model.usual)
+    p = expit(without(rows.logit, ids))
+    by_logit = rows.impressions * p * (1.0 - p)
+    pulls = (by_logit, by_logit * (rows.logit - model.usual[ids]))
+    pull = np.stack([np.bincount(ids, each, n) for each in pulls], axis=1)
+    own, own_after = (of_own(model.spread(each)) for each in beliefs)
+    shared, shared_after = (each.shared_covariance for each in beliefs)
+    of_each = np.einsum("vi,vij,vj->v", pull, own - own_after, pull)
+    along = np.einsum("vi,vis->vs", pull, model.loadings)
+    along = np.vstack([along.sum(axis=0), along[values]])
+    variance = np.r_[of_each.sum(), of_each[values]]
+    variance += np.einsum("ks,st,kt->k", along, shared - shared_after, along)
+    expectation = np.bincount(ids, rows.impressions * p, n)
+    with np.errstate(divide="ignore"):
+        return np.sqrt(np.maximum(variance, 1e-12)) / np.r_[expectation.sum(), expectation[values]]
 
 
 @dataclass(frozen=True)
@@ -180,12 +224,15 @@ def follow(
     fitted = {}
     for day in range(first, last + 1):
         beliefs = model.moved(model.ahead(beliefs, 1), day)
-        served = model.forecast(model.ahead(beliefs, horizon_days))
+        before = model.ahead(beliefs, horizon_days)
+        served = model.forecast(before)
         rows = DayRows.of(counts, day, model.usual)
         if len(rows.ids):
             after, _ = model.update(beliefs, rows)
-            with_day = model.forecast(model.ahead(after, horizon_days))
-            if guard.admits(day, served, with_day, counts.of_day(day)):
+            both, of_day = (before, model.ahead(after, horizon_days)), counts.of_day(day)
+            with_day = model.forecast(both[1])
+            expected = expected_moves(model, both, served, of_day, guard.largest)
+            if guard.admits(day, served, with_day, of_day, expected):
                 beliefs, served = after, with_day
                 fitted[day] = model.lines(beliefs)
         forecasts[day + horizon_days] = served
