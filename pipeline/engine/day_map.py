@@ -195,8 +195,8 @@ def _processes(number: int) -> "LocalCluster":
     # where 15 s after one end it is just ending or beginning once more: Dask would give it up then
     dask.config.set({"distributed.worker.memory.pause": False})
     dask.config.set({"distributed.deploy.lost-worker-timeout": "1 day"})
-    # memory that is given back when it is freed has to be asked for again by the next block of rows,
-    # which made scoring take a fifth longer; as Dask has it, twice as long
+    # memory that is given back when it is freed has to be asked for again by the next block of
+    # rows, which made scoring take a fifth longer; as Dask has it, twice as long
     keep = dict.fromkeys(("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"), 2 * 10**9)
     dask.config.set({"distributed.nanny.pre-spawn-environ": {"OMP_NUM_THREADS": 1} | keep})
     return LocalCluster(
