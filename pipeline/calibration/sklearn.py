@@ -1,5 +1,7 @@
 """AdaCalib for notebooks: scikit-learn's conventions, no pipeline needed."""
 
+from __future__ import annotations  # a signature says ArrayLike, not the union that it stands for
+
 import math
 from collections.abc import Sequence
 from datetime import datetime
@@ -194,7 +196,7 @@ class AdaCalib(ClassifierMixin, BaseEstimator):
         """1 where a response is likelier than not, int64 [n]; raises as `calibrated_logit`."""
         return (self.calibrated_logit(uncalibrated_logit, field_value) > 0).astype(np.int64)
 
-    def plot(self, field_value: Any) -> "alt.LayerChart":
+    def plot(self, field_value: Any) -> alt.LayerChart:
         """What is made of the base model's probability for a field value, as an Altair chart.
 
         It is drawn over the logits of `fit`; a notebook shows it, `.save("a.svg")` keeps it.
@@ -299,7 +301,7 @@ def columns_of(
     given = _numbers("uncalibrated_logit", table, np.size(table))
     with np.errstate(over="ignore"):
         logit = given.astype(np.float32)
-    _refuse(~np.isfinite(logit), "uncalibrated_logit must be finite", given)
+    _refuse(~np.isfinite(logit), "uncalibrated_logit must be finite in float32", given)
     try:
         values = _plain("field_value", _cells(field_value), len(logit)).astype(object)
         return logit, [text_of(value) for value in values]
@@ -315,7 +317,7 @@ def counts_of(
     n = np.ones(n_rows) if weight is None else _numbers("weight", weight, n_rows)
     _refuse(~np.isin(y, (0, 1)), "label must be 0 or 1", y)
     whole = (n >= 0) & (n == np.floor(n)) & (n < LARGEST_EXACT)
-    _refuse(~whole, "weight must be a whole number from 0 on", n)
+    _refuse(~whole, "weight must be a whole number from 0 on, below 2**53", n)
     if n.sum() >= LARGEST_EXACT:
         raise DataError(f"weight adds up to {n.sum():g}, beyond 2**53, where counts lose digits")
     return (y * n).astype(np.int64), n.astype(np.int64)

@@ -32,6 +32,9 @@ def diagnoses() -> Iterator[tuple[str, bool, str]]:
             yield name, True, check()
         except (AdaCalibError, OSError) as error:
             yield name, False, " ".join(str(error).split())
+        except Exception as error:  # of another shape than it has to be
+            reason = f"prefect.yaml or PREFECT_API_URL is malformed ({error}); correct it"
+            yield name, False, f"{reason}, or git restore prefect.yaml"
 
 
 def _python_and_parameters() -> str:
@@ -114,8 +117,11 @@ def _prefect() -> str:
     reach_this_machine()
     head = {"Content-Type": "application/json"}
     query = urllib.request.Request(f"{api}/work_pools/{POOL}/workers/filter", b"{}", head)
-    with urllib.request.urlopen(query, timeout=10) as answer:
-        online = [w for w in json.load(answer) if w.get("status") == "ONLINE"]
+    try:
+        with urllib.request.urlopen(query, timeout=10) as answer:
+            online = [w for w in json.load(answer) if w.get("status") == "ONLINE"]
+    except OSError as error:
+        raise ToolError(f"{api} does not answer ({error}); make down, then make up") from None
     if not online:
         raise ToolError(f"{api} has no worker for the pool {POOL}; make down, then make up")
     return f"server {api}, {len(online)} worker"

@@ -109,6 +109,7 @@ SHOWN = {
     **{"effect": "rel_effect_size", "low": "rel_effect_size_ci_lower"},
     **{"high": "rel_effect_size_ci_upper", "pvalue": "pvalue", "pvalue_adj": "pvalue_adj"},
 }
+ROUNDING = 1e-9  # share of a numerator's variance
 Arms = dict[int, Aggregates]
 """Moments of sums by unit: 0 of the control, 1 of the treatment."""
 
@@ -170,7 +171,7 @@ def effects(arms: Arms, names: Collection[str], pre: bool = False) -> list[dict[
     defined = {
         name: _metric(arms, *METRICS[name][:2], pre)
         for name in names
-        if all(arm.mean(METRICS[name][0]) > 0 < arm.var(METRICS[name][0]) for arm in arms.values())
+        if _varies(arms, *METRICS[name][:2])
     }
     adjusted: dict[str, Any] = {}
     if defined:
@@ -185,8 +186,20 @@ def effects(arms: Arms, names: Collection[str], pre: bool = False) -> list[dict[
 
 def _metric(arms: Arms, numerator: str, denominator: str | None, pre: bool) -> tt.RatioOfMeans:
     before = [f"pre_{column}" if column else None for column in (numerator, denominator)]
-    known = pre and all(arm.mean(c) > 0 for arm in arms.values() for c in before if c)
+    known = pre and _varies(arms, *before)
     return tt.RatioOfMeans(numerator, denominator, *(before if known else ()))
+
+
+def _varies(arms: Arms, numerator: str | None, denominator: str | None) -> bool:
+    """Whether a metric is above 0 in both arms, and differs between units by more than rounding:
+    what is paid for every impression alike has an eCPM without variance.
+    """
+    return all(
+        arm.mean(numerator) > 0 < arm.mean(denominator)
+        and arm.ratio_var(numerator, denominator) * arm.mean(denominator) ** 2
+        > ROUNDING * arm.var(numerator)
+        for arm in arms.values()
+    )
 
 
 def _row(result: dict[str, Any], name: str) -> dict[str, Any]:

@@ -150,7 +150,10 @@ def open_log(
         mature = min(last, newest - timedelta(days=maturity_days))
         arms, rows, outside = _arms(database, _between(first, mature), "unit" in columns)
     except duckdb.Error as error:
-        raise DataError(f"the log cannot be read: {str(error).splitlines()[0]}") from None
+        raise DataError(
+            f"the log cannot be read: {str(error).splitlines()[0]}; give Parquet, .csv or .csv.gz, "
+            "days as dates or instants, counts as numbers"
+        ) from None
     chosen = control if control is not None else next(iter(arms), None)
     if "arm" in columns and arms and (len(arms) != 2 or chosen not in arms):
         raise DataError(
@@ -190,9 +193,10 @@ def _view(
         if not source.exists():
             raise DataError(f"{source} does not exist; name files of a log, or its folder")
         refuse_pipe(source)
-        reader = CSV if ".csv" in source.suffixes else "read_parquet({}, union_by_name = true)"
-        place = text(escape(str(source)) + ("/**/*.parquet" if source.is_dir() else ""))
-        reading.append(f"FROM {reader.format(place)}")
+        place = escape(str(source)) + ("/**/*.parquet" if source.is_dir() else "")
+        separated = place.lower().endswith((".csv", ".csv.gz"))
+        reader = CSV if separated else "read_parquet({}, union_by_name = true)"
+        reading.append(f"FROM {reader.format(text(place))}")
     database.execute(f"CREATE VIEW files AS {' UNION ALL BY NAME '.join(reading)}")
     there = {row[0] for row in database.execute("DESCRIBE files").fetchall()}
     if unknown := set(columns) - set(MEANINGS):

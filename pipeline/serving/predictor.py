@@ -76,7 +76,7 @@ class Predictor:
         version: sha256 of the manifest that names its checksums.
         metadata: what the ONNX file says of itself: map, conventions.
         text_columns: columns that are read as text.
-        number_columns: columns that are read as numbers.
+        number_columns: columns that are read as numbers; `booleans` are so in the log's files.
         reading: how the log's files were read; None where no mapping said so.
         session: onnxruntime's, for who brings arrays of their own.
         folder: that it was loaded from, as worker processes do again.
@@ -119,6 +119,7 @@ class Predictor:
         reading = self.conventions.get("reading")
         self.reading = Reading.of(reading) if reading else None
         self._types = self.conventions.get("column_types", {})
+        self.booleans = {n for n in self.number_columns if self._types.get(n) == "bool"}
         self._score = logged_score_column(self.conventions)
         self._field = [f"{TEXT}{column}" for column in json.loads(self.metadata["field"])]
 
@@ -214,7 +215,7 @@ class Predictor:
                 inputs[f"{TEXT}{name}"] = np.array(values, dtype=object)[places]
         for name in self.number_columns:
             with placed(f"column {name}: "):
-                column = self.spelled(self.column(table, name))
+                column = self.spelled(self.column(table, name), name)
                 if pa.types.is_boolean(column.type) and self._score and self._score[0] == name:
                     raise DataError("a boolean is no score; write the column as numbers")
                 inputs[f"{NUMBER}{name}"] = self.numbers(name, as_numbers(column))
@@ -230,15 +231,16 @@ class Predictor:
             return table.column(name)
         return _by_row(partial(self.reading.served, name), table)
 
-    def spelled(self, column: Column) -> Column:
-        """Numbers; where the log's are spelled in text, by the log's own rules.
+    def spelled(self, column: Column, name: str) -> Column:
+        """A number column; where it is spelled in text, as the log's own is read.
 
         Raises:
             DataError: a text is no number; its row is named.
         """
         if self.reading is None or not is_text(column):
             return column
-        return _by_row(partial(self.reading.typed, kind=pa.float64()), column)
+        kind = pa.bool_() if name in self.booleans else pa.float64()
+        return _by_row(partial(self.reading.typed, kind=kind), column)
 
     def texts(self, values: Collection[str | None], name: str) -> list[str]:
         """The values of the text column `name` as the session takes them.

@@ -27,7 +27,7 @@ def inputs_of(
     Args:
         body: an Arrow stream where `media_type` says so, else JSON in one of `FORMS`. A value in
             JSON is text, a whole number or a boolean where text is read, a number where one is
-            read, and null where there is none.
+            read, a boolean where the log had booleans, and null where there is none.
         media_type: of the body.
         predictor: that is to run on them.
         max_rows: of one request.
@@ -56,7 +56,9 @@ def inputs_of(
         values = columns[name]
         if predictor.reading and str in set(map(type, values)):
             with placed(f"column {name}: "):
-                values = _spelled(values, predictor)
+                values = _spelled(values, predictor, name)
+        if name in predictor.booleans:
+            values = [int(value) if isinstance(value, bool) else value for value in values]
         numbers = [_number(value, name, row) for row, value in enumerate(values)]
         with placed(f"column {name}: "):
             inputs[f"{NUMBER}{name}"] = predictor.numbers(name, np.array(numbers, np.float64))
@@ -86,10 +88,10 @@ def _rows_of(columns: dict[str, list[Any]]) -> pa.RecordBatch:
         raise DataError(f"column {names} holds values of several kinds; give one") from None
 
 
-def _spelled(values: list[Any], predictor: Predictor) -> list[Any]:
+def _spelled(values: list[Any], predictor: Predictor, name: str) -> list[Any]:
     """Numbers where texts spell them by the log's rules, and null where they spell a null."""
     texts = [value if isinstance(value, str) else None for value in values]
-    numbers = predictor.spelled(pa.array(texts, pa.string())).to_pylist()
+    numbers = predictor.spelled(pa.array(texts, pa.string()), name).to_pylist()
     pairs = zip(values, numbers, strict=True)
     return [number if isinstance(value, str) else value for value, number in pairs]
 
@@ -215,6 +217,7 @@ def document(predictor: Predictor) -> dict[str, Any]:
 def _score_call(predictor: Predictor) -> dict[str, Any]:
     kinds = {name: {"type": TEXT_KINDS} for name in predictor.text_columns}
     kinds |= {name: {"type": NUMBER_KINDS} for name in predictor.number_columns}
+    kinds |= {name: {"type": TEXT_KINDS} for name in predictor.booleans}
     made = predictor.reading.made if predictor.reading else {}
     needed = [name for name in kinds if name not in made]  # the others, or what they are made of
     lists = {name: _list(kind) for name, kind in kinds.items()}

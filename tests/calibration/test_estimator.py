@@ -1,6 +1,7 @@
 """AdaCalib in a notebook: scikit-learn's conventions."""
 
 import datetime
+import inspect
 
 import numpy as np
 import pandas as pd
@@ -146,6 +147,11 @@ def test_parameters_can_be_read_set_and_cloned(fitted):
         twin.predict_proba([0.0], ["1"])
 
 
+@pytest.mark.parametrize("method", [AdaCalib.fit, AdaCalib.predict_proba])
+def test_a_signature_can_be_read_in_one_glance(method):
+    assert len(str(inspect.signature(method))) < 200
+
+
 def test_fitting_again_gives_the_same_probabilities(rows, fitted):
     logit, label, names, day = rows
     again = clone(fitted).fit(logit, label, names, day=day)
@@ -198,9 +204,9 @@ def test_a_pipeline_takes_the_field_value_as_second_column(rows, fitted):
     [
         ({"label": [0, 2]}, "label must be 0 or 1, row 1 has 2"),
         ({"label": [0]}, "label needs 2 rows, it has 1"),
-        ({"weight": [1, 0.5]}, "weight must be a whole number from 0 on, row 1 has 0.5"),
+        ({"weight": [1, 0.5]}, "weight must be a whole number.*row 1 has 0.5"),
         ({"weight": [1, float("nan")]}, "weight must be a whole number"),
-        ({"uncalibrated_logit": [0.0, float("inf")]}, "uncalibrated_logit must be finite, row 1"),
+        ({"uncalibrated_logit": [0.0, float("inf")]}, "uncalibrated_logit must be finite.*row 1"),
         ({"field_value": ["a"]}, "field_value needs 2 rows, it has 1"),
         ({"field_value": None}, "field_value is missing"),
         ({"day": [1]}, "day needs 2 rows, it has 1"),
@@ -210,7 +216,7 @@ def test_a_pipeline_takes_the_field_value_as_second_column(rows, fitted):
         ({"day": [0.0, float("nan")]}, "day must be a date.*row 1 has .*nan"),
         ({"day": [np.datetime64("2024-03-31"), np.datetime64("NaT")]}, "day must be .*row 1"),
         ({"day": ["monday", "tuesday"]}, "day must be a date.*row 0 has .*monday"),
-        ({"weight": [1, float("inf")]}, "weight must be a whole number from 0 on, row 1 has inf"),
+        ({"weight": [1, float("inf")]}, "weight must be a whole number.*row 1 has inf"),
         ({"field_value": [0.5, 1.0]}, "whole number below 2.*53, not 0.5"),
     ],
 )

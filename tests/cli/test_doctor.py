@@ -56,9 +56,31 @@ def test_parameters_that_are_not_committed_are_a_thing_to_mend(checkout):
     assert "params.yaml" in said
 
 
-@pytest.mark.parametrize("text", ["", "- x", "deployments:", "deployments: [{name: watch}]", "\t"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "- x",
+        "deployments:",
+        "deployments: [{name: watch}]",
+        "\t",
+        "deployments: {refresh: {}}",
+        "deployments: [refresh]",
+        "deployments: [{name: refresh, schedules: [daily]}]",
+    ],
+)
 def test_a_damaged_list_of_deployments_is_a_thing_to_mend(checkout, text):
     (checkout / "prefect.yaml").write_text(text)
     good, said = said_of("schedule")
     assert not good
     assert "git restore prefect.yaml" in said
+
+
+@pytest.mark.parametrize("address", ["here", "http://127.0.0.1:port/api", "http://127.0.0.1:9/api"])
+def test_an_address_where_no_server_is_ends_no_check(checkout, monkeypatch, address):
+    monkeypatch.setenv("PREFECT_API_URL", address)
+    looked_at = {name: (good, said) for name, good, said in diagnoses()}
+    assert "locks" in looked_at
+    good, said = looked_at["prefect"]
+    assert not good
+    assert "PREFECT_API_URL" in said or address in said

@@ -125,8 +125,12 @@ def test_a_log_of_other_columns_or_of_another_zone_is_refused(tmp_path):
     source = written(tmp_path / "log.csv", HEADER + "0,a,1,0\n")
     landed(tmp_path / "data", mapping(), source)
     before = files_of(tmp_path / "data")
-    for other in (mapping(time_zone="Asia/Shanghai"), mapping(columns={"item": "text"})):
-        with pytest.raises(DataError, match="is of another kind"):
+    for other, apart in (
+        (mapping(time_zone="Asia/Shanghai"), "Asia/Shanghai"),
+        (mapping(columns={"item": "text"}), "price"),
+        (mapping(columns={"item": "text", "click": "bool", "price": "float64"}), "click.*bool"),
+    ):
+        with pytest.raises(DataError, match=f"is of another kind.*{apart}"):
             land_files(tmp_path / "data", other, [source])
     assert files_of(tmp_path / "data") == before
 

@@ -347,3 +347,9 @@ def test_a_few_days_of_a_long_log_are_named_by_one_pattern(tmp_path):
     first = [str(path) for path in sorted(tmp_path.glob("*-0?.csv"))]
     assert as_pattern(first) == [str(tmp_path / "clicks-2024-04-0*.csv")]
     assert as_pattern(first[:5]) == first[:5]
+    folder = tmp_path / "exports-7"
+    folder.mkdir()
+    hours = [folder / f"clicks-{hour}-of-24.csv" for hour in range(8, 12)]
+    for path in hours:
+        path.touch()
+    assert as_pattern([*map(str, hours)]) == [str(folder / "clicks-*-of-*.csv")]

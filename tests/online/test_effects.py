@@ -111,11 +111,13 @@ def test_a_share_that_follows_the_level_is_no_effect_within_periods():
     assert within["low"] < 0 < within["high"]
 
 
-def test_a_metric_without_any_response_is_undefined_and_leaves_the_others_as_they_are():
+@pytest.mark.parametrize("price", [0.0, 0.002, 0.7])
+def test_a_metric_that_no_unit_differs_in_is_undefined_and_leaves_the_others_as_they_are(price):
     frame = drawn_units()
-    found = by_metric(of_units(frame.assign(revenue=0.0)))
+    found = by_metric(of_units(frame.assign(revenue=price * frame.impressions)))
     assert found["eCPM"] == {"metric": "eCPM", "effect": None}
-    assert found["CTR"]["pvalue"] == found["CTR"]["pvalue_adj"]
+    compared = [row["metric"] for row in found.values() if row["effect"] is not None]
+    assert compared == (["CTR", "revenue per unit"] if price else ["CTR"])
     assert found["CTR"]["pvalue"] == pytest.approx(by_metric(of_units(frame))["CTR"]["pvalue"])
 
 

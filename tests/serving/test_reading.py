@@ -52,9 +52,13 @@ def predictor(tmp_path_factory) -> Predictor:
     manifest = read_manifest(folder / "data" / "manifest.json")
     days = [read_day(folder / "data", day) for day in manifest.days]
     assert pa.concat_tables(days).select([*LANDED]).to_pydict() == LANDED
+    return model_of(folder, reading=dict(manifest.reading))
+
+
+def model_of(folder: Path, **conventions) -> Predictor:
+    """A model of a log with such conventions."""
     with pytest.MonkeyPatch.context() as patch:
-        conventions = parts.CONVENTIONS | {"reading": dict(manifest.reading)}
-        patch.setattr(parts, "CONVENTIONS", conventions)
+        patch.setattr(parts, "CONVENTIONS", parts.CONVENTIONS | conventions)
         merge(*parts.write_parts(folder, parts.bent_map(5)), folder / "model")
     export(load_bundle(folder / "model"), folder / "model")
     return load(folder / "model")
@@ -179,3 +183,24 @@ def test_numbers_in_texts_are_numbers_in_every_type_that_arrow_has_for_text(pred
     expected = predictor.predict(pa.table({**LANDED, "distance": [23, None, 8]}))
     found = predictor.predict(pa.table({**LANDED, "distance": texts}))
     np.testing.assert_array_equal(found.calibrated_logit, expected.calibrated_logit)
+
+
+@pytest.mark.parametrize(
+    "spelled", [[True, False, None], ["true", "False", "n/a"], ["1", "0", None], [1, 0, None]]
+)
+def test_booleans_of_the_log_are_numbers_however_they_are_spelled(predictor, tmp_path, spelled):
+    types = {"reading": predictor.conventions["reading"], "column_types": {"distance": "bool"}}
+    flags = model_of(tmp_path, **types)
+    expected = flags.predict(pa.table({**LANDED, "distance": [1.0, 0.0, None]})).calibrated_logit
+    rows = {**LANDED, "distance": spelled}
+    sent = flags.run(inputs_of(orjson.dumps({"columns": rows}), "", flags, 9))
+    csv.write_csv(pa.table(rows), tmp_path / "rows.csv", PIPES)
+    score_files(flags, [tmp_path / "rows.csv"], tmp_path / "out.parquet")
+    for found in (
+        sent.calibrated_logit,
+        flags.predict(pa.table(rows)).calibrated_logit,
+        pq.read_table(tmp_path / "out.parquet")["calibrated_logit"],
+    ):
+        np.testing.assert_array_equal(found, expected)
+    with pytest.raises(DataError, match="distance"):
+        inputs_of(orjson.dumps({"columns": {**rows, "distance": ["x", 1, 0]}}), "", flags, 9)

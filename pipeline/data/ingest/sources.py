@@ -201,7 +201,8 @@ def as_pattern(sources: Sequence[str]) -> list[str]:
     """The one pattern that names several files and no others, else the sources as they are."""
     backwards = [source[::-1] for source in sources]
     before, after = commonprefix(sources), commonprefix(backwards)[::-1]  # noqa: RUF071 of letters
-    for pattern in (re.sub(r"\d+", "*", sources[0]), f"{before}*{after}"):
+    name = before.rfind("/") + 1  # a number in the name of a folder is none of a file's
+    for pattern in (before[:name] + re.sub(r"\d+", "*", sources[0][name:]), f"{before}*{after}"):
         if sorted(glob(pattern)) == sorted(sources) != [sources[0]]:
             return [pattern]
     return [*sources]

@@ -262,11 +262,12 @@ def is_other_kind(folder: Path, kind: LogKind) -> bool:
 def _refuse_other_kind(folder: Path, kind: LogKind) -> None:
     standing = standing_log(folder)
     if standing and is_other_kind(folder, kind):
+        there, comes = standing.columns.items(), kind.manifest({}).columns.items()
         raise DataError(
-            f"{folder} holds a log of format {standing.format} in {standing.time_zone} with "
-            f"columns {sorted(standing.columns)}; what comes is of another kind ({kind.format}, "
-            f"{kind.time_zone}, {sorted(kind.schema.names)}); move {folder} away, or land it in a "
-            "clone of its own"
+            f"{folder} holds a log of format {standing.format} in {standing.time_zone}, what comes "
+            f"is of another kind ({kind.format}, {kind.time_zone}); only there is "
+            f"{dict(sorted(there - comes))}, only what comes has {dict(sorted(comes - there))}; "
+            f"move {folder} away, or land it in a clone of its own"
         )
     before, now = (found.reading.get("nulls", ()) for found in (standing or kind, kind))
     if standing and standing.reading and kind.reading and set(before) != set(now):
