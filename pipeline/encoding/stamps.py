@@ -87,7 +87,8 @@ def _no_iso_stamp(rule: StampRule, fault: str) -> str:
     if has_offset is False and not rule.zone:
         where = "say where its clock hung, time: {…, zone: Europe/Berlin}"
         return f"{sentence} with an offset; {where}"
-    return f"{sentence}; where all are spelled so, time.format takes a pattern, %d.%m.%Y %H:%M"
+    step = "correct it, or where all are spelled so, time.format takes a pattern, %d.%m.%Y %H:%M"
+    return f"{sentence} of the calendar; {step}"
 
 
 def _parsed(text: str, rule: StampRule) -> datetime:
