@@ -30,7 +30,7 @@ from tests.data.logs import HEADER, landed, mapping, refusal, refused, written
         ("5,a,1,TRUE", "column click is 'TRUE', which is no int8; in the mapping"),
         ('5,a,"1,5",0', "say decimal: ',' in the mapping"),
         ("5.x,a,1,0", "column ts is '5.x', which is no int64"),
-        ("99999999999999,a,1,0", "out of bounds"),
+        ("99999999999999,a,1,0", "99999999999999, outside the calendar"),
     ],
 )
 def test_a_row_that_breaks_its_type_is_named_by_file_and_line(tmp_path, line, reason):

@@ -8,6 +8,7 @@ import re
 from codecs import lookup
 from collections.abc import Iterable
 from dataclasses import asdict, fields
+from datetime import UTC, datetime
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -19,7 +20,7 @@ from pipeline.core.errors import DataError
 from pipeline.core.typed_yaml import Section, Zone, read_typed
 from pipeline.data.log_store.landing import LogKind
 from pipeline.encoding.reading import Reading
-from pipeline.encoding.stamps import StampRule
+from pipeline.encoding.stamps import EPOCHS, StampRule
 
 SHIPPED = Path(__file__).parent / "mappings"
 MISSING = ("", "NA", "N/A", "n/a", "na", "null", "NULL", "None", "nan", "NaN", "\\N", "-", "--")
@@ -51,6 +52,15 @@ class DateRule(Section):
 
     column: str
     format: str
+
+    @field_validator("format")
+    @classmethod
+    def _says_the_day(cls, form: str) -> str:
+        named = ["iso8601", *(EPOCHS if cls is TimeRule else [])]
+        day = datetime(2024, 11, 23, tzinfo=UTC)
+        if form not in named and datetime.strptime(f"{day:{form}}", form).date() != day.date():
+            raise ValueError(f"{form!r} is none of {named} and spells no day with month and year")
+        return form
 
     @property
     def rule(self) -> StampRule:

@@ -17,7 +17,6 @@ from pipeline.core.work import prefetched
 from pipeline.data.ingest import text_files
 from pipeline.data.ingest.mapping import Mapping
 from pipeline.data.log_store.engine import engine, name, refuse_no_select, shut, text
-from pipeline.encoding.values import NO_NAME
 
 Item = TypeVar("Item")
 Report = Callable[[int], None]
@@ -207,12 +206,15 @@ class LogFile:
         if self._mapping.kind == "parquet" and not self._mapping.select:
             schema = pq.read_schema(self.path)  # the engine renames those that are there twice,
             names, types = schema.names, schema.types  # and takes spans of time for whole numbers
-        for column, kind in self._mapping.source_types.items():
+        for column in self._mapping.source_types:
             if fault := text_files.column_fault(column, names):
                 raise DataError(f"{self.path}: {fault}; the file has {names}")
             found = types[names.index(column)]
-            if kind == pa.string() and found is not None and pa.types.is_duration(found):
-                raise DataError(f"{self.path}, column {column}: type {found} {NO_NAME}")
+            if found is not None and pa.types.is_duration(found):
+                raise DataError(
+                    f"{self.path}, column {column}: type {found} names no value, number or time; "
+                    "write it as the number it is of"
+                )
             yield f"{name(columns[names.index(column)])} AS {name(column)}"
 
     def _parquet(self, literal: str) -> str:
@@ -309,7 +311,9 @@ def _once(names: list[str]) -> list[int]:
 
 def _is_no_object(line: str) -> bool:
     try:
-        return bool(line.strip()) and not isinstance(json.loads(line), dict)
+        record = json.loads(line) if line.strip() else {}
+        json.dumps(record, ensure_ascii=False).encode()  # half a character is none
+        return not isinstance(record, dict)
     except ValueError:
         return True
 
