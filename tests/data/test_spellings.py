@@ -24,6 +24,7 @@ ISO = {"column": "ts", "format": "iso8601"}
         (["2024-04-01 12:00:00.5+02:00", "2024-04-01T10:00:00Z"], ISO),
         (['"2024-04-01 10:00:00,123 UTC"', '"2024-04-01T12:00:00,5+02:00"'], ISO),
         ([f"{NOON}.123", f"{NOON}"], {"column": "ts", "format": "epoch_s"}),
+        ([f"{NOON}123456789", f"{NOON}000000000"], {"column": "ts", "format": "epoch_ns"}),
     ],
 )
 def test_stamps_as_other_systems_write_them_are_floored_and_landed(tmp_path, stamps, rule):

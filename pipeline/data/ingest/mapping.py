@@ -74,7 +74,7 @@ class TimeRule(DateRule):
     """A column with time stamps; the row's day is theirs in the log's time zone.
 
     Attributes:
-        format: iso8601, epoch_s, epoch_ms, epoch_us, or a strptime format such as %y%m%d%H.
+        format: iso8601, epoch_s, _ms, _us, _ns, or a strptime format such as %y%m%d%H.
         zone: where the clock hung that wrote stamps without an offset; null: they carry one.
     """
 
@@ -196,9 +196,12 @@ class Mapping(Section):
         timed = [n for n, rule in self.made.items() if rule.rule in ("hour", "weekday", "within")]
         if timed and self.time is None:
             raise ValueError(f"made columns {timed} need the key time")
-        twice = sorted(set(self.columns) & set(self.made))
-        if twice:
-            raise ValueError(f"{twice} are in columns and in made")
+        names = [name.lower() for name in (*self.columns, *self.made)]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(
+                f"{twice} are there twice in columns and in made, where upper and lower case are "
+                "one; call one otherwise, as shop_2: {source: Shop, type: text}"
+            )
         if self.positions is not None and len(set(self.positions)) < len(self.positions):
             raise ValueError("positions names a column twice")
         unknown = sorted(set(self.source_types) - set(self.positions or self.source_types))
