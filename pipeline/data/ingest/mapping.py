@@ -226,8 +226,7 @@ class Mapping(Section):
     def source_types(self) -> dict[str, pa.DataType]:
         """Source columns that are read, and the one type each is read as."""
         given = [(rule.source, TYPES[rule.type]) for rule in self.columns.values()]
-        given += [(self.time.column, self.time.rule.type)] if self.time else []
-        given += [(self.date.column, pa.string())] if self.date else []
+        given += [(rule.column, rule.rule.type) for rule in (self.time, self.date) if rule]
         types: dict[str, pa.DataType] = {}
         for source, kind in given:
             if types.setdefault(source, kind) != kind:
