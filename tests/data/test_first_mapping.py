@@ -338,9 +338,16 @@ def test_the_steps_that_it_names_land_all_files_beside_a_log_that_was_there(tmp_
 
 
 def test_the_command_writes_two_files_that_fit_and_replaces_none(tmp_path, project):
+    """Whatever name is given, it is that of a format and of no other folder."""
     clone_like(tmp_path, project)
     written(tmp_path / "clicks.csv", csv_of(columns()))
-    command = [Path(sys.executable).parent / "adacalib", "init", "clicks.csv"]
+    command = [
+        Path(sys.executable).parent / "adacalib",
+        "init",
+        "clicks.csv",
+        "--name",
+        "../Clicks",
+    ]
     said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "label: click" in said.stdout
     assert "not known: " in said.stdout
