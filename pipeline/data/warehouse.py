@@ -75,8 +75,11 @@ def counting_query(
     if dialect not in DIALECTS:
         raise ParamsError(f"no dialect {dialect!r}; the dialects are {', '.join(DIALECTS)}")
     try:
-        place = exp.to_table(table, dialect=dialect).sql("duckdb")
-    except sqlglot.errors.SqlglotError:
+        named = exp.to_table(table, dialect=dialect).assert_is(exp.Table)
+        for part in named.find_all(exp.Identifier):  # BigQuery's projects have hyphens
+            part.set("quoted", part.args.get("quoted") or not part.name.isidentifier())
+        place = named.sql("duckdb")
+    except (sqlglot.errors.SqlglotError, AssertionError):
         raise ParamsError(f"{table!r} is no name of a table in {dialect}; quote it so") from None
     names = [time, date, log.label, log.impressions, log.event_id, _score(log), *columns]
     texts = {name: exp.to_identifier(name).sql("duckdb") for name in names if name}
