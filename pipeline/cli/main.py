@@ -114,8 +114,8 @@ def init(
     from pipeline.data.ingest.sources import as_pattern, local_files
 
     with local_files(sources) as files:
-        stem = re.split(r"\.|[-_]\d", files[0].name)[0] if files else ""  # without a day
-        name = name or re.sub("[^a-z0-9_-]+", "-", stem.lower()).strip("-_") or "log"
+        stem = re.split(r"\.|[-_]\d", files[0].name)[0]  # without a day
+        name = re.sub("[^a-z0-9_-]+", "-", (name or stem).lower()).strip("-_") or "log"
         found = first_mapping(files, name)
     written = write_start(name, found.mapping, found.params)
     said = [*found.found, *(f"not known: {what}" for what in found.unknown)]

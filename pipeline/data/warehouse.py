@@ -74,10 +74,6 @@ def counting_query(
     columns = _columns(log)
     if dialect not in DIALECTS:
         raise ParamsError(f"no dialect {dialect!r}; the dialects are {', '.join(DIALECTS)}")
-    try:
-        place = exp.to_table(table, dialect=dialect).sql("duckdb")
-    except sqlglot.errors.SqlglotError:
-        raise ParamsError(f"{table!r} is no name of a table in {dialect}; quote it so") from None
     names = [time, date, log.label, log.impressions, log.event_id, _score(log), *columns]
     texts = {name: exp.to_identifier(name).sql("duckdb") for name in names if name}
     at = f"{texts[time]} AT TIME ZONE '{log.time_zone}'" if time else texts[date or ""]
@@ -94,7 +90,7 @@ def counting_query(
         impressions=f"CAST({texts[log.impressions]} AS BIGINT)" if log.impressions else "1",
         label=texts[log.label],
         nth=_nth(texts, log.event_id, day, time),
-        table=place,
+        table=_place(table, dialect),
         cells=cells,
         days=" ".join(limits),
     )
@@ -113,6 +109,17 @@ def counted_mapping(log: Contract) -> str:
     said |= {"field": log.field, "field_parents": log.field_parents}
     texts = {name: json.dumps(what, ensure_ascii=False) for name, what in said.items()}
     return MAPPING.format(zone=log.time_zone, **texts)
+
+
+def _place(table: str, dialect: str) -> str:
+    """The name of a table, as DuckDB spells it."""
+    try:
+        named = exp.to_table(table, dialect=dialect).assert_is(exp.Table)
+    except (sqlglot.errors.SqlglotError, AssertionError):
+        raise ParamsError(f"{table!r} is no name of a table in {dialect}; quote it so") from None
+    for part in named.find_all(exp.Identifier):  # BigQuery's projects have hyphens
+        part.set("quoted", part.args.get("quoted") or not part.name.isidentifier())
+    return named.sql("duckdb")
 
 
 def _columns(log: Contract) -> list[str]:

@@ -87,7 +87,7 @@ class Reading:
             return self._numbers(_without(as_text(column), self.number_nulls), kind, is_stamp)
         if pa.types.is_floating(column.type) and not pa.types.is_floating(kind):
             column = pc.floor(without_nan(column)) if is_stamp else without_nan(column)
-        return column.cast(kind)
+        return _finite(column, column.cast(kind))
 
     def names(self, texts: Iterable[str | None], kind: str) -> dict[str, str | None]:
         """What texts of a column to be scored are in the log, where that is another text or null.
@@ -127,12 +127,12 @@ class Reading:
         if decimal == ",":
             text = pc.replace_substring(text, ",", ".")
         try:
-            return text.cast(kind)
+            return _finite(text, text.cast(kind))
         except pa.ArrowInvalid:
             text = pc.utf8_trim(text, " \t")
             if is_stamp:
                 text = pc.replace_substring_regex(text, r"^(\d+)\.\d+$", r"\1")
-            return text.cast(kind)
+            return _finite(text, text.cast(kind))
 
     def raw(self, name: str) -> dict[str, tuple[pa.DataType, bool]]:
         """The columns of the files of which the column `name` is made: their type where they are
@@ -202,6 +202,15 @@ def is_text(column: Column) -> bool:
     """Whether a column holds texts, in any of Arrow's types for them."""
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     return kind in (pa.string(), pa.large_string(), pa.string_view())
+
+
+def _finite(written: Column, numbers: Column) -> Column:
+    """The numbers, of which none is infinite that was not written so."""
+    if pa.types.is_floating(numbers.type) and pc.any(odd := pc.is_inf(numbers)).as_py():
+        words = written.filter(odd).cast(pa.string())
+        if pc.any(pc.match_substring_regex(words, r"\d")).as_py():
+            raise DataError(f"a number is too large for {numbers.type}")
+    return numbers
 
 
 def _microseconds(stamps: Column) -> Any:

@@ -12,7 +12,7 @@ from pipeline.encoding.values import Column
 from pipeline.formats.days import day_name
 
 OWN_NAME = "which is the column's own name, as in a second header; remove that line"
-EPOCHS = {"epoch_s": "s", "epoch_ms": "ms", "epoch_us": "us"}
+EPOCHS = {"epoch_s": "s", "epoch_ms": "ms", "epoch_us": "us", "epoch_ns": "ns"}
 SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 EARLIEST, LATEST = -62_135_596_800_000_000, 253_402_300_799_999_999  # years 1 to 9999, in µs
 USUAL_YEARS = (631_152_000, 4_102_444_800)  # 1990 and 2100 as seconds since 1970
@@ -23,7 +23,7 @@ class StampRule:
     """A column with time stamps.
 
     Attributes:
-        format: iso8601, epoch_s, epoch_ms, epoch_us, or a strptime format such as %y%m%d%H.
+        format: iso8601, epoch_s, _ms, _us, _ns, or a strptime format such as %y%m%d%H.
         zone: where the clock hung that wrote stamps without an offset; None: they carry one.
     """
 
@@ -87,7 +87,8 @@ def _no_iso_stamp(rule: StampRule, fault: str) -> str:
     if has_offset is False and not rule.zone:
         where = "say where its clock hung, time: {…, zone: Europe/Berlin}"
         return f"{sentence} with an offset; {where}"
-    return f"{sentence}; where all are spelled so, time.format takes a pattern, %d.%m.%Y %H:%M"
+    step = "correct it, or where all are spelled so, time.format takes a pattern, %d.%m.%Y %H:%M"
+    return f"{sentence} of the calendar; {step}"
 
 
 def _parsed(text: str, rule: StampRule) -> datetime:
@@ -149,8 +150,7 @@ def refuse_other_epoch_unit(numbers: Column, unit: str) -> None:
         if other != unit and fits.any():
             value = int(values[fits][0])
             day = day_name(int(seconds[fits][0]) // 86400)
-            advice = "divide by 1000, declare epoch_us" if other == "ns" else f"epoch_{other}"
             raise DataError(
                 f"{value} is read as {unit} since 1970, which is no time of our years, but as "
-                f"{other} it is on {day}; correct the format of the time stamps: {advice}"
+                f"{other} it is on {day}; correct the format of the time stamps: epoch_{other}"
             )

@@ -23,7 +23,6 @@ PARENT = f"{MARK}{SEPARATOR}"  # begins the name of a parent of field values, be
 PAIR = f"{MARK}{MARK}"  # begins that of a field value together with its parents
 SPACES = ("logit", "probability")  # what a logged score may be
 SCORE_CLIP = 1e-15  # a logged probability is taken to lie in [this, 1 - this]: ±34.5 in logit
-NO_NAME = "cannot name values; name a column of text"
 LARGEST_EXACT = 2**53  # from here on neighbouring whole numbers share one float64
 
 Column: TypeAlias = pa.Array | pa.ChunkedArray
@@ -91,7 +90,7 @@ def as_text(column: Column) -> pa.StringArray:
     if pa.types.is_decimal(column.type):
         column = _whole_decimals(column)
     if pa.types.is_temporal(column.type) or pa.types.is_nested(column.type):
-        raise DataError(f"type {column.type} {NO_NAME}")
+        raise DataError(f"type {column.type} cannot name values; name a column of text")
     try:
         return column.cast(pa.string())
     except pa.ArrowInvalid:  # some Parquet writers store text as bytes

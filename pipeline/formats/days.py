@@ -18,7 +18,7 @@ def day_number(day: str) -> int:
     except ValueError:
         number = None
     if number is None or day_name(number) != day:
-        raise DataError(f"a day is spelled YYYY-MM-DD, got {day!r}")
+        raise DataError(f"a day is spelled YYYY-MM-DD, got {day!r}, no such day of the calendar")
     return number
 
 

@@ -278,20 +278,20 @@ def files_of(sources: Sequence[Path]) -> dict[Path, Path]:
         DataError: there is none, two have one name, one is a pipe or the like, or a folder has a
             link to another one.
     """
-    found: dict[Path, Path] = {}
+    found: list[tuple[Path, Path]] = []
     for source in sources:
         inside = _below(source) if source.is_dir() else [source]
-        found |= {f: f.relative_to(source if source.is_dir() else f.parent) for f in inside}
-    names = [*found.values()]
+        found += [(f, f.relative_to(source if source.is_dir() else f.parent)) for f in inside]
+    names = [name for _, name in found]
     places = ", ".join(map(str, sources))
     if not found:
         raise DataError(f"no file in {places}; name Parquet files, or .csv or .csv.gz")
-    for path in found:
+    for path, _ in found:
         refuse_pipe(path)
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise DataError(f"two files in {places} are called {twice}; score them one by one")
-    return found
+    return dict(found)
 
 
 def _below(folder: Path) -> list[Path]:

@@ -30,7 +30,7 @@ from tests.data.logs import HEADER, landed, mapping, refusal, refused, written
         ("5,a,1,TRUE", "column click is 'TRUE', which is no int8; in the mapping"),
         ('5,a,"1,5",0', "say decimal: ',' in the mapping"),
         ("5.x,a,1,0", "column ts is '5.x', which is no int64"),
-        ("99999999999999,a,1,0", "out of bounds"),
+        ("99999999999999,a,1,0", "99999999999999, outside the calendar"),
     ],
 )
 def test_a_row_that_breaks_its_type_is_named_by_file_and_line(tmp_path, line, reason):
@@ -61,13 +61,15 @@ def test_a_second_header_is_told_as_what_it_looks_like(tmp_path, rule):
     )
 
 
+@pytest.mark.parametrize("form", ["%Y-%m-%d", "iso8601"])
 @pytest.mark.parametrize("key", ["time", "date"])
-def test_a_day_of_no_calendar_is_told_with_its_column(tmp_path, key):
-    rule = {"column": "ts", "format": "%Y-%m-%d"} | ({"zone": "UTC"} if key == "time" else {})
+def test_a_day_of_no_calendar_is_told_with_its_column(tmp_path, key, form):
+    rule = {"column": "ts", "format": form} | ({"zone": "UTC"} if key == "time" else {})
     rules = mapping(**{"time": None, key: rule})
     sentence = refusal(tmp_path, rules, HEADER + "2024-02-31,a,1,0\n")
-    assert "line 2: column ts is '2024-02-31', in no calendar or not of the form" in sentence
-    assert sentence.endswith("format in the mapping")
+    assert "line 2: column ts is '2024-02-31', " in sentence
+    assert "calendar" in sentence
+    assert "format" in sentence
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])

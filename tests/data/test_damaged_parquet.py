@@ -74,8 +74,9 @@ def test_a_label_of_floats_that_is_nan_is_null_and_one_between_is_refused(tmp_pa
         (pa.array([0, 1], pa.timestamp("us")), "without a zone"),
         (pa.array([0, 1], pa.date32()), "1970-01-01"),
         (pa.array([0, None]), "column ts has no time stamp"),
+        (pa.array([0, 2**62], pa.timestamp("us", "UTC")), "column ts is 17036-07-06 14:00"),
     ],
-    ids=["naive", "date", "null"],
+    ids=["naive", "date", "null", "far"],
 )
 def test_stamps_of_parquet_that_name_no_instant_are_refused_by_row(tmp_path, ts, reason):
     sentence = refused(tmp_path, mapping(kind="parquet"), stored(tmp_path / "log.parquet", ts=ts))
@@ -93,6 +94,27 @@ def test_spans_and_points_of_time_are_no_text(tmp_path, item):
     assert "column item: type" in sentence
 
 
+@pytest.mark.parametrize("column", ["ts", "price", "click"])
+def test_a_span_of_time_is_no_number_and_no_instant(tmp_path, column):
+    """Which unit it has would be lost."""
+    spans = {column: pa.array([1_700_000_000], pa.duration("s"))}
+    sentence = refused(tmp_path, mapping(kind="parquet"), stored(tmp_path / "l.parquet", **spans))
+    assert f"column {column}: type duration" in sentence
+
+
+def test_a_day_that_is_an_instant_is_that_of_the_log_s_zone(tmp_path):
+    """Midnight in Shanghai is the day before in UTC; a stamp without a zone is as it is written."""
+    rules = mapping(
+        kind="parquet", time_zone="Asia/Shanghai", time=None,
+        date={"column": "ts", "format": "iso8601"},
+    )  # fmt: skip
+    midnight = pa.array([1_711_900_800_000], pa.timestamp("ms", "Asia/Shanghai"))
+    wall = pa.array([1_711_929_600_000], pa.timestamp("ms"))
+    for place, stamps in enumerate([midnight, wall]):
+        source = stored(tmp_path / f"{place}.parquet", ts=stamps)
+        assert list(landed(tmp_path / str(place), rules, source)) == ["2024-04-01"]
+
+
 def test_a_parquet_value_that_does_not_fit_is_named_by_row(tmp_path):
     """Also where a column is a float that lost digits."""
     clicks = [0] * 70_000
@@ -105,5 +127,9 @@ def test_a_parquet_value_that_does_not_fit_is_named_by_row(tmp_path):
     for name, column in {"a": "click", "b": "item"}.items():
         with pytest.raises(DataError, match=rf"{name}\.parquet, row 70000: column {column}: "):
             land_files(tmp_path / "data", rules, [tmp_path / f"{name}.parquet"])
+    narrow = mapping(kind="parquet", columns={"price": "float32"})
+    large = stored(tmp_path / "c.parquet", price=[float("inf"), -1e300])
+    with pytest.raises(DataError, match=r"c\.parquet, row 2: column price: "):
+        land_files(tmp_path / "data", narrow, [large])
     with pytest.raises(DataError, match=r"log\.csv is no whole Parquet file"):
         land_files(tmp_path / "data", rules, [written(tmp_path / "log.csv", HEADER)])

@@ -176,7 +176,7 @@ def test_days_before_1970_hold_their_instants(year):
         ("ms", 1_494_032_110, "epoch_s"),
         ("ms", 1_494_032_110_000_000, "epoch_us"),
         ("us", 1_494_032_110, "epoch_s"),
-        ("us", 1_494_032_110_000_000_000, "divide by 1000"),
+        ("us", 1_494_032_110_000_000_000, "epoch_ns"),
     ],
 )
 def test_an_epoch_in_another_unit_is_told_with_the_unit_that_fits(unit, value, other):
@@ -191,7 +191,8 @@ def test_a_log_that_counts_seconds_from_0_is_left_alone(value):
 
 
 @given(
-    st.datetimes(datetime(1990, 1, 2), datetime(2099, 12, 30)), st.sampled_from(["s", "ms", "us"])
+    st.datetimes(datetime(1990, 1, 2), datetime(2099, 12, 30)),
+    st.sampled_from(["s", "ms", "us", "ns"]),
 )
 def test_an_epoch_in_its_own_unit_is_never_refused(moment, unit):
     stamps = pa.array([moment], pa.timestamp("us")).cast(pa.timestamp(unit), safe=False)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.errors import DataError
-from pipeline.data.ingest.ali_ccp import hashes, shares
+from pipeline.data.ingest.ali_ccp import OF_DAY, OF_PART, shares
 from pipeline.data.ingest.file_reader import land_files
 from pipeline.data.log_store.day_rows import read_day
 from pipeline.data.log_store.day_writer import DayWriter
@@ -17,24 +17,25 @@ from pipeline.data.log_store.landing import LandingOptions
 from tests.data.logs import HEADER, mapping, refused, written
 from tests.tiny_logs import PRIVATE, land_day, land_days, tiny_day
 
-PINNED = ["0xc5cc2910f4bacb8d", "0x41546d447dee0726"]
+PINNED = {OF_PART: 0xC5CC2910, OF_DAY: 0x41546D44}
 ANY = st.characters(exclude_categories=["Cs"])
 OPTIONS = LandingOptions("tiny", "item", "click")
 
 
-def test_equal_texts_have_equal_hashes_and_others_differ():
+@pytest.mark.parametrize("key", PINNED)
+def test_equal_texts_are_in_one_share_and_others_in_others(key):
     texts = ["", "a", "b", "a\0", "ä", "a\u0308", "1", "01", "x" * 256, "x" * 257, "x" * 258]
-    found = hashes(pa.array(texts))
-    assert len(np.unique(found[:, 0])) == len(np.unique(found[:, 1])) == len(texts)
-    again = hashes(pa.array(["padding", *texts, None]).slice(1, len(texts)))
+    found = shares(pa.array(texts), key, 2**31)
+    assert len(np.unique(found)) == len(texts)
+    again = shares(pa.array(["padding", *texts, None]).slice(1, len(texts)), key, 2**31)
     assert np.array_equal(again, found)
 
 
-def test_hashes_are_the_same_on_every_machine_and_fall_evenly_into_shares():
-    assert [hex(half) for half in hashes(pa.array(["AdaCalib"]))[0]] == PINNED
+@pytest.mark.parametrize("key", PINNED)
+def test_shares_are_the_same_on_every_machine_and_of_equal_size(key):
+    assert shares(pa.array(["AdaCalib"]), key, 2**31) == [PINNED[key] >> 1]
     ids = pa.array([str(1582218195625938945 + 7 * i) for i in range(20_000)])
-    for half in hashes(ids).T:
-        assert np.bincount(shares(half, 10)) == pytest.approx(2000, rel=0.1)
+    assert np.bincount(shares(ids, key, 10)) == pytest.approx(2000, rel=0.1)
 
 
 @settings(max_examples=30, deadline=None)

@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -179,6 +180,7 @@ ODD = ("\x7f", "\x85", "\u2028", "\ufffe", "# x: y", "\\", "'")
         ({"click": [("0.0", "0.0", "1.0", "")[i % 4] for i in range(400)]}, "click_is_1.0"),
         ({"click": ["", "", "1"] * 133 + ["1"]}, "click_is_1"),
         ({"click": ["", "yes"] * 200}, "click_is_yes"),
+        ({"Campaign": ["x", "y"] * 200}, "click"),
     ],
     ids=[
         "values that are no text of YAML",
@@ -187,6 +189,7 @@ ODD = ("\x7f", "\x85", "\u2028", "\ufffe", "# x: y", "\\", "'")
         "labels with gaps",
         "clicks alone are marked",
         "clicks alone are marked in words",
+        "two names alike but for a letter's case",
     ],
 )
 def test_odd_columns_land_by_the_mapping_that_was_written_for_them(tmp_path, change, label):
@@ -196,6 +199,22 @@ def test_odd_columns_land_by_the_mapping_that_was_written_for_them(tmp_path, cha
     features = [*found.params["log.categorical"], *found.params["log.numeric"]]
     assert len(features) == len(set(features))
     assert set(features) <= set(rows.column_names)
+
+
+@pytest.mark.parametrize(
+    "spell",
+    [
+        lambda seconds: f"{seconds}000000000",
+        lambda seconds: datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S %z"),
+        lambda seconds: datetime.fromtimestamp(seconds, UTC).strftime("%m/%d/%Y %I:%M:%S %p"),
+    ],
+    ids=["nanoseconds", "an offset apart", "twelve hours"],
+)
+def test_stamps_as_programs_write_them_are_found(tmp_path, spell):
+    table = columns(100)
+    path = written(tmp_path / "log.csv", csv_of(table | {"ts": [*map(spell, table["ts"])]}))
+    landed(tmp_path, path)
+    assert list(read_manifest(tmp_path / "data/manifest.json").days) == ["2024-04-01", "2024-04-02"]
 
 
 @pytest.mark.parametrize(
@@ -319,9 +338,16 @@ def test_the_steps_that_it_names_land_all_files_beside_a_log_that_was_there(tmp_
 
 
 def test_the_command_writes_two_files_that_fit_and_replaces_none(tmp_path, project):
+    """Whatever name is given, it is that of a format and of no other folder."""
     clone_like(tmp_path, project)
     written(tmp_path / "clicks.csv", csv_of(columns()))
-    command = [Path(sys.executable).parent / "adacalib", "init", "clicks.csv"]
+    command = [
+        Path(sys.executable).parent / "adacalib",
+        "init",
+        "clicks.csv",
+        "--name",
+        "../Clicks",
+    ]
     said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "label: click" in said.stdout
     assert "not known: " in said.stdout

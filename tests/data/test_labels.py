@@ -166,10 +166,13 @@ def test_a_landing_that_knows_no_label_forgets_no_counts(tmp_path):
 
 @pytest.mark.parametrize(
     ("stray", "rows"),
-    [("2038-01-19", 1), ("2004-04-05", 1), ("0203-04-01", 50), ("1970-01-01", 50)],
+    [
+        *[("2038-01-19", 1), ("2004-04-05", 1), ("0203-04-01", 50), ("1970-01-01", 50)],
+        ("9999-12-20", 50),
+    ],
 )
 def test_stray_rows_decide_no_day_and_a_command_takes_them_out(tmp_path, stray, rows):
-    """A clock that runs ahead, a mistyped year, and stamps that are 0, however many."""
+    """A clock that runs ahead, a mistyped year, and stamps that stand for none, however many."""
     for day in DAYS:
         arrive(tmp_path, day)
     arrive(

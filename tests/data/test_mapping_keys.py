@@ -27,6 +27,7 @@ from tests.data.logs import mapping
         ({"columns": {"item": "string"}}, "columns.item.type"),
         ({"made": {"dear": {"rule": "above", "of": "price"}}}, "the rule above takes"),
         ({"made": {"item": {"rule": "hour"}}}, "in columns and in made"),
+        ({"columns": {"item": "text", "Item": "text"}}, "['item'] are there twice"),
         ({"positions": ["ts", "item"]}, "are not among positions"),
         ({"columns": {"item": "text", "again": {"source": "item", "type": "int8"}}}, "one type"),
         ({"at_most": {"item": "price"}}, "['item']"),

@@ -20,6 +20,9 @@ def test_a_response_that_is_none_is_refused_by_line_where_the_label_is_known(tmp
     known = LandingOptions("mine", None, "click")
     with pytest.raises(DataError, match=r"log\.csv, line 4: column click is 2: "):
         land_files(tmp_path / "data", mapping(), [path], options=known)
+    text = mapping(columns={"click": "text"})
+    with pytest.raises(DataError, match=r"log\.csv, line 2: column click: "):
+        land_files(tmp_path / "data", text, [path], options=known)
     assert not (tmp_path / "data").exists()
     for options in (LandingOptions(), LandingOptions("mine", None, "click", "price")):
         land_files(tmp_path / "data", mapping(), [path], options=options)

@@ -1,10 +1,12 @@
 """Logs as they are spelled elsewhere: stamps, signs in numbers, escapes, encodings, folders."""
 
 import json
+import re
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pydantic import ValidationError
 
 from pipeline.data.ingest.file_reader import land_files
 from pipeline.data.log_store.day_rows import read_day
@@ -22,6 +24,7 @@ ISO = {"column": "ts", "format": "iso8601"}
         (["2024-04-01 12:00:00.5+02:00", "2024-04-01T10:00:00Z"], ISO),
         (['"2024-04-01 10:00:00,123 UTC"', '"2024-04-01T12:00:00,5+02:00"'], ISO),
         ([f"{NOON}.123", f"{NOON}"], {"column": "ts", "format": "epoch_s"}),
+        ([f"{NOON}123456789", f"{NOON}000000000"], {"column": "ts", "format": "epoch_ns"}),
     ],
 )
 def test_stamps_as_other_systems_write_them_are_floored_and_landed(tmp_path, stamps, rule):
@@ -44,6 +47,20 @@ def test_stamps_as_other_systems_write_them_are_floored_and_landed(tmp_path, sta
 def test_a_wall_clock_beyond_the_calendar_is_refused_by_its_line(tmp_path, stamp, zone):
     rules = mapping(time=ISO | {"zone": zone})
     assert refusal(tmp_path, rules, HEADER + f"{stamp},a,1,0\n").startswith("log.csv, line 2: ")
+
+
+@pytest.mark.parametrize("form", ["%b %d %H:%M:%S", "%H:%M", "%Y-%m", "%Y-%W", "%Y-%m-%d %Q"])
+@pytest.mark.parametrize("key", ["time", "date"])
+def test_a_form_without_the_whole_day_is_refused_with_its_key(key, form):
+    """A log of syslog has no year: its rows would be of 1900."""
+    with pytest.raises(ValidationError, match=key):
+        mapping(**{"time": None, key: {"column": "ts", "format": form}})
+
+
+@pytest.mark.parametrize("seconds", [-(10**14), 10**16, 2**62])
+def test_an_instant_outside_the_calendar_is_told_with_its_column(tmp_path, seconds):
+    sentence = refusal(tmp_path, mapping(), HEADER + f"{seconds},a,1,0\n")
+    assert sentence.startswith("log.csv, line 2: column ts ")
 
 
 @pytest.mark.parametrize("stamp", ["20240401T100000", "2024-04-01T10:00:00 +02:00"])
@@ -114,9 +131,11 @@ def test_signs_in_numbers_are_those_of_the_mapping(tmp_path, keys, cell, value):
         ({"thousands": ","}, "12345,678"),
         ({"decimal": ","}, "1.5"),
         ({"columns": {"item": "text", "price": "int64", "click": "int8"}}, "0x1f"),
+        ({"columns": {"item": "text", "price": "float32", "click": "int8"}}, " -1e300"),
+        ({}, "1e400"),
     ],
 )
-def test_a_number_that_may_be_read_in_two_ways_is_refused_with_both(tmp_path, keys, cell):
+def test_a_number_that_may_be_read_in_two_ways_or_is_too_large_is_refused(tmp_path, keys, cell):
     text = HEADER.replace(",", ";") + f"0;a;{cell};0\n"
     sentence = refusal(tmp_path, mapping(delimiter=";", **keys), text)
     assert sentence.startswith(f"log.csv, line 2: column price is '{cell}', which is no ")
@@ -195,11 +214,14 @@ def test_what_records_and_lists_hold_is_no_text_and_the_way_to_it_is_named(
     assert "select of the mapping reaches" in refused(tmp_path, rules, path)
 
 
-@pytest.mark.parametrize("line", ['{"ts": 1', "[1]", '"x"', "7", '{"ts": "x"}', '{"ts": 1},'])
+HALF = '{"ts": 1, "item": "\\ud800"}'  # a character
+
+
+@pytest.mark.parametrize("line", ['{"ts": 1', "[1]", '"x"', "7", '{"ts": "x"}', '{"ts": 1},', HALF])
 def test_a_line_that_is_no_json_object_or_holds_a_wrong_value_is_refused(tmp_path, line):
     text = '{"ts": 0, "item": "a"}\n' + line + "\n"
     sentence = refusal(tmp_path, mapping(kind="json"), text, "log.json")
-    assert sentence.startswith("log.json")
+    assert re.match(r"log\.json.* (line|row) 2", sentence)
 
 
 def test_rows_that_are_no_events_are_left_out_before_they_need_a_day(tmp_path):

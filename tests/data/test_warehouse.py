@@ -204,6 +204,7 @@ def test_every_dialect_parses_its_query_and_has_its_columns(dialect, section):
         (log(), "oracle", "a", "no dialect 'oracle'"),
         (log(), "duckdb", 'ads"served', "no name of a table in duckdb"),
         (log(), "bigquery", "", "no name of a table in bigquery"),
+        (log(), "spark", "ads;served", "no name of a table in spark"),
     ],
 )
 def test_what_cannot_be_counted_is_refused(section, dialect, table, sentence):
@@ -211,6 +212,12 @@ def test_what_cannot_be_counted_is_refused(section, dialect, table, sentence):
         counting_query(table, dialect, section, time="ts", date=None)
     with pytest.raises(DataError):
         counting_query("a", "duckdb", log(), time="ts", date=None, days=("2024-02-30", None))
+
+
+def test_a_project_of_bigquery_may_have_hyphens():
+    query = counting_query("my-project.ads.2026_served", "bigquery", log(), time="ts", date=None)
+    *_, table = sqlglot.parse_one(query, read="bigquery").find_all(sqlglot.exp.Table)
+    assert [part.name for part in table.parts] == ["my-project", "ads", "2026_served"]
 
 
 def test_the_mapping_reads_columns_of_any_name(tmp_path):

@@ -256,8 +256,9 @@ def test_a_folder_gives_a_new_folder_whole_or_not_at_all(made, tmp_path):
         score_files(predictor, [days], tmp_path / "other")
     assert {path.name for path in tmp_path.iterdir()} == {"days", "scored"}
     files = [days / day / "part-0.parquet" for day in ("day=1", "day=2")]
-    with pytest.raises(DataError, match=r"are called part-0\.parquet"):
-        score_files(predictor, files, tmp_path / "other")
+    for two in (files, [files[0], files[0]]):
+        with pytest.raises(DataError, match=r"are called part-0\.parquet"):
+            score_files(predictor, two, tmp_path / "other")
     (days / "day=2/more.csv").unlink()
     (days / "day=2/left.csv.zst").write_bytes(b"\x28\xb5\x2f\xfd")
     with pytest.raises(DataError, match=r"left\.csv\.zst is no whole file of rows"):

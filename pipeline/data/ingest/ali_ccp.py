@@ -12,8 +12,6 @@ training and five for calibration. The rows of the test file are the day 1970-01
 The common features are larger than memory. Both files are cut by the hash of the common index into
 128 parts on the disk and joined part by part: in memory are a part of either file, a block of lines
 and the rows that wait for their days.
-
-128-bit hashes of texts, equal on every machine.
 """
 
 import re
@@ -37,30 +35,22 @@ from pipeline.data.log_store.day_writer import DayWriter, Part
 from pipeline.data.log_store.engine import engine
 from pipeline.data.log_store.landing import DEFAULTS, Landed, LandingOptions, LogKind, land_parts
 
-KEYS = ("adacalib-first--", "adacalib-second-")  # 16 bytes each, as SipHash wants
+OF_PART, OF_DAY = "adacalib-first--", "adacalib-second-"  # 16 bytes each, as SipHash wants
 
 
-def hashes(text: pa.StringArray) -> np.ndarray:
-    """A hash of every text: uint64 [n, 2]; null as "".
+def shares(text: pa.StringArray, key: str, parts: int) -> np.ndarray:
+    """Which of equal shares of all texts each text is in, on every machine: int64 [n] from 0.
 
-    SipHash under two keys (`pandas.util.hash_array`): two different texts share both halves with a
-    probability of about 2^-128.
+    Args:
+        text: [n]; null is as "".
+        key: of the hash; under another one the shares are independent of these.
+        parts: how many shares; at most 2^31.
     """
     from pandas.util import hash_array  # here, for every landing loads this module
 
     texts = text.fill_null("").to_numpy(zero_copy_only=False)
-    halves = [hash_array(texts, hash_key=key, categorize=False) for key in KEYS]
-    return np.stack(halves, axis=1)
-
-
-def shares(half: np.ndarray, parts: int) -> np.ndarray:
-    """Which of `parts` equal shares of all texts each text is in: int64 [n] from 0.
-
-    Args:
-        half: uint64 [n], one half of `hashes`.
-        parts: at most 2^31.
-    """
-    return (((half >> np.uint64(32)) * np.uint64(parts)) >> np.uint64(32)).astype(np.int64)
+    high = hash_array(texts, hash_key=key, categorize=False) >> np.uint64(32)
+    return ((high * np.uint64(parts)) >> np.uint64(32)).astype(np.int64)
 
 
 FORMATS = ("ali-ccp", "ali-ccp-cvr")
@@ -240,7 +230,7 @@ def _batches(
     for path in paths:
         file = LogFile(path, lines)
         for table in file.worked(_checked, lambda size: report(size // 2), rows=BLOCK):
-            part = shares(hashes(table[KEY].combine_chunks())[:, 0], PARTS)
+            part = shares(table[KEY].combine_chunks(), OF_PART, PARTS)
             yield from table.append_column("part", pa.array(part)).to_batches()
 
 
@@ -282,7 +272,7 @@ def _once(common: pa.Table) -> pa.Table:
 
 def _with_days(rows: pa.Table, writer: DayWriter, *, test: bool) -> pa.Table:
     """The rows that the task has, with their days; the others are counted."""
-    day = shares(hashes(rows[KEY].combine_chunks())[:, 1], TRAIN_DAYS)
+    day = shares(rows[KEY].combine_chunks(), OF_DAY, TRAIN_DAYS)
     if test:
         day[:] = TRAIN_DAYS
     click, conversion = (rows[name].to_numpy() == "1" for name in ("click", "conversion"))

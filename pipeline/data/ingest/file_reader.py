@@ -27,7 +27,7 @@ from pipeline.data.log_store.day_rows import local_days
 from pipeline.data.log_store.day_writer import DayWriter, Part
 from pipeline.data.log_store.landing import DEFAULTS, Landed, LandingOptions, Over, one_by_one
 from pipeline.encoding.stamps import OWN_NAME, time_stamps
-from pipeline.encoding.values import Column, as_numbers, as_text
+from pipeline.encoding.values import Column, as_text, numbers_of
 from pipeline.formats.days import EPOCH, day_name, day_number
 
 REJECTED = "cannot be read"
@@ -189,8 +189,8 @@ def _name_of(path: Path) -> str:
     return "/".join([*reversed(list(folders)), path.name])
 
 
-def _refuse_no_response(column: pa.ChunkedArray, label: str) -> None:
-    values = as_numbers(column)
+def _refuse_no_response(rows: pa.Table, label: str) -> None:
+    values = numbers_of(rows, label)
     wrong = values[~np.isnan(values) & (values != 0) & (values != 1)]
     if len(wrong):
         raise DataError(
@@ -241,11 +241,11 @@ def transform(
         left = stays & ~np.asarray(keeps, bool)
         stays &= ~left
         if left.any():
-            rows = source.filter(pa.array(left))
+            gone = source.filter(pa.array(left))
             try:
-                dropped[rule] = _days_of(mapping, rows, None if days is None else days[left])[1]
+                dropped[rule] = _days_of(mapping, gone, None if days is None else days[left])[1]
             except (DataError, pa.ArrowException):
-                dayless[rule] = len(rows)
+                dayless[rule] = len(gone)
     kept = source if stays.all() else source.filter(pa.array(stays))
     stamps, known = _days_of(mapping, kept, None if days is None else days[stays])
     columns = {name: kept[rule.source] for name, rule in mapping.columns.items()}
@@ -253,9 +253,10 @@ def transform(
         if name == label and made.values and made.of not in mapping.keep:
             _refuse_missing(kept[made.of], str(made.of), made.values)
         columns[name] = mapping.reading.make(name, kept, stamps)
+    rows = pa.table(columns, schema=mapping.schema)
     if label in columns:
-        _refuse_no_response(columns[label], str(label))
-    return LogRows(pa.table(columns, schema=mapping.schema), known, dropped, dayless)
+        _refuse_no_response(rows, str(label))
+    return LogRows(rows, known, dropped, dayless)
 
 
 def _refuse_missing(column: pa.ChunkedArray, name: str, values: Iterable[str]) -> None:
@@ -281,11 +282,13 @@ def _days_of(
             f"column {rule.column} has no {'time stamp' if mapping.time else 'date'}, so the row "
             "has no day; fill it in, or remove the row"
         )
+    is_instant = mapping.time or getattr(source[rule.column].type, "tz", None)
     try:
-        return stamps, local_days(stamps, mapping.time_zone if mapping.time else "UTC")
-    except OverflowError:
+        return stamps, local_days(stamps, mapping.time_zone if is_instant else "UTC")
+    except (OverflowError, DataError, pa.ArrowInvalid):
+        written = source[rule.column].cast(pa.string())
         raise DataError(
-            f"column {rule.column} holds a time too near the end of the calendar"
+            f"column {rule.column} is {written[0]}, outside the calendar or at its ends; correct it"
         ) from None
 
 

@@ -37,8 +37,9 @@ MOST_WORDS = 5  # in a column of stamps, such as Total and an empty one
 NESTED = re.compile(r"STRUCT|MAP|UNION|\]$")
 STAMPS = (
     "iso8601",  # the first one, which digits alone are not
-    *("epoch_s", "epoch_ms", "epoch_us", "%d.%m.%Y %H:%M:%S", "%d.%m.%Y %H:%M"),
+    *("epoch_s", "epoch_ms", "epoch_us", "epoch_ns", "%d.%m.%Y %H:%M:%S", "%d.%m.%Y %H:%M"),
     *("%m/%d/%Y %H:%M:%S", "%m/%d/%Y %H:%M", "%d/%m/%Y %H:%M:%S", "%d/%m/%Y %H:%M"),
+    *("%m/%d/%Y %I:%M:%S %p", "%Y-%m-%d %H:%M:%S %z"),
     *("%d/%b/%Y:%H:%M:%S %z", "%Y/%m/%d %H:%M:%S", "%Y%m%d%H%M%S", "%Y%m%d%H", "%y%m%d%H"),
 )
 DATES = ("%Y-%m-%d", "%Y%m%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y")
@@ -208,7 +209,7 @@ def _with_header(sample: Path, dialect: dict[str, Any]) -> FileLook:
 
 
 def _mapping(dialect: dict[str, Any], names: Sequence[str]) -> Mapping:
-    columns = dict.fromkeys(names, "text")
+    columns = {f"c{n}": {"source": name, "type": "text"} for n, name in enumerate(names)}
     document = {"format": "x", "time_zone": "UTC", "row_blocks": 1, "columns": columns, **dialect}
     return Mapping.model_validate(document)
 

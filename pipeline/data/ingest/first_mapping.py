@@ -71,7 +71,8 @@ class _Roles:
     def __init__(self, paths: Sequence[Path], name: str) -> None:
         self._dialect, columns, nested = look_at(paths)
         self._path, self._name = paths[0], name
-        self._looks = {column.name: column for column in columns}
+        alike = {column.name.lower(): column.name for column in reversed(columns)}
+        self._looks = {c.name: c for c in columns if c.name in alike.values()}
         self._rest = dict(self._looks)
         self._found: list[str] = []
         self._not_known: list[str] = []
@@ -80,6 +81,8 @@ class _Roles:
         self._made: dict[str, Any] = {}
         self._keys: dict[str, Any] = {}
         self._responded = np.zeros(0, bool)  # of each row, where a row is one impression
+        for name in (c.name for c in columns if c.name not in self._looks):
+            self._say(f"no feature: {name}, called as another one but for upper and lower case")
         self._by_hand = "write the mapping as docs/data.md says"
         if nested:
             inside = f"what is in {', '.join(nested)}"

@@ -8,6 +8,7 @@ import re
 from codecs import lookup
 from collections.abc import Iterable
 from dataclasses import asdict, fields
+from datetime import UTC, datetime
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -19,7 +20,7 @@ from pipeline.core.errors import DataError
 from pipeline.core.typed_yaml import Section, Zone, read_typed
 from pipeline.data.log_store.landing import LogKind
 from pipeline.encoding.reading import Reading
-from pipeline.encoding.stamps import StampRule
+from pipeline.encoding.stamps import EPOCHS, StampRule
 
 SHIPPED = Path(__file__).parent / "mappings"
 MISSING = ("", "NA", "N/A", "n/a", "na", "null", "NULL", "None", "nan", "NaN", "\\N", "-", "--")
@@ -52,6 +53,15 @@ class DateRule(Section):
     column: str
     format: str
 
+    @field_validator("format")
+    @classmethod
+    def _says_the_day(cls, form: str) -> str:
+        named = ["iso8601", *(EPOCHS if cls is TimeRule else [])]
+        day = datetime(2024, 11, 23, tzinfo=UTC)
+        if form not in named and datetime.strptime(f"{day:{form}}", form).date() != day.date():
+            raise ValueError(f"{form!r} is none of {named} and spells no day with month and year")
+        return form
+
     @property
     def rule(self) -> StampRule:
         """The same for whoever reads stamps: dates are those of a clock in UTC, at midnight or what
@@ -64,7 +74,7 @@ class TimeRule(DateRule):
     """A column with time stamps; the row's day is theirs in the log's time zone.
 
     Attributes:
-        format: iso8601, epoch_s, epoch_ms, epoch_us, or a strptime format such as %y%m%d%H.
+        format: iso8601, epoch_s, _ms, _us, _ns, or a strptime format such as %y%m%d%H.
         zone: where the clock hung that wrote stamps without an offset; null: they carry one.
     """
 
@@ -186,9 +196,12 @@ class Mapping(Section):
         timed = [n for n, rule in self.made.items() if rule.rule in ("hour", "weekday", "within")]
         if timed and self.time is None:
             raise ValueError(f"made columns {timed} need the key time")
-        twice = sorted(set(self.columns) & set(self.made))
-        if twice:
-            raise ValueError(f"{twice} are in columns and in made")
+        names = [name.lower() for name in (*self.columns, *self.made)]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(
+                f"{twice} are there twice in columns and in made, where upper and lower case are "
+                "one; call one otherwise, as shop_2: {source: Shop, type: text}"
+            )
         if self.positions is not None and len(set(self.positions)) < len(self.positions):
             raise ValueError("positions names a column twice")
         unknown = sorted(set(self.source_types) - set(self.positions or self.source_types))
@@ -213,8 +226,7 @@ class Mapping(Section):
     def source_types(self) -> dict[str, pa.DataType]:
         """Source columns that are read, and the one type each is read as."""
         given = [(rule.source, TYPES[rule.type]) for rule in self.columns.values()]
-        given += [(self.time.column, self.time.rule.type)] if self.time else []
-        given += [(self.date.column, pa.string())] if self.date else []
+        given += [(rule.column, rule.rule.type) for rule in (self.time, self.date) if rule]
         types: dict[str, pa.DataType] = {}
         for source, kind in given:
             if types.setdefault(source, kind) != kind:

@@ -17,7 +17,6 @@ from pipeline.core.work import prefetched
 from pipeline.data.ingest import text_files
 from pipeline.data.ingest.mapping import Mapping
 from pipeline.data.log_store.engine import engine, name, refuse_no_select, shut, text
-from pipeline.encoding.values import NO_NAME
 
 Item = TypeVar("Item")
 Report = Callable[[int], None]
@@ -178,7 +177,8 @@ class LogFile:
     @contextmanager
     def _rows(self) -> Iterator[tuple[duckdb.DuckDBPyConnection, duckdb.DuckDBPyRelation]]:
         """The columns that the mapping reads."""
-        query = {"csv": self._csv, "json": self._json, "parquet": self._parquet}
+        whole = "SELECT * FROM read_parquet({})".format
+        query = {"csv": self._csv, "json": self._json, "parquet": whole}
         read: AbstractContextManager[Path] = nullcontext(self.path)
         if self._mapping.kind != "parquet":
             read = text_files.piped(text_files.chunks(self.path, self._mapping, self._see))
@@ -203,20 +203,17 @@ class LogFile:
 
     def _chosen(self, columns: list[str]) -> Iterator[str]:
         """The columns that the mapping reads of those of the engine, in SQL."""
-        names, types = columns, [None] * len(columns)
+        names = columns
         if self._mapping.kind == "parquet" and not self._mapping.select:
             schema = pq.read_schema(self.path)  # the engine renames those that are there twice,
-            names, types = schema.names, schema.types  # and takes spans of time for whole numbers
-        for column, kind in self._mapping.source_types.items():
+            names = schema.names  # and takes spans of time for whole numbers
+            spans = {column.name for column in schema if pa.types.is_duration(column.type)}
+            for column in spans & {*self._mapping.source_types}:
+                raise DataError(f"{self.path}, column {column}: type duration; write numbers")
+        for column in self._mapping.source_types:
             if fault := text_files.column_fault(column, names):
                 raise DataError(f"{self.path}: {fault}; the file has {names}")
-            found = types[names.index(column)]
-            if kind == pa.string() and found is not None and pa.types.is_duration(found):
-                raise DataError(f"{self.path}, column {column}: type {found} {NO_NAME}")
             yield f"{name(columns[names.index(column)])} AS {name(column)}"
-
-    def _parquet(self, literal: str) -> str:
-        return f"SELECT * FROM read_parquet({literal})"
 
     def _csv(self, literal: str) -> str:
         mapping = self._mapping
@@ -309,7 +306,9 @@ def _once(names: list[str]) -> list[int]:
 
 def _is_no_object(line: str) -> bool:
     try:
-        return bool(line.strip()) and not isinstance(json.loads(line), dict)
+        record = json.loads(line) if line.strip() else {}
+        json.dumps(record, ensure_ascii=False).encode()  # half a character is none
+        return not isinstance(record, dict)
     except ValueError:
         return True
 

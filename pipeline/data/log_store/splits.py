@@ -25,7 +25,7 @@ def ordinary_days(days: Mapping[str, DayEntry]) -> list[str]:
 
     What lies after the last day of ordinary volume are rows of a clock that runs ahead, or the
     first rows of a day that has not come; what lies before the first one, with days missing in
-    between, or more than a year before the others, are rows with a mistyped year or without one.
+    between, or more than a year from the others, are rows with a mistyped year or without one.
     They decide nothing.
     """
     if not days:
@@ -36,15 +36,15 @@ def ordinary_days(days: Mapping[str, DayEntry]) -> list[str]:
     usual = max(runs.values(), key=lambda run: sum(days[day].rows for day in run))
     least = ORDINARY * median(days[day].rows for day in usual)
     ordinary = sorted(day for day, entry in days.items() if entry.rows >= least)
-    first = max(
-        day for before, day in pairwise(["", *ordinary])
-        if not before or (day <= usual[-1] and day_number(day) - day_number(before) > YEAR)
-    )  # fmt: skip
+    first, last = ordinary[0], ordinary[-1]
+    for before, after in pairwise(ordinary):
+        if day_number(after) - day_number(before) > YEAR:
+            first, last = (after, last) if after <= usual[-1] else (first, min(before, last))
     for day in sorted((day for day in days if day < first), reverse=True):
         if day_number(first) - day_number(day) > 1:
             break
         first = day
-    return sorted(day for day in days if first <= day <= max(ordinary))
+    return sorted(day for day in days if first <= day <= last)
 
 
 def stray_rows(days: Mapping[str, DayEntry]) -> list[str]:
