@@ -81,8 +81,8 @@ class _Roles:
         self._made: dict[str, Any] = {}
         self._keys: dict[str, Any] = {}
         self._responded = np.zeros(0, bool)  # of each row, where a row is one impression
-        for name in (c.name for c in columns if c.name not in self._looks):
-            self._say(f"no feature: {name}, called as another one but for upper and lower case")
+        for other in (c.name for c in columns if c.name not in self._looks):
+            self._say(f"no feature: {other}, called as another one but for upper and lower case")
         self._by_hand = "write the mapping as docs/data.md says"
         if nested:
             inside = f"what is in {', '.join(nested)}"
