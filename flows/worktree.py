@@ -168,8 +168,8 @@ def take_code(checkout: Path, release: Path) -> None:
 
 def committed_days(release: Path, commits: str = "HEAD") -> list[str]:
     """The days committed in a range of commits, the last one first."""
-    subjects = git_output(release, "log", "--first-parent", "--format=%s", "--grep=^day=", commits)
-    return [line.removeprefix("day=") for line in subjects.splitlines()]
+    subjects = git_output(release, "log", "--first-parent", "--format=%s", commits).splitlines()
+    return [line.removeprefix("day=") for line in subjects if line.startswith("day=")]
 
 
 def newest_day(release: Path) -> str | None:

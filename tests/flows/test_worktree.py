@@ -86,10 +86,10 @@ echo "-----BEGIN PGP SIGNATURE-----\n\n-----END PGP SIGNATURE-----"
 """
 
 
-def test_signed_days_are_read_also_where_git_shows_signatures(history, tmp_path):
+def test_signed_days_are_read_however_a_person_has_git_show_and_search_them(history, tmp_path):
     (tmp_path / "sign").write_text(SIGN)
     (tmp_path / "sign").chmod(0o755)
-    shown = {"commit.gpgsign": "true", "log.showSignature": "true"}
+    shown = {"commit.gpgsign": "true", "log.showSignature": "true", "grep.patternType": "fixed"}
     for name, value in (shown | {"gpg.program": str(tmp_path / "sign")}).items():
         git(history, "config", name, value)
     run_day(history, "2013-09-30")

@@ -231,5 +231,15 @@ def test_the_predecessor_is_what_was_there_when_the_version_first_came(order, be
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("odd", ["GIT_COMMITTER_DATE=2020-01-02T03:04:05Z", "PYTHONWARNINGS=error"])
+def test_what_a_shell_has_exported_decides_nothing(folder, monkeypatch, odd):
+    promote(folder)
+    next_model(folder, copies=2)
+    monkeypatch.setenv(*odd.split("="))
+    promote(folder)
+    assert production(folder).version == "v0.0.2"
+
+
+@pytest.mark.slow
 def test_promotion_leaves_the_home_folder_alone(home):
     assert list(home.rglob("*")) == []
