@@ -157,7 +157,9 @@ def take_code(checkout: Path, release: Path) -> None:
     newest = newest_day(release)
     kept = RECORD if newest else ()
     recorded = [path for path in kept if git_output(release, "ls-files", "--", path)]
-    git(release, "merge", "--quiet", "--no-ff", "--no-commit", "--strategy=ours", head)
+    # To a shallow clone the code of today seems to have nothing to do with the days.
+    joined = ("--no-ff", "--no-commit", "--strategy=ours", "--allow-unrelated-histories")
+    git(release, "merge", "--quiet", *joined, head)
     git(release, "read-tree", "--reset", "-u", head)
     if recorded:
         git(release, "rm", "-r", "--force", "--quiet", "--ignore-unmatch", "--", *recorded)
