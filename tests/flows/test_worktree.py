@@ -117,6 +117,7 @@ def test_new_code_arrives_with_the_next_day_and_the_record_stays(history):
     (history / "dvc.lock").write_text("of a person, again\n")
     (history / "new.py").write_text("new\n")
     save(history)
+    git(history, "config", "merge.verifySignatures", "true")  # it is for what a person merges
     with release_worktree(history, "test") as release:
         take_code(history, release)
         assert (release / "code.py").read_text() == "second\n"
