@@ -76,7 +76,9 @@ def release_worktree(
         )
     with hold(run_lock(checkout, branch), purpose, f".{branch}", patience, report):
         worktree = checkout / f".{branch}"
-        (git_folder(checkout) / f"refs/heads/{branch}.lock").unlink(missing_ok=True)
+        for place in ("heads", "remotes/*"):  # where a killed git left its lock of the branch
+            for lock in git_folder(checkout).glob(f"refs/{place}/{branch}.lock"):
+                lock.unlink()
         if not _usable(worktree):
             _make(checkout, branch)
         _tidy(worktree)

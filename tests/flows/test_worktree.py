@@ -308,7 +308,7 @@ def test_half_written_files_and_locks_of_killed_programs_are_removed(history):
         pass
     half = [release / name for name in ("reports/.gate.json.tmp-1", "artifacts/.model.tmp-1/x")]
     half += [release / ".dvc/tmp/rwlock", release / "reports/half.json"]
-    half += [history / ".git/refs/heads/release.lock"]
+    half += [history / f".git/refs/{place}/release.lock" for place in ("heads", "remotes/origin")]
     for file in half:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("{")
