@@ -218,24 +218,14 @@ def unsent(folder: Path) -> dict[str, str]:
 
     They were made before it was one, by other programs, or are lost there.
     """
-    remote = authority(folder)
-    if remote == ".":
-        return {}
-    known = _objects_at(folder, remote)
+    known = _objects(folder, authority(folder))
     return {ref: of for ref, of in _objects(folder).items() if ref not in known}
 
 
-def _objects_at(folder: Path, remote: str) -> dict[str, str]:
-    """The tags of the registry at a git remote: ref and object."""
+def _objects(folder: Path, remote: str = ".") -> dict[str, str]:
+    """The tags of the registry, here or at a git remote: ref and object."""
     listed = git(folder, "ls-remote", "--refs", remote, *_PATTERNS).output
     return {ref: of for of, ref in (line.split() for line in listed.splitlines())}
-
-
-def _objects(folder: Path) -> dict[str, str]:
-    """The tags of the registry: ref and object."""
-    form = "--format=%(refname) %(objectname)"
-    listed = git(folder, "for-each-ref", form, *_PATTERNS).output
-    return dict(line.split() for line in listed.splitlines())
 
 
 def wait_for_the_clock(history: list[Tag]) -> None:
@@ -273,7 +263,7 @@ def push_tags(folder: Path, objects: dict[str, str]) -> None:
         return
     said = " ".join(pushed.errors.split())
     try:
-        if objects.items() <= _objects_at(folder, remote).items():  # only its answer was lost
+        if objects.items() <= _objects(folder, remote).items():  # only its answer was lost
             return
     except ToolError:
         raise ReleaseError(

@@ -126,6 +126,11 @@ def test_an_unknown_promoter_is_refused(folder, monkeypatch):
     refused(folder, "git does not know who promotes")
 
 
+def test_a_promoter_whose_name_gto_cannot_read_is_refused(folder, monkeypatch):
+    monkeypatch.setenv("GIT_COMMITTER_NAME", "Zo\udceb")  # Latin-1
+    refused(folder, "UTF-8")
+
+
 def test_a_copy_inside_another_repository_is_no_place_to_promote_from(folder):
     inner = folder / "demo"
     shutil.copytree(folder / "reports", inner / "reports")
