@@ -14,6 +14,8 @@ from typer.testing import CliRunner
 
 from pipeline.__main__ import run_stage
 from pipeline.cli.main import app as commands
+from pipeline.cli.workspace import SHIPPED
+from pipeline.formats.champion import start_pin
 from pipeline.formats.days import day_name, day_number
 from pipeline.params.params_file import STAGES, set_values
 from pipeline.serving.app import make_app
@@ -62,9 +64,8 @@ def project(folder: Path, days: dict[str, pa.Table] | None, **values: Any) -> Pa
         values: section__key → its value.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for pinned in (ROOT / "params.yaml", ROOT / "champion.json"):
-        if pinned.is_file():
-            shutil.copy(pinned, folder)
+    shutil.copy(ROOT / SHIPPED, folder / "params.yaml")
+    start_pin(folder)
     changed = {name.replace("__", "."): value for name, value in values.items()}
     set_values(folder / "params.yaml", SMALL | changed)
     if days is not None:
@@ -78,8 +79,9 @@ def copy_code(folder: Path) -> Path:
     for name in ("pipeline", ".dvc"):
         kept_out = shutil.ignore_patterns("cache", "tmp", "config.local")
         shutil.copytree(ROOT / name, folder / name, ignore=kept_out)
-    for name in ("params.yaml", "pins.yaml", "dvc.yaml", ".dvcignore"):
+    for name in ("pins.yaml", "dvc.yaml", ".dvcignore"):
         shutil.copy(ROOT / name, folder / name)
+    shutil.copy(ROOT / SHIPPED, folder / "params.yaml")
     (folder / ".dvc" / "config.local").write_text("[core]\n    no_scm = true\n")
     return folder
 

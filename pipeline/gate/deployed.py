@@ -1,6 +1,5 @@
-"""The file that is deployed, on raw rows of the newest test day: it says what was measured.
-
-The monotonicity probe: does the deployed file fall anywhere, is it what the table says?
+"""The file that is deployed says what was measured: on raw rows of the newest test day, and on
+logits of every field value what the table says, which `serving_table.falls` proves to fall nowhere.
 """
 
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.checkpoint.serving_table import END_TO_END, LARGEST_FALL, onnx_step, read_table
+from pipeline.checkpoint.serving_table import END_TO_END, onnx_step
 from pipeline.core.errors import ArtifactError
 from pipeline.core.files import MANIFEST, file_sums, read_json, refuse_others
 from pipeline.formats.maps import PiecewiseLinearMap
@@ -75,61 +74,37 @@ SCORES = 10_000
 """Logits that are looked at for every field value."""
 
 BUDGET = 50_000_000
-"""Rows of a probe: with more than BUDGET / SCORES field values each gets fewer, LEAST or more.
-Between its knots the map is a line, which `serving_table.falls` proves on all of them."""
+"""Rows in all: with more than BUDGET / SCORES field values each gets fewer, LEAST or more."""
 
 LEAST = 100
 MARGIN = 5.0  # logits beyond the outermost knots
 BATCH = 64  # field values of a call
 
 
-def probe(model: Path, field_values: list[str | None]) -> tuple[list[str], float]:
-    """What is wrong with the calibration step of model.onnx, and its distance from the table.
+def from_table(model: Path, table: PiecewiseLinearMap) -> float:
+    """The largest difference in calibrated logit between the calibration step of model.onnx and the
+    table in the checkpoint; inf where model.onnx gives what is no number.
 
     Args:
         model: a checkpoint with its exports.
-        field_values: text of each field value id, the first None.
-
-    Returns:
-        A sentence for each field value whose calibrated logit falls by more than LARGEST_FALL from
-        one score to the next; and the largest difference in calibrated logit between model.onnx and
-        the table in the checkpoint, inf where model.onnx gives what is no number.
+        table: its serving map.
 
     Raises:
         ArtifactError: a file is missing or damaged, or the checkpoint has no model.onnx.
     """
     verified(model)
     step = onnx_step(model / ONNX_FILE)
-    table = read_table(model, len(field_values))
-    many = int(np.clip(BUDGET // len(field_values), LEAST, SCORES))
-    sentences, distance = [], 0.0
-    for start in range(0, len(field_values), BATCH):
-        ids = np.arange(start, min(start + BATCH, len(field_values)))
-        logit = _scores(table.knots[ids], many)
-        each = np.repeat(ids, many)
-        heights = step(logit.ravel(), each).astype(np.float64)
-        difference = np.abs(heights - table(logit.ravel(), each))
-        distance = max(distance, float(np.nan_to_num(difference, nan=np.inf).max()))
-        rows = heights.reshape(len(ids), many)
-        sentences += _falls(rows, logit, [field_values[i] for i in ids])
-    return sentences, distance
+    many = int(np.clip(BUDGET // table.n_field_values, LEAST, SCORES))
+    largest = 0.0
+    for start in range(0, table.n_field_values, BATCH):
+        ids = np.arange(start, min(start + BATCH, table.n_field_values))
+        logit, each = _scores(table.knots[ids], many).ravel(), np.repeat(ids, many)
+        difference = np.abs(step(logit, each) - table(logit, each))
+        largest = max(largest, float(np.nan_to_num(difference, nan=np.inf).max()))
+    return largest
 
 
 def _scores(knots: np.ndarray, many: int) -> np.ndarray:
     """float64 [V, many]: ascending logits from MARGIN before the first knot to MARGIN after."""
     last = np.where(knots < np.inf, knots, -np.inf).max(axis=1)
     return np.linspace(knots[:, 0] - MARGIN, last + MARGIN, many, axis=1)
-
-
-def _falls(heights: np.ndarray, logit: np.ndarray, names: list[str | None]) -> list[str]:
-    drops = heights[:, :-1] - heights[:, 1:]
-    worst = np.nanargmax(np.where(np.isnan(drops), -np.inf, drops), axis=1)
-    sentences = []
-    for row in np.flatnonzero((drops > LARGEST_FALL).any(axis=1)):
-        at = worst[row]
-        name = "the row of unseen values" if names[row] is None else f"field value {names[row]!r}"
-        sentences.append(
-            f"{ONNX_FILE}: the calibrated logit of {name} falls by {drops[row, at]:.3g} between "
-            f"the scores {logit[row, at]:.6g} and {logit[row, at + 1]:.6g}"
-        )
-    return sentences

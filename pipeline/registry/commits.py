@@ -46,11 +46,12 @@ def identity(folder: Path) -> dict[str, tuple[str, str]]:
     for role in ("AUTHOR", "COMMITTER"):
         asked = ("-c", "user.useConfigOnly=true", "var", f"GIT_{role}_IDENT")
         found = git(folder, *asked, check=False)
-        person = re.fullmatch(r"(.+) <(.+)> \d+ [+-]\d+", found.output.strip())
+        person = re.fullmatch(r"([^\ufffd]+) <([^\ufffd]+)> \d+ [+-]\d+", found.output.strip())
         if person is None:
             raise ReleaseError(
-                "git does not know who promotes; set GIT_AUTHOR_NAME, GIT_AUTHOR_EMAIL, "
-                "GIT_COMMITTER_NAME and GIT_COMMITTER_EMAIL, or git config user.name and user.email"
+                "git does not know who promotes, by a name in UTF-8; set GIT_AUTHOR_NAME, "
+                "GIT_AUTHOR_EMAIL, GIT_COMMITTER_NAME and GIT_COMMITTER_EMAIL, or git config "
+                "user.name and user.email"
             )
         known[role] = person[1], person[2]
     return known

@@ -281,9 +281,9 @@ def _named(folder: Path, which: str | None) -> tuple[str, str]:
         raise ReleaseError("no run was made here and nothing is in production: run dvc repro first")
     if which in versions:
         return which, versions[which]
-    subject = ("log", "--all", "--max-count=1", "--format=%H", f"--grep=^day={which}$")
-    commit = git(folder, *subject).output.strip()
-    if not commit:
+    subjects = reversed(git(folder, "log", "--all", "--format=%s %H").output.splitlines())
+    commit = dict(line.rsplit(" ", 1) for line in subjects).get(f"day={which}")
+    if commit is None:
         known = ", ".join(versions) or "no version"
         raise ReleaseError(
             f"{which} is neither a version ({known}) nor a refreshed day of this clone; git fetch "

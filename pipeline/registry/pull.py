@@ -97,8 +97,8 @@ def bring(folder: Path, commit: str, copy: Path, remote: stores.Remote | None) -
     )
     listed = _place(str(dvc.model_md5(folder, commit)))
     lost = (
-        f"nothing was changed: remove {listed} there, if it is there, as DVC sends nothing of a "
-        f"folder while a store has its list, and {send}"
+        f"nothing was changed: see that the store is mounted, remove {listed} there, if it is "
+        f"there, as DVC sends nothing of a folder while a store has its list, and {send}"
     )
     dvc.fetch(folder, commit, copy, only=remote, remedy=lost)
     try:

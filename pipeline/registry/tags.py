@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pipeline.core.errors import ReleaseError
+from pipeline.core.errors import ReleaseError, ToolError
 from pipeline.core.files import scratch_folder
 from pipeline.registry.commits import authority, identity
 from pipeline.registry.tools.programs import fetch, git
@@ -218,19 +218,14 @@ def unsent(folder: Path) -> dict[str, str]:
 
     They were made before it was one, by other programs, or are lost there.
     """
-    remote = authority(folder)
-    if remote == ".":
-        return {}
-    listed = git(folder, "ls-remote", "--refs", remote, *_PATTERNS).output
-    known = {line.partition("\t")[2] for line in listed.splitlines()}
+    known = _objects(folder, authority(folder))
     return {ref: of for ref, of in _objects(folder).items() if ref not in known}
 
 
-def _objects(folder: Path) -> dict[str, str]:
-    """The tags of the registry: ref and object."""
-    form = "--format=%(refname) %(objectname)"
-    listed = git(folder, "for-each-ref", form, *_PATTERNS).output
-    return dict(line.split() for line in listed.splitlines())
+def _objects(folder: Path, remote: str = ".") -> dict[str, str]:
+    """The tags of the registry, here or at a git remote: ref and object."""
+    listed = git(folder, "ls-remote", "--refs", remote, *_PATTERNS).output
+    return {ref: of for of, ref in (line.split() for line in listed.splitlines())}
 
 
 def wait_for_the_clock(history: list[Tag]) -> None:
@@ -258,21 +253,31 @@ def push_tags(folder: Path, objects: dict[str, str]) -> None:
     """Send tags to the authority, all or none: ref and object.
 
     Raises:
-        ReleaseError: the authority has others of these names by now, or takes none from here.
+        ReleaseError: the authority has others of these names by now, takes none from here, or went
+            away meanwhile.
     """
     remote = authority(folder)
     specs = [f"{tag_object}:{ref}" for ref, tag_object in objects.items()]
     pushed = git(folder, "push", "-q", "--atomic", "--no-follow-tags", remote, *specs, check=False)
-    left = "File exists" in pushed.errors  # a lock of a git that was killed, or is at work
-    if pushed.code and not left and re.search("already exists|cannot lock ref", pushed.errors):
-        raise ReleaseError(_LOST)
-    if pushed.code:
+    if not pushed.code:
+        return
+    said = " ".join(pushed.errors.split())
+    try:
+        if objects.items() <= _objects(folder, remote).items():  # only its answer was lost
+            return
+    except ToolError:
         raise ReleaseError(
-            f"git remote {remote!r} took no tags, production is as it was: "
-            f"{' '.join(pushed.errors.split())}; try again, get the right to push, "
-            "remove a lock there that no git holds, or remove the remote to promote in this "
-            "clone alone"
-        )
+            f"git remote {remote!r} went away while it was sent tags ({said}), so nobody can say "
+            "whether production changed; adacalib status says it when the remote answers"
+        ) from None
+    left = "File exists" in pushed.errors  # a lock of a git that was killed, or is at work
+    if not left and re.search("already exists|cannot lock ref", pushed.errors):
+        raise ReleaseError(_LOST)
+    raise ReleaseError(
+        f"git remote {remote!r} took no tags, production is as it was: {said}; try again, get the "
+        "right to push, remove a lock there that no git holds, or remove the remote to promote in "
+        "this clone alone"
+    )
 
 
 @contextlib.contextmanager

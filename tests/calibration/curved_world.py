@@ -11,7 +11,7 @@ from pipeline.calibration.statistics.counting import count_cells, fitting_grid, 
 from pipeline.formats.scores import Scores
 from pipeline.params.params_file import read_params
 
-SHIPPED = read_params(Path(__file__).parents[2] / "params.yaml").calibrate
+SHIPPED = read_params(Path(__file__).parents[2] / "examples/flights.yaml").calibrate
 
 
 def settings_with(**values):

@@ -105,6 +105,15 @@ def test_labels_that_grew_are_landed_and_what_came_as_it_was_is_not_read_again(t
     assert files_of(tmp_path / "data") == before
 
 
+def test_no_label_is_known_as_of_a_day_before_every_row(tmp_path):
+    for day in DAYS[1:3]:
+        arrive(tmp_path, day)
+    with pytest.raises(DataError, match=DAYS[0]):
+        land(tmp_path, *DAYS[1:3], as_of=DAYS[0])
+    assert not (tmp_path / "data/manifest.json").exists()
+    land(tmp_path, *DAYS[1:3], as_of=DAYS[1])  # files of a day may hold the first rows of the next
+
+
 @pytest.mark.parametrize("as_of", ["2024-13-01", "2024-02-30", "2024-4-1", "", "tomorrow"])
 def test_labels_are_as_of_no_day_that_is_none(tmp_path, as_of):
     """Whether the file has landed as it is or brings rows."""

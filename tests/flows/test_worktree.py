@@ -86,10 +86,10 @@ echo "-----BEGIN PGP SIGNATURE-----\n\n-----END PGP SIGNATURE-----"
 """
 
 
-def test_signed_days_are_read_also_where_git_shows_signatures(history, tmp_path):
+def test_signed_days_are_read_however_a_person_has_git_show_and_search_them(history, tmp_path):
     (tmp_path / "sign").write_text(SIGN)
     (tmp_path / "sign").chmod(0o755)
-    shown = {"commit.gpgsign": "true", "log.showSignature": "true"}
+    shown = {"commit.gpgsign": "true", "log.showSignature": "true", "grep.patternType": "fixed"}
     for name, value in (shown | {"gpg.program": str(tmp_path / "sign")}).items():
         git(history, "config", name, value)
     run_day(history, "2013-09-30")
@@ -117,6 +117,7 @@ def test_new_code_arrives_with_the_next_day_and_the_record_stays(history):
     (history / "dvc.lock").write_text("of a person, again\n")
     (history / "new.py").write_text("new\n")
     save(history)
+    git(history, "config", "merge.verifySignatures", "true")  # it is for what a person merges
     with release_worktree(history, "test") as release:
         take_code(history, release)
         assert (release / "code.py").read_text() == "second\n"
@@ -307,7 +308,7 @@ def test_half_written_files_and_locks_of_killed_programs_are_removed(history):
         pass
     half = [release / name for name in ("reports/.gate.json.tmp-1", "artifacts/.model.tmp-1/x")]
     half += [release / ".dvc/tmp/rwlock", release / "reports/half.json"]
-    half += [history / ".git/refs/heads/release.lock"]
+    half += [history / f".git/refs/{place}/release.lock" for place in ("heads", "remotes/origin")]
     for file in half:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("{")

@@ -126,6 +126,11 @@ def test_an_unknown_promoter_is_refused(folder, monkeypatch):
     refused(folder, "git does not know who promotes")
 
 
+def test_a_promoter_whose_name_gto_cannot_read_is_refused(folder, monkeypatch):
+    monkeypatch.setenv("GIT_COMMITTER_NAME", "Zo\udceb")  # Latin-1
+    refused(folder, "UTF-8")
+
+
 def test_a_copy_inside_another_repository_is_no_place_to_promote_from(folder):
     inner = folder / "demo"
     shutil.copytree(folder / "reports", inner / "reports")
@@ -228,6 +233,16 @@ def test_the_predecessor_is_what_was_there_when_the_version_first_came(order, be
     held = [tags.Tag(v, v * 40, f"model#prod#{n}", n) for n, v in enumerate(order, 1)]
     found = tags.predecessor(held)
     assert (found.version if found else None) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("odd", ["GIT_COMMITTER_DATE=2020-01-02T03:04:05Z", "PYTHONWARNINGS=error"])
+def test_what_a_shell_has_exported_decides_nothing(folder, monkeypatch, odd):
+    promote(folder)
+    next_model(folder, copies=2)
+    monkeypatch.setenv(*odd.split("="))
+    promote(folder)
+    assert production(folder).version == "v0.0.2"
 
 
 @pytest.mark.slow

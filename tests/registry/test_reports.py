@@ -16,8 +16,9 @@ def test_the_report_of_the_last_run_is_the_one_that_is_here(tmp_path):
     assert report_of(tmp_path, None) == page
 
 
-@pytest.mark.parametrize("which", ["v9.9.9", "1999-01-01"])
+@pytest.mark.parametrize("which", ["v9.9.9", "1999-01-01", "....-01-02"])
 def test_what_was_never_made_is_refused_by_name(judged, which):
+    git(judged, "commit", "--quiet", "--allow-empty", "--message", "day=2026-01-02")
     with pytest.raises(ReleaseError, match=which):
         report_of(judged, which)
 

@@ -10,7 +10,7 @@ from pipeline.cli.doctor import diagnoses
 from pipeline.core.errors import ArtifactError, ReleaseError, ToolError
 from pipeline.registry import tags
 from pipeline.registry.history import status
-from pipeline.registry.promote import promote
+from pipeline.registry.promote import promote, rollback
 from pipeline.registry.tools import dvc as dvc_tool
 from pipeline.registry.verdicts import production
 from tests.dvc_here import dvc
@@ -27,6 +27,30 @@ def test_the_only_remote_is_meant_whatever_its_name(shared):
     git(shared, "remote", "rename", "origin", "company")
     git(shared, "switch", "--quiet", "--create", "release")  # as in the worktree of days
     assert "follows git remote 'company'" in promote(shared)
+
+
+@pytest.mark.slow
+def test_what_a_remote_took_before_it_went_away_is_in_production(shared, tmp_path):
+    """Its answer was lost; where it cannot be asked again either, nothing is claimed."""
+    hook = tmp_path / "remote.git/hooks/post-receive"
+    hook.write_text("#!/bin/sh\nkill -9 $PPID\n")
+    hook.chmod(0o755)
+    assert "v0.0.1 is in production" in promote(shared)
+    hook.write_text(f"#!/bin/sh\nmv {tmp_path}/remote.git {tmp_path}/away\nkill -9 $PPID\n")
+    next_model(shared, copies=2)
+    with pytest.raises(ReleaseError, match="nobody can say"):
+        promote(shared)
+    (tmp_path / "away").rename(tmp_path / "remote.git")
+    assert "v0.0.2 is this model: it is in production" in promote(shared)
+
+
+def test_a_shallow_clone_goes_back_whatever_a_person_refuses(twice, tmp_path, monkeypatch):
+    shallow, source = tmp_path / "shallow", f"file://{tmp_path}/remote.git"
+    git(tmp_path, "clone", "--quiet", "--depth=1", "--branch=main", source, str(shallow))
+    refusing = {"COUNT": "1", "KEY_0": "clone.rejectShallow", "VALUE_0": "true"}
+    for name, value in refusing.items():
+        monkeypatch.setenv(f"GIT_CONFIG_{name}", value)
+    assert "v0.0.1 is back in production" in rollback(shallow)
 
 
 def test_a_remote_that_does_not_answer_is_refused(folder):

@@ -135,8 +135,15 @@ def test_git_works_on_the_folder_it_is_given_also_inside_a_hook(folder, monkeypa
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
     top = programs.git(folder, "rev-parse", "--show-toplevel").output.strip()
     assert Path(top) == folder.resolve()
-    monkeypatch.setenv("GIT_LITERAL_PATHSPECS", "1")
-    assert programs.git(folder, "ls-files", "--", "*.dvc").output == "data.dvc\n"
+    for kind in ("LITERAL", "NOGLOB"):
+        monkeypatch.setenv(f"GIT_{kind}_PATHSPECS", "1")
+        assert programs.git(folder, "ls-files", "--", "*.dvc").output == "data.dvc\n"
+
+
+def test_what_is_run_in_a_folder_is_the_code_of_that_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONSAFEPATH", "1")
+    (tmp_path / "pipeline.py").write_text("print('here')")
+    assert run_program([sys.executable, "-m", "pipeline"], tmp_path).output == "here\n"
 
 
 def test_git_speaks_english_whatever_a_person_prefers(folder, monkeypatch):

@@ -208,6 +208,11 @@ def _as_they_will_be(
     """
     came = {day: entry for day, (_, entry) in staged.items() if entry.rows}
     as_of = options.as_of or max(ordinary_days(came), default="")
+    if as_of < min(came, default=""):
+        raise DataError(
+            f"no label of {min(came)}, the first day that comes, is known as of {as_of}; give the "
+            "day on which its rows were written (--as-of)"
+        )
     days, changes = {}, []
     for day, (file, coming) in staged.items():
         if not coming.rows:

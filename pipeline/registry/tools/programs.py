@@ -24,11 +24,14 @@ from pipeline.core.errors import ToolError
 
 Result = TypeVar("Result")
 
-# Set while git runs a hook; they would point every git below at another repository, or files.
-_GIT_PLACES = {
-    f"GIT_{name}"
-    for name in ("DIR", "WORK_TREE", "INDEX_FILE", "OBJECT_DIRECTORY", "COMMON_DIR", "NAMESPACE")
-} | {"GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_PREFIX", "GIT_LITERAL_PATHSPECS"}
+# What no program below is to inherit. Of git, some of it set while a hook runs: another repository,
+# other files, other times than now. Of Python: other code than the folder's, warnings as errors.
+_NOT_INHERITED = re.compile(
+    "GIT_(DIR|WORK_TREE|INDEX_FILE|OBJECT_DIRECTORY|ALTERNATE_OBJECT_DIRECTORIES|COMMON_DIR|"
+    r"NAMESPACE|PREFIX|\w+_PATHSPECS|\w+_DATE)|PYTHON(SAFEPATH|WARNINGS)"
+)
+
+_PLAIN = ("-c", "log.showSignature=false", "-c", "clone.rejectShallow=false")  # of a person's own
 
 # What git says of an object that it should have.
 _LOST = (
@@ -62,7 +65,7 @@ def environment() -> dict[str, str]:
 
     Programs speak English, ask no questions, run stages in a plain shell and send no telemetry.
     """
-    inherited = {name: value for name, value in os.environ.items() if name not in _GIT_PLACES}
+    inherited = {n: value for n, value in os.environ.items() if not _NOT_INHERITED.fullmatch(n)}
     programs = str(Path(sys.executable).parent)
     return inherited | {
         "PATH": os.pathsep.join([programs, os.environ.get("PATH", os.defpath)]),
@@ -203,7 +206,7 @@ def git(folder: Path, *arguments: str, check: bool = True) -> Finished:
     if program is None:
         raise ToolError("git is not on the PATH; install it")
     finished = subprocess.run(
-        [program, "-c", "log.showSignature=false", *arguments],
+        [program, *_PLAIN, *arguments],
         cwd=folder,
         env=environment(),
         stdin=subprocess.DEVNULL,

@@ -49,7 +49,7 @@ def cache_folder(folder: Path) -> Path:
 def _config(folder: Path) -> Any:
     from dvc.config import Config
 
-    with _answering("DVC's configuration"):
+    with _answering("DVC's configuration in .dvc/config and .dvc/config.local"):
         return Config(str((folder / ".dvc").resolve()))
 
 
