@@ -5,8 +5,11 @@ The guard: is the newest day's news too large to be news?
 Δ = ln(Σ E_M / Σ E_M⁻) on the rows of day d, with M the forecasts for the day that is served next
 after d was learned from and M⁻ the same without d: how far one day's labels move what is served. It
 is counted in the standard deviations that M⁻ expects of it, so that a new field value, of which
-nothing was known, may move by much, and held against those of the last sound days. A refused day is
-missing to the filter, and to every calibrator, until it is landed again or accepted by name.
+nothing was known, may move by much, and held against those of the last sound days. A mean moves as
+far as its variance shrinks, Var E[θ | day] = Var θ - E Var[θ | day], of which the last is taken as
+it was found, and a row's expectation E by E (1 - p) times its logit; what the children of a parent
+share counts as their own. A refused day is missing to the filter, and to every calibrator, until it
+is landed again or accepted by name.
 
 The filter's variances, learned from the log: those under which each day's counts were likeliest.
 
@@ -21,6 +24,7 @@ the same variances.
 
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 from scipy.special import expit, ndtr, stdtrit
@@ -37,6 +41,8 @@ DEVIATIONS = 4.0  # of the sound days' moves
 SOUND_DAYS = 28  # newest, that a day is held against
 LEAST_DAYS = 6  # of them, besides the first day, before any day is refused
 LARGEST = 10  # field values that are looked at by themselves
+Learned: TypeAlias = tuple[Beliefs, Beliefs]  # without a day, and with it
+Served: TypeAlias = tuple[DayForecast, DayForecast]
 
 
 @dataclass(frozen=True)
@@ -75,23 +81,16 @@ class Guard:
     sound: list[np.ndarray] = field(default_factory=list)
     moves: list[Move] = field(default_factory=list)
 
-    def admits(
-        self,
-        day: int,
-        without: DayForecast,
-        with_day: DayForecast,
-        rows: DailyCounts,
-        expected: np.ndarray,
-    ) -> bool:
+    def admits(self, day: int, rows: DailyCounts, served: Served, expected: np.ndarray) -> bool:
         """Whether a day is learned from; what was found is kept.
 
         Args:
             day: the day.
-            without, with_day: forecasts of the day that is served next, M⁻ and M.
             rows: of the day.
+            served: forecasts of the day that is served next, M⁻ and M.
             expected: float64 [1 + k], standard deviations of Δ (`expected_moves`).
         """
-        moved = self._moved(without, with_day, rows)
+        moved = self._moved(rows, served)
         limits = np.maximum(self._limits() * expected, FLOOR)
         far = np.flatnonzero(np.abs(moved) > limits)
         refused = bool(len(far)) and day not in self.accepted
@@ -103,10 +102,10 @@ class Guard:
             self.sound.append(moved / expected)
         return not refused
 
-    def _moved(self, without: DayForecast, with_day: DayForecast, rows: DailyCounts) -> np.ndarray:
+    def _moved(self, rows: DailyCounts, served: Served) -> np.ndarray:
         """float64 [1 + k]: Δ of all rows and of each value; NaN where it has none."""
         sums = []
-        for forecast in (without, with_day):
+        for forecast in served:
             expected = rows.impressions * expit(forecast(rows.logit, rows.field_value_id))
             of_values = [expected[rows.field_value_id == each].sum() for each in self.largest]
             sums.append(np.array([expected.sum(), *of_values]))
@@ -138,31 +137,19 @@ class Guard:
 
 
 def expected_moves(
-    model: Filter,
-    beliefs: tuple[Beliefs, Beliefs],
-    without: DayForecast,
-    rows: DailyCounts,
-    values: np.ndarray,
+    model: Filter, beliefs: Learned, without: DayForecast, rows: DailyCounts, values: np.ndarray
 ) -> np.ndarray:
-    """How far a day is expected to move all rows and those of some values: standard deviations of Δ
-    before it is seen, float64 [1 + k], inf where a value has no rows.
-
-    A mean moves as far as its variance shrinks: Var E[θ | day] = Var θ - E Var[θ | day], of which
-    the last is taken as it was found; a row's expectation E by E (1 - p) times its logit. What the
-    children of a parent share counts as their own.
+    """Standard deviations of Δ, of all rows and of some values, as expected before the day is seen:
+    float64 [1 + k], inf where a value has no rows.
 
     Args:
         model: the filter.
-        beliefs: of the day that is served next, without the day and with it.
-        without: the forecast by the first of them.
+        beliefs: of the day that is served next.
+        without: the forecast by the first of them, M⁻.
         rows: of the day.
         values: int64 [k], ids.
     """
-    ids, n = rows.field_value_id, len(model.usual)
-    p = expit(without(rows.logit, ids))
-    by_logit = rows.impressions * p * (1.0 - p)
-    pulls = (by_logit, by_logit * (rows.logit - model.usual[ids]))
-    pull = np.stack([np.bincount(ids, each, n) for each in pulls], axis=1)
+    pull, expectation = _pulls(model, without, rows)
     own, own_after = (of_own(model.spread(each)) for each in beliefs)
     shared, shared_after = (each.shared_covariance for each in beliefs)
     of_each = np.einsum("vi,vij,vj->v", pull, own - own_after, pull)
@@ -170,9 +157,20 @@ def expected_moves(
     along = np.vstack([along.sum(axis=0), along[values]])
     variance = np.r_[of_each.sum(), of_each[values]]
     variance += np.einsum("ks,st,kt->k", along, shared - shared_after, along)
-    expectation = np.bincount(ids, rows.impressions * p, n)
     with np.errstate(divide="ignore"):
         return np.sqrt(np.maximum(variance, 1e-12)) / np.r_[expectation.sum(), expectation[values]]
+
+
+def _pulls(
+    model: Filter, forecast: DayForecast, rows: DailyCounts
+) -> tuple[np.ndarray, np.ndarray]:
+    """Derivatives of each value's expected responses by its (level, slope), [V, 2]; these, [V]."""
+    ids, n = rows.field_value_id, len(model.usual)
+    p = expit(forecast(rows.logit, ids))
+    by_level = rows.impressions * p * (1.0 - p)
+    by_slope = by_level * (rows.logit - model.usual[ids])
+    pull = np.stack([np.bincount(ids, each, n) for each in (by_level, by_slope)], axis=1)
+    return pull, np.bincount(ids, rows.impressions * p, n)
 
 
 @dataclass(frozen=True)
@@ -229,10 +227,10 @@ def follow(
         rows = DayRows.of(counts, day, model.usual)
         if len(rows.ids):
             after, _ = model.update(beliefs, rows)
-            both, of_day = (before, model.ahead(after, horizon_days)), counts.of_day(day)
-            with_day = model.forecast(both[1])
-            expected = expected_moves(model, both, served, of_day, guard.largest)
-            if guard.admits(day, served, with_day, of_day, expected):
+            learned, of_day = (before, model.ahead(after, horizon_days)), counts.of_day(day)
+            with_day = model.forecast(learned[1])
+            expected = expected_moves(model, learned, served, of_day, guard.largest)
+            if guard.admits(day, of_day, (served, with_day), expected):
                 beliefs, served = after, with_day
                 fitted[day] = model.lines(beliefs)
         forecasts[day + horizon_days] = served
