@@ -29,3 +29,10 @@ def test_the_paper_variant_has_a_report(tmp_path):
     folder = project(tmp_path, log(), **values, **brief, calibrate__choose="always")
     walk(folder, "report")
     assert (folder / "artifacts/report/report.html").is_file()
+
+
+def test_numbers_as_large_as_a_float64_holds_are_features(tmp_path):
+    """Some tools write the largest one where they know none."""
+    largest = pa.array(np.random.default_rng(0).choice([-1.7e308, 1.0, 1.7e308], 60))
+    walk(project(tmp_path, log(price=largest), log__numeric=["price"]), "merge")
+    assert (tmp_path / "artifacts/model/test_vectors.json").is_file()

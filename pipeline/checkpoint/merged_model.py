@@ -147,7 +147,8 @@ def _numbers(column: Scaling | LoggedScore) -> list[float]:
         logits = np.array(LOGITS)
         return (logits if column.space == "logit" else 1 / (1 + np.exp(-logits))).tolist()
     scaled = column.mean + column.scale * np.array(DEVIATIONS)
-    return (np.sign(scaled) * np.expm1(np.abs(scaled))).tolist()
+    size = np.expm1(np.minimum(np.abs(scaled), 709.0))  # which is near the largest float64
+    return (np.sign(scaled) * size).tolist()
 
 
 def _as_number(text: str | None) -> float | None:

@@ -78,7 +78,9 @@ def _newest_day(calibrator: dict[str, Any]) -> GateCheck:
         return GateCheck("newest_day", 0.0, 0.0, True, none)
     words = (
         f"with {day} expected responses move by {moved:+.3g} (log ratio)",
-        f", as they may on a sound day: up to {limit:.3g}",
+        f", as they may on a sound day: up to {limit:.3g}"
+        if abs(moved) <= limit
+        else f", more than the {limit:.3g} of a sound day, and were accepted by name",
         f", more than the {limit:.3g} of a sound day ({_refused(calibrator, day)}), so that day is "
         "missing to what would ship: look at its labels and rows and land it again, or accept it "
         f'by name (calibrate.accepted_days: ["{day}"])',

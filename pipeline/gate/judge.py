@@ -157,7 +157,8 @@ def _log_loss(evaluation: dict[str, Any], limit: float) -> GateCheck:
         f"LogLoss gains {gained} nats an impression over the uncalibrated model",
         f", the whole interval above {limit:g}",
         f"; its whole interval must lie above {limit:g} (gate.min_logloss_gain): the gain "
-        "cannot be distinguished from luck, take more calibration or test days",
+        f"{'is surely less' if gained.high <= limit else 'cannot be distinguished from luck'}, "
+        "take more calibration or test days",
     )
     return GateCheck.answered("logloss_gain", gained.low, limit, gained.low > limit, words)
 

@@ -250,6 +250,23 @@ def test_a_newest_day_that_is_not_sound_refuses_and_says_how_it_is_accepted(guar
         assert "(UA)" in judged.reasons[0]
 
 
+def test_a_newest_day_that_was_accepted_is_not_called_a_sound_one():
+    newest = LOST | {"refused": False}
+    judged = verdict(good(), calibrator=CALIBRATOR | {"guard": GUARD | {"newest": newest}})
+    (sentence,) = (check.sentence for check in judged.checks if check.name == "newest_day")
+    assert judged.passed
+    assert "accepted by name" in sentence
+
+
+def test_a_sure_loss_is_not_called_luck():
+    worse, unsure = (
+        verdict(changed("gains/model/logloss", gain(-0.02, -0.03, high))).reasons
+        for high in (-0.01, 0.01)
+    )
+    assert "luck" not in worse[0]
+    assert "luck" in unsure[0]
+
+
 def test_a_choice_that_was_made_already_is_no_advice():
     worse = changed("gains/isotonic/logloss", gain(0.03, 0.02, 0.04))
     for choose, advised in (("held_out", False), ("always", True)):
