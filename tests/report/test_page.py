@@ -146,6 +146,12 @@ def test_a_base_that_ships_as_it_is_is_said_so_and_drawn_once():
     assert {row["method"] for row in carried["days"]} == {"what ships"}
 
 
+def test_a_choice_that_was_not_asked_for_is_said_to_decide_nothing(monkeypatch):
+    assert "near tie" in markup(page())
+    monkeypatch.setattr(worlds, "CALIBRATOR", worlds.CALIBRATOR | {"choose": "always"})
+    assert "near tie" not in markup(page())
+
+
 def test_the_page_says_how_late_labels_came(text):
     """Of days that were landed more than once; an age without responses has no share."""
     assert "were known: 42.0 % after 0 days (3 landed then);" in text

@@ -119,6 +119,7 @@ CALIBRATOR = {
     "responses": [0.0, 60.0, 120.0, 300.0],
     "guard": {"refused": [{"day": "2024-01-04", "what": "all rows", "moved": -0.24}]},
     "chosen": "adacalib",
+    "choose": "held_out",
     "held_out": {
         "logloss": {"adacalib": 0.5, "identity": 0.6},
         "excess": {"adacalib": 0.0, "identity": 0.1},
