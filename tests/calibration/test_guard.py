@@ -77,12 +77,6 @@ def test_a_day_that_was_accepted_is_learned_from():
     assert accepted[:, LEVEL].mean() < refused[:, LEVEL].mean()
 
 
-def test_a_day_that_was_accepted_hides_no_later_fault():
-    once = damaged(moving_world(), NEWEST - 5, 1.0, 0.0)
-    guard, _ = moves_of(damaged(once, NEWEST, 1.0, 0.5), NEWEST - 5, NEWEST - 4)
-    assert {move.day for move in guard.moves if move.refused} == {NEWEST}
-
-
 @pytest.mark.parametrize("day", [20_010, 20_015, 20_025])
 @pytest.mark.parametrize("seed", [0, 2])
 def test_a_day_in_the_middle_is_missing_and_later_ones_are_learned_from(seed, day):

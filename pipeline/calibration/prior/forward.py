@@ -72,7 +72,7 @@ class Guard:
         largest: int64 [k], the field values that are looked at by themselves.
         accepted: days that are never refused.
         sound: of each sound day float64 [1 + k]: Δ of all rows and of each value in deviations that
-            were expected, NaN without rows. None of them: what would be refused and was accepted.
+            were expected, NaN without rows; of an accepted one, too, so that what follows it passes.
         moves: of every day, of all rows and of every value for which it was refused.
     """
 
@@ -98,7 +98,7 @@ class Guard:
         for place in sorted({0, *far.tolist()}):
             found = float(moved[place]), float(limits[place])
             self.moves.append(Move(day, names[place], *found, refused and place in far))
-        if not len(far):
+        if not refused:
             self.sound.append(moved / expected)
         return not refused
 
