@@ -72,7 +72,7 @@ class Guard:
         largest: int64 [k], the field values that are looked at by themselves.
         accepted: days that are never refused.
         sound: of each sound day float64 [1 + k]: Δ of all rows and of each value in deviations that
-            were expected, NaN without rows; of an accepted one, too, so that what follows it passes.
+            were expected, NaN without rows; of accepted ones, too, so that what follows passes.
         moves: of every day, of all rows and of every value for which it was refused.
     """
 
